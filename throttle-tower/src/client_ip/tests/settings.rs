@@ -73,6 +73,18 @@ fn networks_are_parsed_strictly() {
     }
 }
 
+/// Spaces are refused wherever the text comes from: a list may be of any of these types.
+#[test]
+fn network_is_read_alike_from_every_kind_of_text() {
+    for text in ["10.1.2.3/8", " 10.0.0.0/8", "10.0.0.0/8\n", "10.0.0.0 /8", "10.0.0.0/ 8", "2001:db8::1\t", ""] {
+        let net = text.parse::<IpNet>();
+        assert_eq!(net.is_ok(), text == "10.1.2.3/8", "{text:?}");
+        assert_eq!(IpNet::try_from(text), net);
+        assert_eq!(IpNet::try_from(&text.to_owned()), net);
+        assert_eq!(IpNet::try_from(text.to_owned()), net);
+    }
+}
+
 #[test]
 fn errors_name_the_setting_the_value_and_the_remedy() {
     let text = |error: crate::client_ip::ClientIpError| error.to_string();

@@ -59,7 +59,7 @@ fn since_now(reset: u64, now_unix_us: impl Fn() -> u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderName, HeaderValue};
+    use http::{HeaderMap, HeaderName};
 
     use super::{Allowance, Ordering, allowance};
     use std::time::Duration;
@@ -67,11 +67,12 @@ mod tests {
     /// 2026-11-21T12:00:00Z.
     const NOW: u64 = 1_795_262_400_000_000;
 
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-        lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let line = |(name, value): &(&str, &str)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        lines.iter().map(line).collect()
     }
 
-    fn read(lines: &[(&'static str, &'static str)]) -> Option<(u64, u64)> {
+    fn read(lines: &[(&str, &str)]) -> Option<(u64, u64)> {
         let read = allowance(&headers(lines), || NOW);
         read.map(|Allowance { remaining, within }| (remaining, within.as_millis() as u64))
     }
@@ -128,6 +129,29 @@ mod tests {
             assert_eq!(read(&[("ratelimit", value)]), None, "{value:?}");
         }
         assert_eq!(read(&[("x-ratelimit-remaining", "1"), ("x-ratelimit-reset", "soon")]), None);
+    }
+
+    /// A line is read down to its last byte, or not at all.
+    #[test]
+    fn header_of_an_upstream_with_a_malformed_end_is_ignored() {
+        let trio = |remaining: &str, reset: &str| {
+            read(&[("ratelimit-limit", "10"), ("ratelimit-remaining", remaining), ("ratelimit-reset", reset)])
+        };
+        for end in [",", " ,", ", ", " x=1", "=1", ";", ";=1", ", =1", ", limit=", "\"", ", \"a\";r=1;t=1"] {
+            let line = |whole: &str| format!("{whole}{end}");
+            assert_eq!(read(&[("ratelimit", &line("limit=10, remaining=3, reset=5"))]), None, "{end:?}");
+            let further = line("w=1");
+            let lines = [("ratelimit", "limit=10, remaining=3, reset=5"), ("ratelimit", &further)];
+            assert_eq!(read(&lines), None, "{end:?} in a further line");
+            assert_eq!(trio(&line("3"), "5"), None, "{end:?}");
+            assert_eq!(trio("3", &line("5")), None, "{end:?}");
+        }
+        assert_eq!(read(&[("ratelimit", "limit=10, remaining=3, reset=5"), ("ratelimit", "w=1")]), Some((3, 5_000)));
+        assert_eq!(trio("3;a", "5; b=1"), Some((3, 5_000)));
+        for end in [",", " x", "=1", ";", ", a"] {
+            let line = format!(r#""a";r=5;t=1{end}"#);
+            assert_eq!(read(&[("ratelimit", &line)]), None, "{line}");
+        }
     }
 
     /// The limit must be there, although its value is not used, and each number must be one.

@@ -38,6 +38,13 @@ fn upstream_retry_after_is_seconds_milliseconds_or_a_date() {
     assert_eq!(told(&[("retry-after", "2"), ("retry-after-ms", "1000")]), Some(2_000), "the stricter");
     assert_eq!(told(&[("retry-after", "1"), ("retry-after-ms", "1250")]), Some(1_250), "the stricter");
     assert_eq!(told(&[("retry-after", "1"), ("retry-after", "5")]), Some(5_000), "the stricter");
+    assert_eq!(told(&[("retry-after", "5"), ("retry-after", "1")]), Some(5_000), "the stricter");
+    for [one, other] in [["100", "5000"], ["5000", "100"], ["soon", "5000"], ["5000", "soon"]] {
+        let lines = [("retry-after-ms", one), ("retry-after-ms", other)];
+        assert_eq!(told(&lines), Some(5_000), "the stricter of {one} and {other}");
+        assert_eq!(told(&[&lines[..], &[("retry-after", "5")]].concat()), Some(5_000));
+        assert_eq!(told(&[&lines[..], &[("retry-after", "6")]].concat()), Some(6_000), "stricter than both");
+    }
     for many in ["99999999999999999999", "36893488147419103240"] {
         assert_eq!(told(&[("retry-after", many)]), Some(u128::from(u64::MAX / 1_000)));
     }
@@ -74,6 +81,9 @@ fn upstream_openai() {
     let no_token = [("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "17ms")];
     assert_eq!(read(200, &no_token).2, Some((0, 17)));
     assert_eq!(read(429, &[&no_request[..], &no_token].concat()), (true, None, Some((0, 1_000))), "the stricter");
+    let tokens = [("x-ratelimit-limit-tokens", "150000"), no_token[0], ("x-ratelimit-reset-tokens", "6m0s")];
+    assert_eq!(read(200, &tokens).2, Some((0, 360_000)), "a call may take all of them");
+    assert_eq!(read(200, &[&no_request[..], &tokens].concat()).2, Some((0, 360_000)), "the stricter");
 }
 
 /// docs.anthropic.com, "Rate limits", "Response headers": the reset is when a limit is fully replenished.
