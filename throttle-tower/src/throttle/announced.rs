@@ -186,3 +186,30 @@ impl Terms {
         PolicyTerms { name: &self.name, quota, unit: policy.unit() }
     }
 }
+
+#[cfg(all(test, feature = "rules"))]
+mod tests {
+    use throttle_core::{Gcra, Rate};
+
+    use super::*;
+
+    fn set(count: u64) -> Arc<PolicySet> {
+        Arc::new(PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).unwrap()).unwrap())
+    }
+
+    fn own(count: u64) -> Arc<Announced> {
+        Arc::new(Announced::new(set(count).policies(), ResponseOptions::default()))
+    }
+
+    #[test]
+    fn numbers_in_force_are_written_once_for_each_set_and_again_for_other_options() {
+        let (replaced, ours, in_force) = (Replaced::default(), own(1), set(2));
+        let first = replaced.announced(&ours, Arc::clone(&in_force));
+        assert_eq!(*first.policies, *in_force.policies());
+        let is_first = |own, in_force| Arc::ptr_eq(&first, &replaced.announced(own, in_force));
+        assert!(is_first(&ours, Arc::clone(&in_force)));
+        assert!(!is_first(&own(1), Arc::clone(&in_force)), "other options");
+        let third = set(3);
+        assert_eq!(*replaced.announced(&ours, Arc::clone(&third)).policies, *third.policies());
+    }
+}

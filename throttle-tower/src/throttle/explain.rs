@@ -194,6 +194,20 @@ mod tests {
         })
     }
 
+    /// Use under other numbers may drain sooner than those of the limit say.
+    #[test]
+    fn wait_of_a_refusal_is_at_least_a_microsecond() {
+        let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let of = |rate| Policy::new("p", Gcra::new(rate).burst(10)).unwrap();
+        let fast = memory.prepare(PolicySet::new(of(Rate::per_second(1))).unwrap()).unwrap();
+        let call = |cost| Call::from(Key::from("key")).costing(cost);
+        assert!(memory.decide_now(&fast, &[call(10)]).is_admitted());
+        let peek = memory.decide_now(&fast, &[call(0)]);
+        let waits = |rate, cost| wait(&of(rate), &peek.statuses()[0], cost);
+        assert_eq!(waits(Rate::per_second(1), 2), Duration::from_secs(2));
+        assert_eq!(waits(Rate::per_hour(1), 2), Duration::from_micros(1));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -88,6 +88,15 @@ mod tests {
     }
 
     #[test]
+    fn unit_is_any_text() {
+        for unit in ["", "to\"ken", r"a\b", r#"\""#] {
+            let error = error(OpenAiError::RateLimit { unit, wait: None }, &["a", "b", "c"]);
+            assert_eq!((&error["type"], &error["code"]), (&unit.into(), &"rate_limit_exceeded".into()));
+            assert_eq!(error["message"], "Rate limit reached for a, b, c. No wait helps.");
+        }
+    }
+
+    #[test]
     fn other_refusals_are_no_rate_limits() {
         for (kind, name) in
             [(OpenAiError::Server, "server_error"), (OpenAiError::InvalidRequest, "invalid_request_error")]

@@ -280,9 +280,13 @@ pub(super) struct RefusedByThrottle;
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use throttle_core::{Gcra, Rate};
+    use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
+    use crate::{Constant, ThrottleLayer, all, limit};
 
     /// The text of the response and its status.
     fn response(reason: Reason<'_>, status: StatusCode) -> (StatusCode, String) {
@@ -326,6 +330,40 @@ mod tests {
             assert_eq!(headers["grpc-status"], "14");
             assert_eq!(headers["grpc-message"], format!("temporarily reduced capacity: {named}"));
         }
+    }
+
+    /// The details are the longest header. The names are of one length, so that the length tells how many there are.
+    #[tokio::test]
+    async fn details_of_a_used_up_quota_describe_eight_limits_at_most() {
+        let mut lengths = Vec::new();
+        for limits in [1, 7, 8, 9, 12] {
+            let once = |n| limit(format!("limit-{n:02}"), Gcra::new(Rate::per_day(1))).by(Constant);
+            let layer = ThrottleLayer::new(all((1..=limits).map(once).collect::<Vec<_>>())).unwrap();
+            let inner = service_fn(async |_: http::Request<()>| Ok::<_, Infallible>(Response::new(())));
+            let send = || {
+                let request = http::Request::post("/").header("content-type", "application/grpc");
+                layer.layer(inner).oneshot(request.body(()).unwrap())
+            };
+            assert!(!send().await.unwrap().headers().contains_key("grpc-status"));
+            lengths.push(send().await.unwrap().headers()["grpc-status-details-bin"].len());
+        }
+        assert!(lengths[0] < lengths[1] && lengths[1] < lengths[2], "{lengths:?}");
+        assert_eq!(lengths[2..], [lengths[2]; 3]);
+    }
+
+    #[test]
+    fn grpc_message_names_the_limits_or_the_missing_key() {
+        let request = http::Request::post("/").header("content-type", "application/grpc");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let policies = ["c", "d"].map(|name| Policy::new(name, Gcra::new(Rate::per_second(1))).unwrap());
+        let name = PolicyName::new("a").unwrap();
+        let words = |reason, status| {
+            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0 }.grpc_response();
+            response.unwrap().headers()["grpc-message"].clone()
+        };
+        let store = Reason::Store(BackendErrorKind::Timeout, &policies);
+        assert_eq!(words(store, StatusCode::SERVICE_UNAVAILABLE), "temporarily reduced capacity: c, d");
+        assert_eq!(words(Reason::MissingKey(&name), StatusCode::FORBIDDEN), "the rate limit needs a key");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::super::shared::Shared;
 use super::*;
+use crate::down::Down;
 use crate::plans::{Plans, Tier, plans};
 use crate::{Constant, Header, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
 
@@ -416,6 +417,24 @@ async fn numbers_that_the_backend_refuses_are_refused_whatever_happens_when_the_
         forget().await;
         assert_eq!(admitted(&layer, "ada").await, 20, "{rule:?}");
     }
+}
+
+/// Numbers of a customer's own must not give the other limits a second share.
+#[tokio::test(start_paused = true)]
+async fn requests_under_own_numbers_use_the_share_of_all_others_while_the_store_fails() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(20, 20));
+    rows.set("bob", Row::Own(30, 30));
+    let all = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant).on_error(OnError::local(1));
+    let layer = ThrottleLayer::new(crate::all((all, plan(&rows).on_error(OnError::local(1))))).unwrap();
+    let layer = layer.backend(Down::default()).unwrap();
+    let mut admitted = [0; 3];
+    for (admitted, customer) in admitted.iter_mut().zip(["ada", "bob", "eve"]) {
+        for _ in 0..3 {
+            *admitted += usize::from(send(&layer, customer).await.status() == StatusCode::OK);
+        }
+    }
+    assert_eq!(admitted, [3, 2, 0]);
 }
 
 /// The numbers were checked against tiers that another layer has replaced since. Those carry over in proportion, and

@@ -32,3 +32,48 @@ fn is_refused(response: &Extensions) -> bool {
         && (response.get::<LimitReport>().is_some_and(|report| !report.decision().is_admitted())
             || response.get::<RefusedByThrottle>().is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::Request;
+    use throttle_core::{Gcra, Rate};
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::{Constant, ThrottleLayer, limit};
+
+    fn layer(name: &str, count: u64) -> ThrottleLayer {
+        ThrottleLayer::new(limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant)).unwrap()
+    }
+
+    /// Of a response that the inner service marks.
+    async fn has_ratelimit_header(mark: impl FnOnce(&mut Extensions) + Clone) -> bool {
+        let inner = service_fn(move |_: Request<()>| {
+            let mut response = Response::new(());
+            mark.clone()(response.extensions_mut());
+            async { Ok::<_, Infallible>(response) }
+        });
+        let response = layer("outer", 9).layer(inner).oneshot(Request::new(())).await.unwrap();
+        assert!(response.headers().contains_key("ratelimit-policy"));
+        response.headers().contains_key("ratelimit")
+    }
+
+    /// Services mark their responses for middleware of their own, too.
+    #[tokio::test]
+    async fn ratelimit_header_is_left_out_only_if_another_throttle_refused() {
+        assert!(has_ratelimit_header(|_| ()).await);
+        assert!(has_ratelimit_header(|extensions| assert!(extensions.insert("of the service").is_none())).await);
+        assert!(!has_ratelimit_header(|extensions| assert!(extensions.insert(RefusedByThrottle).is_none())).await);
+        let inner = layer("inner", 1).report_in_response(true);
+        for is_admitted in [true, false] {
+            let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+            let response = inner.layer(answer).oneshot(Request::new(())).await.unwrap();
+            let report = response.extensions().get::<LimitReport>().unwrap().clone();
+            assert_eq!(report.decision().is_admitted(), is_admitted);
+            let has_header = has_ratelimit_header(|extensions| assert!(extensions.insert(report).is_none())).await;
+            assert_eq!(has_header, is_admitted);
+        }
+    }
+}
