@@ -1,4 +1,5 @@
-//! TLS takes its cryptography from the provider of the process, and panics if several are compiled in and none is chosen.
+//! TLS takes its cryptography from the provider of the process. It panics if several are compiled in and none is
+//! chosen.
 
 use std::process::Command;
 

@@ -94,7 +94,7 @@ catches! {
 }
 
 catches! {
-    /// Units that were used beyond a charge are taken, whoever made the charge.
+    /// Units that were used beyond a charge are taken, even if the store did not make the charge.
     DebitsLocalCharges {
         fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
             let mut more = vec![Call::SKIP; set.policies().len()];

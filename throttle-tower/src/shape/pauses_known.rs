@@ -264,7 +264,7 @@ mod tests {
         drop(telling);
     }
 
-    /// However many other keys are used meanwhile: what the fleet knows is not told again.
+    /// However many other keys are used meanwhile, a pause that the fleet knows is not announced again.
     #[tokio::test(start_paused = true)]
     async fn shape_pauses_of_the_fleet_are_not_swept_before_their_end() {
         let (known, key, start) = (PausesKnown::default(), Key::from("key"), Instant::now());

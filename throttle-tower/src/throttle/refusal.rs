@@ -282,7 +282,7 @@ pub(super) struct RefusedByThrottle;
 mod tests {
     use std::convert::Infallible;
 
-    use throttle_core::{Gcra, Rate};
+    use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate};
     use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
@@ -332,13 +332,16 @@ mod tests {
         }
     }
 
-    /// The details are the longest header. The names are of one length, so that the length tells how many there are.
+    /// The details are the longest header. The names are of one length and the clock stands still, so the length shows
+    /// how many limits there are.
     #[tokio::test]
     async fn details_of_a_used_up_quota_describe_eight_limits_at_most() {
         let mut lengths = Vec::new();
         for limits in [1, 7, 8, 9, 12] {
             let once = |n| limit(format!("limit-{n:02}"), Gcra::new(Rate::per_day(1))).by(Constant);
-            let layer = ThrottleLayer::new(all((1..=limits).map(once).collect::<Vec<_>>())).unwrap();
+            let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
+            let limits = all((1..=limits).map(once).collect::<Vec<_>>());
+            let layer = ThrottleLayer::new(limits).unwrap().backend(memory).unwrap();
             let inner = service_fn(async |_: http::Request<()>| Ok::<_, Infallible>(Response::new(())));
             let send = || {
                 let request = http::Request::post("/").header("content-type", "application/grpc");

@@ -421,7 +421,7 @@ async fn numbers_that_the_backend_refuses_are_refused_whatever_happens_when_the_
 
 /// Numbers of a customer's own must not give the other limits a second share.
 #[tokio::test(start_paused = true)]
-async fn requests_under_own_numbers_use_the_share_of_all_others_while_the_store_fails() {
+async fn requests_under_own_numbers_use_the_common_share_while_the_store_fails() {
     let rows = Rows::default();
     rows.set("ada", Row::Own(20, 20));
     rows.set("bob", Row::Own(30, 30));
