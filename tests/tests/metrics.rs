@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use throttle_core::{BackendErrorKind, ManualClock};
+use throttle_core::{Backend, BackendErrorKind, ManualClock};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
     Concurrency, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate, ShapeLayer, ThrottleLayer, all,
@@ -216,23 +216,27 @@ async fn permits_in_flight_and_saturation_are_shown() {
     );
 }
 
+/// Sends a request for each number of tokens; the handler settles it.
+async fn settle_each(layer: &ThrottleLayer<impl Backend>, used: [&str; 3]) {
+    let service = layer.layer(service_fn(async |request: Request<Text>| {
+        let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
+        request.extensions().get::<Usage>().unwrap().settle("tokens", used).unwrap();
+        Ok::<_, std::convert::Infallible>(Response::new(()))
+    }));
+    for used in used {
+        let mut request = keyed("ada");
+        request.headers_mut().insert("x-used", used.parse().unwrap());
+        service.clone().oneshot(request).await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     let series = metered(async {
         let tokens = || limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key"));
         let layer =
             ThrottleLayer::new(tokens().cost(40).settled_later()).unwrap().backend(memory()).unwrap().metrics("llm");
-        let service = layer.layer(service_fn(async |request: Request<Text>| {
-            let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
-            let usage = request.extensions().get::<Usage>().unwrap().clone();
-            usage.settle("tokens", used).unwrap();
-            Ok::<_, std::convert::Infallible>(Response::new(()))
-        }));
-        for used in ["10", "50", "90"] {
-            let mut request = keyed("ada");
-            request.headers_mut().insert("x-used", used.parse().unwrap());
-            service.clone().oneshot(request).await.unwrap();
-        }
+        settle_each(&layer, ["10", "50", "90"]).await;
     })
     .await;
     let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="llm",policy="tokens"}}"#)];
@@ -246,16 +250,7 @@ async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
         let tokens =
             limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key")).cost(0).settled_later();
         let layer = ThrottleLayer::new(tokens).unwrap().backend(memory()).unwrap().metrics("llm");
-        let service = layer.layer(service_fn(async |request: Request<Text>| {
-            let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
-            request.extensions().get::<Usage>().unwrap().settle("tokens", used).unwrap();
-            Ok::<_, std::convert::Infallible>(Response::new(()))
-        }));
-        for used in ["0", "90", "50"] {
-            let mut request = keyed("ada");
-            request.headers_mut().insert("x-used", used.parse().unwrap());
-            service.clone().oneshot(request).await.unwrap();
-        }
+        settle_each(&layer, ["0", "90", "50"]).await;
         let attempts = shared("attempts", 10).cost(4).charge_refused();
         let layer = ThrottleLayer::new(attempts).unwrap().backend(memory()).unwrap().metrics("site");
         send_each(&layer, (0..5).map(|_| get())).await;

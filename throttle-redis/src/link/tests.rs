@@ -1,5 +1,7 @@
 //! What the link learns from answers that a test gives by hand.
 
+use tokio::task::JoinHandle;
+
 use super::connection::Route;
 use super::connection::by_hand::{ByHand, fault, turns};
 use super::*;
@@ -15,6 +17,17 @@ async fn connected_to(store: ByHand, threshold: u32) -> (ByHand, Arc<Link>, Arc<
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     (store, link, live)
+}
+
+/// Sends a command in a task of its own.
+fn sending(
+    link: &Arc<Link>,
+    live: &Arc<LiveConnection>,
+    key: &'static [u8],
+    within: Duration,
+) -> JoinHandle<Result<Reply, CallError>> {
+    let (link, live, until) = (Arc::clone(link), Arc::clone(live), Instant::now() + within);
+    tokio::spawn(async move { link.send(&live, (0, key), Command::new("GET"), until).await })
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,10 +52,7 @@ async fn a_command_whose_deadline_has_passed_is_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn law_12_law_13_a_command_that_finds_no_place_in_time_is_not_sent_and_no_failure() {
     let (store, link, live) = connected_to(ByHand::narrow(), 1).await;
-    let send = |within: Duration| {
-        let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + within);
-        tokio::spawn(async move { link.send(&live, (0, b"key"), Command::new("GET"), until).await })
-    };
+    let send = |within| sending(&link, &live, b"key", within);
     let (first, began) = (send(DEADLINE), Instant::now());
     let sent = store.next().await;
     let waiting = send(DEADLINE / 2).await.expect("no panic");
@@ -58,10 +68,7 @@ async fn law_12_law_13_a_command_that_finds_no_place_in_time_is_not_sent_and_no_
 #[tokio::test(start_paused = true)]
 async fn a_store_has_a_whole_deadline_from_when_there_was_a_place() {
     let (store, link, live) = connected_to(ByHand::narrow(), 1).await;
-    let send = || {
-        let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + DEADLINE);
-        tokio::spawn(async move { link.send(&live, (0, b"key"), Command::new("GET"), until).await })
-    };
+    let send = || sending(&link, &live, b"key", DEADLINE);
     let (first, second) = (send(), send());
     let sent = store.next().await;
     tokio::time::sleep(DEADLINE * 3 / 4).await;
@@ -78,10 +85,7 @@ async fn a_store_has_a_whole_deadline_from_when_there_was_a_place() {
 #[tokio::test(start_paused = true)]
 async fn law_13_a_command_that_waited_for_the_place_of_an_unanswered_one_is_not_late_with_it() {
     let (store, link, live) = connected_to(ByHand::narrow(), 2).await;
-    let send = || {
-        let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + DEADLINE);
-        tokio::spawn(async move { link.send(&live, (0, b"key"), Command::new("GET"), until).await })
-    };
+    let send = || sending(&link, &live, b"key", DEADLINE);
     let _unanswered = (send(), store.next().await);
     tokio::time::sleep(DEADLINE / 2).await;
     let second = send();
@@ -102,10 +106,7 @@ async fn a_store_that_answers_other_commands_has_more_time_for_one() {
     let errors = [NoScript, Moved(None), OutOfMemory].map(|kind| Some(Err(fault(kind))));
     for answer in [None, Some(Ok(Reply::Nil))].into_iter().chain(errors) {
         let (store, link, live) = connected(1).await;
-        let send = |name: &'static [u8]| {
-            let (link, live, until) = (Arc::clone(&link), Arc::clone(&live), Instant::now() + DEADLINE);
-            tokio::spawn(async move { link.send(&live, (0, name), Command::new("GET"), until).await })
-        };
+        let send = |key| sending(&link, &live, key, DEADLINE);
         let (slow, quick) = (send(b"slow"), send(b"quick"));
         let (_unanswered, other) = (store.next().await, store.next().await);
         tokio::time::sleep(DEADLINE / 2).await;

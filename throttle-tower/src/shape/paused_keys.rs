@@ -209,14 +209,20 @@ impl Queues {
 mod tests {
     use super::*;
 
+    /// A key that is paused for a second from now on. Calls may be up to 20 ms late without delaying others.
+    fn paused() -> (PausedKeys, Key, Instant) {
+        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(Duration::from_millis(20)));
+        let (key, start) = (Key::from("key"), Instant::now());
+        paused_keys.pause(&key, start, start + Duration::from_secs(1));
+        (paused_keys, key, start)
+    }
+
     /// The process has stood still, and the times of all three positions have come: the first call leaves late, and the
     /// others as much later.
     #[tokio::test(start_paused = true)]
     async fn shape_late_call_delays_the_calls_behind_it() {
         let ms = |ms: u64| Duration::from_millis(ms);
-        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
-        let (key, start) = (Key::from("key"), Instant::now());
-        paused_keys.pause(&key, start, start + ms(1_000));
+        let (paused_keys, key, start) = paused();
         let positions = [(); 3].map(|()| paused_keys.leave(&key, 1, start, None, start).expect_err("paused"));
         assert_eq!(positions.map(|position| position.at), [1_000, 1_100, 1_200].map(|at| start + ms(at)));
         let leave = |position: QueuePosition, now| {
@@ -231,9 +237,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_call_that_is_hardly_late_delays_none_behind_it() {
         let ms = |ms: u64| Duration::from_millis(ms);
-        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
-        let (key, start) = (Key::from("key"), Instant::now());
-        paused_keys.pause(&key, start, start + ms(1_000));
+        let (paused_keys, key, start) = paused();
         let positions = [(); 2].map(|()| paused_keys.leave(&key, 1, start, None, start).expect_err("paused"));
         let leave = |position: QueuePosition, now| {
             paused_keys.leave(&key, 1, position.at, Some(position), now).map_err(|position| position.at)
@@ -426,9 +430,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_late_call_with_a_position_in_a_forgotten_queue_makes_no_new_one() {
         let ms = |ms: u64| Duration::from_millis(ms);
-        let paused_keys = PausedKeys::new(Rate::per_second(10), Some(ms(20)));
-        let (key, start) = (Key::from("key"), Instant::now());
-        paused_keys.pause(&key, start, start + ms(1_000));
+        let (paused_keys, key, start) = paused();
         let position = paused_keys.leave(&key, 1, start, None, start).expect_err("paused");
         paused_keys.forget(&key);
         let leaves = paused_keys.leave(&key, 1, position.at, Some(position), start + ms(2_000));
