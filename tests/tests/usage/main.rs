@@ -8,6 +8,7 @@ mod handle;
 mod holding;
 mod holding_any;
 mod holding_over_a_store;
+mod holding_unpolled;
 mod in_flight;
 mod model;
 mod outcomes;

@@ -13,6 +13,7 @@ use crate::time::FAR;
 pub(super) struct Forecast {
     at: Instant,
     units: u64,
+    decided: Instant,
     /// When the next whole window opens. Buckets that drain ignore it, because their units come one by one.
     opens: Instant,
 }
@@ -25,12 +26,17 @@ impl Forecast {
             Some(wait) => {
                 let at = later(now, wait);
                 let units = if algorithm.drains() { cost } else { cost.max(algorithm.rate().count()) };
-                Self { at, units, opens: later(at, Duration::from_micros(algorithm.rate().period_micros())) }
+                Self {
+                    at,
+                    units,
+                    decided: now,
+                    opens: later(at, Duration::from_micros(algorithm.rate().period_micros())),
+                }
             }
             None => {
                 // A bucket that refills in portions gets the next one long before it is full.
                 let opens = later(now, status.effective_window(policy).min(status.reset_after()));
-                Self { at: now, units: status.remaining(), opens }
+                Self { at: now, units: status.remaining(), decided: now, opens }
             }
         }
     }
@@ -38,16 +44,20 @@ impl Forecast {
     /// The instant by which so many units are admitted in turn. Where units come back as they were used, in a sliding
     /// window or log, it is the earliest that is possible.
     pub(super) fn admits_by(&self, algorithm: &Algorithm, units: u64) -> Instant {
-        let Some(more) = units.checked_sub(self.units).filter(|more| *more > 0) else { return self.at };
         let (count, period) =
             (u128::from(algorithm.rate().count().max(1)), u128::from(algorithm.rate().period_micros()));
-        let more = u128::from(more);
-        let (from, micros) = if algorithm.drains() {
-            (self.at, (more * period).div_ceil(count))
-        } else {
-            (self.opens, (more - 1) / count * period)
-        };
-        later(from, Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+        let whole = |micros: u128| Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
+        let more = u128::from(units.saturating_sub(self.units));
+        let fewer = u128::from(self.units.saturating_sub(units));
+        match (algorithm.drains(), more) {
+            (true, 0) => {
+                let earlier = self.at.checked_sub(whole(fewer * period / count));
+                earlier.map_or(self.decided, |at| at.max(self.decided))
+            }
+            (false, 0) => self.at,
+            (true, more) => later(self.at, whole((more * period).div_ceil(count))),
+            (false, more) => later(self.opens, whole((more - 1) / count * period)),
+        }
     }
 }
 
@@ -101,6 +111,15 @@ mod tests {
         assert_eq!(admits_by(third(), &[1], 1), Duration::ZERO, "one is left");
         assert_eq!(admits_by(third(), &[1], 2), Duration::from_micros(333_334));
         assert_eq!(admits_by(third(), &[2, 1], 2), Duration::from_micros(2 * 333_334), "refused, and one behind it");
+    }
+
+    /// The request that was refused may leave, and the ones behind it need not wait for all of its units.
+    #[test]
+    fn fewer_units_of_a_bucket_that_drains_come_earlier_than_those_refused() {
+        let third = || Gcra::new(Rate::per_second(3)).burst(9);
+        assert_eq!(admits_by(third(), &[9, 9], 9), Duration::from_secs(3));
+        assert_eq!(admits_by(third(), &[9, 9], 1), Duration::from_micros(333_334));
+        assert_eq!(admits_by(third(), &[5, 9], 1), Duration::ZERO, "four are left");
     }
 
     #[test]

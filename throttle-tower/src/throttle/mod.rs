@@ -21,6 +21,7 @@ mod grpc_words;
 mod in_progress;
 mod layer;
 mod limit_report;
+mod line;
 #[cfg(feature = "rules")]
 mod live;
 mod local_shares;

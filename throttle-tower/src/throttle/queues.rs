@@ -1,25 +1,30 @@
 //! The queues of a layer, one for each key that a request waits for.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use throttle_core::{Algorithm, Key, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::forecast::{Forecast, made_up_for};
+use super::line::{Entry, Found, GRACE, Line};
 use crate::lock::lock;
 use crate::observe::Observers;
 use crate::time::FAR;
 
 /// Only the first request of a queue asks the backend. The others wait for their turn, and so do new requests, so no
-/// request overtakes an earlier one of its key.
+/// request overtakes an earlier one of its key that is polled.
 #[derive(Default)]
 pub(crate) struct Queues {
     /// The requests in all queues.
     waiting: AtomicUsize,
+    /// The requests that ever joined one.
+    joined: AtomicU64,
     by_key: Mutex<HashMap<QueueKey, Queue>>,
 }
 
@@ -27,11 +32,7 @@ pub(crate) struct Queues {
 pub(super) type QueueKey = (usize, Key);
 
 struct Queue {
-    /// The request that holds the one permit is first. Requests get it in the order in which they ask for it.
-    first: Arc<Semaphore>,
-    waiting: usize,
-    /// The units of all its requests.
-    units: u64,
+    line: Line,
     progress: Progress,
 }
 
@@ -57,28 +58,48 @@ impl Queues {
 
     /// Takes the last place of a queue; `None` if it would wait in vain there, or too many requests wait in all queues.
     pub(super) fn join(self: &Arc<Self>, key: QueueKey, joining: &Joining<'_>) -> Option<Place> {
-        let mut queues = self.lock();
-        if let Some(queue) = queues.get(&key) {
-            joining.is_admitted_in_time_behind(queue).then_some(())?;
-        }
-        if self.waiting.load(Ordering::Acquire) >= joining.most {
-            return None;
-        }
-        let progress = Progress { late: joining.late, ..Progress::default() };
-        let new = || Queue { first: Arc::new(Semaphore::new(1)), waiting: 0, units: 0, progress };
-        let queue = queues.entry(key.clone()).or_insert_with(new);
-        (queue.waiting, queue.units) = (queue.waiting + 1, queue.units.saturating_add(joining.units));
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        let first = Arc::clone(&queue.first);
-        drop(queues);
-        Some(Place { queues: Arc::clone(self), key, units: joining.units, first, first_turn: None, seen: None })
+        let now = Instant::now();
+        self.change(&key, joining.late, |queue| queue.line.pass_overdue(now));
+        let entry = Entry { number: self.joined.fetch_add(1, Ordering::Relaxed), units: joining.units };
+        let place = Place { queues: Arc::clone(self), key, entry, late: joining.late, seen: None };
+        let joins = place.change(|queue| {
+            let joins =
+                joining.is_admitted_in_time_behind(queue) && self.waiting.load(Ordering::Acquire) < joining.most;
+            if joins {
+                queue.line.enter(entry, now);
+            }
+            joins
+        });
+        joins.then_some(place)
     }
 
     /// The instant at which a request behind all others of a queue is admitted.
     pub(super) fn admits_by(&self, key: &QueueKey, algorithm: &Algorithm, units: u64) -> Option<Instant> {
         let queues = self.lock();
         let queue = queues.get(key)?;
-        Some(queue.progress.forecast?.admits_by(algorithm, queue.units.saturating_add(units)))
+        Some(queue.progress.forecast?.admits_by(algorithm, queue.line.units().saturating_add(units)))
+    }
+
+    /// Changes the queue of a key, which is created and forgotten as needed, and wakes the request that has the turn by
+    /// that.
+    fn change<R>(&self, key: &QueueKey, late: Duration, change: impl FnOnce(&mut Queue) -> R) -> R {
+        let mut queues = self.lock();
+        let progress = Progress { late, ..Progress::default() };
+        let new = || Queue { line: Line::default(), progress };
+        let queue = queues.entry(key.clone()).or_insert_with(new);
+        let before = queue.line.len();
+        let result = change(queue);
+        let (after, woken) = (queue.line.len(), queue.line.take_woken());
+        if after == 0 {
+            queues.remove(key);
+        }
+        // Adds a negative number, too.
+        self.waiting.fetch_add(after.wrapping_sub(before), Ordering::AcqRel);
+        drop(queues);
+        if let Some(woken) = woken {
+            woken.wake();
+        }
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueKey, Queue>> {
@@ -99,9 +120,9 @@ pub(super) struct Joining<'a> {
 
 impl Joining<'_> {
     fn is_admitted_in_time_behind(&self, queue: &Queue) -> bool {
-        let Some(units) = queue.units.checked_add(self.units) else { return false };
+        let Some(units) = queue.line.units().checked_add(self.units) else { return false };
         let lost = queue.progress.late.saturating_sub(made_up_for(self.algorithm, self.units));
-        let turns = u32::try_from(queue.waiting).unwrap_or(u32::MAX).saturating_add(1);
+        let turns = u32::try_from(queue.line.len()).unwrap_or(u32::MAX).saturating_add(1);
         let late = lost.saturating_mul(turns).min(FAR);
         let forecast = queue.progress.forecast;
         forecast.is_none_or(|forecast| forecast.admits_by(self.algorithm, units) + late <= self.deadline)
@@ -112,9 +133,9 @@ impl Joining<'_> {
 pub(super) struct Place {
     queues: Arc<Queues>,
     pub(super) key: QueueKey,
-    pub(super) units: u64,
-    first: Arc<Semaphore>,
-    first_turn: Option<OwnedSemaphorePermit>,
+    entry: Entry,
+    /// See [`Joining::late`].
+    late: Duration,
     /// Those who are told when the request leaves, and when it joined.
     seen: Option<(Observers, Instant)>,
 }
@@ -127,23 +148,52 @@ impl Place {
         self
     }
 
-    pub(super) fn is_first(&self) -> bool {
-        self.first_turn.is_some()
+    pub(super) fn units(&self) -> u64 {
+        self.entry.units
     }
 
     /// Becomes the first if no other request is; whether it is the first.
-    pub(super) fn try_become_first(&mut self) -> bool {
-        if self.first_turn.is_none() {
-            self.first_turn = Arc::clone(&self.first).try_acquire_owned().ok();
-        }
-        self.is_first()
+    pub(super) fn try_become_first(&self) -> bool {
+        self.look(None) == Found::Turn
     }
 
-    /// Waits to be the first, until an instant at most; whether it is the first.
-    pub(super) async fn become_first(&mut self, until: Instant) -> bool {
-        let turn = timeout_at(until, Arc::clone(&self.first).acquire_owned()).await;
-        self.first_turn = turn.ok().and_then(Result::ok);
-        self.is_first()
+    /// Waits to be the first, until an instant at most; whether it is the first. A request that was passed because it
+    /// was not polled waits again.
+    pub(super) async fn become_first(&self, until: Instant) -> bool {
+        let mut timer = pin!(sleep_until(until));
+        poll_fn(|context| {
+            loop {
+                let is_over = Instant::now() >= until;
+                // A request that was passed and comes too late takes no turn from the others.
+                if is_over && !self.stands() {
+                    return Poll::Ready(false);
+                }
+                let looks = match self.look(Some(context.waker())) {
+                    Found::Turn => return Poll::Ready(true),
+                    Found::NotYet(_) if is_over => return Poll::Ready(false),
+                    Found::NotYet(looks) => looks.min(until),
+                };
+                if timer.deadline() != looks {
+                    timer.as_mut().reset(looks);
+                }
+                if timer.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sleeps until an instant with the turn; whether the request still has it then.
+    pub(super) async fn sleep_until(&self, due: Instant) -> bool {
+        self.keep_turn(due + GRACE);
+        sleep_until(due).await;
+        self.change(|queue| queue.line.is_first(self.entry))
+    }
+
+    /// Sets until when the first request keeps the turn although it is not polled.
+    pub(super) fn keep_turn(&self, until: Instant) {
+        self.change(|queue| queue.line.keep_turn(self.entry, until));
     }
 
     pub(super) fn progress(&self) -> Progress {
@@ -154,28 +204,36 @@ impl Place {
     pub(super) fn due(&self, algorithm: &Algorithm) -> Option<(Instant, Timestamp)> {
         let Progress { decided, forecast, .. } = self.progress();
         let ((at, as_of), forecast) = decided.zip(forecast.filter(|_| algorithm.drains()))?;
-        let due = forecast.admits_by(algorithm, self.units);
+        let due = forecast.admits_by(algorithm, self.entry.units);
         Some((due, as_of + due.saturating_duration_since(at)))
     }
 
+    /// Notes what is known by a decision about this request, unless it was passed and later requests were decided.
     pub(super) fn advance(&self, change: impl FnOnce(&mut Progress)) {
-        if let Some(queue) = self.queues.lock().get_mut(&self.key) {
-            change(&mut queue.progress);
-        }
+        self.change(|queue| {
+            if queue.line.contains(self.entry) {
+                change(&mut queue.progress);
+            }
+        });
+    }
+
+    /// Whether it was not passed.
+    fn stands(&self) -> bool {
+        self.change(|queue| queue.line.contains(self.entry))
+    }
+
+    fn look(&self, waker: Option<&Waker>) -> Found {
+        self.change(|queue| queue.line.look(self.entry, waker, Instant::now()))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Queue) -> R) -> R {
+        self.queues.change(&self.key, self.late, change)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut queues = self.queues.lock();
-        if let Some(queue) = queues.get_mut(&self.key) {
-            (queue.waiting, queue.units) = (queue.waiting - 1, queue.units - self.units);
-            if queue.waiting == 0 {
-                queues.remove(&self.key);
-            }
-        }
-        self.queues.waiting.fetch_sub(1, Ordering::AcqRel);
-        drop(queues);
+        self.change(|queue| queue.line.leave(self.entry, Instant::now()));
         if let Some((observers, joined)) = &self.seen {
             observers.each(|observer| observer.left_queue(self.key.0, joined.elapsed()));
         }
@@ -215,7 +273,7 @@ mod tests {
         let (algorithm, deadline, late) = (policy.algorithm(), Instant::now(), Duration::ZERO);
         let join = |units| queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 2, late });
         let (first, second) = (join(2).unwrap(), join(3).unwrap());
-        let units = || queues.lock().get(&key).map(|queue| queue.units);
+        let units = || queues.lock().get(&key).map(|queue| queue.line.units());
         assert!(join(1).is_none() && !queues.is_empty());
         assert_eq!(units(), Some(5));
         drop(first);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throttle_core::backend::Call;
 use throttle_core::{Algorithm, Backend, Decision, PolicyNode, PolicySet, Timestamp};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::ask::{Asked, Calls};
 use super::decide::{self, Decided};
@@ -19,6 +19,10 @@ use crate::time::{FAR, micros};
 /// How late the first request of a queue may wake and still be decided as of its turn. Turns that a queue misses in a
 /// longer stall are lost, so that it does not leave all at once.
 const LATEST: Duration = Duration::from_millis(50);
+
+/// How long the first request of a queue waits for the store's answer before the next one may ask: the store may be
+/// slow, or the first request is not polled. The next one can still be decided as of its turn.
+const ANSWER: Duration = Duration::from_millis(25);
 
 /// How late a turn is taken where the backend's clock is not known, until it is measured: a timer's step and a round
 /// trip.
@@ -63,16 +67,17 @@ impl<B: Backend> Waiting<'_, B> {
         let mut since = self.now();
         let mut place = None;
         if let Some((key, longest)) = queue_of(self.shared, self.calls) {
-            if let Some(mut joined) = self.join(key.clone(), longest)
-                && joined.become_first(self.latest(longest)).await
-            {
-                place = Some(joined);
+            place = self.join(key.clone(), longest);
+            if let Some(joined) = &place {
+                match self.await_turn(joined, since, longest).await {
+                    Some(due) => since = due,
+                    None => place = None,
+                }
             }
             if place.is_none() && self.shared.queues.contains(&key) {
                 // What is left belongs to the requests before it.
                 return self.refuse_behind(&key).await;
             }
-            since = self.await_turn(since, place.as_ref(), longest).await;
         }
         loop {
             let turn = self.take_turn(since, place.as_ref()).await;
@@ -98,19 +103,22 @@ impl<B: Backend> Waiting<'_, B> {
                     self.advance(place, &turn);
                 }
             }
-            let Some(here) = &mut place else { return turn.decided };
+            let Some(here) = &place else { return turn.decided };
             since = turn.as_of.map(|as_of| as_of + room.wait);
             let due = turn.at + room.wait;
             drop(turn);
-            if here.try_become_first() {
-                sleep_until(due).await;
+            if here.try_become_first() && here.sleep_until(due).await {
                 continue;
             }
-            if !here.become_first(self.latest(room.longest)).await {
-                drop(place);
-                return self.refuse_behind(&key).await;
+            match self.await_turn(here, since, room.longest).await {
+                Some(due) => since = due,
+                None => {
+                    place = None;
+                    if self.shared.queues.contains(&key) {
+                        return self.refuse_behind(&key).await;
+                    }
+                }
             }
-            since = self.await_turn(since, place.as_ref(), room.longest).await;
         }
     }
 
@@ -132,24 +140,36 @@ impl<B: Backend> Waiting<'_, B> {
         Some(place.observed(&self.shared.options.observers))
     }
 
-    /// Waits until a request that has become the first is due, as far as that is known without asking the backend.
-    /// Returns the instant by the backend's clock.
+    /// Waits until a request is the first and due, as far as that is known without asking the backend. Returns the
+    /// instant by the backend's clock, or `None` if the request's longest wait is over before.
     async fn await_turn(
         &self,
+        place: &Place,
         since: Option<Timestamp>,
-        place: Option<&Place>,
         longest: Duration,
-    ) -> Option<Timestamp> {
-        let Some((since, place)) = since.zip(place) else { return since };
-        let due = self.algorithm(place.key.0).and_then(|algorithm| place.due(algorithm));
-        let Some((at, as_of)) = due.filter(|(at, _)| *at <= self.arrived + longest) else { return Some(since) };
-        sleep_until(at).await;
-        Some(since.max(as_of))
+    ) -> Option<Option<Timestamp>> {
+        loop {
+            if !place.become_first(self.latest(longest)).await {
+                return None;
+            }
+            let Some(since) = since else { return Some(None) };
+            let due = self.algorithm(place.key.0).and_then(|algorithm| place.due(algorithm));
+            let Some((at, as_of)) = due.filter(|(at, _)| *at <= self.arrived + longest) else {
+                return Some(Some(since));
+            };
+            // A request that is not polled in time loses its turn.
+            if place.sleep_until(at).await {
+                return Some(Some(since.max(as_of)));
+            }
+        }
     }
 
     /// Decides about the first request of a queue, as of the instant at which its turn came, so that the lateness of
     /// timers and of the way to a store does not add up.
     async fn take_turn(&self, since: Option<Timestamp>, place: Option<&Place>) -> Turn {
+        if let Some(place) = place {
+            place.keep_turn(Instant::now() + ANSWER);
+        }
         if let Some(saturated) = decide::saturated(self.shared, &self.asked.needs) {
             return Turn { decided: saturated, at: Instant::now(), as_of: None, is_late: false };
         }
@@ -173,13 +193,13 @@ impl<B: Backend> Waiting<'_, B> {
         let status = decision.statuses().get(policy);
         let known = self.shared.announced.policies.get(policy).zip(status).zip(self.algorithm(policy));
         let Some(((policy, status), algorithm)) = known else { return };
-        let next = Forecast::new(policy, status, turn.at, place.units);
+        let next = Forecast::new(policy, status, turn.at, place.units());
         place.advance(|progress| {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
                 (Some(as_of), _) => progress.decided = Some((turn.at, as_of)),
                 (None, Some(before)) if decision.is_admitted() => {
-                    let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units));
+                    let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units()));
                     // A single quick turn does not make the next one quick.
                     progress.late = late.max(progress.late - progress.late / 8);
                 }

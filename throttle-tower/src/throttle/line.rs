@@ -1,0 +1,255 @@
+//! The requests of one queue in order of arrival, and which of them has the turn.
+//!
+//! A request gives up its turn in two ways. It leaves, and the next one has the turn at once. Or it does not use the
+//! turn because its future is kept and not polled, or because its runtime is not driven. Only another request can notice
+//! that, and it is not known which of them are polled. So each looks at the first after a time of its own, earlier ones
+//! sooner, and the first one that looks passes the turn on.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a request may be overdue before it is passed. A busy runtime polls a task within that time.
+pub(super) const GRACE: Duration = Duration::from_millis(5);
+
+/// How much later each request looks than the one before it.
+const STEP: Duration = Duration::from_millis(1);
+
+/// The longest time between two looks. The first may leave long before its turn, when the others have no reason to look.
+const LONGEST_LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Default)]
+pub(super) struct Line {
+    first: Option<First>,
+    behind: VecDeque<Waiting>,
+    /// The units of all its requests.
+    units: u64,
+    /// Of the request that has the turn and was not polled since.
+    woken: Option<Waker>,
+}
+
+/// A request as a line knows it.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    /// Counts arrivals.
+    pub(super) number: u64,
+    pub(super) units: u64,
+}
+
+struct First {
+    entry: Entry,
+    /// When it has lost its turn unless it is polled.
+    until: Instant,
+}
+
+struct Waiting {
+    entry: Entry,
+    /// When its timer wakes it, or the instant at which it was polled.
+    looks: Instant,
+    waker: Option<Waker>,
+}
+
+/// What a request finds that is polled.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Turn,
+    /// When to look again.
+    NotYet(Instant),
+}
+
+impl Line {
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.behind.len()
+    }
+
+    pub(super) fn units(&self) -> u64 {
+        self.units
+    }
+
+    pub(super) fn is_first(&self, entry: Entry) -> bool {
+        self.first.as_ref().is_some_and(|first| first.entry.number == entry.number)
+    }
+
+    /// Whether a request stands in the line: it was not passed.
+    pub(super) fn contains(&self, entry: Entry) -> bool {
+        self.is_first(entry) || self.place(entry).is_ok()
+    }
+
+    /// Adds a request behind those that arrived before it, if it does not stand in the line.
+    pub(super) fn enter(&mut self, entry: Entry, now: Instant) {
+        if !self.is_first(entry)
+            && let Err(place) = self.place(entry)
+        {
+            self.units = self.units.saturating_add(entry.units);
+            self.behind.insert(place, Waiting { entry, looks: now, waker: None });
+        }
+    }
+
+    /// What a request finds when it is polled. A request that was passed stands in the line again.
+    pub(super) fn look(&mut self, entry: Entry, waker: Option<&Waker>, now: Instant) -> Found {
+        if !self.is_first(entry) {
+            self.enter(entry, now);
+            if let Ok(place) = self.place(entry) {
+                self.behind[place].looks = now;
+            }
+            self.pass_overdue(now);
+        }
+        match (&self.first, self.place(entry)) {
+            (Some(first), Ok(place)) => {
+                let waiting = &mut self.behind[place];
+                let steps = STEP.saturating_mul(u32::try_from(place).unwrap_or(u32::MAX));
+                waiting.looks = first.until.min(now + LONGEST_LOOK) + steps;
+                waiting.waker = waker.cloned();
+                Found::NotYet(waiting.looks)
+            }
+            _ => Found::Turn,
+        }
+    }
+
+    /// Sets until when the request that has the turn keeps it although it is not polled.
+    pub(super) fn keep_turn(&mut self, entry: Entry, until: Instant) {
+        if let Some(first) = self.first.as_mut().filter(|first| first.entry.number == entry.number) {
+            first.until = until;
+        }
+    }
+
+    /// Passes the requests that have not used their turn.
+    pub(super) fn pass_overdue(&mut self, now: Instant) {
+        while self.first.as_ref().is_none_or(|first| first.until <= now) {
+            self.end_turn();
+            let Some(next) = self.behind.front() else { return };
+            // It may have been woken by its own timer, and not polled since.
+            let woken = next.looks.min(now);
+            self.start_turn(woken + GRACE);
+        }
+    }
+
+    /// Removes a request. If it had the turn, the next one has it.
+    pub(super) fn leave(&mut self, entry: Entry, now: Instant) {
+        if self.is_first(entry) {
+            self.end_turn();
+            self.start_turn(now + GRACE);
+        } else if let Ok(place) = self.place(entry) {
+            self.behind.remove(place);
+            self.units = self.units.saturating_sub(entry.units);
+        }
+    }
+
+    /// The waker of the request that has the turn by the last changes. It is woken outside of every lock.
+    pub(super) fn take_woken(&mut self) -> Option<Waker> {
+        self.woken.take()
+    }
+
+    fn end_turn(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.units = self.units.saturating_sub(first.entry.units);
+        }
+    }
+
+    fn start_turn(&mut self, until: Instant) {
+        if let Some(next) = self.behind.pop_front() {
+            self.woken = next.waker;
+            self.first = Some(First { entry: next.entry, until });
+        }
+    }
+
+    fn place(&self, entry: Entry) -> Result<usize, usize> {
+        self.behind.binary_search_by_key(&entry.number, |waiting| waiting.entry.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn entry(number: u64) -> Entry {
+        Entry { number, units: 10 }
+    }
+
+    /// A line of so many requests, of which the first keeps its turn for a second.
+    fn line_of(requests: u64) -> (Line, Instant) {
+        let (mut line, now) = (Line::default(), Instant::now());
+        for number in 0..requests {
+            line.enter(entry(number), now);
+            line.look(entry(number), None, now);
+        }
+        line.keep_turn(entry(0), now + 1_000 * MS);
+        (line, now)
+    }
+
+    fn first(line: &Line) -> Option<u64> {
+        line.first.as_ref().map(|first| first.entry.number)
+    }
+
+    #[test]
+    fn request_that_leaves_gives_its_turn_to_the_next() {
+        let (mut line, now) = line_of(4);
+        line.leave(entry(1), now);
+        line.leave(entry(0), now);
+        assert_eq!((first(&line), line.len(), line.units()), (Some(2), 2, 20));
+        assert_eq!(line.look(entry(2), None, now), Found::Turn);
+    }
+
+    #[test]
+    fn overdue_request_loses_its_turn_to_the_first_one_that_looks() {
+        let (mut line, now) = line_of(5);
+        assert_eq!(line.look(entry(3), None, now + 999 * MS), Found::NotYet(now + 1_002 * MS), "two are before it");
+        // None of the first three was polled since their timers woke them.
+        assert_eq!(line.look(entry(3), None, now + 1_006 * MS), Found::Turn);
+        assert_eq!((line.len(), line.units()), (2, 20), "those that were passed do not count");
+    }
+
+    #[test]
+    fn request_that_was_passed_has_the_next_turn_when_it_is_polled() {
+        let (mut line, now) = line_of(4);
+        assert_eq!(line.look(entry(2), None, now + 1_010 * MS), Found::Turn);
+        assert!(!line.contains(entry(0)) && !line.contains(entry(1)));
+        line.keep_turn(entry(2), now + 1_100 * MS);
+        for number in [3, 1, 0] {
+            assert!(matches!(line.look(entry(number), None, now + 1_020 * MS), Found::NotYet(_)));
+        }
+        for next in [0, 1, 3] {
+            let leaving = entry(first(&line).unwrap());
+            line.leave(leaving, now + 1_020 * MS);
+            assert_eq!(first(&line), Some(next));
+        }
+    }
+
+    #[test]
+    fn request_that_is_polled_late_keeps_a_turn_that_no_other_has_taken() {
+        let (mut line, now) = line_of(2);
+        assert_eq!(line.look(entry(0), None, now + 2_000 * MS), Found::Turn);
+        assert_eq!(line.len(), 2);
+    }
+
+    #[test]
+    fn request_whose_timer_has_not_woken_it_gets_time_to_take_its_turn() {
+        let (mut line, now) = line_of(3);
+        for number in [1, 2] {
+            line.look(entry(number), None, now + 999 * MS);
+        }
+        line.pass_overdue(now + 1_000 * MS);
+        assert_eq!(first(&line), Some(1));
+        line.pass_overdue(now + 1_004 * MS);
+        assert_eq!(first(&line), Some(1));
+        line.pass_overdue(now + 1_005 * MS);
+        assert_eq!(first(&line), Some(2));
+    }
+
+    /// Each dead request costs a step, and not a turn.
+    #[test]
+    fn chain_of_requests_that_are_not_polled_is_passed_at_once() {
+        let (mut line, now) = line_of(40);
+        line.leave(entry(0), now);
+        let mut at = now + 2 * MS;
+        while let Found::NotYet(looks) = line.look(entry(39), None, at) {
+            assert!(looks > at);
+            at = looks;
+        }
+        assert!(at <= now + 350 * MS, "{:?}", at - now);
+    }
+}
