@@ -261,6 +261,10 @@ impl Limit {
     ///   logs, and over a store, the forecast is an estimate.
     /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
     ///   the next.
+    /// * **Not blocked by a request that is not polled**, for example one of `StreamExt::buffered` while the stream is
+    ///   not polled, the loser of a `select!` that is kept, or a request of a runtime that is not driven. 5 ms after
+    ///   its turn (over a store, 25 ms after a question that it does not end) the next request takes the turn. Once it
+    ///   is polled again, it has the next turn within its own `longest`; after that it is refused if others wait.
     /// * If several limits of an `all` refuse, the request queues only if all of them have a `wait_up_to`. A queued
     ///   request holds no permits of a [`Concurrency`](crate::Concurrency). The tokio runtime must have its timers
     ///   enabled.
