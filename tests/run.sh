@@ -3,9 +3,11 @@
 #
 #   sh tests/run.sh                       what a change must pass
 #   PROPTEST_CASES=20000 sh tests/run.sh  the same, with more random cases for each law (default and minimum: 256)
+#   PROPTEST_RNG_SEED=7 sh tests/run.sh   the same, with other random cases (default: the same in every run)
 #   THROTTLE_GOLDEN=file sh tests/run.sh  the same, then the golden tests again with another file of vectors
 #
-# Fails if a test fails, if a test is ignored, or if fewer tests pass than tests/floor says.
+# Fails if a test fails, if a test is ignored, or if a test program runs no test. A target without tests says so in its
+# Cargo.toml (`test = false`, `doctest = false`).
 #
 # Needs Rust. Some tests start Redis servers of their own, on free ports. If there is no redis-server, this script
 # installs it with apt-get (as root or with sudo) or Homebrew, and says so first. With THROTTLE_NO_INSTALL=1 it stops
@@ -28,8 +30,12 @@ case ${PROPTEST_CASES:-} in
     *[!0-9]* | ????????????*) stop "PROPTEST_CASES=$PROPTEST_CASES is not a number; unset it" ;;
     *) [ "$PROPTEST_CASES" -ge 256 ] || stop "PROPTEST_CASES=$PROPTEST_CASES is less than the default, 256; unset it" ;;
 esac
-floor=$(cat tests/floor)
-case $floor in '' | *[!0-9]*) stop "tests/floor does not hold a number" ;; esac
+# Random tests that drew new cases in each run would fail now and then on a machine where nothing is wrong.
+PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-15}
+export PROPTEST_RNG_SEED
+case $PROPTEST_RNG_SEED in
+    *[!0-9]* | ????????????????????*) stop "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED is not a number; unset it" ;;
+esac
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -99,12 +105,15 @@ fi
 status=0
 [ ! -e "$folder/failed" ] || status=1
 
-awk -v status="$status" -v floor="$floor" -v golden="$golden" '
+awk -v status="$status" -v golden="$golden" '
+    # Cargo names each test program before it runs.
+    /^ +(Running|Doc-tests) / { program = $0; sub(/^ +/, "", program) }
     /^test result:/ {
         passed += $4; failed += $6; ignored += $8
         if ($3 != "ok.") unwell = 1
         # The second run of the golden tests filters out all other tests.
         if (golden == "") filtered += $12
+        if ($4 + $6 + $8 + $12 == 0) empty = empty "\n  " program
     }
     /^test .* FAILED$/ { names = names "\n  " $2 }
     END {
@@ -112,8 +121,7 @@ awk -v status="$status" -v floor="$floor" -v golden="$golden" '
         if (status != 0 && failed == 0) print "\nthe build failed, or a test ended its process; see above"
         if (ignored > 0) { print "\n" ignored " tests are ignored: repair or delete them"; unwell = 1 }
         if (filtered > 0) { print "\n" filtered " tests were left out by a filter"; unwell = 1 }
-        if (passed < floor) { print "\nfewer than the " floor " tests of tests/floor passed"; unwell = 1 }
-        if (passed >= floor + 100) print "\ntests/floor can rise to " passed
+        if (empty != "") { print "\nwithout a test:" empty; unwell = 1 }
         printf "\nall tests: %d passed, %d failed\n", passed, failed
         exit status != 0 || failed > 0 || passed == 0 || unwell
     }' "$log"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests that tests/run.sh, tests/extra.sh and .ci/run fail when they must: runs copies of them with a fake cargo.
+# Tests that tests/run.sh, tests/new_seeds.sh, tests/extra.sh and .ci/run fail when they must: runs copies of them with a fake cargo.
 #
 #   sh tests/run_sh_test.sh
 set -eu
@@ -11,14 +11,14 @@ mkdir -p "$folder/bin" "$folder/project/tests/extra" "$folder/project/.ci"
 cp tests/run.sh "$folder/project/tests/run.sh"
 cp tests/extra.sh "$folder/project/tests/extra.sh"
 cp tests/models.sh "$folder/project/tests/models.sh"
+cp tests/new_seeds.sh "$folder/project/tests/new_seeds.sh"
 cp tests/extra/requirements.txt "$folder/project/tests/extra/requirements.txt"
 cp -r tests/extra/sdks "$folder/project/tests/extra/sdks"
 cp .ci/run "$folder/project/.ci/run"
-echo 3 >"$folder/project/tests/floor"
 echo : >"$folder/project/tests/run_sh_test.sh"
 
 # The only programs of this machine that the copies find: no cargo, no redis-server, no sudo.
-for tool in awk bash cat cp dirname env grep id mkdir mktemp rm sh sleep sort tee tr; do
+for tool in awk bash cat cp dirname env grep id mkdir mktemp od rm sh sleep sort tee tr; do
     ln -s "$(command -v $tool)" "$folder/bin/$tool"
 done
 
@@ -29,7 +29,7 @@ pretend() {
 
 # $SAYS is the output of the tests, $TREE that of `cargo tree`, and $FAILS the subcommand that fails.
 pretend cargo '
-echo "cargo $* cases=${PROPTEST_CASES:-none} golden=${THROTTLE_GOLDEN:-none}" >>"$CALLS"
+echo "cargo $* cases=${PROPTEST_CASES:-none} golden=${THROTTLE_GOLDEN:-none} seed=${PROPTEST_RNG_SEED:-none}" >>"$CALLS"
 case $1 in
     test) printf "%b\n" "$SAYS" ;;
     tree) printf "%b\n" "$TREE" ;;
@@ -50,6 +50,7 @@ pretend node '[ -z "${OLD_NODE:-}" ]'
 pretend npm '[ -z "${NO_CLIENTS:-}" ]'
 
 result='test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
+empty='test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s'
 failures=0
 
 # Runs a script with the given variables; compares its exit status and looks for WORDS in its output.
@@ -78,12 +79,12 @@ called() {
     fi
 }
 
-chmod +x "$folder/project/tests/run.sh" "$folder/project/tests/extra.sh" "$folder/project/.ci/run"
+chmod +x "$folder/project/tests/run.sh" "$folder/project/tests/new_seeds.sh" "$folder/project/tests/extra.sh" "$folder/project/.ci/run"
 run=tests/run.sh
 extra=tests/extra.sh
 
 check all_pass ok $run 'all tests: 3 passed, 0 failed'
-called 'cases=none golden=none'
+called 'cases=none golden=none seed=15'
 check build_fails fails $run 'the build failed' SAYS='error: no' FAILS=test
 check a_test_fails fails $run '1 failed' \
     SAYS='test a ... FAILED\ntest result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
@@ -91,8 +92,9 @@ check a_process_is_killed_after_good_tests fails $run 'ended its process' FAILS=
 check a_failed_test_that_no_result_counts fails $run '^  x$' SAYS="test x ... FAILED\n$result"
 check a_failed_result_that_counts_no_test fails $run '0 failed' \
     SAYS='test result: FAILED. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'
-check fewer_tests_than_the_floor fails $run 'fewer than the 3 tests' \
-    SAYS='test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'
+check a_program_without_a_test fails $run '^  Running unittests src/main.rs (target/debug/deps/bare-1)$' \
+    SAYS="     Running tests/full.rs (target/debug/deps/full-1)\n$result\n     Running unittests src/main.rs (target/debug/deps/bare-1)\n$empty\n   Doc-tests full\n$result"
+check a_program_without_an_example fails $run '^  Doc-tests bare$' SAYS="$result\n   Doc-tests bare\n$empty"
 check no_tests fails $run '0 passed' SAYS='nothing to do'
 check an_ignored_test fails $run '1 tests are ignored' \
     SAYS='test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'
@@ -106,8 +108,11 @@ check inherited_empty_cases ok $run 'all tests: 3 passed' PROPTEST_CASES=
 called 'cases=none'
 check inherited_fewer_cases fails $run 'less than the default' PROPTEST_CASES=1
 check inherited_cases_without_a_number fails $run 'is not a number' PROPTEST_CASES=many
+check another_seed ok $run 'all tests: 3 passed' PROPTEST_RNG_SEED=7
+called 'seed=7'
+check inherited_seed_without_a_number fails $run 'is not a number' PROPTEST_RNG_SEED=any
 check other_vectors_come_on_top ok $run 'again, with other.json' THROTTLE_GOLDEN=other.json
-called 'cargo test --workspace --all-features --no-fail-fast cases=none golden=none'
+called 'cargo test --workspace --all-features --no-fail-fast cases=none golden=none seed=15'
 called 'golden cases=none golden=other.json'
 check other_vectors_that_fail fails $run 'FAILED' THROTTLE_GOLDEN=other.json \
     SAYS='test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out'
@@ -130,11 +135,12 @@ check an_ignored_extra_test fails $extra '1 tests were left out' \
     SAYS='test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out'
 check no_extra_tests fails $extra '0 passed' SAYS='nothing to do'
 
-echo many >"$folder/project/tests/floor"
-check a_floor_that_is_not_a_number fails $run 'does not hold a number'
-rm "$folder/project/tests/floor"
-check no_floor fails $run 'floor'
-echo 3 >"$folder/project/tests/floor"
+seeds=tests/new_seeds.sh
+check a_seed_that_is_drawn ok $seeds 'with the seed [0-9]'
+called '^cargo test --quiet --workspace --all-features .* seed=[0-9]'
+check random_tests_that_fail fails $seeds 'to repeat this run: PROPTEST_CASES=300 sh tests/new_seeds.sh [0-9]' \
+    FAILS=test PROPTEST_CASES=300
+check a_group_without_a_test fails $seeds 'there is no test of' SAYS="$empty"
 
 check the_gates ok .ci/run 'all gates passed'
 check a_tree_that_fails fails .ci/run 'what the core must not depend on' FAILS=tree

@@ -27,6 +27,9 @@ pub(crate) async fn run(name: &str, check: impl AsyncFnOnce() -> Result<(), Stri
         }
     }
     let outcome = if failed == 0 { "ok" } else { "FAILED" };
-    println!("\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out\n");
+    let left_out = u8::from(!chosen);
+    println!(
+        "\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left_out} filtered out\n"
+    );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
