@@ -172,7 +172,7 @@ async fn clones_with_other_options_share_the_queues() {
     assert_eq!(status(&one).await, 200);
     let mut first = Box::pin(one.oneshot(get()));
     assert!(poll(&mut first).is_pending());
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::sleep(Duration::from_millis(1_002)).await;
     let mut second = Box::pin(two.oneshot(get()));
     assert!(poll(&mut second).is_pending(), "the room is that of the request before it");
     assert_eq!(first.await.unwrap().status(), StatusCode::OK);

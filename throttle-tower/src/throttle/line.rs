@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 /// How long a request may be overdue before it is passed. A busy runtime polls a task within that time.
@@ -26,9 +27,11 @@ pub(super) struct Line {
     behind: VecDeque<Waiting>,
     /// The units of all its requests.
     units: u64,
-    /// Of the request that has the turn and was not polled since.
-    woken: Option<Waker>,
+    /// Of the requests that have left the places behind the first.
+    woken: Wakers,
 }
+
+pub(super) type Wakers = SmallVec<[Waker; 1]>;
 
 /// A request as a line knows it.
 #[derive(Clone, Copy)]
@@ -132,14 +135,15 @@ impl Line {
             self.end_turn();
             self.start_turn(now + GRACE);
         } else if let Ok(place) = self.place(entry) {
-            self.behind.remove(place);
+            self.woken.extend(self.behind.remove(place).and_then(|left| left.waker));
             self.units = self.units.saturating_sub(entry.units);
         }
     }
 
-    /// The waker of the request that has the turn by the last changes. It is woken outside of every lock.
-    pub(super) fn take_woken(&mut self) -> Option<Waker> {
-        self.woken.take()
+    /// The wakers of the requests that had the turn or left since the last call. The caller wakes them outside of every
+    /// lock, and drops none: a task may exist by its waker alone, and dropping a task may change this line.
+    pub(super) fn take_woken(&mut self) -> Wakers {
+        std::mem::take(&mut self.woken)
     }
 
     fn end_turn(&mut self) {
@@ -150,7 +154,7 @@ impl Line {
 
     fn start_turn(&mut self, until: Instant) {
         if let Some(next) = self.behind.pop_front() {
-            self.woken = next.waker;
+            self.woken.extend(next.waker);
             self.first = Some(First { entry: next.entry, until });
         }
     }

@@ -80,8 +80,7 @@ impl Queues {
         Some(queue.progress.forecast?.admits_by(algorithm, queue.line.units().saturating_add(units)))
     }
 
-    /// Changes the queue of a key, which is created and forgotten as needed, and wakes the request that has the turn by
-    /// that.
+    /// Changes the queue of a key, which is created and forgotten as needed, and wakes the requests that this concerns.
     fn change<R>(&self, key: &QueueKey, late: Duration, change: impl FnOnce(&mut Queue) -> R) -> R {
         let mut queues = self.lock();
         let progress = Progress { late, ..Progress::default() };
@@ -96,9 +95,7 @@ impl Queues {
         // Adds a negative number, too.
         self.waiting.fetch_add(after.wrapping_sub(before), Ordering::AcqRel);
         drop(queues);
-        if let Some(woken) = woken {
-            woken.wake();
-        }
+        woken.into_iter().for_each(Waker::wake);
         result
     }
 
