@@ -119,6 +119,24 @@ async fn lookup_goes_on_for_the_requests_that_still_wait() {
     assert_eq!((tier(&lookup, "bob").await, fake.asked()), (2, 2));
 }
 
+/// The lookup's timers are those of the runtime that polled it first.
+#[test]
+fn law_15_lookup_of_a_runtime_that_is_not_driven_holds_up_no_request() {
+    let [stands, driven] = [0, 1].map(|_| tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap());
+    let fake = Arc::new(FakeLookup::default());
+    let mut lookup = lookup_at(&fake, 10, LONG);
+    (lookup.deadline, lookup.max_lookups) = (Duration::from_millis(30), 1);
+    let mut stuck = later(lookup.find(&parts("ada")));
+    assert!(stands.block_on(polled_once(&mut stuck)).is_none());
+    driven.block_on(async {
+        let joined = tokio::time::timeout(Duration::from_secs(5), later(lookup.find(&parts("ada")))).await;
+        assert_eq!(joined.expect("its wait is bounded").1.number(), 0, "the default");
+        fake.answers(Ok(Some("pro")));
+        assert_eq!(tier(&lookup, "bob").await, 1, "there is room for a lookup");
+        assert_eq!((tier(&lookup, "ada").await, fake.asked()), (1, 3), "another lookup of the same identity");
+    });
+}
+
 /// Polls once.
 async fn polled_once(future: &mut LookedUp) -> Option<u8> {
     std::future::poll_fn(|cx| {

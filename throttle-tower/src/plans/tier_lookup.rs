@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError, Key, Policy};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
@@ -22,6 +22,7 @@ use crate::limit::LookupCounts;
 use crate::limit::{Found, TierLookup};
 use crate::lock::lock;
 use crate::log::Seldom;
+use crate::time::FAR;
 
 /// Identities whose tiers are remembered, by default.
 const DEFAULT_ENTRIES: usize = 10_000;
@@ -33,6 +34,9 @@ const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(60);
 const DEFAULT_MAX_LOOKUPS: usize = 256;
 /// How long a lookup may take, by default.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
+/// How long after its deadline a lookup counts as over, although it has not ended: its timers are those of the runtime
+/// that polled it first, which may not be driven.
+const GRACE: Duration = Duration::from_millis(5);
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 
@@ -96,10 +100,17 @@ struct Shared {
 
 struct Table {
     cache: TierCache,
-    /// Lookups under way, each with the number of the request that started it.
-    running: HashMap<Digest, (u64, Weak<SharedLookup>)>,
+    running: HashMap<Digest, Running>,
     /// Numbers the requests that wait.
     last_waiter: u64,
+}
+
+/// A lookup under way.
+struct Running {
+    /// The number of the request that started it.
+    started_by: u64,
+    lookup: Weak<SharedLookup>,
+    over: Instant,
 }
 
 impl CachedTierLookup {
@@ -145,7 +156,13 @@ impl CachedTierLookup {
         let this = self.clone();
         Found::Later(Box::pin(async move {
             let tier = match this.join(digest, identity) {
-                Ok(joined) => joined.await,
+                Ok((joined, over)) => match timeout_at(over, joined).await {
+                    Ok(tier) => tier,
+                    Err(_) => {
+                        count(&this.counts.failed);
+                        lock(&this.shared.table).last(digest).unwrap_or(IdentityTier::NeverLookedUp)
+                    }
+                },
                 Err(tier) => tier,
             };
             this.unknown.budget(key, tier)
@@ -158,18 +175,23 @@ impl CachedTierLookup {
     ///
     /// The tier that applies without a lookup: another request's lookup has ended meanwhile, or the maximum number of
     /// lookups is running.
-    fn join(&self, digest: Digest, identity: String) -> Result<JoinedLookup, IdentityTier> {
-        let mut table = lock(&self.shared.table);
-        if let Some(tier) = table.known(digest, Instant::now()) {
+    fn join(&self, digest: Digest, identity: String) -> Result<(JoinedLookup, Instant), IdentityTier> {
+        let (now, mut table) = (Instant::now(), lock(&self.shared.table));
+        if let Some(tier) = table.known(digest, now) {
             count(&self.counts.remembered);
             return Err(tier);
         }
         table.last_waiter += 1;
         let waiter = table.last_waiter;
-        if let Some(running) = table.running.get(&digest).and_then(|(_, running)| running.upgrade()) {
-            return Ok(running.join(waiter));
+        if let Some(running) = table.running.get(&digest).filter(|running| running.over > now)
+            && let Some(lookup) = running.lookup.upgrade()
+        {
+            return Ok((lookup.join(waiter), running.over));
         }
         let fallback = table.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
+        if table.running.len() >= self.max_lookups {
+            table.running.retain(|_, running| running.over > now);
+        }
         if table.running.len() >= self.max_lookups {
             count(&self.counts.turned_away);
             return Err(fallback);
@@ -182,8 +204,9 @@ impl CachedTierLookup {
                 }
             }
         });
-        table.running.insert(digest, (waiter, Arc::downgrade(&started)));
-        Ok(started.join(waiter))
+        let over = now + self.deadline.min(FAR) + GRACE;
+        table.running.insert(digest, Running { started_by: waiter, lookup: Arc::downgrade(&started), over });
+        Ok((started.join(waiter), over))
     }
 
     /// The lookup itself, with its deadline. It remembers what it finds out.
@@ -347,7 +370,7 @@ impl Table {
     /// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of
     /// this one yet: that result would grow old.
     fn remove_running(&mut self, digest: Digest, started_by: u64) {
-        if self.running.get(&digest).is_some_and(|(number, _)| *number == started_by) {
+        if self.running.get(&digest).is_some_and(|running| running.started_by == started_by) {
             self.running.remove(&digest);
         }
     }
