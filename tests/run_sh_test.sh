@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests that tests/run.sh, tests/new_seeds.sh, tests/extra.sh and .ci/run fail when they must: runs copies of them with a fake cargo.
+# Tests that .ci/run, tests/run.sh and the scripts beside it fail when they must: runs copies of them with a fake cargo.
 #
 #   sh tests/run_sh_test.sh
 set -eu
@@ -12,6 +12,7 @@ cp tests/run.sh "$folder/project/tests/run.sh"
 cp tests/extra.sh "$folder/project/tests/extra.sh"
 cp tests/models.sh "$folder/project/tests/models.sh"
 cp tests/new_seeds.sh "$folder/project/tests/new_seeds.sh"
+cp tests/quick.sh "$folder/project/tests/quick.sh"
 cp tests/extra/requirements.txt "$folder/project/tests/extra/requirements.txt"
 cp -r tests/extra/sdks "$folder/project/tests/extra/sdks"
 cp .ci/run "$folder/project/.ci/run"
@@ -79,7 +80,7 @@ called() {
     fi
 }
 
-chmod +x "$folder/project/tests/run.sh" "$folder/project/tests/new_seeds.sh" "$folder/project/tests/extra.sh" "$folder/project/.ci/run"
+chmod +x "$folder/project/tests/run.sh" "$folder/project/tests/new_seeds.sh" "$folder/project/tests/quick.sh" "$folder/project/tests/extra.sh" "$folder/project/.ci/run"
 run=tests/run.sh
 extra=tests/extra.sh
 
@@ -141,6 +142,12 @@ called '^cargo test --quiet --workspace --all-features .* seed=[0-9]'
 check random_tests_that_fail fails $seeds 'to repeat this run: PROPTEST_CASES=300 sh tests/new_seeds.sh [0-9]' \
     FAILS=test PROPTEST_CASES=300
 check a_group_without_a_test fails $seeds 'there is no test of' SAYS="$empty"
+
+check quick ok tests/quick.sh '3 passed'
+called '^cargo test .*--package throttle-core .* cases=32'
+for gate in fmt clippy test; do
+    check "quick_that_fails_$gate" fails tests/quick.sh 'unit tests of throttle-core' FAILS=$gate
+done
 
 check the_gates ok .ci/run 'all gates passed'
 check a_tree_that_fails fails .ci/run 'what the core must not depend on' FAILS=tree
