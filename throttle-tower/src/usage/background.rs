@@ -291,7 +291,7 @@ mod tests {
             let _charge = Settles(background.clone());
             panic!("a mistake in the handler")
         };
-        let panic = catch_unwind(AssertUnwindSafe(handler)).map(|()| ()).unwrap_err();
+        let panic = catch_unwind(AssertUnwindSafe(handler)).unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "a mistake in the handler");
         assert_eq!(counts(&background), (0, 0, 1));
     }

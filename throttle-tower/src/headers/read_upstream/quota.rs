@@ -51,16 +51,19 @@ impl Quota {
     /// `None` if it is not known when the quota is reset, or if what is left has no effect: units of which a call takes
     /// many cannot be compared with a pace of calls, and of a period that may end at any time nothing needs to last.
     pub(super) fn statement(&self, headers: &HeaderMap, now_unix_us: &impl Fn() -> u64) -> Option<Statement> {
-        let until_end = |reset: &Reset| self.until_end(reset, headers, now_unix_us);
-        let until_reset = self.spelling.resets.iter().find_map(until_end);
-        if let (Refill::AtOnce, Some(within)) = (&self.spelling.refill, until_reset) {
+        let is_at_once = matches!(self.spelling.refill, Refill::AtOnce);
+        if !is_at_once && !self.is_used_up() {
+            return None;
+        }
+        let mut resets = self.spelling.resets.iter();
+        let until_reset = resets.clone().find_map(|reset| self.until_end(reset, headers, now_unix_us));
+        if let (true, Some(within)) = (is_at_once, until_reset) {
             return Some(Statement::Left(Allowance { remaining: self.remaining, within }));
         }
         if !self.is_used_up() {
             return None;
         }
-        let period = |reset: &Reset| self.period(reset, headers);
-        let whole_in = until_reset.or_else(|| self.spelling.resets.iter().find_map(period))?;
+        let whole_in = until_reset.or_else(|| resets.find_map(|reset| self.period(reset, headers)))?;
         Some(Statement::UsedUpFor(match self.spelling.refill {
             Refill::AtOnce | Refill::Unknown => whole_in,
             Refill::Steady(limit) => part(whole_in, headers.get(limit).and_then(|value| count(value.as_bytes()))),

@@ -20,20 +20,26 @@ pub(crate) struct Stated {
 
 /// The strictest statements of all headers. The clock is read only if a header needs it.
 pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Stated {
-    let mut stated = Stated::default();
-    let lines = headers.get_all(&names::RATELIMIT).into_iter().filter_map(|line| structured::list(line.as_bytes()));
-    let named = lines.flatten().map(|member| [member.count(b"r"), member.count(b"t")]);
-    for counts in named.chain([dictionary(headers)]) {
-        if let [Some(remaining), Some(seconds)] = counts {
-            stated.add(Allowance { remaining, within: Duration::from_secs(seconds) });
-        }
-    }
+    let (mut stated, mut is_dictionary) = (Stated::default(), false);
     for (name, value) in headers {
+        if *name == names::RATELIMIT {
+            match structured::list(value.as_bytes()) {
+                Some(members) => {
+                    for member in members {
+                        stated.add_counts([b"r", b"t"].map(|of| member.count(of)));
+                    }
+                }
+                None => is_dictionary = true,
+            }
+        }
         match Quota::read(name, value).and_then(|quota| quota.statement(headers, &now_unix_us)) {
             Some(Statement::Left(allowance)) => stated.add(allowance),
             Some(Statement::UsedUpFor(wait)) if !wait.is_zero() => stated.used_up = stated.used_up.max(Some(wait)),
             _ => {}
         }
+    }
+    if is_dictionary {
+        stated.add_counts(dictionary(headers));
     }
     stated
 }
@@ -55,6 +61,13 @@ fn dictionary(headers: &HeaderMap) -> [Option<u64>; 2] {
 }
 
 impl Stated {
+    /// So many units for so many seconds.
+    fn add_counts(&mut self, counts: [Option<u64>; 2]) {
+        if let [Some(remaining), Some(seconds)] = counts {
+            self.add(Allowance { remaining, within: Duration::from_secs(seconds) });
+        }
+    }
+
     fn add(&mut self, allowance: Allowance) {
         // Nothing left for no time says nothing.
         let says_nothing = allowance.remaining == 0 && allowance.within.is_zero();

@@ -42,7 +42,12 @@ pub(super) fn retry_after(text: &[u8], now_unix_us: u64) -> Option<Duration> {
 
 /// Seconds with or without a fraction, rounded up to nanoseconds.
 pub(super) fn seconds(text: &[u8]) -> Option<Duration> {
-    nanos(text.trim_ascii(), 1_000_000_000)
+    let text = text.trim_ascii();
+    // Most have none.
+    match whole(text) {
+        Some(seconds) if !text.is_empty() => Some(Duration::from_secs(seconds)),
+        _ => nanos(text, 1_000_000_000),
+    }
 }
 
 /// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to nanoseconds.
@@ -158,10 +163,12 @@ fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
     Some(whole_seconds.map_or(Duration::MAX, |seconds| Duration::new(seconds, (nanos % 1_000_000_000) as u32)))
 }
 
-/// The part of a decimal number before the point.
+/// The part of a number before the point. A point alone is zero.
 pub(super) fn whole_part(number: &[u8]) -> Option<u64> {
-    seconds(number)?;
-    whole(number.split(|byte| *byte == b'.').next()?)
+    match number.iter().position(|byte| *byte == b'.') {
+        Some(point) => whole(&number[point + 1..]).and(whole(&number[..point])),
+        None => whole(number),
+    }
 }
 
 /// Digits alone; the greatest number if there are too many. No digits are zero.
