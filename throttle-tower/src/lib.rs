@@ -51,6 +51,7 @@
 
 #[cfg(feature = "axum")]
 mod axum_extractor;
+mod caught;
 pub mod client_ip;
 #[cfg(test)]
 mod down;

@@ -660,6 +660,11 @@ async fn shape_every_provider_is_obeyed() {
         (200, vec![("grpc-status", "8"), ("grpc-retry-pushback-ms", "2500")], 2_500),
         (200, vec![("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", minute)], 60_000),
         (200, vec![("x-ratelimit-remaining-req-minute", "0")], 60_000),
+        (200, vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "2")], 2_000),
+        (200, vec![("x-ratelimit-remaining", "0.0"), ("x-ratelimit-reset", "2.5")], 2_500),
+        (200, vec![("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "2")], 2_000),
+        (200, vec![("x-shopify-shop-api-call-limit", "40/40")], 500),
+        (429, vec![("retry-after", "2.0")], 2_000),
         (200, vec![("x-ratelimit-remaining-tokens", "9"), ("x-ratelimit-reset-tokens", minute)], 100),
         (403, vec![], 100),
         (

@@ -1,8 +1,13 @@
 //! An upstream's remaining units slow down the key that they belong to.
 
-use http::{Request, Response};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use throttle_tower::shape::TokioClock;
+use throttle_tower::{Constant, Dialect, FixedWindow, MemoryBackend, Rate, ThrottleLayer, limit};
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::{Layer, Service, service_fn};
 
 use crate::obeying::{obeying, say, upstream};
 
@@ -32,4 +37,43 @@ async fn shape_pause_is_followed_by_the_slower_pace_of_the_same_response() {
         times.push(start.elapsed().as_secs());
     }
     assert_eq!(times, [0, 1, 3, 5]);
+}
+
+/// Of an upstream that allows 10 calls in 2 seconds and takes `trip` to respond: how many calls are refused until 40 are
+/// admitted, and how long that takes.
+async fn until_forty_are_admitted(dialect: Dialect, trip: Duration) -> (usize, Duration) {
+    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+    let window = FixedWindow::new(Rate::new(10, Duration::from_secs(2)));
+    let throttle = ThrottleLayer::new(limit("upstream", window).by(Constant)).unwrap().headers(dialect);
+    let answers = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let throttled = throttle.backend(store).unwrap().layer(answers);
+    let mut service = obeying(1_000).layer(service_fn(move |request| {
+        let mut throttled = throttled.clone();
+        async move {
+            tokio::time::sleep(trip).await;
+            throttled.call(request).await
+        }
+    }));
+    let (start, mut admitted, mut refused) = (Instant::now(), 0, 0);
+    while admitted < 40 {
+        match service.call(Request::new(())).await.unwrap().status() {
+            StatusCode::OK => admitted += 1,
+            _ => refused += 1,
+        }
+    }
+    (refused, start.elapsed())
+}
+
+/// What is left is spread until a reset in whole seconds, rounded up. That takes longer than to run into the limit, and
+/// no call is refused.
+#[tokio::test(start_paused = true)]
+async fn shape_stated_window_is_kept_to_without_a_refusal_and_in_twice_the_least_time() {
+    for trip in [0, 1, 20, 100].map(Duration::from_millis) {
+        let (refused, took) = until_forty_are_admitted(Dialect::Draft11, trip).await;
+        assert_eq!(refused, 0, "{trip:?}");
+        assert!((6..=12).contains(&took.as_secs()), "{trip:?}: {took:?}");
+        let (refused, took) = until_forty_are_admitted(Dialect::None, trip).await;
+        assert!(refused >= 3, "without a statement each window ends in a refusal: {refused}");
+        assert!((5..=9).contains(&took.as_secs()), "{trip:?}: {took:?}");
+    }
 }

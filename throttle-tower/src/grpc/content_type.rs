@@ -2,7 +2,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};
 
 /// The families, the longer names first.
-const FAMILIES: [&str; 3] = ["application/grpc-web-text", "application/grpc-web", "application/grpc"];
+const FAMILIES: [&str; 3] = ["application/grpc-web-text", "application/grpc-web", GRPC];
+const GRPC: &str = "application/grpc";
 
 /// The content type of the response to a request: its own, without parameters. `None` if the request is not gRPC's, which
 /// are all POST. By another method a client could have a status 200 put into a cache.
@@ -18,6 +19,11 @@ fn respond_to(asked: &[u8]) -> Option<HeaderValue> {
         start.is_some_and(|start| start.eq_ignore_ascii_case(family.as_bytes()))
     };
     let family = FAMILIES.into_iter().find(begins_with)?;
+    // Whatever begins with the name of gRPC-Web is of its family, but gRPC's own is a word of its own.
+    let is_word = || asked.get(GRPC.len()).is_none_or(|next| matches!(next, b'+' | b';' | b' ' | b'\t'));
+    if family == GRPC && !is_word() {
+        return None;
+    }
     let end = asked.iter().position(|byte| matches!(byte, b';' | b' ' | b'\t')).unwrap_or(asked.len());
     let kept = asked.get(..end).filter(|kept| is_codec(&kept[family.len()..]));
     Some(kept.and_then(|kept| HeaderValue::from_bytes(kept).ok()).unwrap_or(HeaderValue::from_static(family)))
@@ -59,7 +65,7 @@ mod tests {
             ("application/grpc-web-text+proto", "application/grpc-web-text+proto"),
             ("application/grpc-web-textual", "application/grpc-web-text"),
             ("application/grpc-webx", "application/grpc-web"),
-            ("application/grpcx", "application/grpc"),
+            ("application/grpc x", "application/grpc"),
             ("application/grpc+", "application/grpc"),
             ("application/grpc+a<b>", "application/grpc"),
             ("application/grpc+proto,text/html", "application/grpc"),
@@ -67,7 +73,17 @@ mod tests {
             assert_eq!(answer(asked).as_deref(), Some(expected), "{asked}");
         }
         assert_eq!(answer(&format!("application/grpc+{}", "a".repeat(33))).as_deref(), Some("application/grpc"));
-        for other in ["", "application/json", "application/grp", "text/plain; application/grpc", " application/grpc"] {
+        for other in [
+            "",
+            "application/json",
+            "application/grp",
+            "application/grpcfoo",
+            "application/grpc-foo",
+            "application/grpc.v2",
+            "application/grpc,text/html",
+            "text/plain; application/grpc",
+            " application/grpc",
+        ] {
             assert_eq!(answer(other), None, "{other}");
         }
         assert_eq!(response_type(&Method::POST, &HeaderMap::new()), None);

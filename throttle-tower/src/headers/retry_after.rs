@@ -30,7 +30,7 @@ impl RetryAfter {
 ///
 /// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date. Anything else
 /// cannot be compared and is replaced.
-pub(super) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
+pub(crate) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
     let Some(value) = value_text::integer_value(ours.seconds()) else { return };
     // Appended first: few responses have the header already, and for the others this is one search instead of two.
     if let Ok(true) = headers.try_append(RETRY_AFTER, value) {

@@ -86,6 +86,17 @@ pub(super) fn single_count(line: &[u8]) -> Option<u64> {
     if scanner.is_done() { value.count() } else { None }
 }
 
+/// The value of a header that is a single number without a sign, as text. Other than an Integer it may be of any length
+/// and have a fraction, as upstreams write it. `each` gets its parameters.
+pub(super) fn single_number<'a>(line: &'a [u8], each: impl FnMut(&'a [u8], Bare)) -> Option<&'a [u8]> {
+    let line = line.trim_ascii();
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let (number, rest) = line.split_at(line.iter().position(|byte| !is_digit(byte)).unwrap_or(line.len()));
+    let mut scanner = Scanner::new(rest);
+    scanner.parameters(each)?;
+    (scanner.is_done() && number.iter().any(u8::is_ascii_digit)).then_some(number)
+}
+
 /// Reads one header line as a Dictionary of Items. The headers read here contain no inner lists.
 pub(super) fn dictionary(line: &[u8], mut each: impl FnMut(&[u8], Bare)) -> Option<()> {
     let mut scanner = Scanner::new(line);

@@ -16,8 +16,6 @@ pub(super) type LookupFuture = Pin<Box<dyn Future<Output = IdentityTier> + Send>
 pub(super) struct SharedLookup {
     state: Mutex<State>,
     waiters: Arc<Waiters>,
-    /// What the waiting requests get if the lookup panics.
-    fallback: IdentityTier,
     /// Called when the lookup has ended, and when it is dropped.
     on_end: Box<dyn Fn() + Send + Sync>,
 }
@@ -25,8 +23,6 @@ pub(super) struct SharedLookup {
 enum State {
     Running(LookupFuture),
     Done(IdentityTier),
-    /// The lookup panicked in the request that polled it.
-    Panicked,
 }
 
 /// The wakers of the waiting requests by their numbers. There may be thousands, and each request finds its own.
@@ -41,13 +37,10 @@ impl Wake for Waiters {
 }
 
 impl SharedLookup {
-    pub(super) fn new(
-        lookup: LookupFuture,
-        fallback: IdentityTier,
-        on_end: impl Fn() + Send + Sync + 'static,
-    ) -> Arc<Self> {
+    /// The lookup does not panic.
+    pub(super) fn new(lookup: LookupFuture, on_end: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         let state = Mutex::new(State::Running(lookup));
-        Arc::new(Self { state, waiters: Arc::default(), fallback, on_end: Box::new(on_end) })
+        Arc::new(Self { state, waiters: Arc::default(), on_end: Box::new(on_end) })
     }
 
     /// A future of the result, for one more request.
@@ -77,54 +70,25 @@ impl Future for JoinedLookup {
         let mut state = lock(&lookup.state);
         // Before the poll, so that a wake-up in between reaches this request too.
         lock(&lookup.waiters.0).insert(self.waiter, cx.waker().clone());
-        match std::mem::replace(&mut *state, State::Panicked) {
-            State::Running(mut future) => {
-                let all_waiters = Waker::from(Arc::clone(&lookup.waiters));
-                // If the poll panics, the other requests must not wait for ever.
-                let guard = EndOnPanic(Some((lookup, all_waiters.clone())));
-                let polled = future.as_mut().poll(&mut Context::from_waker(&all_waiters));
-                guard.disarm();
-                *state = match &polled {
-                    Poll::Ready(tier) => State::Done(tier.clone()),
-                    Poll::Pending => State::Running(future),
-                };
-                drop(state);
-                if polled.is_ready() {
-                    (lookup.on_end)();
-                    all_waiters.wake();
-                }
-                polled
-            }
-            State::Done(tier) => {
-                *state = State::Done(tier.clone());
-                Poll::Ready(tier)
-            }
-            State::Panicked => Poll::Ready(lookup.fallback.clone()),
+        let future = match &mut *state {
+            State::Running(future) => future,
+            State::Done(tier) => return Poll::Ready(tier.clone()),
+        };
+        let all_waiters = Waker::from(Arc::clone(&lookup.waiters));
+        let polled = future.as_mut().poll(&mut Context::from_waker(&all_waiters));
+        if let Poll::Ready(tier) = &polled {
+            *state = State::Done(tier.clone());
+            drop(state);
+            (lookup.on_end)();
+            all_waiters.wake();
         }
+        polled
     }
 }
 
 impl Drop for JoinedLookup {
     fn drop(&mut self) {
         lock(&self.lookup.waiters.0).remove(&self.waiter);
-    }
-}
-
-/// Ends the lookup and wakes every waiting request unless it is disarmed.
-struct EndOnPanic<'a>(Option<(&'a SharedLookup, Waker)>);
-
-impl EndOnPanic<'_> {
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for EndOnPanic<'_> {
-    fn drop(&mut self) {
-        if let Some((lookup, all_waiters)) = self.0.take() {
-            (lookup.on_end)();
-            all_waiters.wake();
-        }
     }
 }
 
@@ -150,7 +114,7 @@ mod tests {
     fn waiting_request_is_woken_where_it_was_polled_last() {
         let (found, answer) = oneshot::channel();
         let lookup = Box::pin(async { answer.await.expect("there is an answer") });
-        let mut joined = SharedLookup::new(lookup, IdentityTier::NeverLookedUp, || ()).join(1);
+        let mut joined = SharedLookup::new(lookup, || ()).join(1);
         let [former, current] = [0, 1].map(|_| Arc::new(Woken::default()));
         for task in [&former, &current] {
             let waker = Waker::from(Arc::clone(task));
@@ -167,7 +131,7 @@ mod tests {
     fn all_that_wait_are_woken_after_one_has_gone_and_another_has_come() {
         let (found, answer) = oneshot::channel();
         let lookup = Box::pin(async { answer.await.expect("there is an answer") });
-        let lookup = SharedLookup::new(lookup, IdentityTier::NeverLookedUp, || ());
+        let lookup = SharedLookup::new(lookup, || ());
         let wait = |number| {
             let (task, mut joined) = (Arc::new(Woken::default()), lookup.join(number));
             let waker = Waker::from(Arc::clone(&task));

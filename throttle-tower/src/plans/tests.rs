@@ -207,35 +207,46 @@ async fn tiers_of_over_a_thousand_identities_are_remembered_by_default() {
     assert_eq!(asked.load(Ordering::SeqCst), 1_250, "once each");
 }
 
-#[tokio::test]
-async fn panic_of_a_lookup_keeps_no_request_waiting() {
-    let open = Arc::new(Notify::new());
-    let opened = Arc::clone(&open);
+/// A lookup that panics when it is called, or later, as long as it is told to, and how often it was called.
+fn panicking(later: bool) -> (CachedTierLookup, Arc<AtomicBool>, Arc<AtomicUsize>) {
+    let (panics, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let told = (Arc::clone(&panics), Arc::clone(&asked));
     let lookup = move |_| {
-        let opened = Arc::clone(&opened);
+        told.1.fetch_add(1, Ordering::SeqCst);
+        let panics = Arc::clone(&told.0);
+        assert!(later || !panics.load(Ordering::SeqCst), "a lookup that panics at once");
         async move {
-            opened.notified().await;
-            if true {
-                panic!("a lookup that panics");
-            }
+            tokio::task::yield_now().await;
+            assert!(!panics.load(Ordering::SeqCst), "a lookup that panics later");
             Some("pro")
         }
     };
-    let lookup = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).lookup;
-    let mut waiting: Vec<_> = (0..4).map(|_| later(lookup.find(&parts("ada")))).collect();
-    for one in &mut waiting {
-        assert!(polled_once(one).await.is_none());
-    }
-    let waiting: Vec<_> = waiting.into_iter().map(tokio::spawn).collect();
-    open.notify_one();
-    let mut panics = 0;
-    for one in waiting {
-        match tokio::time::timeout(Duration::from_secs(5), one).await.expect("no request waits for ever") {
-            Ok((_, tier)) => assert_eq!(tier.number(), 0, "the default"),
-            Err(_) => panics += 1,
+    (plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).lookup, panics, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookup_that_panics_has_failed_and_is_remembered_as_such() {
+    for later_on in [false, true] {
+        let (lookup, panics, asked) = panicking(later_on);
+        let waiting: Vec<_> = (0..4).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))).collect();
+        for one in waiting {
+            let (_, tier) = tokio::time::timeout(SOON, one).await.expect("it does not wait").expect("no panic");
+            assert_eq!(tier.number(), 0, "the default");
         }
+        for _ in 0..10 {
+            assert_eq!(tier(&lookup, "ada").await, 0);
+        }
+        assert_eq!((asked.load(Ordering::SeqCst), lookup.running()), (1, 0), "not again within a second");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        panics.store(false, Ordering::SeqCst);
+        assert_eq!(tier(&lookup, "ada").await, 1);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        panics.store(true, Ordering::SeqCst);
+        for _ in 0..10 {
+            assert_eq!(tier(&lookup, "ada").await, 1, "the last known tier");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
     }
-    assert_eq!(panics, 1);
 }
 
 #[tokio::test]
@@ -249,28 +260,6 @@ async fn expired_tier_is_looked_up_again_though_a_request_has_not_fetched_the_la
     fake.answers(Ok(Some("internal")));
     assert_eq!((tier(&lookup, "ada").await, fake.asked()), (2, 2));
     assert_eq!(slow.await.1.number(), 1, "the result that it waited for");
-}
-
-#[tokio::test]
-async fn tier_is_looked_up_again_after_a_panic_though_a_request_has_not_seen_it() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let lookup = {
-        let asked = Arc::clone(&asked);
-        move |_| {
-            let first = asked.fetch_add(1, Ordering::SeqCst) == 0;
-            async move {
-                tokio::task::yield_now().await;
-                assert!(!first, "a lookup that panics");
-                Some("pro")
-            }
-        }
-    };
-    let lookup = plans("p", tiers()).by(Header::new("x-api-key")).lookup(lookup).lookup;
-    let mut slow = later(lookup.find(&parts("ada")));
-    assert!(polled_once(&mut slow).await.is_none());
-    assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
-    assert_eq!(tier(&lookup, "ada").await, 1);
-    assert_eq!(slow.await.1.number(), 0, "the default");
 }
 
 /// A lookup that notices its end when it is polled, and wakes no request for it, like a timer that a new request finds
@@ -300,28 +289,6 @@ async fn lookup_that_ends_in_one_requests_poll_wakes_the_others() {
     tokio::task::yield_now().await;
     over.store(true, Ordering::SeqCst);
     assert_eq!(polled_once(&mut later(lookup.find(&parts("ada")))).await, Some(1));
-    for one in waiting {
-        assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1.number(), 1);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn panic_of_a_lookup_leaves_the_other_requests_in_their_last_known_tier() {
-    let panics = Arc::new(AtomicBool::new(false));
-    let (lookup, over) = silent_lookup({
-        let panics = Arc::clone(&panics);
-        move || {
-            assert!(!panics.load(Ordering::SeqCst), "a lookup that panics");
-            "pro"
-        }
-    });
-    assert_eq!(tier(&lookup, "ada").await, 1);
-    over.store(false, Ordering::SeqCst);
-    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(later(lookup.find(&parts("ada"))))).collect();
-    tokio::task::yield_now().await;
-    panics.store(true, Ordering::SeqCst);
-    over.store(true, Ordering::SeqCst);
-    assert!(tokio::spawn(later(lookup.find(&parts("ada")))).await.is_err(), "the request that polled it has the panic");
     for one in waiting {
         assert_eq!(tokio::time::timeout(SOON, one).await.expect("it is woken").unwrap().1.number(), 1);
     }

@@ -16,6 +16,7 @@ use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
 use super::shared_lookup::{JoinedLookup, SharedLookup};
+use crate::caught::caught;
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
 use crate::limit::LookupCounts;
@@ -96,6 +97,8 @@ struct Shared {
     table: Mutex<Table>,
     /// What was logged of numbers that no limit can have.
     invalid: Seldom,
+    /// What was logged of lookups that panicked.
+    panicked: Seldom,
 }
 
 struct Table {
@@ -196,7 +199,7 @@ impl CachedTierLookup {
             count(&self.counts.turned_away);
             return Err(fallback);
         }
-        let started = SharedLookup::new(self.start(digest, identity, fallback.clone()), fallback, {
+        let started = SharedLookup::new(self.start(digest, identity, fallback), {
             let shared = Arc::downgrade(&self.shared);
             move || {
                 if let Some(shared) = shared.upgrade() {
@@ -220,8 +223,15 @@ impl CachedTierLookup {
         let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
         let policy = self.policy.clone();
         Box::pin(async move {
-            // Called with the first poll, so that no code of the application runs under the lock.
-            let answer = timeout(deadline, async { lookup(identity).await }).await.unwrap_or(Err(LookupFailed));
+            // Called with the first poll, so that no code of the application runs under the lock. A panic of it would
+            // be that of whichever request polls, and the next request would ask again.
+            let answer = caught(Box::pin(timeout(deadline, async { lookup(identity).await }))).await;
+            if answer.is_none()
+                && let Some(shared) = shared.upgrade()
+            {
+                shared.log_panic(policy.as_ref());
+            }
+            let answer = answer.and_then(Result::ok).unwrap_or(Err(LookupFailed));
             let found = match answer {
                 Ok(answered) => tier_of(answered, policy.as_ref()).map_err(|error| {
                     if let Some(shared) = shared.upgrade() {
@@ -295,7 +305,15 @@ impl TierLookup for CachedTierLookup {
 impl Shared {
     fn new(entries: usize) -> Arc<Self> {
         let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
-        Arc::new(Self { digester: Digester::default(), table: Mutex::new(table), invalid: Seldom::default() })
+        let (digester, table) = (Digester::default(), Mutex::new(table));
+        Arc::new(Self { digester, table, invalid: Seldom::default(), panicked: Seldom::default() })
+    }
+
+    fn log_panic(&self, policy: Option<&Policy>) {
+        let name = policy.map_or("", Policy::name);
+        self.panicked.warn(&format_args!(
+            "a lookup of the limit {name:?} panicked and counts as failed. The last known tier applies"
+        ));
     }
 
     fn log_invalid(&self, policy: Option<&Policy>, error: &ConfigError) {

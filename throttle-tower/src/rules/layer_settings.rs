@@ -19,6 +19,7 @@ pub(super) struct LayerSettings {
     max_waiting: Option<usize>,
     report_in_response: Option<bool>,
     grpc_refusals: Option<bool>,
+    unavailable_retry_after: Option<Duration>,
 }
 
 pub(super) const DIALECTS: [Word<Dialect>; 8] = [
@@ -47,6 +48,7 @@ impl LayerSettings {
             max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
             report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
             grpc_refusals: section.field("grpc-refusals").as_ref().and_then(Field::boolean),
+            unavailable_retry_after: section.field("unavailable-retry-after").as_ref().and_then(values::duration),
         };
         section.finish();
         settings
@@ -67,6 +69,9 @@ impl LayerSettings {
         }
         if let Some(report) = self.report_in_response {
             layer = layer.report_in_response(report);
+        }
+        if let Some(wait) = self.unavailable_retry_after {
+            layer = layer.unavailable_retry_after(wait);
         }
         match self.grpc_refusals {
             Some(on) => layer.grpc_refusals(on),
@@ -94,6 +99,8 @@ impl LayerSettings {
         replace(&mut responses.report_in_response, &reports(former), reports(self));
         let grpc = |settings: &Self| settings.grpc_refusals.unwrap_or(usual.grpc_refusals);
         replace(&mut options.grpc_refusals, &grpc(former), grpc(self));
+        let wait = &mut options.unavailable_retry_after;
+        replace(wait, &former.unavailable_retry_after, self.unavailable_retry_after);
     }
 }
 
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn settings_are_read_as_they_are_written() {
-        let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false\ngrpc-refusals = false";
+        let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false\ngrpc-refusals = false\nunavailable-retry-after = \"2s\"";
         let settings = LayerSettings {
             headers: Some(Dialect::None),
             sdk_hints: Some(hints(Duration::from_secs(30))),
@@ -133,6 +140,7 @@ mod tests {
             max_waiting: Some(0),
             report_in_response: Some(false),
             grpc_refusals: Some(false),
+            unavailable_retry_after: Some(Duration::from_secs(2)),
         };
         assert_eq!(read_text(text, LayerSettings::read), (settings, String::new()));
         assert_eq!(read_text("", LayerSettings::read), (LayerSettings::default(), String::new()));
@@ -165,6 +173,7 @@ mod tests {
             max_waiting: Some(7),
             report_in_response: Some(true),
             grpc_refusals: None,
+            unavailable_retry_after: None,
         };
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }
@@ -181,6 +190,7 @@ mod tests {
             ("{ max-waiting = \"5\" }", "layer.max-waiting is \"5\": it must be "),
             ("{ report-in-response = \"true\" }", "layer.report-in-response is \"true\": it must be "),
             ("{ grpc-refusals = 1 }", "layer.grpc-refusals is 1: it must be "),
+            ("{ unavailable-retry-after = 1 }", "layer.unavailable-retry-after is 1: it must be "),
         ] {
             let (settings, problems) = read_text(&format!("layer = {value}"), LayerSettings::read);
             assert_eq!(settings, LayerSettings::default(), "{value}");
@@ -188,16 +198,18 @@ mod tests {
         }
     }
 
-    /// Each row sets four options from one number: the jitter in percent, the longest queue, reports (on above 0) and
-    /// gRPC refusals (on at 0). Columns: what the layer has, what the former file said, what the new file says, and the
+    /// Each row sets five options from one number: the jitter in percent, the longest queue, reports (on above 0), gRPC
+    /// refusals (on at 0) and the wait of a 503 in seconds (none at 0). Columns: what the layer has, what the former file said, what the new file says, and the
     /// result. A value that differs from the former file's is the program's own.
     #[test]
     fn option_follows_the_file_unless_the_program_has_set_it() {
+        let seconds = |percent: u8| (percent > 0).then(|| Duration::from_secs(percent.into()));
         let settings = |percent: Option<u8>| LayerSettings {
             retry_jitter: percent,
             max_waiting: percent.map(usize::from),
             report_in_response: percent.map(|percent| percent > 0),
             grpc_refusals: percent.map(|percent| percent == 0),
+            unavailable_retry_after: percent.and_then(seconds),
             ..LayerSettings::default()
         };
         for (option, former, new, percent, most, reports) in [
@@ -212,11 +224,13 @@ mod tests {
             options.jitter = Jitter::new(option);
             options.max_waiting = usize::from(option);
             options.grpc_refusals = option == 0;
+            options.unavailable_retry_after = seconds(option);
             responses.report_in_response = option > 0;
             settings(new).replace(&settings(former), &mut options, &mut responses);
             let jitter = options.jitter.as_ref().map_or(0, Jitter::percent);
             let shown = (jitter, options.max_waiting, responses.report_in_response, options.grpc_refusals);
             assert_eq!(shown, (percent, most, reports, !reports), "{option}: {former:?}, then {new:?}");
+            assert_eq!(options.unavailable_retry_after, seconds(percent), "{option}: {former:?}, then {new:?}");
         }
     }
 }

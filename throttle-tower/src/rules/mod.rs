@@ -239,7 +239,7 @@
 //! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
-//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals` of `[layer]` | as the methods of [`ThrottleLayer`] |
+//! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleLayer`] |
 //!
 //! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what else
 //! [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when), for

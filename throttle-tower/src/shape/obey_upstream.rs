@@ -11,7 +11,7 @@ use super::pause_queue::Steps;
 use super::schedule::Schedule;
 use super::units::ShapeUsage;
 use super::upstream_head::UpstreamHead;
-use crate::headers::read_upstream::{self, Allowance};
+use crate::headers::read_upstream::{self, Allowance, Stated};
 use crate::jitter;
 use crate::time::{micros, time_for, wall_micros};
 
@@ -46,11 +46,10 @@ impl ObeyUpstream {
     /// Pauses or slows down a key as a response asks.
     pub(super) fn apply<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>) {
         let Response { status, headers, left, now } = *response;
-        let allowance = read_upstream::allowance(headers, wall_micros);
+        let Stated { allowance, used_up: without_end } = read_upstream::stated(headers, wall_micros);
         let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);
-        let provider = || read_upstream::used_up(headers, wall_micros);
         if read_upstream::is_refusal(status, headers) {
-            match read_upstream::wait(headers, wall_micros()).max(used_up).or_else(provider) {
+            match read_upstream::wait(headers, wall_micros()).max(used_up).or(without_end) {
                 Some(wait) => self.pause(schedule, key, response, wait),
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
@@ -63,7 +62,7 @@ impl ObeyUpstream {
                 schedule.backoff.succeeded(key, left, now);
                 schedule.paused_keys.succeeded(key, left);
             }
-            if let Some(wait) = used_up.max(provider()) {
+            if let Some(wait) = used_up.max(without_end) {
                 self.pause(schedule, key, response, wait);
             }
         }

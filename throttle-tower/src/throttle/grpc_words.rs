@@ -16,13 +16,14 @@ impl Refusal<'_> {
     #[cold]
     pub(super) fn in_grpc_words(&self, content_type: HeaderValue) -> Response<Bytes> {
         const REDUCED: &str = "temporarily reduced capacity: ";
+        let later = self.retry_after().map_or(Retry::Unknown, Retry::After);
         let (code, message, retry) = match self.reason {
             Reason::Quota(report) => return self.used_up(report, content_type),
             Reason::Store(_, policies) => {
-                (Code::Unavailable, listed(REDUCED, policies.iter().map(Policy::name)), Retry::Unknown)
+                (Code::Unavailable, listed(REDUCED, policies.iter().map(Policy::name)), later)
             }
             Reason::NoPermit(names) => {
-                (Code::Unavailable, listed(REDUCED, names.iter().map(PolicyName::as_str)), Retry::Unknown)
+                (Code::Unavailable, listed(REDUCED, names.iter().map(PolicyName::as_str)), later)
             }
             Reason::MissingKey(_) => {
                 let (code, retry) = missing_key(self.status);

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -242,7 +243,7 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.response = Some(ResponseBuilder::Later(Arc::new(build))))
     }
 
-    /// Sets whether a refused POST whose `Content-Type` begins with `application/grpc` gets [the response that gRPC clients
+    /// Sets whether a refused POST of gRPC or gRPC-Web, by its `Content-Type`, gets [the response that gRPC clients
     /// read](Refusal::grpc_response): status 200, and the reason in `grpc-status`. So one layer serves an axum app and a
     /// tonic server. gRPC clients cannot read a 429: they take it for `UNAVAILABLE`, which many retry at once.
     /// Defaults to true.
@@ -254,6 +255,32 @@ impl<B: Backend> ThrottleLayer<B> {
     /// `grpc-status`.
     pub fn grpc_refusals(self, on: bool) -> Self {
         self.with_options(|options| options.grpc_refusals = on)
+    }
+
+    /// Sets the `Retry-After` of responses with status 503: those of a [`Concurrency`](crate::Concurrency) without enough
+    /// free permits, and those of a store that fails while limits are [`Closed`](crate::OnError::Closed). It is rounded
+    /// up to whole seconds, at least one. The layer cannot know how long those states last, and clients without a wait
+    /// of their own retry at once. The response of gRPC has it as its pushback. Defaults to none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Concurrency, ThrottleLayer};
+    /// use tower::{Layer, Service, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let throttle = ThrottleLayer::new(Concurrency::new(1))?.unavailable_retry_after(Duration::from_secs(2));
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(())));
+    /// let held = throttle.layer(inner).call(Request::new(()));
+    /// let refused = throttle.layer(inner).oneshot(Request::new(())).await?;
+    /// assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"2".parse()?));
+    /// # drop(held);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unavailable_retry_after(self, wait: Duration) -> Self {
+        self.with_options(|options| options.unavailable_retry_after = Some(wait))
     }
 
     /// Calls `hook` for every decision, on the request's task, so it must return quickly. It is not called for charges
@@ -312,7 +339,7 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Calls `hook` for every refund, settlement or other background charge that failed. The hook must return quickly.
-    /// If a refund fails, the charge stays. Defaults to no hook.
+    /// A panic of it is caught. If a refund fails, the charge stays. Defaults to no hook.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }

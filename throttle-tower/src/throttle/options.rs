@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttle_core::Key;
 
@@ -22,6 +23,8 @@ pub(crate) struct Options {
     pub(super) response: Option<ResponseBuilder>,
     /// Whether gRPC requests are refused in its words.
     pub(crate) grpc_refusals: bool,
+    /// What a 503 asks its client to wait.
+    pub(crate) unavailable_retry_after: Option<Duration>,
     pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
     pub(super) on_error: Option<OnError>,
@@ -49,6 +52,7 @@ impl Default for Options {
             when: None,
             response: None,
             grpc_refusals: true,
+            unavailable_retry_after: None,
             on_decision: None,
             observers: Observers::default(),
             on_error: None,

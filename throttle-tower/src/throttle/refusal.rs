@@ -54,8 +54,8 @@ pub struct Refusal<'a> {
     pub parts: &'a Parts,
     /// Whether a gRPC request gets a default response in its words.
     pub(super) grpc_refusals: bool,
-    /// µs by which the wait is lengthened.
-    pub(super) extra: u64,
+    /// How long to wait, if it is known and waiting can help.
+    pub(super) wait: Option<Duration>,
 }
 
 /// Why a request is refused.
@@ -67,7 +67,7 @@ pub struct Refusal<'a> {
 ///     let mut response = refusal.default_response();
 ///     if let Reason::NoPermit(limits) = refusal.reason {
 ///         assert_eq!(limits[0].as_str(), "in-flight");
-///         response.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
+///         response.headers_mut().insert("x-overloaded", http::HeaderValue::from_static("1"));
 ///     }
 ///     response
 /// });
@@ -97,15 +97,10 @@ impl fmt::Debug for Refusal<'_> {
 impl Refusal<'_> {
     /// How long the client should wait; `None` if no wait helps, or if it is not known how long. It includes
     /// [jitter](crate::ThrottleLayer::retry_jitter), so it is the `Retry-After` of the response, before that is rounded
-    /// up to seconds.
+    /// up to seconds. Of a 503 it is what [`unavailable_retry_after`](crate::ThrottleLayer::unavailable_retry_after) sets.
     #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self.reason {
-            Reason::Quota(report) => {
-                Some(report.decision().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
-            }
-            Reason::Store(..) | Reason::MissingKey(_) | Reason::NoPermit(_) => None,
-        }
+    pub const fn retry_after(&self) -> Option<Duration> {
+        self.wait
     }
 
     /// The response of a layer without a closure: a problem document (RFC 9457), or for a gRPC request
@@ -133,8 +128,8 @@ impl Refusal<'_> {
         response
     }
 
-    /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` begins with
-    /// `application/grpc`. A closure that answers other requests in its own way asks for this first:
+    /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` is
+    /// `application/grpc`, with or without a codec as in `application/grpc+proto`, or gRPC-Web's. A closure that answers other requests in its own way asks for this first:
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -150,7 +145,7 @@ impl Refusal<'_> {
     /// | reason | `grpc-status` | `grpc-retry-pushback-ms` |
     /// |---|---|---|
     /// | [`Quota`](Reason::Quota) | 8, `RESOURCE_EXHAUSTED` | the wait, rounded up; -1 where no wait helps, or where it is over `i32::MAX` ms (24.8 days) |
-    /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | 14, `UNAVAILABLE` | none: it is not known how long |
+    /// | [`Store`](Reason::Store), [`NoPermit`](Reason::NoPermit) | 14, `UNAVAILABLE` | [what is set](crate::ThrottleLayer::unavailable_retry_after), or none: it is not known how long |
     /// | [`MissingKey`](Reason::MissingKey) with status 401 or 407 | 16, `UNAUTHENTICATED` | -1 |
     /// | the same with 403 | 7, `PERMISSION_DENIED` | -1 |
     /// | the same with 429 | 8, `RESOURCE_EXHAUSTED` | none |
@@ -291,7 +286,7 @@ mod tests {
     /// The text of the response and its status.
     fn response(reason: Reason<'_>, status: StatusCode) -> (StatusCode, String) {
         let (parts, ()) = http::Request::new(()).into_parts();
-        let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 1 };
+        let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None };
         assert_eq!(refusal.retry_after(), None, "it is not known how long");
         let response = refusal.default_response();
         assert_eq!(response.headers()["cache-control"], "no-store");
@@ -325,7 +320,7 @@ mod tests {
             [(2, "p1, p2"), (8, "p1, p2, p3, p4, p5, p6, p7, p8"), (9, "p1, p2, p3, p4, p5, p6, p7, p8")]
         {
             let (reason, status) = (Reason::NoPermit(&names[..count]), StatusCode::SERVICE_UNAVAILABLE);
-            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0 }.grpc_response();
+            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None }.grpc_response();
             let headers = response.unwrap().headers().clone();
             assert_eq!(headers["grpc-status"], "14");
             assert_eq!(headers["grpc-message"], format!("temporarily reduced capacity: {named}"));
@@ -361,7 +356,7 @@ mod tests {
         let policies = ["c", "d"].map(|name| Policy::new(name, Gcra::new(Rate::per_second(1))).unwrap());
         let name = PolicyName::new("a").unwrap();
         let words = |reason, status| {
-            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0 }.grpc_response();
+            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None }.grpc_response();
             response.unwrap().headers()["grpc-message"].clone()
         };
         let store = Reason::Store(BackendErrorKind::Timeout, &policies);
@@ -377,7 +372,7 @@ mod tests {
             status: StatusCode::IM_A_TEAPOT,
             parts: &parts,
             grpc_refusals: true,
-            extra: 0,
+            wait: None,
         };
         assert_eq!(format!("{refusal:?}"), "Refusal { reason: NoPermit([]), status: 418, .. }");
     }
@@ -391,7 +386,7 @@ mod tests {
             (Reason::Store(BackendErrorKind::Timeout, &[]), StatusCode::SERVICE_UNAVAILABLE, "server_error"),
             (Reason::MissingKey(&name[0]), StatusCode::UNAUTHORIZED, "invalid_request_error"),
         ] {
-            let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0 };
+            let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None };
             let response = refusal.openai_response();
             assert_eq!(response.status(), status);
             assert_eq!(response.headers()["content-type"], "application/json");

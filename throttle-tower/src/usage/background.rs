@@ -11,6 +11,8 @@ use throttle_core::backend::Receipt;
 use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
+use crate::caught::caught;
+
 /// How many refunds, settlements and other charges in the background are under way, done and failed: see
 /// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). Corrections of several limits that are due at the
 /// same time count as one.
@@ -104,7 +106,7 @@ impl Background {
             }
         }
         if let Some(handle) = current.as_ref().or(runtime) {
-            drop(handle.spawn(async move { counted.end(step.await) }));
+            drop(handle.spawn(async move { counted.end(caught(step).await.unwrap_or_else(|| Err(panicked()))) }));
         }
     }
 }
@@ -121,9 +123,11 @@ pub(crate) struct Settling<'a, B: Backend> {
 /// A backend that panics has failed.
 fn poll_once(step: &mut Sent) -> Poll<Result<(), BackendError>> {
     let poll = || step.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
-        Poll::Ready(Err(BackendError::new(BackendErrorKind::Unavailable).with_source("the backend panicked")))
-    })
+    catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| Poll::Ready(Err(panicked())))
+}
+
+fn panicked() -> BackendError {
+    BackendError::new(BackendErrorKind::Unavailable).with_source("the backend panicked")
 }
 
 /// Counts a step as failed if it is dropped before it has ended.
@@ -156,7 +160,8 @@ impl Drop for Counted {
 fn failed(background: &Background, error: &BackendError) {
     background.counters.failed.fetch_add(1, Ordering::AcqRel);
     if let Some(hook) = &background.on_error {
-        hook(error);
+        // It may run while a response is dropped by another panic, where a second one would end the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| hook(error)));
     }
 }
 
@@ -254,6 +259,41 @@ mod tests {
         assert!(!polled.load(Ordering::SeqCst));
         assert_eq!(counts(&background), (0, 0, 1));
         assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn step_that_panics_later_has_failed_because_of_the_panic() {
+        let (background, heard) = background();
+        let step = async {
+            tokio::task::yield_now().await;
+            panic!("a mistake in the store")
+        };
+        background.send(Box::pin(step), None, true);
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        assert_eq!(counts(&background), (0, 0, 1));
+        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, "the backend panicked".to_owned())]);
+    }
+
+    /// A charge is settled while the panic of its handler unwinds.
+    #[test]
+    fn hook_that_panics_while_another_panic_unwinds_does_not_end_the_process() {
+        struct Settles(Background);
+        impl Drop for Settles {
+            fn drop(&mut self) {
+                let failed = Err(BackendError::new(BackendErrorKind::Unavailable));
+                self.0.send(Box::pin(std::future::ready(failed)), None, false);
+            }
+        }
+        let on_error: OnSettleError = Arc::new(|_| panic!("a mistake in the hook"));
+        let background = Background { on_error: Some(on_error), ..Background::default() };
+        let handler = || {
+            let _charge = Settles(background.clone());
+            panic!("a mistake in the handler")
+        };
+        let panic = catch_unwind(AssertUnwindSafe(handler)).unwrap_err();
+        assert_eq!(*panic.downcast::<&str>().unwrap(), "a mistake in the handler");
+        assert_eq!(counts(&background), (0, 0, 1));
     }
 
     #[test]

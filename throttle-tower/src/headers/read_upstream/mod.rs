@@ -1,15 +1,19 @@
 //! Reads how an upstream limits its clients, as a client that keeps to it does.
+//!
+//! An API whose headers are not read gets a row in `spellings`, and its headers a row in the tests.
 
 mod allowance;
 mod base64;
 mod grpc;
-mod providers;
+mod quota;
 mod refusal;
+mod spellings;
+mod stated;
 #[cfg(test)]
 mod tests;
 mod time_text;
 
-pub(crate) use self::allowance::{Allowance, allowance};
-pub(crate) use self::providers::used_up;
+pub(crate) use self::allowance::Allowance;
 pub(crate) use self::refusal::{is_refusal, wait};
+pub(crate) use self::stated::{Stated, stated};
 pub(crate) use self::time_text::{go_duration, millis};

@@ -3,9 +3,8 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
+use super::quota::Quota;
 use super::{grpc, time_text};
-use crate::headers::retry_after::wait_micros;
-use crate::headers::{names, structured};
 
 /// The status by which Anthropic's API says that it is overloaded; no registry has it.
 const OVERLOADED: u16 = 529;
@@ -21,12 +20,18 @@ pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
+/// Headers that state a wait beside `Retry-After`.
+const IN_SECONDS: [&str; 3] = ["x-ratelimit-retry-after", "x-rate-limit-retry-after-seconds", "x-ogw-ratelimit-reset"];
+const IN_MILLIS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
+
 /// How long a refusal asks to wait, by the longest of its statements; `None` if it states none, or 0.
 pub(crate) fn wait(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
-    let seconds = headers.get_all(RETRY_AFTER).into_iter().filter_map(|value| wait_micros(value, now_unix_us));
-    let seconds = seconds.max().map(Duration::from_micros);
-    let millis = headers.get_all(&names::RETRY_AFTER_MS).into_iter();
-    let millis = millis.filter_map(|value| time_text::millis(value.as_bytes())).max();
+    let longest = |name: &str, read: &dyn Fn(&[u8]) -> Option<Duration>| {
+        headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).max()
+    };
+    let seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
+    let seconds = seconds.filter_map(|name| longest(name, &|text| time_text::retry_after(text, now_unix_us))).max();
+    let millis = IN_MILLIS.iter().filter_map(|name| longest(name, &time_text::millis)).max();
     let told = match (seconds, millis) {
         // Both state one wait, which one of them can only round up.
         (Some(seconds), Some(millis)) if is_rounded_up(millis, seconds) => Some(millis),
@@ -40,5 +45,5 @@ fn is_rounded_up(exact: Duration, seconds: Duration) -> bool {
 }
 
 fn nothing_remains(headers: &HeaderMap) -> bool {
-    headers.get(&names::X.remaining).and_then(|value| structured::single_count(value.as_bytes())) == Some(0)
+    headers.iter().filter_map(|(name, value)| Quota::read(name, value)).any(|quota| quota.is_used_up())
 }

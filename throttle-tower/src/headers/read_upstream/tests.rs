@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
-use super::{Allowance, allowance, is_refusal, used_up, wait};
+use super::{Allowance, is_refusal, stated, wait};
 
 /// 2026-11-21T12:00:00Z.
 const NOW: u64 = 1_795_262_400_000_000;
@@ -17,8 +17,9 @@ fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
 /// Whether it is a refusal, the wait that it asks for, and what remains for how long: in milliseconds.
 fn read(status: u16, lines: &[(&'static str, &'static str)]) -> (bool, Option<u128>, Option<(u64, u128)>) {
     let (status, headers) = (StatusCode::from_u16(status).unwrap(), headers(lines));
-    let used_up = used_up(&headers, || NOW).map(|within| Allowance { remaining: 0, within });
-    let allowance = allowance(&headers, || NOW).or(used_up);
+    let stated = stated(&headers, || NOW);
+    let used_up = stated.used_up.map(|within| Allowance { remaining: 0, within });
+    let allowance = stated.allowance.or(used_up);
     (
         is_refusal(status, &headers),
         wait(&headers, NOW).map(|wait| wait.as_millis()),
@@ -46,7 +47,7 @@ fn upstream_retry_after_is_seconds_milliseconds_or_a_date() {
         assert_eq!(told(&[&lines[..], &[("retry-after", "6")]].concat()), Some(6_000), "stricter than both");
     }
     for many in ["99999999999999999999", "36893488147419103240"] {
-        assert_eq!(told(&[("retry-after", many)]), Some(u128::from(u64::MAX / 1_000)));
+        assert_eq!(told(&[("retry-after", many)]), Some(u128::from(u64::MAX) * 1_000));
     }
 }
 
@@ -103,9 +104,215 @@ fn upstream_anthropic() {
         let names = ["remaining", "reset"].map(|part| format!("anthropic-ratelimit-{unit}-{part}"));
         let values = ["0", "2026-11-21T12:00:07.5Z"].map(HeaderValue::from_static);
         let headers: HeaderMap = names.iter().map(|name| name.parse().unwrap()).zip(values).collect();
-        assert_eq!(used_up(&headers, || NOW), Some(Duration::from_millis(7_500)), "{unit}");
+        assert_eq!(stated(&headers, || NOW).used_up, Some(Duration::from_millis(7_500)), "{unit}");
     }
     assert_eq!(read(529, &[]), (true, None, None), "overloaded");
+}
+
+/// Each API's headers as its documentation or its clients' issues show them, after the last call of a quota, and how
+/// long the next call waits in milliseconds.
+#[test]
+fn upstream_quota_that_is_used_up_is_waited_for_whatever_the_api() {
+    for (api, lines, wait) in [
+        (
+            "Reddit",
+            &[("x-ratelimit-used", "1000"), ("x-ratelimit-remaining", "0.0"), ("x-ratelimit-reset", "57")][..],
+            57_000,
+        ),
+        (
+            "X (Twitter), Okta, Nature Remo",
+            &[("x-rate-limit-limit", "900"), ("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "1795262460")],
+            60_000,
+        ),
+        (
+            "Tripletex, Contabo",
+            &[("x-rate-limit-limit", "100"), ("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "7")],
+            7_000,
+        ),
+        (
+            "Discord",
+            &[
+                ("x-ratelimit-limit", "5"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1470173023.123"),
+                ("x-ratelimit-reset-after", "64.57"),
+                ("x-ratelimit-bucket", "abcd1234"),
+            ],
+            64_570,
+        ),
+        (
+            "Discord, without the time from now",
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1795262400.25")],
+            250,
+        ),
+        (
+            "GitLab",
+            &[
+                ("ratelimit-limit", "2000"),
+                ("ratelimit-observed", "2000"),
+                ("ratelimit-remaining", "0"),
+                ("ratelimit-reset", "1795262430"),
+                ("ratelimit-resettime", "Sat, 21 Nov 2026 12:00:30 GMT"),
+            ],
+            30_000,
+        ),
+        (
+            "Twitch, DigitalOcean, Hetzner",
+            &[("ratelimit-limit", "800"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "1795262401")],
+            1_000,
+        ),
+        (
+            "Zendesk",
+            &[
+                ("x-rate-limit", "700"),
+                ("x-rate-limit-remaining", "0"),
+                ("ratelimit-limit", "700"),
+                ("ratelimit-remaining", "0"),
+                ("ratelimit-reset", "41"),
+            ],
+            41_000,
+        ),
+        (
+            "Klaviyo",
+            &[("ratelimit-limit", "75, 75;w=1, 700;w=60"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "1")],
+            1_000,
+        ),
+        (
+            "Cloudflare",
+            &[("ratelimit", r#""default";r=0;t=30"#), ("ratelimit-policy", r#""default";q=100;w=60"#)],
+            30_000,
+        ),
+        ("Docker Hub", &[("ratelimit-limit", "100;w=21600"), ("ratelimit-remaining", "0;w=21600")], 21_600_000),
+        (
+            "Vimeo",
+            &[
+                ("x-ratelimit-limit", "100"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "2026-11-21T12:00:40+00:00"),
+            ],
+            40_000,
+        ),
+        ("Jira Cloud", &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "2026-11-21T12:01Z")], 60_000),
+        (
+            "Jira and Confluence Data Center",
+            &[
+                ("x-ratelimit-limit", "70"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-fillrate", "5"),
+                ("x-ratelimit-interval-seconds", "7"),
+            ],
+            7_000,
+        ),
+        ("Akamai", &[("x-ratelimit-remaining", "0"), ("x-ratelimit-next", "2026-11-21T12:00:02.5Z")], 2_500),
+        ("Kong", &[("x-ratelimit-limit-minute", "10"), ("x-ratelimit-remaining-minute", "0")], 60_000),
+        ("OpenDota", &[("x-rate-limit-remaining-day", "1999"), ("x-rate-limit-remaining-minute", "0")], 60_000),
+        ("Shopify", &[("x-shopify-shop-api-call-limit", "40/40")], 500),
+        (
+            "HubSpot",
+            &[
+                ("x-hubspot-ratelimit-max", "100"),
+                ("x-hubspot-ratelimit-remaining", "0"),
+                ("x-hubspot-ratelimit-interval-milliseconds", "10000"),
+            ],
+            10_000,
+        ),
+        (
+            "Trello",
+            &[
+                ("x-rate-limit-api-token-interval-ms", "10000"),
+                ("x-rate-limit-api-token-max", "100"),
+                ("x-rate-limit-api-token-remaining", "0"),
+                ("x-rate-limit-api-key-interval-ms", "10000"),
+                ("x-rate-limit-api-key-remaining", "199"),
+            ],
+            10_000,
+        ),
+        ("BigCommerce", &[("x-rate-limit-requests-left", "0"), ("x-rate-limit-time-reset-ms", "1250")], 1_250),
+        ("KuCoin", &[("gw-ratelimit-remaining", "0"), ("gw-ratelimit-reset", "250")], 250),
+        (
+            "Bybit",
+            &[("x-bapi-limit", "120"), ("x-bapi-limit-status", "0"), ("x-bapi-limit-reset-timestamp", "1795262400750")],
+            750,
+        ),
+        (
+            "Linear",
+            &[
+                ("x-ratelimit-requests-limit", "1500"),
+                ("x-ratelimit-requests-remaining", "0"),
+                ("x-ratelimit-requests-reset", "1795262430000"),
+                ("x-ratelimit-complexity-remaining", "249999"),
+                ("x-ratelimit-complexity-reset", "1795262490000"),
+            ],
+            30_000,
+        ),
+        ("RapidAPI", &[("x-ratelimit-requests-remaining", "0"), ("x-ratelimit-requests-reset", "59")], 59_000),
+        ("Sentry", &[("x-sentry-rate-limit-remaining", "0"), ("x-sentry-rate-limit-reset", "1795262401")], 1_000),
+        ("Fitbit", &[("fitbit-rate-limit-remaining", "0"), ("fitbit-rate-limit-reset", "2216")], 2_216_000),
+        ("Xero", &[("x-minlimit-remaining", "0"), ("x-daylimit-remaining", "4800")], 60_000),
+        ("Etsy", &[("x-remaining-this-second", "0"), ("x-remaining-today", "9998")], 1_000),
+        (
+            "Cerebras, SambaNova",
+            &[("x-ratelimit-remaining-requests-day", "0"), ("x-ratelimit-reset-requests-day", "33011.382867097855")],
+            33_011_382,
+        ),
+        (
+            "Cerebras",
+            &[("x-ratelimit-remaining-tokens-minute", "0"), ("x-ratelimit-reset-tokens-minute", "11.382867097854614")],
+            11_382,
+        ),
+        ("Azure OpenAI", &[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "54")], 54_000),
+    ] {
+        assert_eq!(read(200, lines).2, Some((0, wait)), "{api}");
+        let left = lines.iter().map(|(name, value)| {
+            (
+                *name,
+                match *value {
+                    "0" | "0.0" => "7",
+                    "40/40" => "33/40",
+                    "0;w=21600" => "7;w=21600",
+                    r#""default";r=0;t=30"# => r#""default";r=7;t=30"#,
+                    other => other,
+                },
+            )
+        });
+        let paused = read(200, &left.collect::<Vec<_>>()).2.filter(|(remaining, _)| *remaining == 0);
+        assert_eq!(paused, None, "{api}: something is left");
+    }
+}
+
+/// What is left until a known end is spread. Neither tokens nor a period that may end at any time slow a call down.
+#[test]
+fn upstream_quota_with_something_left_lasts_until_its_end() {
+    for (lines, expected) in [
+        (&[("x-ratelimit-remaining", "598.0"), ("x-ratelimit-reset", "57")][..], Some((598, 57_000))),
+        (&[("x-rate-limit-remaining", "7"), ("x-rate-limit-reset", "1795262460")], Some((7, 60_000))),
+        (&[("x-rate-limit-requests-left", "7"), ("x-rate-limit-time-reset-ms", "1250")], Some((7, 1_250))),
+        (&[("ratelimit-remaining", "7;w=60"), ("ratelimit-reset", "5")], Some((7, 5_000))),
+        (&[("ratelimit-remaining", "76;w=21600")], None),
+        (&[("x-ratelimit-remaining", "7"), ("x-ratelimit-interval-seconds", "7")], None),
+        (&[("x-minlimit-remaining", "7")], None),
+        (&[("x-shopify-shop-api-call-limit", "39/40")], None),
+        (&[("x-ratelimit-complexity-remaining", "7"), ("x-ratelimit-complexity-reset", "1795262490000")], None),
+    ] {
+        assert_eq!(read(200, lines).2, expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn upstream_refusal_says_how_long_to_wait_whatever_the_api() {
+    for (api, lines, wait) in [
+        ("Shopify", [("retry-after", "2.0"), ("x-shopify-shop-api-call-limit", "40/40")], 2_000),
+        ("Docker Hub", [("retry-after", "1795262438"), ("x-ratelimit-limit", "180")], 38_000),
+        ("Azure Cosmos DB", [("x-ms-retry-after-ms", "100"), ("x-ms-request-charge", "2.1")], 100),
+        ("Azure OpenAI", [("x-ms-retry-after-ms", "1500"), ("retry-after", "2")], 1_500),
+        ("OpenSky, Bucket4j", [("x-rate-limit-retry-after-seconds", "120"), ("x-rate-limit-remaining", "0")], 120_000),
+        ("MailerLite", [("x-ratelimit-retry-after", "59"), ("x-ratelimit-remaining", "0")], 59_000),
+        ("Lark", [("x-ogw-ratelimit-limit", "50"), ("x-ogw-ratelimit-reset", "2.5")], 2_500),
+    ] {
+        assert_eq!(read(429, &lines).1, Some(wait), "{api}");
+    }
+    let longest_of_a_server = [("retry-after", "1000000000")];
+    assert_eq!(read(429, &longest_of_a_server).1, Some(1_000_000_000_000), "an instant long ago is none");
 }
 
 /// docs.github.com, "Rate limits for the REST API": a refusal is 403 or 429; the reset is an instant.
@@ -122,6 +329,8 @@ fn upstream_github() {
     };
     assert_eq!(read(403, &lines("0")), (true, None, Some((0, 1_800_000))), "the primary limit");
     assert_eq!(read(403, &[("retry-after", "60")]), (true, Some(60_000), None), "a secondary limit");
+    assert!(read(403, &lines("0.0")).0, "whatever the spelling");
+    assert!(read(403, &[("x-rate-limit-remaining", "0")]).0);
     assert!(!read(403, &lines("59")).0, "no right to see it");
     assert!(!read(403, &[]).0);
 }
@@ -144,7 +353,7 @@ fn upstream_mistral() {
 
 #[test]
 fn upstream_quota_of_a_provider_that_cannot_be_read_is_ignored() {
-    for (remaining, reset) in [("-1", "1s"), ("none", "1s"), ("0", "soon"), ("0", "1"), ("", "1s")] {
+    for (remaining, reset) in [("-1", "1s"), ("none", "1s"), ("0", "soon"), ("0", "1x"), ("", "1s")] {
         let lines = [("x-ratelimit-remaining-requests", remaining), ("x-ratelimit-reset-requests", reset)];
         assert_eq!(read(200, &lines).2, None, "{remaining:?} {reset:?}");
     }
@@ -221,22 +430,23 @@ proptest! {
         let mut headers = HeaderMap::new();
         lines.for_each(|(name, value)| _ = headers.append(name, value));
         let _ = is_refusal(StatusCode::from_u16(status).unwrap(), &headers);
-        let _ = used_up(&headers, || NOW);
-        let all = wait(&headers, NOW).map(|wait| wait + Duration::from_secs(1));
+        let all = wait(&headers, NOW).map(|wait| wait.saturating_add(Duration::from_secs(1)));
         for (name, value) in &headers {
             let alone = HeaderMap::from_iter([(name.clone(), value.clone())]);
             // Of several pushbacks the first counts.
-            if name == "retry-after" || name == "retry-after-ms" {
+            if name.as_str().contains("retry-after") {
                 prop_assert!(wait(&alone, NOW) <= all, "{name}: {value:?}");
             }
         }
-        let _ = allowance(&headers, || NOW);
+        let _ = stated(&headers, || NOW);
     }
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 29] = [
     "retry-after",
     "retry-after-ms",
+    "x-ms-retry-after-ms",
+    "x-rate-limit-retry-after-seconds",
     "ratelimit",
     "ratelimit-limit",
     "ratelimit-remaining",
@@ -244,6 +454,13 @@ const NAMES: [&str; 20] = [
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
     "x-ratelimit-reset",
+    "x-ratelimit-reset-after",
+    "x-rate-limit-remaining",
+    "x-rate-limit-reset",
+    "x-hubspot-ratelimit-remaining",
+    "x-hubspot-ratelimit-interval-milliseconds",
+    "x-shopify-shop-api-call-limit",
+    "x-minlimit-remaining",
     "x-ratelimit-limit-requests",
     "x-ratelimit-remaining-requests",
     "x-ratelimit-reset-requests",

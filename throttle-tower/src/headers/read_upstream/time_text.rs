@@ -1,10 +1,64 @@
 //! Times as providers write them.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::headers::structured;
+use crate::time::micros;
+
+/// Numbers from here on are instants in seconds since 1970, those below are seconds from now: some thirty years.
+const FIRST_INSTANT: u64 = 1_000_000_000;
+/// Numbers from here on are instants in milliseconds since 1970.
+const FIRST_IN_MILLIS: u64 = 1_000_000_000_000;
+
+/// How long until a reset, in each form that APIs write: a number, a duration of Go, an instant of RFC 3339, a date of
+/// HTTP.
+///
+/// A number, with or without a fraction, is seconds from now, or an instant in seconds or milliseconds since 1970. No
+/// standard says which, so a number that is too large for a wait is an instant.
+pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
+    let at_us = match structured::single_number(text, |_, _| {}) {
+        Some(number) => match seconds(number)? {
+            wait if wait.as_secs() < FIRST_INSTANT => return Some(wait),
+            at if at.as_secs() < FIRST_IN_MILLIS => micros(at),
+            at_millis => at_millis.as_secs().saturating_mul(1_000),
+        },
+        None => match go_duration(text) {
+            Some(duration) => return Some(duration),
+            None => rfc3339(text).or_else(|| http_date(text))?,
+        },
+    };
+    Some(Duration::from_micros(at_us.saturating_sub(now_unix_us())))
+}
+
+/// How long a refusal asks to wait: seconds with or without a fraction, an instant to come in seconds since 1970, or a
+/// date of HTTP.
+pub(super) fn retry_after(text: &[u8], now_unix_us: u64) -> Option<Duration> {
+    let from_now = |at_us: u64| Duration::from_micros(at_us.saturating_sub(now_unix_us));
+    let Some(told) = seconds(text) else { return http_date(text).map(from_now) };
+    // A billion seconds is also the longest wait that servers state, so an instant that has passed is none.
+    let instant = (FIRST_INSTANT..FIRST_IN_MILLIS).contains(&told.as_secs()).then(|| from_now(micros(told)));
+    instant.filter(|wait| !wait.is_zero()).or(Some(told))
+}
+
+/// Seconds with or without a fraction, rounded up to nanoseconds.
+pub(super) fn seconds(text: &[u8]) -> Option<Duration> {
+    let text = text.trim_ascii();
+    // Most have none.
+    match whole(text) {
+        Some(seconds) if !text.is_empty() => Some(Duration::from_secs(seconds)),
+        _ => nanos(text, 1_000_000_000),
+    }
+}
 
 /// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to nanoseconds.
 pub(crate) fn millis(text: &[u8]) -> Option<Duration> {
     nanos(text.trim_ascii(), 1_000_000)
+}
+
+/// In µs since 1970.
+fn http_date(text: &[u8]) -> Option<u64> {
+    let date = httpdate::parse_http_date(std::str::from_utf8(text.trim_ascii()).ok()?).ok()?;
+    date.duration_since(UNIX_EPOCH).ok().map(micros)
 }
 
 /// A duration as Go writes it: `6m0s`, `17ms`, `2m59.56s`.
@@ -38,28 +92,32 @@ pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
 }
 
 /// An instant of RFC 3339, such as `2026-11-21T12:00:00.5-05:00`, in µs since 1970, rounded up. An instant before 1970
-/// is 1970.
-pub(super) fn rfc3339(text: &[u8]) -> Option<u64> {
+/// is 1970. The seconds may be missing, as in Jira's `2026-11-21T12:00Z`.
+fn rfc3339(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
-    let (date, time) = (text.get(..10)?, text.get(11..19)?);
+    let (date, time) = (text.get(..10)?, text.get(11..16)?);
     let [_, _, _, _, b'-', _, _, b'-', _, _] = date else { return None };
-    let [_, _, b':', _, _, b':', _, _] = time else { return None };
+    let [_, _, b':', _, _] = time else { return None };
     if !matches!(text[10], b'T' | b't' | b' ') {
         return None;
     }
+    let (second, rest) = match &text[16..] {
+        [b':', tens, ones, rest @ ..] => ([*tens, *ones], rest),
+        rest => (*b"00", rest),
+    };
     let number = |digits: &[u8]| i64::try_from(whole(digits)?).ok();
     let (year, month, day) = (number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?);
-    let (hour, minute, second) = (number(&time[..2])?, number(&time[3..5])?, number(&time[6..])?);
+    let (hour, minute, second) = (number(&time[..2])?, number(&time[3..])?, number(&second)?);
     // A leap second is the sixtieth.
     if !((1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60) {
         return None;
     }
-    let (fraction, offset) = match text[19..].split_first() {
+    let (fraction, offset) = match rest.split_first() {
         Some((b'.', behind)) => {
             let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            (nanos(&text[19..=19 + digits], 1_000_000_000)?, &behind[digits..])
+            (seconds(&rest[..=digits])?, &behind[digits..])
         }
-        _ => (Duration::ZERO, &text[19..]),
+        _ => (Duration::ZERO, rest),
     };
     let east = match offset {
         b"Z" | b"z" => 0,
@@ -69,9 +127,9 @@ pub(super) fn rfc3339(text: &[u8]) -> Option<u64> {
         }
         _ => return None,
     };
-    let seconds = (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
-    let micros = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
-    Some(micros.saturating_add(u64::try_from(fraction.as_nanos().div_ceil(1_000)).ok()?))
+    let since_1970 = (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
+    let at_us = u64::try_from(since_1970).unwrap_or(0).saturating_mul(1_000_000);
+    Some(at_us.saturating_add(u64::try_from(fraction.as_nanos().div_ceil(1_000)).ok()?))
 }
 
 /// Days of the Gregorian calendar, by counting the years from March on, so that a leap day is a year's last.
@@ -82,7 +140,8 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// A decimal number of units; digits beyond the ninth behind the point count as one more of the ninth.
+/// A decimal number of units, at most [`Duration::MAX`]; digits beyond the ninth behind the point count as one more of
+/// the ninth.
 fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
     const DIGITS: usize = 9;
     let point = text.iter().position(|byte| *byte == b'.');
@@ -100,7 +159,16 @@ fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
     }
     let units = u128::from(whole(before)?) * 1_000_000_000 + u128::from(billionths);
     let nanos = units.saturating_mul(u128::from(unit_nanos)).div_ceil(1_000_000_000);
-    Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    let whole_seconds = u64::try_from(nanos / 1_000_000_000);
+    Some(whole_seconds.map_or(Duration::MAX, |seconds| Duration::new(seconds, (nanos % 1_000_000_000) as u32)))
+}
+
+/// The part of a number before the point. A point alone is zero.
+pub(super) fn whole_part(number: &[u8]) -> Option<u64> {
+    match number.iter().position(|byte| *byte == b'.') {
+        Some(point) => whole(&number[point + 1..]).and(whole(&number[..point])),
+        None => whole(number),
+    }
 }
 
 /// Digits alone; the greatest number if there are too many. No digits are zero.
@@ -133,14 +201,10 @@ mod tests {
             assert_eq!(us(text), Some(expected), "{text}");
         }
         assert_eq!(go_duration(b"0.0000000001s"), Some(Duration::from_nanos(1)), "rounded up");
-        assert_eq!(go_duration(b"99999999999999999999999h9h"), Some(Duration::from_nanos(u64::MAX) + go(9)));
+        assert_eq!(go_duration(b"99999999999999999999999h9h"), Some(Duration::MAX));
         for text in ["", "s", "1", "1x", "-1s", "1.2.3s", ".s", "1s2", "one"] {
             assert_eq!(go_duration(text.as_bytes()), None, "{text:?}");
         }
-    }
-
-    fn go(hours: u64) -> Duration {
-        Duration::from_secs(hours * 3_600)
     }
 
     #[test]
@@ -162,6 +226,8 @@ mod tests {
             ("2026-11-21T12:00:00Z", 1_795_262_400_000_000),
             ("2026-11-21t12:00:00.25z", 1_795_262_400_250_000),
             ("2026-11-21 07:00:00-05:00", 1_795_262_400_000_000),
+            ("2026-11-21T12:00Z", 1_795_262_400_000_000),
+            ("2026-11-21T07:00-05:00", 1_795_262_400_000_000),
             ("2026-11-21T17:30:00+05:30", 1_795_262_400_000_000),
             ("2024-02-29T23:59:60Z", 1_709_251_200_000_000),
             ("2000-03-01T00:00:00.0000001Z", 951_868_800_000_001),
@@ -174,6 +240,10 @@ mod tests {
             "",
             "2026-11-21",
             "2026-11-21T12:00:00",
+            "2026-11-21T12:00",
+            "2026-11-21T12:0Z",
+            "2026-11-21T12:00:",
+            "2026-11-21T12:00:0Z",
             "2026-13-21T12:00:00Z",
             "2026-11-32T12:00:00Z",
             "2026-11-21T24:00:00Z",

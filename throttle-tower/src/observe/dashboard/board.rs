@@ -1,6 +1,6 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use throttle_core::backend::Call;
@@ -12,6 +12,7 @@ use super::shown::Shown;
 use super::tightest::Tightest;
 #[cfg(feature = "rules")]
 use super::tightest::capacities;
+use crate::lock::lock;
 use crate::observe::backends::Backends;
 use crate::observe::offenders::tracker::Tracker;
 use crate::observe::{BuiltOn, Observer, Offender};
@@ -33,6 +34,8 @@ pub(super) struct Board {
     pub(super) tracker_ahead: u64,
     pub(super) store: StoreBoard,
     backends: Backends,
+    /// The last seconds in which rules replaced the limits, oldest first. No request locks it.
+    rules_changes: Mutex<Vec<u32>>,
     /// The limits that it is of.
     of: Arc<[Policy]>,
     #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "limits are replaced by rules alone"))]
@@ -84,6 +87,7 @@ impl Board {
             tracker,
             store: StoreBoard::default(),
             backends: Backends::default(),
+            rules_changes: Mutex::default(),
             of,
             page: Arc::downgrade(page),
         }
@@ -120,6 +124,24 @@ impl Board {
     pub(super) fn keys_held(&self) -> Option<usize> {
         self.backends.keys_held()
     }
+
+    /// The seconds in which rules replaced the limits, newest first.
+    pub(super) fn rules_changes(&self) -> Vec<u32> {
+        lock(&self.rules_changes).iter().rev().copied().collect()
+    }
+
+    /// Rules have replaced the limits of a layer, if only by the same ones.
+    #[cfg(feature = "rules")]
+    fn note_rules_change(&self) {
+        let (second, mut changes) = (self.moment().second(), lock(&self.rules_changes));
+        // Each layer of a page notes it.
+        if changes.last() != Some(&second) {
+            if changes.len() == RULES_CHANGES {
+                changes.remove(0);
+            }
+            changes.push(second);
+        }
+    }
 }
 
 /// The page has the board, too.
@@ -132,15 +154,18 @@ impl Observer for Arc<Board> {
     #[cfg(feature = "rules")]
     fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
         if self.is_of(of) {
+            self.note_rules_change();
             return None;
         }
         let page = self.page.upgrade();
         if let Some(made) = page.as_ref().and_then(|page| page.made_for(|made| made.is_of(of), self)) {
+            made.note_rules_change();
             return Some(Box::new(made));
         }
         let tracker = if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };
         let page = page.unwrap_or_default();
         let board = Arc::new(Board::new(Arc::clone(&of.policies), &of.permits, tracker, &page));
+        board.note_rules_change();
         page.add(Arc::clone(&board));
         Some(Box::new(board))
     }
@@ -263,6 +288,10 @@ impl Moment {
 }
 
 const SHOWN: u32 = 120;
+
+/// Most changes of the rules that are listed.
+#[cfg(feature = "rules")]
+const RULES_CHANGES: usize = 20;
 
 /// What came in by another order for a moment counts as nothing.
 fn not_negative(number: i64) -> u64 {

@@ -13,6 +13,7 @@ use crate::throttle::OUTCOMES;
 /// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
 #[derive(Serialize)]
 pub(super) struct Data<'a> {
+    service: Option<&'a str>,
     reporting: bool,
     running_seconds: u64,
     #[serde(serialize_with = "as_map")]
@@ -22,6 +23,7 @@ pub(super) struct Data<'a> {
     policies: Vec<PolicyData<'a>>,
     tightest: Vec<TightKeyData<'a>>,
     decided_by: DecidedByData,
+    rules_changes: Vec<u32>,
     store: StoreData,
     permits: Vec<PermitData<'a>>,
     keys_held: Option<usize>,
@@ -111,13 +113,20 @@ pub(super) const LISTED: usize = 10;
 
 impl<'a> Data<'a> {
     /// `reporting` is whether a layer reports to the board.
-    pub(super) fn of(board: &'a Board, offenders: &'a [Offender], moment: &Moment, reporting: bool) -> Self {
+    pub(super) fn of(
+        board: &'a Board,
+        service: Option<&'a str>,
+        offenders: &'a [Offender],
+        moment: &Moment,
+        reporting: bool,
+    ) -> Self {
         let flows = &board.flows;
         flows.settle(moment.second());
         let policies = board.policies.iter().zip(&flows.policies);
         let policies: Vec<_> = policies.map(|(policy, flow)| PolicyData::of(policy, flow, moment)).collect();
         let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
         Self {
+            service,
             reporting,
             running_seconds: moment.running,
             outcomes: board.outcomes(),
@@ -126,6 +135,7 @@ impl<'a> Data<'a> {
             policies,
             tightest: tightest.filter_map(|key| TightKeyData::of(board, &key, moment)).collect(),
             decided_by: DecidedByData::of(board, moment),
+            rules_changes: board.rules_changes().into_iter().map(|second| moment.since(second)).collect(),
             store: StoreData {
                 answers: moment.sum(&board.store.answers),
                 failures: moment.sum(&board.store.failures),

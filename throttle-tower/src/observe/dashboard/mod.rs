@@ -76,6 +76,7 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// | field | meaning |
     /// |---|---|
+    /// | `service` | the name that [`dashboard_of`](Self::dashboard_of) sets, or null |
     /// | `reporting` | whether the layer, a clone or a service of it is left |
     /// | `running_seconds` | whole seconds since `dashboard` was called |
     /// | `outcomes` | requests since then, by [label](crate::Outcome::label) |
@@ -94,6 +95,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `decided_by.now` | what decided in the latest second with requests: `store`, `local` (this process, by its [share](crate::OnError::Local)), `open` or `closed`; of several, the last of these; null before the first request |
     /// | `decided_by.decisions` | decisions of the last two minutes by each |
     /// | `decided_by.changes` | the last 20 times that this changed from one second to another, newest first: `seconds_ago`, `from` (null at first), `to` and `why`, the [label](throttle_core::BackendErrorKind::label) of the store's error or null |
+    /// | `rules_changes` | the last 20 times that [rules](crate::rules) replaced the limits, newest first, in seconds ago |
     /// | `store` | `answers`, `failures` and `slowest_ms`: decisions of the last two minutes that had to be waited for |
     /// | `permits` | of each [`Concurrency`](crate::Concurrency): `name`, `taken` now, `most_taken` at once and requests `refused` in the last two minutes |
     /// | `keys_held` | keys in memory now, or null if the backend is elsewhere |
@@ -101,12 +103,41 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// The last two minutes are at least 120 seconds and at most 130.
     pub fn dashboard<S: Clone + Send + Sync + 'static>(self) -> (Self, Router<S>) {
+        self.page(|rendered| rendered)
+    }
+
+    /// Returns what [`dashboard`](Self::dashboard) returns, for an operator of several services: the page is headed by
+    /// this name of the service, and `data.json` has it. The other one is headed by the host under which a browser finds
+    /// it.
+    ///
+    /// ```
+    /// # use axum::Router;
+    /// # use http::Request;
+    /// # use http_body_util::BodyExt;
+    /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
+    /// # use tower::ServiceExt;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limits = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
+    /// let (throttle, page): (_, Router) = ThrottleLayer::new(limits)?.dashboard_of("checkout");
+    /// let data = page.oneshot(Request::get("/data.json").body(String::new())?).await?.into_body().collect().await?;
+    /// let data: serde_json::Value = serde_json::from_slice(&data.to_bytes())?;
+    /// assert_eq!(data["service"], "checkout");
+    /// # drop(throttle);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dashboard_of<S: Clone + Send + Sync + 'static>(self, service: impl Into<String>) -> (Self, Router<S>) {
+        self.page(|rendered| rendered.of_service(service.into()))
+    }
+
+    fn page<S: Clone + Send + Sync + 'static>(self, head: impl FnOnce(Rendered) -> Rendered) -> (Self, Router<S>) {
         let tracker = self.tracker().unwrap_or_else(|| Arc::new(Tracker::new(None)));
         let (of, shown) = (self.observed(), Arc::<Shown<Board>>::default());
         let board = Arc::new(Board::new(of.policies, &of.permits, tracker, &shown));
         shown.add(Arc::clone(&board));
         // The page keeps no layer, so that it knows whether one is left that reports to the board.
-        let page = router::router(Rendered::new(shown, Board::offenders));
+        let page = router::router(head(Rendered::new(shown, Board::offenders)));
         // The board tells the tracker.
         (self.no_longer_observed_by::<Arc<Tracker>>().observed_by(board), page)
     }

@@ -3,7 +3,14 @@
 // Where the page is: with or without a slash at its end.
 const base = location.origin + location.pathname.replace(/\/*$/, '/');
 const at = id => document.getElementById(id);
-const WORDS = { store: 'Store', local: 'Local share', open: 'Open limits', closed: 'Closed limits' };
+const DECIDERS = ['store', 'local', 'open', 'closed'];
+// An operator of one process has no store.
+const words = data => ({
+  store: data.keys_held === null ? 'By the shared store' : 'In this process',
+  local: 'By a share of this process',
+  open: 'Not at all: admitted',
+  closed: 'Not at all: refused',
+});
 
 // Text is only written where it differs, so that a screen reader or a selection stays where it is.
 const write = (node, text) => { if (node.textContent !== text) node.textContent = text; };
@@ -63,14 +70,16 @@ function key(cell, item) {
   const [policy, digest, shown] = cell.children;
   write(policy, item.policy);
   const known = { all: ', all requests', missing: ', requests without a key' }[item.key];
-  write(digest, known || `#${item.key.slice(0, 8)}…`);
+  write(digest, known || item.key);
   digest.className = known ? 'known' : 'digest';
   write(shown, item.shown || '');
 }
 
 function bar(cell, text, part, whole) {
   write(cell.querySelector('.value'), text);
-  cell.querySelector('.track').classList.toggle('low', part * 10 <= whole);
+  const track = cell.querySelector('.track');
+  track.classList.toggle('low', part * 10 <= whole);
+  for (const node of [cell, track]) node.classList.toggle('empty', !part);
   cell.querySelector('.track span').style.width = `${whole ? Math.min(100, 100 * part / whole) : 0}%`;
 }
 
@@ -98,15 +107,16 @@ function steps(list, zero, unit) {
 function chart(figure, name, flow) {
   const [up, down] = [Math.max(0, ...flow.admitted), Math.max(0, ...flow.refused)];
   const [top, bottom] = [scale(up || 1), down ? scale(down) : 0];
-  const unit = HEIGHT / (top + bottom), zero = (top * unit).toFixed(2);
+  // Each direction has a scale of its own: in a flood of refusals the few that are admitted are seen, too.
+  const zero = bottom ? HEIGHT / 2 : HEIGHT;
   const find = selector => figure.querySelector(selector);
   const now = `${number(last(flow.admitted))} admitted, ${number(last(flow.refused))} refused a second`;
   write(find('.name'), name);
   write(find('.rates'), now);
-  attribute(find('path.up'), 'd', steps(flow.admitted, zero, unit));
-  attribute(find('path.down'), 'd', steps(flow.refused, zero, -unit));
+  attribute(find('path.up'), 'd', steps(flow.admitted, zero, zero / top));
+  attribute(find('path.down'), 'd', steps(flow.refused, zero, (zero - HEIGHT) / (bottom || 1)));
   attribute(find('path.zero'), 'd', `M0 ${zero}H${SECONDS}`);
-  write(find('.top'), `${number(top)}/s`);
+  write(find('.top'), `${number(top)}/s admitted`);
   write(find('.bottom'), bottom ? `${number(bottom)}/s refused` : '');
   show(find('.bottom'), bottom > 0);
   attribute(find('svg'), 'aria-label',
@@ -138,17 +148,18 @@ function tiles(data) {
   const binding = data.policies.find(policy => policy.name === data.binding);
   write(at('binding'), binding ? binding.name : 'None');
   const first = binding ? binding.binding.refused : 0;
+  write(at('binding-title'), first || !binding ? 'Limit that refuses most' : 'Limit closest to refusing');
   const note = first
     ? `${percent(first, sum(data.policies.map(policy => policy.binding.refused)))} of refusals ${lately}`
     : 'refuses nothing, has the least left';
   write(at('binding-note'), binding ? note : `no limit decided ${lately}`);
 
   const { now, changes } = data.decided_by;
-  write(at('decider'), now ? WORDS[now] : 'Nothing yet');
+  write(at('decider'), now ? words(data)[now] : 'Nothing yet');
   const why = changes.length && changes[0].why ? `, ${changes[0].why}` : '';
   write(at('decider-note'), changes.length ? `since ${clock(moment(data, changes[0]))}${why}` : '');
   attribute(at('decider-tile'), 'data-decider', now || '');
-  if (decider && now && decider !== now) write(at('news'), `${WORDS[now]} now decides${why}.`);
+  if (decider && now && decider !== now) write(at('news'), `Limits are decided now: ${words(data)[now]}${why}.`);
   decider = now || decider;
 }
 
@@ -160,6 +171,7 @@ function limits(data) {
   rows(at('policies'), data.policies, ['cell', 'cell', 'cell'], (cells, policy) => {
     if (!cells[0].firstElementChild) cells[0].append(at('limit').content.cloneNode(true));
     write(cells[0].firstElementChild, policy.name);
+    write(cells[0].lastElementChild, policy.binding.refused ? 'refuses most' : 'closest to refusing');
     show(cells[0].lastElementChild, policy.name === data.binding);
     counts(cells, [number(sum(policy.admitted)), number(sum(policy.refused)), percent(policy.binding.refused, refused)]);
   });
@@ -169,7 +181,7 @@ function keys(data) {
   const same = (one, other) => one.policy === other.policy && one.key === other.key;
   rows(at('tightest'), data.tightest, ['bar-cell', 'cell'], (cells, item) => {
     key(cells[0], { ...item, ...data.offenders.find(other => same(item, other)) });
-    bar(cells[1], `${number(item.left)} of ${number(item.of)}`, item.left, item.of);
+    bar(cells[1], `${number(item.left)} of ${number(item.of)}${item.left ? '' : ', used up'}`, item.left, item.of);
     cells[2].className = 'count';
     write(cells[2], duration(item.resets_in_ms));
   });
@@ -189,26 +201,35 @@ function decides(data) {
   const { decisions, changes } = data.decided_by;
   const all = sum(Object.values(decisions));
   for (const span of at('share').children) span.style.width = `${all ? 100 * decisions[span.className] / all : 0}%`;
-  const parts = Object.keys(WORDS).filter(name => decisions[name]);
-  const told = parts.map(name => `${WORDS[name]} ${percent(decisions[name], all)}`).join(', ');
+  const parts = DECIDERS.filter(name => decisions[name]);
+  const told = parts.map(name => `${words(data)[name]} ${percent(decisions[name], all)}`).join(', ');
   write(at('share-text'), all ? `${told} of ${plural(all, 'decision', 'decisions')} in the last two minutes.`
     : 'Nothing was decided in the last two minutes.');
 
   const { answers, failures, slowest_ms } = data.store;
   const calls = answers || failures
     ? `Of ${plural(answers + failures, 'call', 'calls')} to the store, ${number(failures)} failed; the slowest answer took ${duration(slowest_ms)}.`
-    : 'No decision had to be waited for.';
-  write(at('store'), data.keys_held === null ? calls : `${calls} ${plural(data.keys_held, 'key', 'keys')} in memory.`);
+    : '';
+  write(at('store'), data.keys_held === null ? calls : `${calls} ${plural(data.keys_held, 'key', 'keys')} in memory.`.trim());
 
-  const list = at('changes');
-  while (list.children.length > changes.length) list.lastElementChild.remove();
-  changes.forEach((change, n) => {
+  const list = at('changes'), items = changed(data);
+  while (list.children.length > items.length) list.lastElementChild.remove();
+  items.forEach((change, n) => {
     if (!list.children[n]) list.append(at('change').content.cloneNode(true));
     const [time, text] = list.children[n].children;
     write(time, clock(moment(data, change)));
-    const why = change.why ? `, ${change.why}` : '';
-    write(text, change.from ? `${WORDS[change.from]} → ${WORDS[change.to]}${why}` : `${WORDS[change.to]}${why}, with the first request`);
+    write(text, change.text);
   });
+}
+
+// What decides, and the rules, newest first.
+function changed(data) {
+  const deciders = data.decided_by.changes.map(({ seconds_ago, from, to, why }) => {
+    const [before, now] = [words(data)[from], words(data)[to] + (why ? `, ${why}` : '')];
+    return { seconds_ago, text: from ? `${before} → ${now}` : `${now}, with the first request` };
+  });
+  const rules = data.rules_changes.map(seconds_ago => ({ seconds_ago, text: 'The rules were replaced' }));
+  return [...deciders, ...rules].sort((one, other) => one.seconds_ago - other.seconds_ago);
 }
 
 function waits(data) {
@@ -232,6 +253,9 @@ function present(data) {
     if (running !== undefined) restarted = started;
   }
   running = data.running_seconds;
+  const service = data.service || location.host;
+  write(at('service'), service);
+  if (document.title !== `${service}: rate limits`) document.title = `${service}: rate limits`;
   const requests = sum(Object.values(data.outcomes));
   const notice = !data.reporting
     ? 'No layer reports to this page. Serve requests with the layer that dashboard() returned beside it.'

@@ -14,6 +14,8 @@ use crate::observe::Offender;
 pub(super) struct Rendered {
     shown: Arc<Shown<Board>>,
     offenders: Box<Offenders>,
+    /// The name of the service.
+    service: Option<String>,
     /// The event of a second, by the second and the board's start.
     latest: Mutex<Option<((Instant, u64), Bytes)>>,
 }
@@ -31,7 +33,11 @@ impl Rendered {
         shown: Arc<Shown<Board>>,
         offenders: impl Fn(&Board, usize) -> Vec<Offender> + Send + Sync + 'static,
     ) -> Self {
-        Self { shown, offenders: Box::new(offenders), latest: Mutex::default() }
+        Self { shown, offenders: Box::new(offenders), service: None, latest: Mutex::default() }
+    }
+
+    pub(super) fn of_service(self, name: String) -> Self {
+        Self { service: Some(name), ..self }
     }
 
     /// The data as an event.
@@ -47,7 +53,7 @@ impl Rendered {
             return event.clone();
         }
         let offenders = (self.offenders)(&board, LISTED);
-        let data = Data::of(&board, &offenders, &moment, is_reported_to);
+        let data = Data::of(&board, self.service.as_deref(), &offenders, &moment, is_reported_to);
         let json = serde_json::to_string(&data).expect("it has text for keys, and nothing in it can fail");
         let event = Bytes::from(format!("{START}{json}{END}"));
         *latest = Some((second, event.clone()));

@@ -96,6 +96,7 @@ async fn data_is_what_was_done() {
     assert_eq!(
         found,
         json!({
+            "service": null,
             "reporting": true,
             "running_seconds": 2,
             "outcomes": {
@@ -123,6 +124,7 @@ async fn data_is_what_was_done() {
                 "decisions": {"store": 7, "local": 0, "open": 0, "closed": 0},
                 "changes": [{"seconds_ago": 2, "from": null, "to": "store", "why": null}]
             },
+            "rules_changes": [],
             "store": {"answers": 0, "failures": 0, "slowest_ms": 0},
             "permits": [],
             "keys_held": 3,

@@ -82,6 +82,7 @@ fn layer() -> Table {
         "duration",
         "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait is longer than this.",
     );
+    let unavailable = described("duration", "The Retry-After of a 503. Without it a 503 has none.");
     let grpc = json!({
         "description": "Whether refused gRPC requests get the response that gRPC clients read.",
         "type": "boolean",
@@ -99,5 +100,6 @@ fn layer() -> Table {
         .field("retry-jitter", jitter)
         .field("max-waiting", with_default(waiting, Options::default().max_waiting))
         .field("grpc-refusals", grpc)
+        .field("unavailable-retry-after", unavailable)
         .field("report-in-response", flag("Whether admitted responses carry a report for outer layers."))
 }

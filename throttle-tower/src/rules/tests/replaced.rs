@@ -588,12 +588,13 @@ async fn offenders_are_kept_while_the_limits_have_the_same_names() {
 #[cfg(feature = "dashboard")]
 #[tokio::test(start_paused = true)]
 async fn page_goes_on_counting_unless_limits_of_requests_in_flight_have_other_names() {
-    async fn shown(page: &axum::Router) -> (u64, Vec<String>) {
+    async fn shown(page: &axum::Router) -> (u64, Vec<String>, Vec<u64>) {
         sleep(Duration::from_secs(1)).await;
         let data = page_data(page).await;
         let permits = data["permits"].as_array().unwrap().iter();
         let names = permits.map(|permits| permits["name"].as_str().unwrap().to_owned()).collect();
-        (data["outcomes"]["admitted"].as_u64().unwrap(), names)
+        let changes = data["rules_changes"].as_array().unwrap().iter().map(|ago| ago.as_u64().unwrap());
+        (data["outcomes"]["admitted"].as_u64().unwrap(), names, changes.collect())
     }
     let with_permits = |most: u64, name: &str| {
         format!("{}[[concurrency]]\nname = \"{name}\"\nmost = {most}\n", file(&[limit("a", "9/day", "")]))
@@ -603,13 +604,22 @@ async fn page_goes_on_counting_unless_limits_of_requests_in_flight_have_other_na
     admitted(&layer, 2).await;
     handle.replace(&with_permits(3, "jobs")).unwrap();
     admitted(&layer, 1).await;
-    assert_eq!(shown(&page).await, (3, vec!["jobs".to_owned()]), "the board is the same");
+    assert_eq!(shown(&page).await, (3, vec!["jobs".to_owned()], vec![1]), "the board is the same");
+    handle.replace(&with_permits(2, "jobs")).unwrap();
+    assert_eq!(shown(&page).await, (3, vec!["jobs".to_owned()], vec![1, 2]), "changes of the rules, newest first");
+    handle.replace("version = 2").unwrap_err();
+    assert_eq!(shown(&page).await.2, [2, 3], "what is refused is no change");
+    for most in 3..30 {
+        handle.replace(&with_permits(most, "jobs")).unwrap();
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(shown(&page).await.2, (2..22).collect::<Vec<_>>(), "the last twenty");
     handle.replace(&with_permits(3, "tasks")).unwrap();
     admitted(&layer, 1).await;
-    assert_eq!(shown(&page).await, (1, vec!["tasks".to_owned()]), "another board");
+    assert_eq!(shown(&page).await, (1, vec!["tasks".to_owned()], vec![1]), "another board");
     handle.replace(&file(&[limit("a", "9/day", "")])).unwrap();
     admitted(&layer, 1).await;
-    assert_eq!(shown(&page).await, (1, vec![]));
+    assert_eq!(shown(&page).await, (1, vec![], vec![1]));
 }
 
 #[cfg(feature = "metrics")]

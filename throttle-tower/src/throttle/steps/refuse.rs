@@ -1,5 +1,7 @@
 //! The responses of refusals.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
@@ -8,6 +10,7 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Policy, P
 
 use super::notify::notify;
 use super::write_headers::write_refused;
+use crate::headers::retry_after::{self, RetryAfter};
 use crate::limit::{Applied, OnError};
 use crate::throttle::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
@@ -15,7 +18,7 @@ use crate::throttle::permits::Places;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
-use crate::time::micros;
+use crate::time::{micros, wall_micros};
 
 /// The refusal of a decision.
 pub(super) fn over_limit<B: Backend>(
@@ -26,7 +29,8 @@ pub(super) fn over_limit<B: Backend>(
 ) -> Refused {
     notify(shared, Outcome::Refused, Some(report.decision()), calls, parts);
     let extra = extra_wait(shared, report.decision(), calls);
-    build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
+    let wait = report.decision().retry_after().map(|wait| wait.saturating_add(Duration::from_micros(extra)));
+    build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, wait).changed(move |response| {
         write_refused(&report, response, extra);
         response.extensions_mut().insert(report);
     })
@@ -47,7 +51,7 @@ pub(super) fn missing_key<B: Backend>(
     parts: &Parts,
 ) -> Box<Refused> {
     notify(shared, Outcome::MissingKey, None, &[], parts);
-    Box::new(undecided(shared, Reason::MissingKey(policy), status, parts))
+    Box::new(undecided(shared, Reason::MissingKey(policy), status, parts, None))
 }
 
 /// The refusal of a request for which too few permits are free.
@@ -55,7 +59,7 @@ pub(super) fn missing_key<B: Backend>(
 pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Refused {
     let names = shared.permits.names_of(full);
     notify(shared, Outcome::NoPermit(&names), None, &[], parts);
-    undecided(shared, Reason::NoPermit(&names), StatusCode::SERVICE_UNAVAILABLE, parts)
+    unavailable(shared, Reason::NoPermit(&names), parts)
 }
 
 /// The refusal of a request with closed limits that the store did not decide about.
@@ -66,7 +70,7 @@ pub(super) fn failed<B: Backend>(
     parts: &Parts,
 ) -> Refused {
     notify(shared, Outcome::FailedClosed(error), None, &[], parts);
-    undecided(shared, Reason::Store(error.kind(), closed), StatusCode::SERVICE_UNAVAILABLE, parts)
+    unavailable(shared, Reason::Store(error.kind(), closed), parts)
 }
 
 /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
@@ -82,20 +86,117 @@ pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], why: Backen
     closed.map(|((policy, _), _)| policy.clone()).collect()
 }
 
+/// A refusal because of the service's own state. It is not known how long that lasts.
+fn unavailable<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, parts: &Parts) -> Refused {
+    undecided(shared, reason, StatusCode::SERVICE_UNAVAILABLE, parts, shared.options.unavailable_retry_after)
+}
+
 /// A refusal without a decision. It carries a mark where others carry their report.
-fn undecided<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts) -> Refused {
-    build(shared, reason, status, parts, 0).changed(|response| {
+fn undecided<B: Backend>(
+    shared: &Shared<B>,
+    reason: Reason<'_>,
+    status: StatusCode,
+    parts: &Parts,
+    wait: Option<Duration>,
+) -> Refused {
+    build(shared, reason, status, parts, wait).changed(move |response| {
+        if let Some(wait) = wait {
+            retry_after::write(response.headers_mut(), RetryAfter::from_micros(micros(wait)), wall_micros());
+        }
         response.extensions_mut().insert(RefusedByThrottle);
     })
 }
 
 #[inline]
-fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts, extra: u64) -> Refused {
-    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, extra };
+fn build<B: Backend>(
+    shared: &Shared<B>,
+    reason: Reason<'_>,
+    status: StatusCode,
+    parts: &Parts,
+    wait: Option<Duration>,
+) -> Refused {
+    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, wait };
     match &shared.options.response {
         Some(builder) => builder.build(&refusal).changed(|response| {
             response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
         }),
         None => Refused::Now(refusal.default_response()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{HeaderMap, Request, Response};
+    use throttle_core::{Gcra, Rate};
+    use tower::{Layer, Service, service_fn};
+
+    use super::*;
+    use crate::down::Down;
+    use crate::{Concurrency, Constant, OnMissing, Refusal, ThrottleLayer, limit};
+
+    /// The head of a response to a request of gRPC or not, while another one is under way.
+    async fn refused<C: Backend>(layer: &ThrottleLayer<C>, grpc: bool) -> (StatusCode, HeaderMap) {
+        let mut service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        let request = || {
+            let content_type = if grpc { "application/grpc" } else { "text/plain" };
+            Request::post("/").header("content-type", content_type).body(()).unwrap()
+        };
+        let _held = service.call(request());
+        let (head, _) = service.call(request()).await.unwrap().into_parts();
+        (head.status, head.headers)
+    }
+
+    fn told(headers: &HeaderMap) -> [Option<&str>; 2] {
+        ["retry-after", "grpc-retry-pushback-ms"].map(|name| Some(headers.get(name)?.to_str().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn refusal_with_503_says_when_to_retry_only_if_that_is_set() {
+        let full = || ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let closed = || {
+            let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant).on_error(OnError::Closed);
+            ThrottleLayer::new(limits).unwrap().backend(Down::default()).unwrap()
+        };
+        let wait = Duration::from_millis(1_500);
+        for (wait, plain, grpc) in [
+            (None, [None, None], [None, None]),
+            (Some(wait), [Some("2"), None], [Some("2"), Some("1500")]),
+            (Some(Duration::ZERO), [Some("1"), None], [Some("1"), Some("0")]),
+        ] {
+            let full = wait.map_or_else(full, |wait| full().unavailable_retry_after(wait));
+            let closed = wait.map_or_else(closed, |wait| closed().unavailable_retry_after(wait));
+            for (status, headers) in [refused(&full, false).await, refused(&closed, false).await] {
+                assert_eq!((status, told(&headers)), (StatusCode::SERVICE_UNAVAILABLE, plain), "{wait:?}");
+            }
+            for (status, headers) in [refused(&full, true).await, refused(&closed, true).await] {
+                assert_eq!((status, &headers["grpc-status"]), (StatusCode::OK, &"14".parse().unwrap()));
+                assert_eq!(told(&headers), grpc, "{wait:?}");
+            }
+        }
+    }
+
+    /// Other refusals do not have it, and a later wait of the program's own response stays.
+    #[tokio::test]
+    async fn wait_of_a_503_is_of_no_other_refusal_and_replaces_no_later_one() {
+        let two = Duration::from_secs(2);
+        let keyed = limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Header::new("x-key"));
+        let layer = ThrottleLayer::new(keyed.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))).unwrap();
+        let (status, headers) = refused(&layer.unavailable_retry_after(two), false).await;
+        assert_eq!((status, told(&headers)), (StatusCode::UNAUTHORIZED, [None, None]));
+        let quota = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant)).unwrap();
+        let (status, headers) = refused(&quota.unavailable_retry_after(two), false).await;
+        assert_eq!((status, told(&headers)), (StatusCode::TOO_MANY_REQUESTS, [Some("3600"), None]));
+        for (own, expected) in [("1", "2"), ("7", "7"), ("soon", "2")] {
+            let response = move |refusal: &Refusal<'_>| {
+                assert_eq!(refusal.retry_after(), Some(two));
+                let mut response = refusal.default_response();
+                response.headers_mut().insert("retry-after", own.parse().unwrap());
+                response
+            };
+            let full = ThrottleLayer::new(Concurrency::new(1)).unwrap().unavailable_retry_after(two).response(response);
+            assert_eq!(told(&refused(&full, false).await.1), [Some(expected), None], "{own}");
+        }
     }
 }

@@ -43,6 +43,7 @@ pub(super) struct LayerSettings {
     pub(super) max_waiting: Option<usize>,
     pub(super) report_in_response: Option<bool>,
     pub(super) grpc_refusals: Option<bool>,
+    pub(super) unavailable_retry_after: Option<std::time::Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -230,16 +231,18 @@ fn layer() -> impl Strategy<Value = LayerSettings> {
         Dialect::OpenAi,
         Dialect::None,
     ];
-    let hints = duration().prop_map(|wait| SdkHints::default().give_up_after(std::time::Duration::from_micros(wait.1)));
-    let parts =
-        (of(select(dialects)), of(hints), of(0..=100_u8), of(0..5_000_usize), of(any::<bool>()), of(any::<bool>()));
-    parts.prop_map(|(headers, sdk_hints, retry_jitter, max_waiting, report_in_response, grpc_refusals)| LayerSettings {
+    let wait = || duration().prop_map(|wait| std::time::Duration::from_micros(wait.1));
+    let hints = wait().prop_map(|wait| SdkHints::default().give_up_after(wait));
+    let flags = (of(any::<bool>()), of(any::<bool>()));
+    let parts = (of(select(dialects)), of(hints), of(0..=100_u8), of(0..5_000_usize), flags, of(wait()));
+    parts.prop_map(|(headers, sdk_hints, retry_jitter, max_waiting, flags, unavailable_retry_after)| LayerSettings {
         headers,
         sdk_hints,
         retry_jitter,
         max_waiting,
-        report_in_response,
-        grpc_refusals,
+        report_in_response: flags.0,
+        grpc_refusals: flags.1,
+        unavailable_retry_after,
     })
 }
 

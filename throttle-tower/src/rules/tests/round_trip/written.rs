@@ -86,6 +86,10 @@ impl LayerSettings {
         Toml::table([
             ("headers", self.headers.map(dialect).map(Toml::text)),
             ("sdk-hints", self.sdk_hints.map(|hints| Toml::text(format!("{} us", hints.give_up_after.as_micros())))),
+            (
+                "unavailable-retry-after",
+                self.unavailable_retry_after.map(|wait| Toml::text(format!("{} us", wait.as_micros()))),
+            ),
             ("retry-jitter", self.retry_jitter.map(|percent| Toml::Number(percent.into()))),
             ("max-waiting", self.max_waiting.map(|requests| Toml::Number(requests as u64))),
             ("report-in-response", self.report_in_response.map(Toml::Flag)),

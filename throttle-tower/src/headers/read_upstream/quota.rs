@@ -1,0 +1,111 @@
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::allowance::Allowance;
+use super::spellings::{Refill, Reset, Spelling};
+use super::time_text;
+use crate::headers::structured;
+
+/// More than any API counts. Larger numbers count as this one.
+const MOST: u64 = 999_999_999_999_999;
+
+/// What one header states of a quota.
+pub(super) struct Quota {
+    spelling: &'static Spelling,
+    remaining: u64,
+    /// All of it, where the same header states that.
+    limit: Option<u64>,
+    /// Its period in seconds, where the same header states that.
+    period: Option<u64>,
+}
+
+/// What a quota says of the calls to come.
+pub(super) enum Statement {
+    Left(Allowance),
+    UsedUpFor(Duration),
+}
+
+impl Quota {
+    /// `None` if the header states no quota, or cannot be read.
+    pub(super) fn read(name: &HeaderName, value: &HeaderValue) -> Option<Self> {
+        let (spelling, text) = (Spelling::of(name)?, value.as_bytes());
+        if matches!(spelling.refill, Refill::SteadyUsed) {
+            let slash = text.iter().position(|byte| *byte == b'/')?;
+            let (used, limit) = (count(&text[..slash])?, count(&text[slash + 1..])?);
+            return Some(Self { spelling, remaining: limit.saturating_sub(used), limit: Some(limit), period: None });
+        }
+        let mut period = None;
+        let number = structured::single_number(text, |key, value| {
+            if key == b"w" {
+                period = value.count();
+            }
+        })?;
+        Some(Self { spelling, remaining: whole(number)?, limit: None, period })
+    }
+
+    pub(super) fn is_used_up(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// `None` if it is not known when the quota is reset, or if what is left has no effect: units of which a call takes
+    /// many cannot be compared with a pace of calls, and of a period that may end at any time nothing needs to last.
+    pub(super) fn statement(&self, headers: &HeaderMap, now_unix_us: &impl Fn() -> u64) -> Option<Statement> {
+        let is_at_once = matches!(self.spelling.refill, Refill::AtOnce);
+        if !is_at_once && !self.is_used_up() {
+            return None;
+        }
+        let mut resets = self.spelling.resets.iter();
+        let until_reset = resets.clone().find_map(|reset| self.until_end(reset, headers, now_unix_us));
+        if let (true, Some(within)) = (is_at_once, until_reset) {
+            return Some(Statement::Left(Allowance { remaining: self.remaining, within }));
+        }
+        if !self.is_used_up() {
+            return None;
+        }
+        let whole_in = until_reset.or_else(|| resets.find_map(|reset| self.period(reset, headers)))?;
+        Some(Statement::UsedUpFor(match self.spelling.refill {
+            Refill::AtOnce | Refill::Unknown => whole_in,
+            Refill::Steady(limit) => part(whole_in, headers.get(limit).and_then(|value| count(value.as_bytes()))),
+            Refill::SteadyUsed => part(whole_in, self.limit),
+        }))
+    }
+
+    fn until_end(&self, reset: &Reset, headers: &HeaderMap, now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
+        match reset {
+            Reset::End(name) => longest(headers, name, |text| time_text::until_reset(text, now_unix_us)),
+            Reset::EndMillis(name) => longest(headers, name, time_text::millis),
+            _ => None,
+        }
+    }
+
+    fn period(&self, reset: &Reset, headers: &HeaderMap) -> Option<Duration> {
+        match reset {
+            Reset::Period(name) => longest(headers, name, time_text::seconds),
+            Reset::PeriodMillis(name) => longest(headers, name, time_text::millis),
+            Reset::PeriodOf(period) => Some(*period),
+            Reset::PeriodBeside => self.period.map(Duration::from_secs),
+            Reset::End(_) | Reset::EndMillis(_) => None,
+        }
+    }
+}
+
+/// The longest of all lines of a header that can be read.
+fn longest(headers: &HeaderMap, name: &str, read: impl Fn(&[u8]) -> Option<Duration>) -> Option<Duration> {
+    headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).max()
+}
+
+/// In how long the next unit is there, if all come back bit by bit. All of it, if the limit is not known.
+fn part(whole_in: Duration, limit: Option<u64>) -> Duration {
+    let nanos = whole_in.as_nanos().div_ceil(u128::from(limit.unwrap_or(1).max(1)));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+/// A number, rounded down.
+fn count(text: &[u8]) -> Option<u64> {
+    whole(structured::single_number(text, |_, _| {})?)
+}
+
+fn whole(number: &[u8]) -> Option<u64> {
+    time_text::whole_part(number).map(|units| units.min(MOST))
+}

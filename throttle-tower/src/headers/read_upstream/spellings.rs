@@ -1,0 +1,141 @@
+//! The names under which APIs state their quotas.
+
+use std::time::Duration;
+
+use http::HeaderName;
+
+use self::Refill::{AtOnce, Steady, SteadyUsed, Unknown};
+use self::Reset::{End, EndMillis, Period, PeriodBeside, PeriodMillis, PeriodOf};
+
+/// How an API spells one quota: the header that states what is left, and those beside it.
+pub(super) struct Spelling {
+    pub(super) remaining: &'static str,
+    /// When the quota is whole again: the first that can be read counts.
+    pub(super) resets: &'static [Reset],
+    pub(super) refill: Refill,
+}
+
+/// How the units of a quota come back.
+pub(super) enum Refill {
+    /// Calls, at once.
+    AtOnce,
+    /// Calls, bit by bit; the header that states all of them.
+    Steady(&'static str),
+    /// The same, and the header states calls used and all of them, as in `32/40`.
+    SteadyUsed,
+    /// In a way that is not known, or units of which a call takes many, such as tokens.
+    Unknown,
+}
+
+pub(super) enum Reset {
+    /// The end, in any form of [`until_reset`](super::time_text::until_reset).
+    End(&'static str),
+    /// The end in so many milliseconds.
+    EndMillis(&'static str),
+    /// So many seconds, which may have just begun.
+    Period(&'static str),
+    /// So many milliseconds, which may have just begun.
+    PeriodMillis(&'static str),
+    /// A period that no header states, and which may have just begun.
+    PeriodOf(Duration),
+    /// The parameter `w` of what is left: seconds, which may have just begun.
+    PeriodBeside,
+}
+
+impl Spelling {
+    /// The spelling in which this header states what is left.
+    #[inline]
+    pub(super) fn of(name: &HeaderName) -> Option<&'static Self> {
+        let name = name.as_str();
+        // Hardly any other header of a response has the length of one of these.
+        if LENGTHS >> name.len().min(127) & 1 == 0 {
+            return None;
+        }
+        SPELLINGS.iter().find(|spelling| spelling.remaining == name)
+    }
+}
+
+/// A bit for the length of each name.
+const LENGTHS: u128 = {
+    let (mut lengths, mut row) = (0, 0);
+    while row < SPELLINGS.len() {
+        lengths |= 1 << SPELLINGS[row].remaining.len();
+        row += 1;
+    }
+    lengths
+};
+
+const SECOND: Reset = PeriodOf(Duration::from_secs(1));
+const MINUTE: Reset = PeriodOf(Duration::from_secs(60));
+const HOUR: Reset = PeriodOf(Duration::from_secs(3_600));
+const DAY: Reset = PeriodOf(Duration::from_secs(86_400));
+
+const fn row(remaining: &'static str, resets: &'static [Reset], refill: Refill) -> Spelling {
+    Spelling { remaining, resets, refill }
+}
+
+/// By name. The tests name the APIs.
+#[rustfmt::skip]
+const SPELLINGS: &[Spelling] = &[
+    row("anthropic-ratelimit-input-tokens-remaining", &[End("anthropic-ratelimit-input-tokens-reset")], Unknown),
+    row("anthropic-ratelimit-output-tokens-remaining", &[End("anthropic-ratelimit-output-tokens-reset")], Unknown),
+    row("anthropic-ratelimit-requests-remaining", &[End("anthropic-ratelimit-requests-reset")],
+        Steady("anthropic-ratelimit-requests-limit")),
+    row("anthropic-ratelimit-tokens-remaining", &[End("anthropic-ratelimit-tokens-reset")], Unknown),
+    row("fitbit-rate-limit-remaining", &[End("fitbit-rate-limit-reset")], AtOnce),
+    row("gw-ratelimit-remaining", &[EndMillis("gw-ratelimit-reset")], AtOnce),
+    row("ratelimit-remaining", &[End("ratelimit-reset"), PeriodBeside], AtOnce),
+    row("x-appminlimit-remaining", &[MINUTE], AtOnce),
+    row("x-bapi-limit-status", &[End("x-bapi-limit-reset-timestamp")], AtOnce),
+    row("x-daylimit-remaining", &[DAY], AtOnce),
+    row("x-hubspot-ratelimit-remaining", &[PeriodMillis("x-hubspot-ratelimit-interval-milliseconds")], AtOnce),
+    row("x-minlimit-remaining", &[MINUTE], AtOnce),
+    row("x-rate-limit-api-key-remaining", &[PeriodMillis("x-rate-limit-api-key-interval-ms")], AtOnce),
+    row("x-rate-limit-api-token-remaining", &[PeriodMillis("x-rate-limit-api-token-interval-ms")], AtOnce),
+    row("x-rate-limit-remaining", &[End("x-rate-limit-reset")], AtOnce),
+    row("x-rate-limit-remaining-day", &[DAY], AtOnce),
+    row("x-rate-limit-remaining-minute", &[MINUTE], AtOnce),
+    row("x-rate-limit-requests-left", &[EndMillis("x-rate-limit-time-reset-ms")], AtOnce),
+    row("x-ratelimit-complexity-remaining", &[End("x-ratelimit-complexity-reset")], Unknown),
+    row("x-ratelimit-endpoint-requests-remaining", &[End("x-ratelimit-endpoint-requests-reset")], AtOnce),
+    row("x-ratelimit-remaining", &[
+        End("x-ratelimit-reset-after"), End("x-ratelimit-reset"), End("x-ratelimit-next"),
+        Period("x-ratelimit-interval-seconds"),
+    ], AtOnce),
+    row("x-ratelimit-remaining-day", &[DAY], AtOnce),
+    row("x-ratelimit-remaining-hour", &[HOUR], AtOnce),
+    row("x-ratelimit-remaining-minute", &[MINUTE], AtOnce),
+    row("x-ratelimit-remaining-req-minute", &[MINUTE], AtOnce),
+    row("x-ratelimit-remaining-requests", &[End("x-ratelimit-reset-requests")],
+        Steady("x-ratelimit-limit-requests")),
+    row("x-ratelimit-remaining-requests-day", &[End("x-ratelimit-reset-requests-day"), DAY], Unknown),
+    row("x-ratelimit-remaining-requests-hour", &[End("x-ratelimit-reset-requests-hour"), HOUR], Unknown),
+    row("x-ratelimit-remaining-requests-minute", &[End("x-ratelimit-reset-requests-minute"), MINUTE], Unknown),
+    row("x-ratelimit-remaining-second", &[SECOND], AtOnce),
+    row("x-ratelimit-remaining-tokens", &[End("x-ratelimit-reset-tokens")], Unknown),
+    row("x-ratelimit-remaining-tokens-day", &[End("x-ratelimit-reset-tokens-day"), DAY], Unknown),
+    row("x-ratelimit-remaining-tokens-hour", &[End("x-ratelimit-reset-tokens-hour"), HOUR], Unknown),
+    row("x-ratelimit-remaining-tokens-minute", &[End("x-ratelimit-reset-tokens-minute"), MINUTE], Unknown),
+    row("x-ratelimit-requests-remaining", &[End("x-ratelimit-requests-reset")], AtOnce),
+    row("x-remaining-this-second", &[SECOND], AtOnce),
+    row("x-remaining-today", &[DAY], AtOnce),
+    row("x-sentry-rate-limit-remaining", &[End("x-sentry-rate-limit-reset")], AtOnce),
+    row("x-shopify-shop-api-call-limit", &[PeriodOf(Duration::from_secs(20))], SteadyUsed),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_spelling_is_found_by_its_name() {
+        for spelling in SPELLINGS {
+            let found = Spelling::of(&HeaderName::from_static(spelling.remaining)).expect(spelling.remaining);
+            assert!(std::ptr::eq(found, spelling), "{}", spelling.remaining);
+        }
+        for other in ["date", "x-ratelimit-limit", "x-ratelimit-remaining-", "strict-transport-security"] {
+            assert!(Spelling::of(&HeaderName::from_static(other)).is_none(), "{other}");
+        }
+        assert!(SPELLINGS.is_sorted_by_key(|spelling| spelling.remaining));
+    }
+}
