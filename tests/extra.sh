@@ -1,19 +1,21 @@
 #!/bin/sh
-# Runs the tests that need other programs: a Prometheus, a browser, a fuzzer, validators of TOML, packages of Python and
-# Node.js. The last line counts them.
+# Runs the tests that need other programs: a Prometheus, a browser, an nginx, a fuzzer, validators of TOML, packages of
+# Python and Node.js. The last line counts them.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
-# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, redis-server, g++, python3-venv, nodejs (20 or
-# later) and npm. If one of them is missing, this script installs it with apt-get (as root or with sudo), and says so
-# first. So it does with the Python packages of tests/extra/requirements.txt and those of Node.js of
+# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, redis-server, g++, python3-venv,
+# nodejs (20 or later) and npm. If one of them is missing, this script installs it with apt-get (as root or with sudo),
+# and says so first. So it does with the Python packages of tests/extra/requirements.txt and those of Node.js of
 # tests/extra/sdks/package.json, in folders of their own below the target folder. With THROTTLE_NO_INSTALL=1 it stops
 # instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
 set -eu
 cd "$(dirname "$0")/.."
+# Where Debian puts nginx, which no user but root has in the path.
+PATH=$PATH:/usr/sbin
 
 stop() {
     echo "tests/extra.sh: $*" >&2
@@ -41,6 +43,7 @@ find_missing() {
     needs promtool prometheus
     needs chromium chromium
     needs chromedriver chromium-driver
+    needs nginx nginx-light
     needs redis-server redis-server
     needs c++ g++
     needs node nodejs
@@ -74,15 +77,17 @@ install_missing() {
     quietly $as_root apt-get update || return 1
     # shellcheck disable=SC2086 # The names are words of their own.
     quietly $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing || return 1
-    case " $missing " in
-        *" prometheus "*)
-            # The package starts a server that listens on all addresses, which no test needs.
-            if [ -d /run/systemd/system ]; then
-                echo "    about to run: $as_root systemctl disable --now prometheus"
-                quietly $as_root systemctl disable --now prometheus || return 1
-            fi
-            ;;
-    esac
+    for package in prometheus nginx-light; do
+        case " $missing " in
+            *" $package "*)
+                # The package starts a server that listens on all addresses, which no test needs.
+                if [ -d /run/systemd/system ]; then
+                    echo "    about to run: $as_root systemctl disable --now ${package%-light}"
+                    quietly $as_root systemctl disable --now "${package%-light}" || return 1
+                fi
+                ;;
+        esac
+    done
 }
 
 find_missing
@@ -127,10 +132,11 @@ fi
 cp tests/extra/sdks/*.mjs "$THROTTLE_SDKS"
 export THROTTLE_SDKS
 
-echo "==> the example, and the tests of tests/extra"
-cargo build --package dashboard --target-dir "$target"
+echo "==> the examples, and the tests of tests/extra"
+cargo build --package dashboard --package api --target-dir "$target"
 THROTTLE_EXAMPLE=$target/debug/dashboard
-export THROTTLE_EXAMPLE
+THROTTLE_EXAMPLE_API=$target/debug/api
+export THROTTLE_EXAMPLE THROTTLE_EXAMPLE_API
 
 # A pipe would hide the exit status, and a file alone would hide the progress.
 : >"$log"

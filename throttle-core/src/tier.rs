@@ -216,8 +216,7 @@ fn in_proportion(policy: &str, one: &Tier, other: &Tier) -> Result<(), ConfigErr
     Ok(())
 }
 
-/// States as cells of a policy that may have tiers. For its first tier a state does not name the parameters that wrote
-/// it.
+/// States as cells of a policy that may have tiers.
 impl Policy {
     /// Moves a state into a cell, to be decided in a tier. `writers` are those of the state.
     pub(crate) fn cell<'a>(&'a self, tier: u8, state: &mut State, writers: &'a Writers, at: Timestamp) -> Cell<'a> {
@@ -225,8 +224,8 @@ impl Policy {
     }
 
     /// Moves a cell back into its state.
-    pub(crate) fn put_back(&self, cell: Cell<'_>, state: &mut State) {
-        state.put(cell.into_states(), self.algorithm());
+    pub(crate) fn put_back(&self, cell: Cell<'_>, state: &mut State, charged: bool) {
+        state.put(cell.into_states(), self.algorithm(), charged);
     }
 }
 

@@ -22,6 +22,7 @@
 //!
 //! | looking for | see |
 //! |---|---|
+//! | tests with a clock, logins by user name, tenants, proxies, CORS, WebSockets, retries: short programs | [`recipes`] |
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
 //! | keys: address, header, route, method, your own | [`extract`] |
 //! | the client's address behind proxies | [`client_ip`] |
@@ -66,6 +67,9 @@ mod lock;
 mod log;
 mod observe;
 pub mod plans;
+#[doc = include_str!("../RECIPES.md")]
+#[cfg(all(feature = "axum", any(doc, doctest)))]
+pub mod recipes {}
 #[cfg(feature = "rules")]
 pub mod rules;
 pub mod shape;

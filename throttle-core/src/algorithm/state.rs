@@ -29,7 +29,7 @@ use crate::time::Timestamp;
 pub struct State {
     /// The state that was charged last.
     pub(crate) first: KinState,
-    /// The parameters that wrote it, if not those of the policy's first tier.
+    /// The parameters that wrote it. A state from an [`Algorithm`] alone names none: it is that algorithm's.
     pub(crate) under: Option<Arc<Algorithm>>,
     /// The key's states under other parameters.
     pub(crate) kin: Vec<(Arc<Algorithm>, KinState)>,
@@ -40,8 +40,10 @@ impl State {
         Self { first: KinState::alone(repr), under: None, kin: Vec::new() }
     }
 
-    /// Names the parameters that wrote the state. Needed before a policy with other parameters decides about a state
-    /// that was kept in hand; a state that [names its parameters](Self::from_wire_of) keeps them.
+    /// Names the parameters that wrote a state which names none: one that an [`Algorithm`] has made or decided alone.
+    /// Needed before a policy with other parameters decides about it. A state that a set has
+    /// [charged](crate::PolicySet::decide), a receipt has [settled](crate::backend::ReceiptItem::apply_to), or that was
+    /// [read](Self::from_wire_of) names its parameters, and keeps them here.
     ///
     /// ```
     /// use throttle_core::backend::Call;
@@ -49,14 +51,13 @@ impl State {
     ///
     /// let limit = |count| PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(count)))?);
     /// let (large, small) = (limit(100)?, limit(10)?);
-    /// let [of_large, of_small] = [&large, &small].map(|set| *set.policies()[0].algorithm());
+    /// let of_large = *large.policies()[0].algorithm();
     /// let (now, call) = (Timestamp::EPOCH, |cost| [Call::from(Key::from("ada")).costing(cost)]);
     ///
-    /// let mut states = [of_large.fresh()];
-    /// assert_eq!(large.decide(&mut states, now, &call(8)).remaining(), 92);
-    /// let mut states = states.map(|state| state.written_under(&of_large));
+    /// let (state, _) = of_large.decide(of_large.fresh(), now, 8);
+    /// let mut states = [state.written_under(&of_large)];
     /// assert_eq!(small.decide(&mut states, now, &call(1)).remaining(), 1);
-    /// let mut states = states.map(|state| state.written_under(&of_small));
+    /// // The state names by now what wrote it.
     /// assert_eq!(large.decide(&mut states, now, &call(1)).remaining(), 90);
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
@@ -66,7 +67,8 @@ impl State {
         self
     }
 
-    /// Whether the parameters of a policy's first tier wrote the state, and no others have a state of the key.
+    /// Whether the state names no parameters, and no others have a state of the key: so of one that was
+    /// [read](Self::from_wire_of) and that the parameters of the policy's first tier wrote.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.under.is_none() && self.kin.is_empty()
@@ -86,14 +88,14 @@ impl State {
         writers.iter().zip(states).map(|(by, state)| Kin { by: Writer::of(by), state }).collect()
     }
 
-    /// Moves states in. `first` are the parameters that need no name.
-    pub(crate) fn put(&mut self, states: States<'_>, first: &Algorithm) {
+    /// Moves states in. `first` are the parameters that an uncharged state need not name.
+    pub(crate) fn put(&mut self, states: States<'_>, first: &Algorithm, charged: bool) {
         let mut states = states.into_iter();
         if let Some(kin) = states.next() {
             self.first = kin.state;
-            if kin.by.is_alike(first) {
-                self.under = None;
-            } else if self.under.as_deref().is_none_or(|under| !under.is_alike(&kin.by)) {
+            // The next set that decides about a charged state may have other parameters.
+            let needs_name = charged || self.under.is_some() || !kin.by.is_alike(first);
+            if needs_name && self.under.as_deref().is_none_or(|under| !under.is_alike(&kin.by)) {
                 self.under = Some(Arc::new(*kin.by));
             }
         }

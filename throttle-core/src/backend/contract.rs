@@ -24,6 +24,14 @@ use crate::time::Timestamp;
 /// Decisions are those of this crate's algorithms, bit for bit. A refused request and a peek change nothing that a
 /// later decision could observe. A state may be forgotten only when it equals a fresh one.
 ///
+/// ## Changed parameters
+///
+/// A key keeps its state when its policy gets other parameters. The state names those that wrote it, so a backend keeps
+/// what [`PolicySet::decide`](crate::PolicySet::decide) and
+/// [`ReceiptItem::apply_to`](super::ReceiptItem::apply_to) have left in it, whole, and passes it to the next set as it is.
+/// Bytes keep the names, too, if the backend writes them with [`State::to_wire`](crate::algorithm::State::to_wire) and
+/// reads them with [`State::from_wire_of`](crate::algorithm::State::from_wire_of).
+///
 /// ## Time
 ///
 /// The clock may step in either direction, and several clocks may be in use; the algorithms hold their bounds.

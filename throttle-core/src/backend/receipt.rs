@@ -135,7 +135,8 @@ impl ReceiptItem {
         self.apply_in(algorithm, algorithm, Carry::Keep, state, now);
     }
 
-    /// Settles like [`apply`](Self::apply) on a state of a policy that may have tiers.
+    /// Settles like [`apply`](Self::apply) on a state of a policy that may have tiers, or that former parameters of the
+    /// policy have written.
     pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
         self.apply_in(policy.tier(self.tier).algorithm(), policy.algorithm(), policy.carry(), state, now);
     }
@@ -145,7 +146,7 @@ impl ReceiptItem {
             let writers = state.writers(first);
             let mut cell = Cell::of(Writer::of(by), rule, state.take(&writers), now);
             cell.settle(self.taken, self.actual);
-            state.put(cell.into_states(), first);
+            state.put(cell.into_states(), first, true);
         }
     }
 }

@@ -63,11 +63,7 @@ impl Model {
     }
 
     fn state(&self, algorithm: &Algorithm, place: Option<&(String, Key)>) -> State {
-        match place.and_then(|place| self.states.get(place)) {
-            // What a state of other parameters means under these is for the set to say.
-            Some((old, state)) if old != algorithm => state.clone().written_under(old),
-            Some((_, state)) => state.clone(),
-            None => algorithm.fresh(),
-        }
+        // What a state of other parameters means under these is for the set to say.
+        place.and_then(|place| self.states.get(place)).map_or_else(|| algorithm.fresh(), |(_, state)| state.clone())
     }
 }

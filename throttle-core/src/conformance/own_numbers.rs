@@ -13,7 +13,6 @@ use crate::backend::Receipt;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::set::PolicySet;
 use crate::time::Timestamp;
 
 /// More than a key can have states.
@@ -151,7 +150,8 @@ impl<'h, H: Harness> Trace<'h, H> {
         let first = set.policies()[0].algorithm();
         let mut states = [self.states.get(&key).cloned().unwrap_or_else(|| first.fresh())];
         let expected = set.decide(&mut states, self.now, &calls);
-        self.keep(&set, key, states);
+        let [state] = states;
+        self.states.insert(key, state);
         let decision = self.sets[place].decide(&calls);
         let seen = self.sets[place].observed(&decision);
         assert_eq!(seen, Observed::new(&set, &expected), "step {step}, set {place}, {calls:?}");
@@ -159,11 +159,6 @@ impl<'h, H: Harness> Trace<'h, H> {
         if let (Some(theirs), Some(ours)) = (Receipt::of(&decision, &calls), Receipt::of(&expected, &calls)) {
             self.charges.push((place, [theirs, ours]));
         }
-    }
-
-    /// Keeps a state with the parameters that wrote it: the next set may have others.
-    fn keep(&mut self, set: &PolicySet, key: Key, [state]: [State; 1]) {
-        self.states.insert(key, state.written_under(set.policies()[0].algorithm()));
     }
 
     fn settle(&mut self) {
@@ -176,9 +171,8 @@ impl<'h, H: Harness> Trace<'h, H> {
         let [theirs, ours] = charge.map(|charge| charge.actual(actual));
         let set = self.sets[place].limiter.set().clone();
         for item in ours.items() {
-            if let Some(mut state) = self.states.remove(item.key()) {
-                item.apply_to(&set.policies()[0], &mut state, self.now);
-                self.keep(&set, item.key().clone(), [state]);
+            if let Some(state) = self.states.get_mut(item.key()) {
+                item.apply_to(&set.policies()[0], state, self.now);
             }
         }
         self.sets[place].settle(theirs);

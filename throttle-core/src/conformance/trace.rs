@@ -64,6 +64,8 @@ struct Trace<'h, H: Harness> {
     span: u64,
     steps_back: bool,
     changes: bool,
+    /// How often the limits have changed.
+    changed: usize,
     /// Charges to settle, the backend's and the model's.
     charges: Vec<[Receipt; 2]>,
     /// The wait of the last refused request, µs.
@@ -77,7 +79,7 @@ impl<'h, H: Harness> Trace<'h, H> {
         let (model, random) = (Model::new(), Random::new(seed));
         let changes = H::ATOMIC_SETS || fixtures[0].limiter.set().policies().len() == 1;
         let (now, charges) = (START, Vec::new());
-        Self { harness, fixtures, model, random, now, span, steps_back, changes, charges, wait: 0 }
+        Self { harness, fixtures, model, random, now, span, steps_back, changes, changed: 0, charges, wait: 0 }
     }
 
     fn run(&mut self, steps: usize) {
@@ -132,7 +134,11 @@ impl<'h, H: Harness> Trace<'h, H> {
         }
         let expected = self.model.decide(set, self.now, &calls);
         let decision = self.fixtures[0].decide(&calls);
-        let context = format_args!("step {step} at {} µs after the start", self.now.micros_since(START));
+        let (since, changed) = (self.now.micros_since(START), self.changed);
+        let context = format_args!(
+            "step {step} at {since} µs after the start, after {changed} changes of the limits (if it fails only after \
+             one, see \"Changed parameters\" in the contract of Backend)"
+        );
         assert_eq!(self.fixtures[0].observed(&decision), Observed::new(set, &expected), "{context}, {calls:?}");
         if let Some(wait) = expected.retry_after().filter(|wait| !wait.is_zero()) {
             self.wait = super::fixture::micros(wait);
@@ -164,6 +170,7 @@ impl<'h, H: Harness> Trace<'h, H> {
 
     /// Open charges belong to the limits they were taken under, and are dropped with them.
     fn change_limits(&mut self) {
+        self.changed += 1;
         self.fixtures.swap(0, 1);
         self.fixtures[0].put_in_force();
         self.charges.clear();

@@ -211,9 +211,9 @@ impl PolicySet {
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();
         let decision = decide(self, &mut cells);
-        for ((policy, state), cell) in policies.iter().zip(states).zip(cells) {
+        for (((policy, state), cell), status) in policies.iter().zip(states).zip(cells).zip(decision.statuses()) {
             if let Some(PolicyCell { cell, .. }) = cell {
-                policy.put_back(cell, state);
+                policy.put_back(cell, state, status.charged() > 0);
             }
         }
         decision

@@ -124,7 +124,21 @@ pub(crate) fn micros_ceil(duration: Duration) -> u64 {
 /// ## Steps
 ///
 /// The clock need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. When a
-/// clock steps back, requests may have to wait until it has caught up.
+/// clock steps back, requests may have to wait until it has caught up, with GCRA as long as the step:
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_core::{Gcra, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
+///
+/// let clock = ManualClock::new(Timestamp::EPOCH + Duration::from_secs(600));
+/// let store = MemoryBackend::builder().clock(clock.clone()).build();
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_second(1)))?)?;
+/// let limiter = Limiter::new(store, set)?;
+/// assert!(limiter.check("ada", 1).is_admitted());
+/// clock.set(Timestamp::EPOCH);
+/// assert_eq!(limiter.check("ada", 1).retry_after(), Some(Duration::from_secs(601)));
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
 pub trait Clock: Clone + Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Timestamp;

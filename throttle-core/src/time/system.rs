@@ -21,6 +21,8 @@ use super::{Clock, Timestamp};
 /// ```
 ///
 /// The first instance in a process calibrates the counter, which can block the caller for up to 200 ms.
+///
+/// A test passes its own clock to a program whose types name this one: see [`replaced_by`](Self::replaced_by).
 #[derive(Clone, Copy)]
 pub struct SystemClock(&'static Anchor);
 
@@ -30,6 +32,38 @@ impl SystemClock {
     pub fn new() -> Self {
         static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
         Self(&ANCHOR)
+    }
+
+    /// A clock of this type that reads `clock` instead of the system's time, for tests: the backend keeps the type that
+    /// the program names, so that no function of it becomes generic over a clock.
+    ///
+    /// It may run in either direction, as `clock` does. Each call keeps `clock` and some 150 bytes until the process
+    /// ends.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_core::{Gcra, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, SystemClock};
+    ///
+    /// /// The program: its types know nothing of a test's clock.
+    /// fn mails(store: MemoryBackend) -> Result<Limiter, throttle_core::ConfigError> {
+    ///     Limiter::new(store, PolicySet::new(Policy::new("mails", Gcra::new(Rate::per_hour(20)).burst(1))?)?)
+    /// }
+    ///
+    /// let clock = ManualClock::default();
+    /// let store = MemoryBackend::builder().clock(SystemClock::replaced_by(clock.clone())).build();
+    /// let mails = mails(store)?;
+    /// assert!(mails.check("ada", 1).is_admitted());
+    /// assert!(!mails.check("ada", 1).is_admitted());
+    /// clock.advance(Duration::from_secs(180));
+    /// assert!(mails.check("ada", 1).is_admitted());
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn replaced_by(clock: impl Clock) -> Self {
+        // It is always time to look elsewhere, so that reading the system's time is as quick as if there were no
+        // replacement.
+        let (next_sync, replacement) = (AtomicU64::new(0), Some(Replacement(Box::new(move || clock.now()))));
+        Self(Box::leak(Box::new(Anchor { next_sync, replacement, ..Anchor::new() })))
     }
 }
 
@@ -50,7 +84,7 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let elapsed = self.0.elapsed_micros();
         if elapsed >= self.0.next_sync.load(Ordering::Relaxed) {
-            self.0.follow_wall_clock(elapsed);
+            return self.0.look_elsewhere(elapsed);
         }
         Timestamp::from_micros(self.0.read(elapsed))
     }
@@ -72,7 +106,11 @@ struct Anchor {
     /// The latest instant returned. Counters of two processors may disagree by a little, and the offset may shrink;
     /// the guard makes neither visible. It is written at most once per microsecond, so threads seldom contend for it.
     latest: AtomicI64,
+    /// What is read instead.
+    replacement: Option<Replacement>,
 }
+
+struct Replacement(Box<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Anchor {
     fn new() -> Self {
@@ -88,6 +126,7 @@ impl Anchor {
             offset: AtomicI64::new(wall_micros()),
             next_sync: AtomicU64::new(SYNC_EVERY_MICROS),
             latest: AtomicI64::new(i64::MIN),
+            replacement: None,
         }
     }
 
@@ -113,8 +152,12 @@ impl Anchor {
 
     #[cold]
     #[inline(never)]
-    fn follow_wall_clock(&self, elapsed: u64) {
+    fn look_elsewhere(&self, elapsed: u64) -> Timestamp {
+        if let Some(Replacement(now)) = &self.replacement {
+            return now();
+        }
         self.follow(elapsed, wall_micros());
+        Timestamp::from_micros(self.read(elapsed))
     }
 
     /// Moves the offset towards the wall clock. Two threads may do so at the same time without harm.
@@ -176,6 +219,17 @@ mod tests {
     #[test]
     fn a_clock_shows_its_name_and_no_time() {
         assert_eq!(format!("{:?}", SystemClock::default()), "SystemClock");
+    }
+
+    #[test]
+    fn replaced_clock_reads_its_replacement_in_both_directions() {
+        let hand = crate::ManualClock::default();
+        let (clock, other) = (SystemClock::replaced_by(hand.clone()), SystemClock::replaced_by(hand.clone()));
+        for micros in [5, 7_000_000_000_000, -3, 0] {
+            hand.set(Timestamp::from_micros(micros));
+            assert_eq!([clock.now(), { clock }.now(), other.now()], [Timestamp::from_micros(micros); 3]);
+        }
+        assert!(SystemClock::new().now() > Timestamp::from_micros(1_000_000_000_000), "the process's own is not");
     }
 
     #[test]

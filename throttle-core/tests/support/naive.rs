@@ -53,14 +53,10 @@ impl Naive {
     }
 }
 
-/// A key's state. One that former parameters wrote names them.
+/// A key's state, whichever parameters wrote it.
 fn load(stored: &States, policy: &Policy, place: Option<Place>) -> State {
     let algorithm = policy.algorithm();
-    match place.and_then(|place| stored.get(&place)) {
-        Some((old, state)) if old != algorithm => state.clone().written_under(old),
-        Some((_, state)) => state.clone(),
-        None => algorithm.fresh(),
-    }
+    place.and_then(|place| stored.get(&place)).map_or_else(|| algorithm.fresh(), |(_, state)| state.clone())
 }
 
 impl Backend for Naive {

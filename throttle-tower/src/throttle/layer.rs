@@ -25,6 +25,7 @@ use super::warning::{Warning, Watch};
 
 use crate::headers::{Dialect, SdkHints};
 use crate::limit::{Compiled, IntoLimitTree, OnError};
+use crate::observe::Observers;
 use crate::usage::Settlements;
 
 /// Refuses requests that exceed their limits: 429, with `RateLimit` headers and a `Retry-After` after which a client is
@@ -96,6 +97,45 @@ impl ThrottleLayer {
 }
 
 impl<B: Backend> ThrottleLayer<B> {
+    /// Returns a layer that enforces other limits on the same backend, with all that was set on this layer so far: for
+    /// a stack of layers with something between them, such as authentication.
+    ///
+    /// What observes a layer is not taken over: call [`metrics`](Self::metrics), [`traced`](Self::traced) and the like
+    /// for each layer. [`settlements`](Self::settlements) counts those of both. A layer that follows a rule file gives
+    /// the settings that it has now.
+    ///
+    /// ```
+    /// use throttle_tower::extract::Extension;
+    /// use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
+    ///
+    /// #[derive(Clone)]
+    /// struct User(u64);
+    ///
+    /// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(20))).by(ClientIp::peer());
+    /// let per_user = limit("per-user", Gcra::new(Rate::per_minute(60))).by(Extension::by(|user: &User| user.0));
+    /// let outside = ThrottleLayer::new(per_ip)?.headers(Dialect::Draft07).retry_jitter(10);
+    /// let inside = outside.with_limits(per_user)?; // with the same headers and the same jitter
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a limit's configuration is wrong, or as [`backend`](Self::backend).
+    pub fn with_limits(&self, limits: impl IntoLimitTree) -> Result<Self, ConfigError> {
+        let Compiled { set, applied, concurrency, permit_tree } = limits.into_limit_tree().compile()?;
+        let permits = Arc::new(Permits::new(concurrency, permit_tree));
+        let shared = self.current.with(|own| {
+            let mut options = Options { observers: Observers::default(), ..own.options.clone() };
+            if let Some(share) = &own.share {
+                options.local_store = Some(share.store().clone());
+            }
+            let mut responses = own.announced.options.clone();
+            responses.watch = responses.watch.of_another_layer();
+            build(own.backend.clone(), set, applied, permits, (options, responses))
+        })?;
+        Ok(Self { current: Current::fixed(shared) })
+    }
+
     /// Enforces the same limits on another backend: one with a clock of its own, one that several layers share, or one
     /// that other processes share too.
     ///
@@ -382,5 +422,65 @@ impl<B: Backend> fmt::Debug for ThrottleLayer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policies = self.current.with(|shared| Arc::clone(&shared.announced.policies));
         f.debug_struct("ThrottleLayer").field("policies", &policies).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::Request;
+    use throttle_core::{Gcra, ManualClock, Rate};
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+    use crate::down::Down;
+    use crate::limit::Limit;
+    use crate::{Constant, limit};
+
+    fn one(name: &str) -> Limit {
+        limit(name, Gcra::new(Rate::per_hour(1))).by(Constant)
+    }
+
+    async fn ask<B: Backend>(layer: &ThrottleLayer<B>) -> Response<crate::ThrottleBody<()>> {
+        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+        layer.layer(inner).oneshot(Request::new(())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn layer_for_other_limits_has_the_settings_and_the_store_of_its_template() {
+        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let template = ThrottleLayer::new(one("outer")).unwrap().backend(store.clone()).unwrap();
+        let template = template.headers(Dialect::Draft07).response(|refusal| {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = refusal.status;
+            response.headers_mut().insert("x-own", 1.into());
+            response
+        });
+        let [inner, again] = [(); 2].map(|()| template.with_limits(one("inner").refund_successful()).unwrap());
+        assert_eq!(ask(&inner).await.headers()["ratelimit"], "limit=1, remaining=0, reset=3600");
+        assert_eq!((template.settlements().settled, again.settlements().settled), (1, 1), "they count together");
+        let plain = template.with_limits(one("inner")).unwrap();
+        assert_eq!(ask(&plain).await.status(), StatusCode::OK);
+        let refused = ask(&again).await;
+        assert_eq!((refused.status(), &refused.headers()["x-own"]), (StatusCode::TOO_MANY_REQUESTS, &1.into()));
+        assert_eq!(store.keys(), 1, "both have the store of the template");
+        let other = limit("outer", Gcra::new(Rate::per_hour(2))).by(Constant);
+        assert_eq!(template.with_limits(other).unwrap_err().policy(), Some("outer"));
+    }
+
+    #[tokio::test]
+    async fn rule_for_a_failing_store_is_written_once_for_a_template_and_its_layers() {
+        let error = ThrottleLayer::new(one("outer")).unwrap().backend(Down::default()).unwrap_err();
+        assert_eq!(error.field(), "on_error");
+        let template = ThrottleLayer::new(one("outer")).unwrap().on_error(OnError::local(1));
+        let template = template.backend(Down::default()).unwrap();
+        let inner = template.with_limits(one("inner")).unwrap();
+        let same = template.with_limits(one("inner")).unwrap();
+        let mut statuses = Vec::new();
+        for layer in [&inner, &same, &template, &template] {
+            statuses.push(ask(layer).await.status().as_u16());
+        }
+        assert_eq!(statuses, [200, 429, 200, 429], "layers of one template have one share");
     }
 }

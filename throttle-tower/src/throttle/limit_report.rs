@@ -19,6 +19,9 @@ use super::announced::Announced;
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
 /// [open](crate::OnError::Open), the decision is that of a request without limits: `remaining` is `u64::MAX`.
 ///
+/// A handler that decides by a [`Limiter`](throttle_core::Limiter) of its own makes a report with
+/// [`of`](Self::of), and from it the response that a layer would give.
+///
 /// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one does not
 /// implement `Handler`, and the compiler does not say why.
 ///
@@ -61,6 +64,10 @@ impl LimitReport {
     #[inline]
     pub(super) fn announced(&self) -> &Announced {
         &self.announced
+    }
+
+    pub(super) fn into_parts(self) -> (Decision, Arc<Announced>) {
+        (self.decision, self.announced)
     }
 
     /// The decision.

@@ -47,6 +47,7 @@ mod steps;
 mod uses;
 mod warning;
 mod with_own;
+mod without_layer;
 
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]

@@ -120,12 +120,7 @@ impl Refusal<'_> {
             Reason::NoPermit(names) => Problem::TemporaryReducedCapacity.body(names.iter().map(PolicyName::as_str)),
             Reason::MissingKey(_) => generic(self.status),
         };
-        let mut response = Response::new(body);
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
-        headers.insert(CACHE_CONTROL, NO_STORE);
-        response
+        problem_response(self.status, body)
     }
 
     /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` is
@@ -257,6 +252,16 @@ impl Refusal<'_> {
         headers.insert(CACHE_CONTROL, NO_STORE);
         response
     }
+}
+
+/// The response of a refusal that a problem document describes.
+pub(super) fn problem_response(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    response
 }
 
 /// Caches must not store a 429 (RFC 6585), and the other refusals are not true for long.

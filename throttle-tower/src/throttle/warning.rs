@@ -106,6 +106,11 @@ impl Watch {
         Self { hook: Some(Arc::new(hook)), route_warned: Arc::default() }
     }
 
+    /// Warns in the same way of what another layer sees.
+    pub(super) fn of_another_layer(&self) -> Self {
+        Self { hook: self.hook.clone(), route_warned: Arc::default() }
+    }
+
     #[cold]
     pub(super) fn warn(&self, warning: &Warning) {
         match &self.hook {

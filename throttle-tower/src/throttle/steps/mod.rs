@@ -32,4 +32,4 @@ mod refuse;
 mod refuse_early;
 mod respond;
 mod wait_queue;
-mod write_headers;
+pub(super) mod write_headers;

@@ -1,4 +1,3 @@
-use bytes::Bytes;
 use http::Response;
 use http::header::RETRY_AFTER;
 use throttle_core::{Decision, Policy, Status};
@@ -15,7 +14,7 @@ use crate::time::{micros, wall_micros};
 
 /// The rate-limit headers for the response to an admitted request.
 #[inline]
-pub(super) fn of_admitted(announced: &Announced, decision: &Decision) -> DecisionHeaders {
+pub(in crate::throttle) fn of_admitted(announced: &Announced, decision: &Decision) -> DecisionHeaders {
     let dialect = announced.options.dialect;
     if dialect == Dialect::None {
         return DecisionHeaders::default();
@@ -24,7 +23,7 @@ pub(super) fn of_admitted(announced: &Announced, decision: &Decision) -> Decisio
 }
 
 /// Writes the headers of a refusal. The wait is lengthened by `extra` µs.
-pub(super) fn write_refused(report: &LimitReport, response: &mut Response<Bytes>, extra: u64) {
+pub(in crate::throttle) fn write_refused<B>(report: &LimitReport, response: &mut Response<B>, extra: u64) {
     let options = &report.announced().options;
     let dialect = if options.hides(response) { Dialect::None } else { options.dialect };
     // An existing Retry-After may be a date, to compare the wait with.
