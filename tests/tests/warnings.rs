@@ -10,10 +10,11 @@ use axum::Router;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use throttle_tower::ClientIp;
+use throttle_tower::client_ip::{AddressOrigin, TrustedProxies};
 use throttle_tower::extract::PeerAddr;
 use throttle_tower::{
-    ConfigError, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, Rate, ThrottleLayer, Usage,
-    Warning, limit, plans,
+    ConfigError, Constant, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, Rate, ThrottleLayer,
+    Usage, Warning, all, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
@@ -69,9 +70,13 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// A limit larger than the number of requests in these tests.
+/// More than the number of requests in these tests.
+fn plenty_of() -> Gcra {
+    Gcra::new(Rate::per_minute(1_000_000)).burst(1_000_000)
+}
+
 fn plenty(by: impl KeyExtractor) -> Limit {
-    limit("plenty", Gcra::new(Rate::per_minute(1_000_000)).burst(1_000_000)).by(by)
+    limit("plenty", plenty_of()).by(by)
 }
 
 fn plain() -> Request<Text> {
@@ -82,6 +87,19 @@ fn from_peer() -> Request<Text> {
     let mut request = plain();
     request.extensions_mut().insert(PeerAddr("203.0.113.9".parse::<IpAddr>().unwrap()));
     request
+}
+
+/// From the trusted proxy, with these lines of `X-Forwarded-For`.
+fn from_proxy(line: Option<&str>) -> Request<Text> {
+    let mut request = Request::get("/").extension(PeerAddr(IpAddr::from([10, 0, 0, 1])));
+    if let Some(line) = line {
+        request = request.header("x-forwarded-for", line);
+    }
+    request.body(Text::default()).unwrap()
+}
+
+fn behind_proxy() -> ClientIp {
+    ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.1"]).unwrap())
 }
 
 fn with_key() -> Request<Text> {
@@ -234,6 +252,133 @@ async fn missing_key_of_a_request_with_a_peer_address_is_not_blamed_on_the_addre
     send(&layer, 1, from_peer).await;
     let lines = log.lines();
     assert!(lines.len() == 1 && lines[0].contains("found no key in its first 100 requests"), "{lines:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn proxy_that_names_no_client_is_logged_once_with_what_to_write() -> Result<(), ConfigError> {
+    let per_ip_and_key = all([plenty(behind_proxy()), limit("key", plenty_of()).by((behind_proxy(), Constant))]);
+    for limits in [plenty(Header::new("x-api-key").or(behind_proxy())).into(), per_ip_and_key] {
+        let (log, _guard) = Log::start();
+        let layer = ThrottleLayer::new(limits)?;
+        send(&layer, 99, || from_proxy(None)).await;
+        assert_eq!(log.lines(), [""; 0], "one with the header may come yet");
+        send(&layer, 1, || from_proxy(None)).await;
+        let lines = log.lines();
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        for part in [
+            "WARN ",
+            "\"plenty\"",
+            "they did not have the header X-Forwarded-For",
+            "share the proxy's budget",
+            "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;",
+        ] {
+            assert!(line.contains(part), "{part} is not in: {line}");
+        }
+        send(&layer.clone().report_in_response(false), 300, || from_proxy(None)).await;
+        assert_eq!(log.lines(), [""; 0], "once");
+    }
+    Ok(())
+}
+
+/// Each reason why an address is not that of a client, and what the warning says of it.
+#[tokio::test]
+async fn reason_why_no_client_is_known_is_logged_with_its_own_remedy() -> Result<(), ConfigError> {
+    let peer = |request: Request<Text>, address: &str| {
+        let mut request = request;
+        request.extensions_mut().insert(PeerAddr(address.parse().unwrap()));
+        request
+    };
+    let without_peer = |line: Option<&str>| {
+        let mut request = from_proxy(line);
+        request.extensions_mut().remove::<PeerAddr>();
+        request
+    };
+    let hops = |hops| ClientIp::x_forwarded_for_hops(hops).unwrap();
+    let single = ClientIp::header("x-real-ip", TrustedProxies::new(["10.0.0.1"]).unwrap()).unwrap();
+    for (source, request, cause, remedy) in [
+        (behind_proxy(), from_proxy(Some("\"203.0.113.7\"")), "no address where", "as in 203.0.113.7, without"),
+        (behind_proxy(), from_proxy(Some("203.0.113.7;")), "no address where", "$proxy_add_x_forwarded_for;"),
+        (behind_proxy(), from_proxy(Some("10.0.0.1")), "only trusted proxies", "not the network around"),
+        (hops(2), from_proxy(Some("203.0.113.7")), "fewer entries than hops", "Set hops to"),
+        (hops(1), without_peer(None), "they did not have the header", "$proxy_add_x_forwarded_for;"),
+        (single, from_proxy(Some("203.0.113.7")), "the header x-real-ip", "proxy_set_header x-real-ip $remote_addr;"),
+        (
+            behind_proxy(),
+            peer(from_proxy(Some("203.0.113.7")), "172.18.0.2"),
+            "internal addresses that are not trusted",
+            "Add the address from which the proxy connects",
+        ),
+        (
+            ClientIp::peer(),
+            from_proxy(Some("203.0.113.7")),
+            "internal addresses and had X-Forwarded-For",
+            "ClientIp::x_forwarded_for(",
+        ),
+    ] {
+        let (log, _guard) = Log::start();
+        let service = ThrottleLayer::new(plenty(source.clone()))?.layer(Strict::default());
+        for _ in 0..300 {
+            service.clone().oneshot(again(&request)).await.unwrap();
+        }
+        let lines = log.lines();
+        let [line] = lines.as_slice() else { panic!("{source:?}: {lines:?}") };
+        assert!(line.contains(cause) && line.contains(remedy), "{source:?}: {line}");
+    }
+    Ok(())
+}
+
+/// The same request once more.
+fn again(request: &Request<Text>) -> Request<Text> {
+    let mut again = Request::new(Text::default());
+    *again.headers_mut() = request.headers().clone();
+    *again.extensions_mut() = request.extensions().clone();
+    again
+}
+
+/// One client is enough, whoever else comes without the header or from elsewhere.
+#[tokio::test]
+async fn sound_sources_of_the_address_are_not_warned_of() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let client = || from_proxy(Some("203.0.113.9"));
+    // Health checks of the proxy, before and after the first client.
+    let layer = ThrottleLayer::new(all([plenty(behind_proxy()), limit("other", plenty_of()).by(behind_proxy())]))?;
+    send(&layer, 99, || from_proxy(None)).await;
+    send(&layer, 1, client).await;
+    send(&layer, 500, || from_proxy(None)).await;
+    send(&layer, 500, || from_proxy(Some("garbage"))).await;
+    // A zone is left out, and so it is no reason.
+    send(&ThrottleLayer::new(plenty(behind_proxy()))?, 300, || from_proxy(Some("2001:db8::1%eth0"))).await;
+    // Clients that connect directly, of which some send the header of a proxy.
+    for source in [ClientIp::peer(), behind_proxy()] {
+        let layer = ThrottleLayer::new(plenty(source))?;
+        send(&layer, 300, from_peer).await;
+        let with_header = || {
+            let mut request = from_peer();
+            request.headers_mut().insert("x-forwarded-for", "10.0.0.1".parse().unwrap());
+            request
+        };
+        send(&layer, 300, with_header).await;
+    }
+    // Clients of an internal network.
+    let layer = ThrottleLayer::new(plenty(ClientIp::peer()))?;
+    send(&layer, 1, || from_proxy(None)).await;
+    send(&layer, 300, client).await;
+    assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn hook_gets_the_reason_why_no_client_is_known() -> Result<(), ConfigError> {
+    let heard: Arc<Mutex<Vec<Warning>>> = Arc::default();
+    let hook = Arc::clone(&heard);
+    let layer = ThrottleLayer::new(plenty(behind_proxy()))?;
+    let layer = layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    send(&layer, 300, || from_proxy(None)).await;
+    let heard = heard.lock().unwrap();
+    let [Warning::ClientUnknown { policy, origin, header }] = heard.as_slice() else { panic!("{heard:?}") };
+    let found = (policy.as_str(), *origin, header.as_str());
+    assert_eq!(found, ("plenty", AddressOrigin::MissingHeader, "X-Forwarded-For"));
     Ok(())
 }
 

@@ -2,6 +2,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use crate::canonical_ip::embedded_ipv4;
+
 /// Whose budget a request uses: typed parts, encoded so that different parts never share one bucket.
 ///
 /// Every part carries its type and its length, so `("a:b", "c")` and `("a", "b:c")` are different keys, and so are the
@@ -107,7 +109,7 @@ impl fmt::Debug for Key {
 }
 
 impl From<IpAddr> for Key {
-    /// One address; IPv4-mapped IPv6 addresses are taken as the IPv4 address they hold.
+    /// One address, [in canonical form](crate::canonical_ip): as the IPv4 address that it stands for, if it does.
     #[inline(always)]
     fn from(address: IpAddr) -> Self {
         Self::builder().ip(address).finish()
@@ -175,14 +177,14 @@ impl KeyBuilder {
         self.network(address, 128)
     }
 
-    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. IPv4-mapped IPv6 addresses are taken
-    /// as the IPv4 address they hold.
+    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. The address is taken [in canonical
+    /// form](crate::canonical_ip): as the IPv4 address that it stands for, if it does.
     #[inline(always)]
     #[must_use]
     pub fn network(self, address: IpAddr, bits: u8) -> Self {
         match address {
             IpAddr::V4(v4) => self.v4(v4, bits),
-            IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            IpAddr::V6(v6) => match embedded_ipv4(v6) {
                 Some(v4) => self.v4(v4, bits),
                 None => self.v6(v6, bits),
             },
@@ -545,6 +547,17 @@ mod tests {
         assert_eq!(key("1.2.3.4"), key("::ffff:102:304"));
         assert_ne!(key("1.2.3.4"), key("::ffff:1.2.3.5"));
         assert_ne!(key("1.2.3.4"), key("2001:db8::1.2.3.4"));
+    }
+
+    #[test]
+    fn attack_12_translated_address_is_its_ipv4_address() {
+        let network = |text: &str, bits| Key::builder().network(text.parse::<IpAddr>().unwrap(), bits).finish();
+        for translated in ["64:ff9b::192.0.2.1", "::ffff:0:192.0.2.1"] {
+            for bits in [24, 32, 64, 128] {
+                assert_eq!(network(translated, bits), network("192.0.2.1", bits), "{translated}/{bits}");
+            }
+            assert_ne!(network(translated, 64), network("198.51.100.9", 64));
+        }
     }
 
     #[test]

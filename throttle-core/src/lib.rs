@@ -47,6 +47,7 @@ pub mod algorithm;
 pub mod backend;
 mod backend_error;
 mod call;
+mod canonical_ip;
 mod charge;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -72,6 +73,7 @@ pub use algorithm::{
 };
 pub use backend::{Backend, BoxBackend};
 pub use backend_error::{BackendError, BackendErrorKind};
+pub use canonical_ip::canonical_ip;
 pub use charge::Charge;
 pub use cost::Cost;
 pub use decided_by::DecidedBy;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use throttle_tower::client_ip::TrustedProxies;
 use throttle_tower::{
-    Carry, ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, ThrottleLayer, TokenBucket, all, limit,
-    plans,
+    Carry, ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer, TokenBucket, all,
+    limit, plans,
 };
 
 /// Processes that share the limits. While Redis is away, each admits this part of a limit.
@@ -30,12 +30,12 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
         // Held for a moment instead of refused.
         limit("reports", Gcra::new(Rate::per_second(5)))
             .by(api_key())
-            .when(|parts| parts.uri.path() == "/report")
+            .when(|parts| Route::template(parts) == Some("/report"))
             .wait_up_to(Duration::from_millis(500)),
         // Charged by an estimate, and settled with what was used.
         limit("rows", TokenBucket::new(Rate::per_second(200)).burst(1_000))
             .by(api_key())
-            .when(|parts| parts.uri.path() == "/export")
+            .when(|parts| Route::template(parts) == Some("/export"))
             .unit("rows")
             .cost(estimate)
             .settled_later(),

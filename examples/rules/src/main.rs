@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use throttle_tower::rules::{Handle, Registry, Rules};
-use throttle_tower::{Header, MemoryBackend};
+use throttle_tower::{Header, MemoryBackend, Route};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -46,7 +46,8 @@ async fn listen(port: u16, name: &str) -> anyhow::Result<TcpListener> {
 fn registry() -> Registry {
     Registry::new()
         .key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")))
-        .cost("size", |parts: &Parts| if parts.uri.path() == "/reports/year" { 100 } else { 1 })
+        // The route, and not the path: a path has several spellings.
+        .cost("size", |parts: &Parts| if Route::template(parts) == Some("/reports/year") { 100 } else { 1 })
 }
 
 fn app(rules: &Rules) -> anyhow::Result<(Router, Handle)> {
@@ -54,7 +55,8 @@ fn app(rules: &Rules) -> anyhow::Result<(Router, Handle)> {
     let router = Router::new()
         .route("/", get(|| async { "hello\n" }))
         .route("/login", post(login))
-        .route("/reports/{period}", get(|| async { "a report\n" }));
+        .route("/reports/month", get(|| async { "a report\n" }))
+        .route("/reports/year", get(|| async { "a large report\n" }));
     // Inside the router, so that the limits know the routes.
     Ok((router.layer(throttle), handle))
 }
@@ -105,6 +107,19 @@ mod tests {
             assert_eq!(status(&app, year()).await, StatusCode::OK);
         }
         assert_eq!(status(&app, year()).await, StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    #[tokio::test]
+    async fn no_spelling_of_a_large_report_is_served_at_a_lower_cost() {
+        for path in ["/reports/yea%72", "/reports/./year", "/reports//year", "/%72eports/year", "/reports/year?a=1"] {
+            let app = app_of_file();
+            let mut served = 0;
+            for _ in 0..20 {
+                let request = Request::get(path).header("x-api-key", "live_ada");
+                served += usize::from(status(&app, request).await == StatusCode::OK);
+            }
+            assert!(served <= 10, "{path}: {served}");
+        }
     }
 
     #[test]

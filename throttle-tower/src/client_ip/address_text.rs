@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// What one entry of a list header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// An address, in canonical form.
+    /// An address, as it is written.
     Address(IpAddr),
     /// `unknown` or `_name`: the proxy does not know the address, or does not disclose it.
     Obfuscated,
@@ -15,28 +15,52 @@ pub(super) enum Entry {
 
 impl From<Option<IpAddr>> for Entry {
     fn from(address: Option<IpAddr>) -> Self {
-        address.map_or(Self::Malformed, |address| Self::Address(address.to_canonical()))
+        address.map_or(Self::Malformed, Self::Address)
     }
 }
 
-/// Longest entry that is read. The longest legal one, a full IPv6 address with brackets and port, has 53 bytes.
-pub(super) const MAX_ENTRY: usize = 56;
+/// Longest entry that is read. A full IPv6 address with brackets, port and the longest zone of Linux, an interface's
+/// name of 15 characters, has 69 bytes.
+pub(super) const MAX_ENTRY: usize = 72;
 
 /// Reads a value that must be one bare address, trimmed.
 pub(super) fn read_bare(value: &[u8]) -> Entry {
-    ascii(value).and_then(|text| text.parse().ok()).into()
+    ascii(value).and_then(address).into()
 }
 
 /// The text of an entry short enough to be one.
 pub(super) fn ascii(entry: &[u8]) -> Option<&str> {
-    // `IpAddr` parses ASCII only, so other scripts' digits and zone ids fail there.
+    // `IpAddr` parses ASCII only, so other scripts' digits fail there.
     if entry.len() > MAX_ENTRY { None } else { std::str::from_utf8(entry).ok() }
+}
+
+/// Reads an address without brackets and port. The zone of an IPv6 address, as in `fe80::1%eth0`, is left out: it names
+/// an interface of the machine that wrote it, and means nothing here.
+pub(super) fn address(text: &str) -> Option<IpAddr> {
+    match text.contains('%') {
+        false => text.parse().ok(),
+        true => ipv6(text).map(IpAddr::from),
+    }
+}
+
+fn ipv6(text: &str) -> Option<Ipv6Addr> {
+    match text.split_once('%') {
+        Some((address, zone)) if is_zone(zone) => address.parse().ok(),
+        Some(_) => None,
+        None => text.parse().ok(),
+    }
+}
+
+/// The name or the number of an interface; URIs write `%25` before it.
+fn is_zone(text: &str) -> bool {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@%".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_legal)
 }
 
 /// Reads what follows a `[`: an IPv6 address, `]`, and optionally `:` and an unchecked port.
 pub(super) fn bracketed(rest: &str) -> Option<(IpAddr, Option<&str>)> {
     let (address, after) = rest.split_once(']')?;
-    let address = address.parse::<Ipv6Addr>().ok()?;
+    let address = ipv6(address)?;
     match after.strip_prefix(':') {
         None if after.is_empty() => Some((address.into(), None)),
         port => Some((address.into(), Some(port?))),

@@ -4,12 +4,15 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use throttle_core::canonical_ip;
+
 use super::error::ClientIpError;
 
 /// A network in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or one bare address.
 ///
-/// Equal blocks are equal values: host bits are dropped (`10.1.2.3/8` is `10.0.0.0/8`), and a block of IPv4-mapped
-/// IPv6 addresses is the IPv4 block it stands for (`::ffff:10.0.0.0/104` is `10.0.0.0/8`).
+/// Equal blocks are equal values: host bits are dropped (`10.1.2.3/8` is `10.0.0.0/8`), and a block of IPv6 addresses
+/// that [stand for IPv4 addresses](canonical_ip) is that IPv4 block (`::ffff:10.0.0.0/104` and `64:ff9b::10.0.0.0/104`
+/// are `10.0.0.0/8`).
 ///
 /// ```
 /// use throttle_tower::client_ip::IpNet;
@@ -22,25 +25,25 @@ use super::error::ClientIpError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpNet(ipnet::IpNet);
 
-/// Prefix length at which an IPv6 block lies wholly among the IPv4-mapped addresses, `::ffff:0:0/96`.
-const MAPPED: u8 = 96;
+/// Bits before an IPv4 address in the IPv6 address that stands for it.
+const BEFORE_IPV4: u8 = 96;
 
 impl IpNet {
     /// The block of `prefix` leading bits around `address`.
     ///
     /// # Errors
     ///
-    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv4-mapped address: such a block would
-    /// hold IPv6 addresses only, although it is written like an IPv4 one.
+    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv6 address that stands for an IPv4 address:
+    /// such a block would hold IPv6 addresses only, although it is written like an IPv4 one.
     pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ClientIpError> {
         let refuse =
             |problem, remedy| ClientIpError::new("network", format_args!("{address}/{prefix}"), problem, remedy);
-        let net = match (address, address.to_canonical()) {
-            (IpAddr::V6(_), IpAddr::V4(_)) if prefix < MAPPED => {
-                let problem = "is a mapped IPv4 address with a prefix under 96";
+        let net = match (address, canonical_ip(address)) {
+            (IpAddr::V6(_), IpAddr::V4(_)) if prefix < BEFORE_IPV4 => {
+                let problem = "stands for an IPv4 address and has a prefix under 96";
                 return Err(refuse(problem, "write the IPv4 network itself, such as 10.0.0.0/8"));
             }
-            (IpAddr::V6(_), mapped @ IpAddr::V4(_)) => ipnet::IpNet::new(mapped, prefix - MAPPED),
+            (IpAddr::V6(_), v4 @ IpAddr::V4(_)) => ipnet::IpNet::new(v4, prefix - BEFORE_IPV4),
             (_, address) => ipnet::IpNet::new(address, prefix),
         };
         let remedy = match address {
@@ -62,11 +65,11 @@ impl IpNet {
         self.0.prefix_len()
     }
 
-    /// Whether `address` lies in the block. IPv4-mapped addresses count as the IPv4 addresses they carry; apart from
-    /// that the families are separate, so `::/0` holds no IPv4 address.
+    /// Whether `address` lies in the block. An IPv6 address that [stands for an IPv4 address](canonical_ip) counts as
+    /// that; apart from it the families are separate, so `::/0` holds no IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.0.contains(&address.to_canonical())
+        self.0.contains(&canonical_ip(address))
     }
 }
 
@@ -102,7 +105,7 @@ impl fmt::Display for IpNet {
 /// One address is the block that holds nothing else.
 impl From<IpAddr> for IpNet {
     fn from(address: IpAddr) -> Self {
-        Self(address.to_canonical().into())
+        Self(canonical_ip(address).into())
     }
 }
 

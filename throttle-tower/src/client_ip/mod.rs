@@ -55,9 +55,16 @@
 //! The client's address is then unknown, and a proxy's address is used instead. In most cases that is the peer. It can
 //! also be a trusted proxy nearer to the client, if the header names one. A client that sends a malformed header shares
 //! that proxy's budget; it never gets a fresh one, nor another client's. [`AddressOrigin`] states the reason, and which
-//! address is used. Count the outcomes: if more than a few are not [`Peer`](AddressOrigin::Peer),
+//! address is used. If more than a few outcomes are not [`Peer`](AddressOrigin::Peer),
 //! [`Forwarded`](AddressOrigin::Forwarded) or [`UntrustedPeer`](AddressOrigin::UntrustedPeer), the configuration does
-//! not match the proxies.
+//! not match the proxies. If that holds for the first hundred requests of a limit, its layer
+//! [warns](crate::Warning::ClientUnknown).
+//!
+//! # Addresses that stand for others
+//!
+//! An IPv6 address that holds an IPv4 address by a prefix of the whole Internet is that IPv4 address: as a key, and where
+//! it is compared with the trusted proxies ([`canonical_ip`](throttle_core::canonical_ip) lists the prefixes). A network
+//! whose NAT64 has a prefix of its own names it: [`ClientIp::nat64`]. [`IpPrefix`] says which other clients share a key.
 //!
 //! # Standards
 //!
@@ -68,9 +75,12 @@
 mod address_origin;
 mod address_text;
 mod error;
+mod evidence;
+pub(crate) mod first_requests;
 mod forwarded;
 mod ip_net;
 mod ip_prefix;
+mod nat64;
 mod resolve;
 mod source;
 #[cfg(test)]
@@ -82,5 +92,7 @@ pub use self::address_origin::{AddressOrigin, Resolved};
 pub use self::error::ClientIpError;
 pub use self::ip_net::IpNet;
 pub use self::ip_prefix::IpPrefix;
+#[cfg(all(test, feature = "rules"))]
+pub(crate) use self::nat64::LENGTHS as NAT64_LENGTHS;
 pub use self::source::{ClientIp, MAX_HOPS};
 pub use self::trusted_proxies::{TrustWarning, TrustedProxies};

@@ -10,7 +10,7 @@ use super::source::{ClientIp, Format, MAX_HOPS, Position, Source};
 use super::trusted_proxies::TrustedProxies;
 use super::{forwarded, x_forwarded_for};
 
-static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 impl ClientIp {
     /// Finds the client of a request that arrived from `peer` with these `headers`.
@@ -21,38 +21,64 @@ impl ClientIp {
     #[inline]
     #[must_use]
     pub fn resolve(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
-        let peer = peer.map(|peer| peer.to_canonical());
+        let peer = peer.map(|peer| self.canonical(peer));
         match &self.source {
             Source::Peer => {
                 Resolved { address: peer, origin: peer.map_or(AddressOrigin::NoPeer, |_| AddressOrigin::Peer) }
             }
-            Source::Single { name, trusted } => single(peer, trusted, headers.get_all(name).iter()),
-            Source::List { format, client } => client.find_in_list(*format, peer, headers),
+            Source::Single { name, trusted } => self.single(peer, trusted, headers.get_all(name).iter()),
+            Source::List { format, client } => self.find_in_list(client, *format, peer, headers),
+        }
+    }
+
+    #[inline(never)]
+    fn find_in_list(&self, client: &Position, format: Format, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
+        match format {
+            Format::XForwardedFor => {
+                let lines = headers.get_all(&X_FORWARDED_FOR).iter().rev();
+                let entries = lines.map(HeaderValue::as_bytes).flat_map(x_forwarded_for::split);
+                client.find(peer, entries, |entry| self.canonical_entry(x_forwarded_for::read(entry)))
+            }
+            Format::Forwarded => {
+                let lines = headers.get_all(header::FORWARDED).iter().rev();
+                let entries = lines.map(HeaderValue::as_bytes).flat_map(forwarded::split);
+                client.find(peer, entries, |entry| self.canonical_entry(forwarded::read(entry)))
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn single<'a>(
+        &self,
+        peer: Option<IpAddr>,
+        trusted: &TrustedProxies,
+        mut values: impl Iterator<Item = &'a HeaderValue>,
+    ) -> Resolved {
+        let peer = match trusted_peer(peer, trusted) {
+            Ok(peer) => Some(peer),
+            Err(resolved) => return resolved,
+        };
+        match (values.next(), values.next()) {
+            (None, _) => Resolved { address: peer, origin: AddressOrigin::MissingHeader },
+            (Some(_), Some(_)) => Resolved { address: peer, origin: AddressOrigin::Repeated },
+            (Some(value), None) => claim(peer, self.canonical_entry(read_bare(trim(value.as_bytes())))),
+        }
+    }
+
+    fn canonical_entry(&self, entry: Entry) -> Entry {
+        match entry {
+            Entry::Address(address) => Entry::Address(self.canonical(address)),
+            other => other,
         }
     }
 }
 
 impl Position {
-    #[inline(never)]
-    fn find_in_list(&self, format: Format, peer: Option<IpAddr>, headers: &HeaderMap) -> Resolved {
-        match format {
-            Format::XForwardedFor => {
-                let lines = headers.get_all(&X_FORWARDED_FOR).iter().rev();
-                let entries = lines.map(HeaderValue::as_bytes).flat_map(x_forwarded_for::split);
-                self.find(peer, entries, x_forwarded_for::read)
-            }
-            Format::Forwarded => {
-                let lines = headers.get_all(header::FORWARDED).iter().rev();
-                self.find(peer, lines.map(HeaderValue::as_bytes).flat_map(forwarded::split), forwarded::read)
-            }
-        }
-    }
-
     fn find<'a>(
         &self,
         peer: Option<IpAddr>,
         entries: impl Iterator<Item = &'a [u8]>,
-        read: fn(&[u8]) -> Entry,
+        read: impl Fn(&[u8]) -> Entry,
     ) -> Resolved {
         match self {
             Self::RightmostUntrusted(trusted) => rightmost_untrusted(peer, trusted, bounded(entries), read),
@@ -71,7 +97,7 @@ fn rightmost_untrusted<'a>(
     peer: Option<IpAddr>,
     trusted: &TrustedProxies,
     entries: impl Iterator<Item = Option<&'a [u8]>>,
-    read: fn(&[u8]) -> Entry,
+    read: impl Fn(&[u8]) -> Entry,
 ) -> Resolved {
     let peer = match trusted_peer(peer, trusted) {
         Ok(peer) => peer,
@@ -96,7 +122,7 @@ fn from_right<'a>(
     peer: Option<IpAddr>,
     hops: u8,
     entries: impl Iterator<Item = Option<&'a [u8]>>,
-    read: fn(&[u8]) -> Entry,
+    read: impl Fn(&[u8]) -> Entry,
 ) -> Resolved {
     let fallback = |origin| Resolved { address: peer, origin };
     let mut missing = hops;
@@ -108,23 +134,6 @@ fn from_right<'a>(
         }
     }
     fallback(if missing == hops { AddressOrigin::MissingHeader } else { AddressOrigin::TooFewHops })
-}
-
-#[inline(never)]
-fn single<'a>(
-    peer: Option<IpAddr>,
-    trusted: &TrustedProxies,
-    mut values: impl Iterator<Item = &'a HeaderValue>,
-) -> Resolved {
-    let peer = match trusted_peer(peer, trusted) {
-        Ok(peer) => Some(peer),
-        Err(resolved) => return resolved,
-    };
-    match (values.next(), values.next()) {
-        (None, _) => Resolved { address: peer, origin: AddressOrigin::MissingHeader },
-        (Some(_), Some(_)) => Resolved { address: peer, origin: AddressOrigin::Repeated },
-        (Some(value), None) => claim(peer, read_bare(trim(value.as_bytes()))),
-    }
 }
 
 /// The peer if it may speak for a client; otherwise the answer, with headers ignored.

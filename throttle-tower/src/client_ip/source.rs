@@ -1,8 +1,13 @@
 //! Where the client's address comes from: exactly one source, chosen in the configuration.
 
+use std::net::IpAddr;
+
 use http::HeaderName;
+use throttle_core::canonical_ip;
 
 use super::error::ClientIpError;
+use super::ip_net::IpNet;
+use super::nat64::Nat64;
 use super::trusted_proxies::{TrustWarning, TrustedProxies};
 
 /// The largest number of entries that are read from a list header: 20. Chains of real proxies are far shorter, and a
@@ -23,6 +28,7 @@ pub const MAX_HOPS: u8 = 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIp {
     pub(super) source: Source,
+    nat64: Option<Nat64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +60,7 @@ impl ClientIp {
     /// Behind a proxy this is the proxy's address, and all clients share its budget.
     #[must_use]
     pub fn peer() -> Self {
-        Self { source: Source::Peer }
+        Self::of(Source::Peer)
     }
 
     /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies. If the peer is not a trusted
@@ -130,7 +136,7 @@ impl ClientIp {
         }
         let name = HeaderName::try_from(name)
             .map_err(|_| refuse("is not a header name", "write the name alone, such as cf-connecting-ip"))?;
-        Ok(Self { source: Source::Single { name, trusted } })
+        Ok(Self::of(Source::Single { name, trusted }))
     }
 
     /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own public address.
@@ -153,6 +159,42 @@ impl ClientIp {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
     }
 
+    /// Names the prefix of this network's NAT64 (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits. An address with it is taken
+    /// as the IPv4 address that it stands for, both as a key and where it is compared with the trusted proxies, which are
+    /// then listed by their IPv4 addresses. Otherwise all clients behind the NAT64 may share the budget of one /64. The
+    /// prefixes of [`canonical_ip`] are known without it. Calling it again replaces the prefix.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use throttle_tower::client_ip::ClientIp;
+    ///
+    /// let client_ip = ClientIp::peer().nat64("2001:db8:64::/96")?;
+    /// let resolved = client_ip.resolve("2001:db8:64::192.0.2.1".parse().ok(), &HeaderMap::new());
+    /// assert_eq!(resolved.address, Some([192, 0, 2, 1].into()));
+    /// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `prefix` is not an IPv6 network of one of these lengths.
+    pub fn nat64<N>(mut self, prefix: N) -> Result<Self, ClientIpError>
+    where
+        N: TryInto<IpNet>,
+        ClientIpError: From<N::Error>,
+    {
+        self.nat64 = Some(Nat64::new(prefix.try_into()?)?);
+        Ok(self)
+    }
+
+    /// The IPv4 address that an address stands for, or else that address.
+    #[inline]
+    pub(super) fn canonical(&self, address: IpAddr) -> IpAddr {
+        match canonical_ip(address) {
+            canonical @ IpAddr::V6(_) => self.nat64.map_or(canonical, |nat64| nat64.translated(canonical)),
+            v4 => v4,
+        }
+    }
+
     /// Settings that are permitted but deserve a line in the log at start-up; see [`TrustedProxies::warnings`].
     pub fn warnings(&self) -> impl Iterator<Item = TrustWarning> + '_ {
         let trusted = match &self.source {
@@ -164,8 +206,12 @@ impl ClientIp {
         trusted.into_iter().flat_map(TrustedProxies::warnings)
     }
 
+    fn of(source: Source) -> Self {
+        Self { source, nat64: None }
+    }
+
     fn list(format: Format, client: Position) -> Self {
-        Self { source: Source::List { format, client } }
+        Self::of(Source::List { format, client })
     }
 
     fn hops(format: Format, hops: u8) -> Result<Self, ClientIpError> {

@@ -83,7 +83,8 @@ impl TrustedProxies {
         Ok(Self { nets })
     }
 
-    /// Whether `address` is one of the proxies. IPv4-mapped addresses count as IPv4.
+    /// Whether `address` is one of the proxies. An IPv6 address that [stands for an IPv4
+    /// address](throttle_core::canonical_ip) counts as that.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.nets.iter().any(|net| net.contains(address))

@@ -15,6 +15,10 @@ impl KeyExtractor for ClientIp {
         true
     }
 
+    fn client_ip(&self) -> Option<&ClientIp> {
+        Some(self)
+    }
+
     fn describe(&self) -> String {
         "ClientIp".to_owned()
     }
@@ -77,6 +81,10 @@ impl KeyExtractor for Masked {
 
     fn uses_peer(&self) -> bool {
         true
+    }
+
+    fn client_ip(&self) -> Option<&ClientIp> {
+        Some(&self.client)
     }
 
     fn describe(&self) -> String {

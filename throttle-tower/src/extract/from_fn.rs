@@ -13,11 +13,12 @@ use super::key_extractor::KeyExtractor;
 /// use throttle_tower::extract::{FromFn, from_fn};
 ///
 /// fn tenant(parts: &Parts) -> Option<String> {
-///     parts.uri.host()?.split_once('.').map(|(tenant, _)| tenant.to_owned())
+///     // A host is the same in upper and lower case.
+///     parts.uri.host()?.split_once('.').map(|(tenant, _)| tenant.to_ascii_lowercase())
 /// }
 ///
 /// let by_tenant: FromFn<fn(&Parts) -> Option<String>> = from_fn(tenant as fn(&Parts) -> Option<String>);
-/// let request = http::Request::get("http://acme.example.com/").body(())?;
+/// let request = http::Request::get("http://ACME.example.com/").body(())?;
 /// assert_eq!(by_tenant.extract(&request.into_parts().0), Some("acme".into()));
 /// # Ok::<(), http::Error>(())
 /// ```
@@ -31,7 +32,7 @@ pub struct FromFn<F>(F);
 /// use throttle_tower::extract::from_fn;
 /// use throttle_tower::{Key, KeyExtractor};
 ///
-/// let by_host = from_fn(|parts: &Parts| parts.uri.host().map(str::to_owned));
+/// let by_host = from_fn(|parts: &Parts| parts.uri.host().map(str::to_ascii_lowercase));
 /// let request = http::Request::get("http://api.example/").body(())?;
 /// assert_eq!(by_host.extract(&request.into_parts().0), Some(Key::from("api.example")));
 /// # Ok::<(), http::Error>(())

@@ -3,24 +3,28 @@ use std::sync::Arc;
 use http::request::Parts;
 use throttle_core::{ConfigError, Key};
 
+use crate::client_ip::ClientIp;
+
 /// Makes a key from a request's head. Requests with equal keys share a budget.
 ///
 /// ```
 /// use http::request::Parts;
 /// use throttle_tower::{Key, KeyExtractor};
 ///
-/// /// The owner of a mailbox: `/boxes/ada/…`.
-/// struct Mailbox;
+/// /// The customer's number, as the authentication before this layer has found it.
+/// #[derive(Clone)]
+/// struct Customer(u64);
 ///
-/// impl KeyExtractor for Mailbox {
+/// struct ByCustomer;
+///
+/// impl KeyExtractor for ByCustomer {
 ///     fn extract(&self, parts: &Parts) -> Option<Key> {
-///         let owner = parts.uri.path().strip_prefix("/boxes/")?.split('/').next()?;
-///         Some(owner.into())
+///         parts.extensions.get().map(|Customer(number)| Key::from(*number))
 ///     }
 /// }
 ///
-/// let request = http::Request::get("/boxes/ada/unread").body(())?;
-/// assert_eq!(Mailbox.extract(&request.into_parts().0), Some(Key::from("ada")));
+/// let request = http::Request::get("/orders").extension(Customer(7)).body(())?;
+/// assert_eq!(ByCustomer.extract(&request.into_parts().0), Some(Key::from(7)));
 /// # Ok::<(), http::Error>(())
 /// ```
 ///
@@ -34,7 +38,8 @@ use throttle_core::{ConfigError, Key};
 ///
 /// ## Injectivity
 ///
-/// Keys of different budgets differ. Build a key of several parts with [`Key::builder`], which keeps the parts apart,
+/// Keys of different budgets differ, and a budget has one key: of what a client may spell in several ways, such as a path
+/// or a host, one spelling is the key. Build a key of several parts with [`Key::builder`], which keeps the parts apart,
 /// and not by joining strings.
 ///
 /// ## Stability
@@ -87,6 +92,13 @@ pub trait KeyExtractor: Send + Sync + 'static {
         false
     }
 
+    /// Returns the source of the client's address that the key depends on; called for the first requests of a limit.
+    /// Return that of the [`ClientIp`] which your extractor wraps, and
+    /// [`Warning::ClientUnknown`](crate::Warning::ClientUnknown) covers it too. Defaults to `None`.
+    fn client_ip(&self) -> Option<&ClientIp> {
+        None
+    }
+
     /// The extractor's name in a [`Warning`](crate::Warning). Defaults to the name of its type.
     fn describe(&self) -> String {
         std::any::type_name::<Self>().to_owned()
@@ -134,6 +146,10 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
         self.0.uses_peer() || self.1.uses_peer()
     }
 
+    fn client_ip(&self) -> Option<&ClientIp> {
+        self.0.client_ip().or_else(|| self.1.client_ip())
+    }
+
     fn describe(&self) -> String {
         format!("{} or {}", self.0.describe(), self.1.describe())
     }
@@ -158,6 +174,10 @@ macro_rules! pointer {
                 (**self).uses_peer()
             }
 
+            fn client_ip(&self) -> Option<&ClientIp> {
+                (**self).client_ip()
+            }
+
             fn describe(&self) -> String {
                 (**self).describe()
             }
@@ -170,7 +190,7 @@ pointer! { Arc Box }
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_ip::{ClientIp, IpPrefix};
+    use crate::client_ip::IpPrefix;
     use crate::extract::{Constant, Extension, Header, Route, from_fn};
 
     /// Every extractor that consists of others.
@@ -201,11 +221,13 @@ mod tests {
     fn extractor_of_several_uses_what_its_parts_use() {
         for extractor in around(Route) {
             assert!(extractor.uses_route() && !extractor.uses_peer(), "{}", extractor.describe());
+            assert_eq!(extractor.client_ip(), None, "{}", extractor.describe());
         }
         for extractor in
             around(ClientIp::peer()).into_iter().chain(around(ClientIp::peer().by_prefix(IpPrefix::default())))
         {
             assert!(extractor.uses_peer() && !extractor.uses_route(), "{}", extractor.describe());
+            assert_eq!(extractor.client_ip(), Some(&ClientIp::peer()), "{}", extractor.describe());
         }
     }
 

@@ -42,7 +42,24 @@ impl Route {
     /// The key of requests that matched no route.
     pub const UNMATCHED: &str = "<unmatched>";
 
-    pub(crate) fn template(parts: &Parts) -> Option<&str> {
+    /// Returns the template of the route that serves the request, as [`Route`] finds it; `None` if no route is known.
+    ///
+    /// Compare this, and not the path, where a cost or a condition depends on the route: a router may serve one route
+    /// for several spellings of a path, of which a client would choose one that is not compared.
+    ///
+    /// ```
+    /// use throttle_tower::{Constant, Gcra, Rate, Route, limit};
+    ///
+    /// let exports = limit("exports", Gcra::new(Rate::per_minute(60)))
+    ///     .by(Constant)
+    ///     .cost(|parts: &http::request::Parts| if Route::template(parts) == Some("/export/{id}") { 20 } else { 1 });
+    ///
+    /// let (parts, ()) = http::Request::get("/export/7").body(())?.into_parts();
+    /// assert_eq!(Route::template(&parts), None, "no router has seen it");
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn template(parts: &Parts) -> Option<&str> {
         if let Some(MatchedRoute(template)) = parts.extensions.get() {
             return Some(template);
         }

@@ -2,6 +2,7 @@ use http::request::Parts;
 use throttle_core::{ConfigError, Key};
 
 use super::key_extractor::KeyExtractor;
+use crate::client_ip::ClientIp;
 
 macro_rules! tuple {
     ($($extractor:ident $index:tt),+) => {
@@ -24,6 +25,10 @@ macro_rules! tuple {
 
             fn uses_peer(&self) -> bool {
                 false $(|| self.$index.uses_peer())+
+            }
+
+            fn client_ip(&self) -> Option<&ClientIp> {
+                None$(.or_else(|| self.$index.client_ip()))+
             }
 
             fn describe(&self) -> String {

@@ -66,7 +66,12 @@ impl Standing {
         P: Iterator<Item = PolicyStatus<'a>> + Clone,
     {
         let policy = described(report)?;
-        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset: reset(&policy, dialect, report) })
+        let limit = match dialect {
+            // Without a window, a quota that was scaled up to whole seconds would tell nothing.
+            Dialect::XRateLimit(_) => policy.terms.quota.most,
+            _ => policy.terms.quota.q,
+        };
+        Some(Self { limit, remaining: policy.r().min(limit), reset: reset(&policy, dialect, report) })
     }
 
     pub(super) fn gives_way_to(&self, theirs: &Existing) -> bool {

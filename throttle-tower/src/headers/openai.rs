@@ -54,7 +54,8 @@ where
     let policies = report.policies.clone().filter(move |policy| is_of_unit(policy.terms.unit));
     let refusing = if report.admitted { None } else { longest_wait(policies.clone()) };
     let policy = refusing.or_else(|| least_remaining(policies))?;
-    Some(Standing { limit: policy.terms.quota.q, remaining: policy.r(), reset: millis(policy.full_after_us()) })
+    let limit = policy.terms.quota.most;
+    Some(Standing { limit, remaining: policy.r().min(limit), reset: millis(policy.full_after_us()) })
 }
 
 fn write(headers: &mut HeaderMap, trio: &Trio, ours: &Standing) {

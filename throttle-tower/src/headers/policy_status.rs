@@ -6,7 +6,7 @@ use super::value_text;
 pub(crate) struct PolicyTerms<'a> {
     /// A public alias, [quoted](super::structured::quoted): every client reads it.
     pub(crate) name: &'a [u8],
-    pub(crate) quota: Quota,
+    pub(crate) quota: &'a Quota,
     /// What is counted; `None` for requests, the default of the drafts.
     pub(crate) unit: Option<&'a str>,
 }

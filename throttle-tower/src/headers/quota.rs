@@ -2,7 +2,7 @@ use throttle_core::{Algorithm, Rate};
 
 use super::value_text::MAX_INTEGER;
 
-/// `q` units in `w` seconds: a policy's rate, as every dialect announces it.
+/// `q` units in `w` seconds: a policy's rate, as every dialect with windows announces it.
 ///
 /// Headers hold whole units and whole seconds only, and a client takes `q` for the most that can remain. So the rate is
 /// scaled up until it fills whole seconds and holds the burst: 10 a second with a burst of 20 is 20 in 2 seconds, 100
@@ -14,6 +14,8 @@ pub(crate) struct Quota {
     pub(crate) q: u64,
     /// At least 1: drafts from -09 on forbid a window of no seconds.
     pub(crate) w: u64,
+    /// What can remain at most, as the dialects announce it that have no window beside it.
+    pub(crate) most: u64,
 }
 
 /// How many seconds a window may be longer than necessary. One of sixty windows loses less than one part in 59 by
@@ -45,7 +47,7 @@ impl Quota {
         let most = u128::from(MAX_INTEGER);
         let (q, w) = if units_in(w) > most { (most, seconds_of(most)) } else { (units_in(w), w) };
         let whole = |number: u128| u64::try_from(number).map_or(MAX_INTEGER, |number| number.min(MAX_INTEGER));
-        Self { q: whole(q), w: whole(w) }
+        Self { q: whole(q), w: whole(w), most: capacity.min(MAX_INTEGER) }
     }
 }
 

@@ -9,6 +9,8 @@ use super::charge_rules::ChargeRules;
 use super::keying::Keying;
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
+use crate::client_ip::ClientIp;
+use crate::client_ip::first_requests::FirstRequests;
 use crate::extract::KeyExtractor;
 
 /// How a policy is applied to requests.
@@ -56,27 +58,38 @@ impl Applied {
             wait_up_to: None,
         }
     }
+
+    /// The source of the client's address, if the key depends on one.
+    pub(crate) fn client_ip(&self) -> Option<&ClientIp> {
+        self.keying.extractor().and_then(KeyExtractor::client_ip)
+    }
 }
 
-/// Whether a limit has ever found a key. Requests are counted only until it has.
+/// Whether a limit finds keys, and if they are addresses, those of clients. Requests are looked at only until that is
+/// known.
 #[derive(Debug, Default)]
 pub(crate) struct KeySeen {
-    /// A key was found, or the layer has warned that none is.
+    /// It is known, or the layer has warned.
     is_settled: AtomicBool,
+    has_key: AtomicBool,
     missed: AtomicU32,
+    pub(crate) first_requests: FirstRequests,
 }
 
 impl KeySeen {
+    /// Every request reads it, and only the first ones write.
     #[inline]
-    pub(crate) fn found(&self) {
-        // Read first: a store by every core would bounce the cache line between them.
-        if !self.is_settled.load(Ordering::Relaxed) {
-            self.is_settled.store(true, Ordering::Relaxed);
-        }
-    }
-
     pub(crate) fn is_settled(&self) -> bool {
         self.is_settled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn found(&self) {
+        self.has_key.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a key was found.
+    pub(crate) fn has_key(&self) -> bool {
+        self.has_key.load(Ordering::Relaxed)
     }
 
     /// Settles it; whether it was not settled before.
@@ -116,8 +129,9 @@ mod tests {
         let seen = KeySeen::default();
         assert_eq!((1..=3).map(|_| seen.missed()).max(), Some(3));
         seen.found();
+        seen.settle();
         let clone = seen.clone();
-        assert!(seen.is_settled() && !clone.is_settled());
+        assert!(seen.has_key() && seen.is_settled() && !clone.has_key() && !clone.is_settled());
         assert_eq!(clone.missed(), 1);
     }
 
@@ -129,8 +143,7 @@ mod tests {
         assert!(seen.is_settled());
         let found = KeySeen::default();
         found.found();
-        found.found();
-        assert!(found.is_settled() && !found.settle(), "there is nothing to warn of");
+        assert!(found.has_key() && found.settle() && !found.settle());
     }
 
     #[test]

@@ -156,11 +156,11 @@ impl Limit {
     ///
     /// ```
     /// use http::request::Parts;
-    /// use throttle_tower::{Constant, Gcra, Rate, limit};
+    /// use throttle_tower::{Constant, Gcra, Rate, Route, limit};
     ///
     /// let exports = limit("exports", Gcra::new(Rate::per_minute(60)))
     ///     .by(Constant)
-    ///     .cost(|parts: &Parts| if parts.uri.path() == "/export" { 20 } else { 1 });
+    ///     .cost(|parts: &Parts| if Route::template(parts) == Some("/export") { 20 } else { 1 });
     /// ```
     pub fn cost(mut self, cost: impl IntoCost) -> Self {
         self.constant_cost = cost.constant();
@@ -168,7 +168,8 @@ impl Limit {
         self
     }
 
-    /// Applies the limit only to requests of which `applies` is true. Defaults to all.
+    /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it to some routes, compare
+    /// [`Route::template`](crate::Route::template) rather than the path, which has several spellings.
     ///
     /// ```
     /// use http::request::Parts;

@@ -1,5 +1,7 @@
 //! Where the client's address comes from: `[client-ip]`.
 
+use throttle_core::canonical_ip;
+
 use super::reader::{Field, Section};
 use super::values::{self, Word};
 use crate::client_ip::{ClientIp, ClientIpError, IpNet, MAX_HOPS, TrustedProxies};
@@ -35,9 +37,18 @@ fn read_section(section: Section<'_>) -> Option<ClientIp> {
     let trusted = section.field("trusted");
     let trust_everyone = section.field("trust-everyone");
     let hops = section.field("hops");
+    let nat64 = section.field("nat64");
     let client = source.and_then(|source| Reading { section: &section, trusted, trust_everyone, hops }.client(&source));
     section.finish();
-    client
+    match nat64 {
+        Some(prefix) => translated(client?, &prefix),
+        None => client,
+    }
+}
+
+fn translated(client: ClientIp, prefix: &Field<'_>) -> Option<ClientIp> {
+    let text = prefix.expect_text("it must be a network as text, as in \"2001:db8:64::/96\"")?;
+    client.nat64(network(prefix, text)?).map_err(|error| refuse(prefix, &error)).ok()
 }
 
 struct Reading<'s, 'a> {
@@ -130,7 +141,7 @@ impl Reading<'_, '_> {
             None => false,
         };
         let rule = "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]";
-        let nets: Vec<_> = trusted.filled_list(rule)?.iter().map(|net| network(net, any_width)).collect();
+        let nets: Vec<_> = trusted.filled_list(rule)?.iter().map(|net| trusted_network(net, any_width)).collect();
         let nets: Vec<IpNet> = nets.into_iter().collect::<Option<_>>()?;
         TrustedProxies::danger_any_width(nets).map_err(|error| refuse(trusted, &error)).ok()
     }
@@ -140,19 +151,24 @@ fn refuse(field: &Field<'_>, error: &ClientIpError) {
     field.problem_as(format_args!("{}: {error}", field.name()));
 }
 
-fn network(field: &Field<'_>, any_width: bool) -> Option<IpNet> {
+fn trusted_network(field: &Field<'_>, any_width: bool) -> Option<IpNet> {
     let text = field.expect_text("it must be an address or a network as text, as in \"10.0.0.0/28\"")?;
-    let net: IpNet = text.parse().map_err(|error| refuse(field, &error)).ok()?;
-    let address = text.split_once('/').and_then(|(address, _)| address.parse::<std::net::IpAddr>().ok());
-    if address.is_some_and(|address| address.to_canonical() != net.network()) {
-        field.problem(format_args!("it has bits of a host; write the network, {net}, or the one address"));
-        return None;
-    }
+    let net = network(field, text)?;
     if !any_width && TrustedProxies::new([net]).is_err() {
         field.problem(
             "it trusts (nearly) every machine, so any client could name any address; list your proxies' own networks, \
              or set trust-everyone = true if a firewall admits nothing but them",
         );
+        return None;
+    }
+    Some(net)
+}
+
+fn network(field: &Field<'_>, text: &str) -> Option<IpNet> {
+    let net: IpNet = text.parse().map_err(|error| refuse(field, &error)).ok()?;
+    let address = text.split_once('/').and_then(|(address, _)| address.parse::<std::net::IpAddr>().ok());
+    if address.is_some_and(|address| canonical_ip(address) != net.network()) {
+        field.problem(format_args!("it has bits of a host; write the network, {net}, or the one address"));
         return None;
     }
     Some(net)
@@ -183,6 +199,10 @@ mod tests {
             (
                 "source = \"x-forwarded-for\"\ntrusted = [\"0.0.0.0/0\"]\ntrust-everyone = true".to_owned(),
                 ClientIp::x_forwarded_for(everyone),
+            ),
+            (
+                "source = \"peer\"\nnat64 = \"2001:db8:64::/96\"".to_owned(),
+                ClientIp::peer().nat64("2001:db8:64::/96").unwrap(),
             ),
         ] {
             assert_eq!(read_text(&format!("[client-ip]\n{text}"), read), (expected, String::new()), "{text}");

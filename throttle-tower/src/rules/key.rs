@@ -169,6 +169,10 @@ macro_rules! several {
                 self.0.iter().any(|part| part.uses_peer())
             }
 
+            fn client_ip(&self) -> Option<&ClientIp> {
+                self.0.iter().find_map(|part| part.client_ip())
+            }
+
             fn describe(&self) -> String {
                 let parts: Vec<String> = self.0.iter().map(|part| part.describe()).collect();
                 format!("({})", parts.join($joined_by))
@@ -215,6 +219,7 @@ mod tests {
         let several = || vec![Arc::new(Route) as Arc<dyn KeyExtractor>, Arc::new(ClientIp::peer())];
         let (joined, first) = (Joined(several()), FirstOf(several()));
         assert!(joined.uses_route() && joined.uses_peer() && first.uses_route() && first.uses_peer());
+        assert!([joined.client_ip(), first.client_ip()].iter().all(|source| *source == Some(&ClientIp::peer())));
         assert!(joined.describe().ends_with("Route, ClientIp)") && first.describe().ends_with("Route or ClientIp)"));
         let wrong = vec![Arc::new(Header::new("no name")) as Arc<dyn KeyExtractor>];
         assert!(Joined(wrong.clone()).check().is_err() && FirstOf(wrong).check().is_err());

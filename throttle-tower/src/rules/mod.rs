@@ -230,6 +230,7 @@
 //! | `source` | `"peer"` (without the section), `"x-forwarded-for"`, `"forwarded"`, `"fly-io"`, `"google-cloud-load-balancer"`, `{ header = "cf-connecting-ip" }`: see [`client_ip`](crate::client_ip) |
 //! | `trusted` | the addresses and networks of your proxies, for a header |
 //! | `hops` | instead of them, how many proxies append to a list header |
+//! | `nat64` | the prefix of your network's own NAT64, as in `"2001:db8:64::/96"`: see [`ClientIp::nat64`](crate::ClientIp::nat64) |
 //! | `trust-everyone` | `true`: admits networks as broad as `0.0.0.0/0`; only where a firewall admits nothing but proxies |
 //!
 //! # Defaults and the layer

@@ -22,12 +22,12 @@ use crate::plans::{IntoTier, LookupFailed, Tier};
 ///
 /// ```
 /// use http::request::Parts;
-/// use throttle_tower::Header;
+/// use throttle_tower::{Header, Route};
 /// use throttle_tower::rules::{Registry, Rules};
 ///
 /// let registry = Registry::new()
 ///     .key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")))
-///     .cost("size", |parts: &Parts| if parts.uri.path() == "/export" { 20 } else { 1 })
+///     .cost("size", |parts: &Parts| if Route::template(parts) == Some("/export") { 20 } else { 1 })
 ///     .condition("write", |parts: &Parts| !parts.method.is_safe());
 /// let text = r#"
 ///     version = 1

@@ -182,7 +182,7 @@ impl Terms {
 
     #[inline]
     fn of_policy<'a>(&'a self, policy: &'a Policy, tier: u8) -> PolicyTerms<'a> {
-        let quota = *self.quotas.get(usize::from(tier)).unwrap_or(&self.quotas[0]);
+        let quota = self.quotas.get(usize::from(tier)).unwrap_or(&self.quotas[0]);
         PolicyTerms { name: &self.name, quota, unit: policy.unit() }
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn unshared<B: Backend>(
         written,
         applied,
         uses,
+        clients_settled: Arc::default(),
         permits,
         queues,
         share,

@@ -44,6 +44,7 @@ mod response_options;
 mod service;
 mod shared;
 mod steps;
+mod unknown_client;
 mod uses;
 mod warning;
 mod with_own;

@@ -7,7 +7,10 @@ use http::request::Parts;
 use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 
+use super::unknown_client;
 use super::uses::Uses;
+use crate::client_ip::first_requests::Verdict;
+use crate::client_ip::{AddressOrigin, ClientIp, Resolved};
 use crate::extract::{self, Route};
 use crate::limit::Applied;
 use crate::log;
@@ -33,6 +36,18 @@ pub enum Warning {
     PeerUnknown {
         /// The limit.
         policy: PolicyName,
+    },
+    /// A limit by the client's address got none in its first 100 requests, only addresses of proxies, and no other limit
+    /// of the layer did. Only requests that came from proxies are counted. The same few requests, when they come slowly,
+    /// are taken for health checks of a proxy, and do not count. A layer gives this warning once.
+    ClientUnknown {
+        /// The limit.
+        policy: PolicyName,
+        /// The most frequent reason. [`Peer`](AddressOrigin::Peer) and [`UntrustedPeer`](AddressOrigin::UntrustedPeer)
+        /// stand for internal addresses whose requests have the header of a proxy.
+        origin: AddressOrigin,
+        /// The header that should name the client.
+        header: String,
     },
     /// A limit found no key in any of the first 100 requests that it applied to, for example because a header's name is
     /// misspelt.
@@ -62,6 +77,7 @@ impl fmt::Display for Warning {
                  …)",
                 policy.as_str()
             ),
+            Self::ClientUnknown { policy, origin, header } => unknown_client::fmt(f, policy, *origin, header),
             Self::KeyNeverFound { policy, extractor } => write!(
                 f,
                 "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its extractor is \
@@ -76,17 +92,65 @@ impl fmt::Display for Warning {
 /// So many requests without a key are no coincidence.
 const REQUESTS_WITHOUT_KEY: u32 = 100;
 
+/// The warning that a request with a key gives, once for each layer.
+pub(super) fn key_found(
+    limit: &Applied,
+    policy: &PolicyName,
+    clients_settled: &AtomicBool,
+    parts: &Parts,
+) -> Option<Warning> {
+    limit.key_seen.found();
+    match limit.client_ip() {
+        Some(source) if !clients_settled.load(Ordering::Relaxed) => {
+            unknown_client(limit, source, policy, clients_settled, parts)
+        }
+        _ => {
+            limit.key_seen.settle();
+            None
+        }
+    }
+}
+
+fn unknown_client(
+    limit: &Applied,
+    source: &ClientIp,
+    policy: &PolicyName,
+    clients_settled: &AtomicBool,
+    parts: &Parts,
+) -> Option<Warning> {
+    let origin = match limit.key_seen.first_requests.judge(source, extract::peer(parts), parts) {
+        Verdict::Open => return None,
+        Verdict::Sound => None,
+        Verdict::OnlyProxies(origin) => Some(origin),
+    };
+    limit.key_seen.settle();
+    let is_first = !clients_settled.swap(true, Ordering::Relaxed);
+    let header = source.header_name().to_owned();
+    origin.filter(|_| is_first).map(|origin| Warning::ClientUnknown { policy: policy.clone(), origin, header })
+}
+
 /// The warning that a request without a key gives, once for each limit.
-pub(super) fn missing_key(limit: &Applied, policy: &PolicyName, parts: &Parts) -> Option<Warning> {
-    if limit.key_seen.is_settled() {
+pub(super) fn missing_key(
+    limit: &Applied,
+    policy: &PolicyName,
+    clients_settled: &AtomicBool,
+    parts: &Parts,
+) -> Option<Warning> {
+    if limit.key_seen.is_settled() || limit.key_seen.has_key() {
         return None;
     }
-    let warning = if limit.by_peer && extract::peer(parts).is_none() {
-        Warning::PeerUnknown { policy: policy.clone() }
-    } else if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY {
-        Warning::KeyNeverFound { policy: policy.clone(), extractor: limit.keying.describe() }
-    } else {
-        return None;
+    let peer = extract::peer(parts);
+    let resolved = limit.client_ip().map(|source| (source, source.resolve(peer, &parts.headers)));
+    let warning = match resolved {
+        // A source that counts hops needs no peer, but the header.
+        Some((source, Resolved { address: None, origin })) if origin != AddressOrigin::NoPeer => {
+            return unknown_client(limit, source, policy, clients_settled, parts);
+        }
+        _ if limit.by_peer && peer.is_none() => Warning::PeerUnknown { policy: policy.clone() },
+        _ if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY => {
+            Warning::KeyNeverFound { policy: policy.clone(), extractor: limit.keying.describe() }
+        }
+        _ => return None,
     };
     limit.key_seen.settle().then_some(warning)
 }

@@ -223,6 +223,33 @@ fn attack_12_mapped_addresses_collapse_or_alias() {
 }
 
 #[test]
+fn attack_12_translated_addresses_are_the_ipv4_address_in_every_place() {
+    let own = |source: ClientIp| source.nat64("2001:db8:64::/96").unwrap();
+    let single = || ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    for (prefix, by) in [
+        ("64:ff9b::", (|source| source) as fn(ClientIp) -> ClientIp),
+        ("::ffff:0:", |source| source),
+        ("2001:db8:64::", own),
+    ] {
+        let (client, proxy) = (format!("{prefix}{CLIENT}"), ip(&format!("{prefix}{PEER}")));
+        let found = resolved(CLIENT, AddressOrigin::Forwarded);
+        let line = format!("[{client}]:443, {prefix}10.0.0.2");
+        assert_eq!(by(xff()).resolve(Some(proxy), &headers([(XFF, &line)])), found, "{prefix}");
+        let element = format!("for=\"[{client}]\"");
+        assert_eq!(by(fwd()).resolve(Some(proxy), &headers([(FWD, &element)])), found, "{prefix}");
+        assert_eq!(by(single()).resolve(Some(proxy), &headers([("cf-connecting-ip", &client)])), found, "{prefix}");
+        let hops = ClientIp::x_forwarded_for_hops(2).unwrap();
+        assert_eq!(by(hops).resolve(None, &headers([(XFF, &line)])), found, "{prefix}");
+        let peer = by(ClientIp::peer()).resolve(Some(ip(&client)), &HeaderMap::new());
+        assert_eq!(peer, resolved(CLIENT, AddressOrigin::Peer), "{prefix}");
+    }
+    let unnamed = ClientIp::peer().resolve(Some(ip("2001:db8:64::1.2.3.4")), &HeaderMap::new());
+    assert!(unnamed.address.unwrap().is_ipv6());
+    let mask = |address: &str| IpPrefix::default().mask(ip(address));
+    assert_ne!(mask("64:ff9b::192.0.2.1"), mask("64:ff9b::198.51.100.9"));
+}
+
+#[test]
 fn attack_12_mapped_peer_is_the_trusted_proxy() {
     let headers = headers([(XFF, CLIENT)]);
     assert_eq!(xff().resolve(Some(ip("::ffff:10.0.0.1")), &headers), resolved(CLIENT, AddressOrigin::Forwarded));
@@ -234,10 +261,17 @@ fn attack_12_mapped_peer_is_the_trusted_proxy() {
 
 #[test]
 fn attack_13_zone_ids() {
-    for zoned in ["fe80::1%eth0", "[fe80::1%eth0]", "[fe80::1%25eth0]:80", "10.0.0.2%1", "::ffff:10.0.0.2%a"] {
-        assert_eq!(behind_proxy(&xff(), &[(XFF, zoned)]), resolved(PEER, AddressOrigin::Malformed), "{zoned}");
+    let zone_left_out = resolved("fe80::1", AddressOrigin::Forwarded);
+    for zoned in ["fe80::1%eth0", "fe80::1%2", "[fe80::1%eth0]", "[fe80::1%25eth0]:80"] {
+        assert_eq!(behind_proxy(&xff(), &[(XFF, zoned)]), zone_left_out, "{zoned}");
     }
-    assert_eq!(behind_proxy(&fwd(), &[(FWD, r#"for="[fe80::1%eth0]""#)]), resolved(PEER, AddressOrigin::Malformed));
+    let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
+    assert_eq!(behind_proxy(&single, &[("cf-connecting-ip", "fe80::1%eth0")]), zone_left_out);
+    assert_eq!(behind_proxy(&fwd(), &[(FWD, r#"for="[fe80::1%eth0]""#)]), zone_left_out);
+    // A proxy is trusted whatever interface it was seen on, and an IPv4 address has no zone.
+    let behind_two = [(XFF, "203.0.113.9, ::ffff:10.0.0.2%a")];
+    assert_eq!(behind_proxy(&xff(), &behind_two), resolved(CLIENT, AddressOrigin::Forwarded));
+    assert_eq!(behind_proxy(&xff(), &[(XFF, "10.0.0.2%1")]), resolved(PEER, AddressOrigin::Malformed));
     assert!(TrustedProxies::new(["fe80::1%eth0"]).is_err());
     // Link-local peers on two interfaces are one client.
     let peer = |scope| IpAddr::from(*SocketAddrV6::new("fe80::1".parse().unwrap(), 443, 0, scope).ip());

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use throttle_core::canonical_ip;
 
 use super::*;
 use crate::client_ip::{IpNet, IpPrefix};
@@ -95,7 +96,7 @@ proptest! {
         };
         let mut suffix = vec![entry(client).into_bytes()];
         suffix.extend(proxies.iter().map(|[b, c, d]| entry(IpAddr::from([10, *b, *c, *d])).into_bytes()));
-        let expected = Resolved { address: Some(client.to_canonical()), origin: AddressOrigin::Forwarded };
+        let expected = Resolved { address: Some(canonical_ip(client)), origin: AddressOrigin::Forwarded };
 
         let request = request(XFF, &prefix, &suffix, own_line);
         prop_assert_eq!(xff().resolve(Some(ip(PEER)), &request), expected);
@@ -111,7 +112,7 @@ proptest! {
         let host = host.as_deref();
         let mut suffix = vec![element(client, host, host_first)];
         suffix.extend(proxies.iter().map(|[b, c, d]| element(IpAddr::from([10, *b, *c, *d]), host, host_first)));
-        let expected = Resolved { address: Some(client.to_canonical()), origin: AddressOrigin::Forwarded };
+        let expected = Resolved { address: Some(canonical_ip(client)), origin: AddressOrigin::Forwarded };
 
         let request = request(FWD, &prefix, &suffix, own_line);
         prop_assert_eq!(fwd().resolve(Some(ip(PEER)), &request), expected);
@@ -151,7 +152,7 @@ proptest! {
     fn attack_04_an_untrusted_peer_is_the_client(peer in client(), lines in vec(line(), 0..4)) {
         for name in [XFF, FWD] {
             let headers = headers(lines.iter().map(|line| (name, line)));
-            let expected = Resolved { address: Some(peer.to_canonical()), origin: AddressOrigin::UntrustedPeer };
+            let expected = Resolved { address: Some(canonical_ip(peer)), origin: AddressOrigin::UntrustedPeer };
             let source = if name == XFF { xff() } else { fwd() };
             prop_assert_eq!(source.resolve(Some(peer), &headers), expected);
         }
@@ -163,7 +164,7 @@ proptest! {
             for peer in [peer, Some(ip(PEER))] {
                 let resolved = source.resolve(peer, &headers(lines.iter().map(|line| (name, line))));
                 prop_assert!(resolved.address.is_some() || peer.is_none(), "{:?}", resolved);
-                prop_assert_eq!(resolved.address, resolved.address.map(|address| address.to_canonical()));
+                prop_assert_eq!(resolved.address, resolved.address.map(canonical_ip));
             }
         }
     }
@@ -171,8 +172,8 @@ proptest! {
     #[test]
     fn attack_12_masks_agree_with_networks(address: IpAddr, v4 in 1u8..=32, v6 in 1u8..=128) {
         let masked = IpPrefix::new(v4, v6).unwrap().mask(address);
-        prop_assert_eq!(masked.is_ipv4(), address.to_canonical().is_ipv4());
-        // Never refused: a masked address looks mapped only if it was, and then it is IPv4 by now.
+        prop_assert_eq!(masked.is_ipv4(), canonical_ip(address).is_ipv4());
+        // Never refused: a masked address holds an IPv4 address only if it did before, and then it is IPv4 by now.
         let net = IpNet::new(masked, if masked.is_ipv4() { v4 } else { v6 }).unwrap();
         prop_assert!(net.contains(address) && net.network() == masked);
     }

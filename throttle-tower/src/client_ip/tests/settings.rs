@@ -19,6 +19,10 @@ fn networks_are_canonical() {
         ("::ffff:10.1.2.3", "10.1.2.3/32"),
         ("::ffff:10.1.2.3/104", "10.0.0.0/8"),
         ("::ffff:0:0/96", "0.0.0.0/0"),
+        ("64:ff9b::10.1.2.3", "10.1.2.3/32"),
+        ("64:ff9b::10.0.0.0/104", "10.0.0.0/8"),
+        ("::ffff:0:10.0.0.0/104", "10.0.0.0/8"),
+        ("64:ff9b:1::/48", "64:ff9b:1::/48"),
         ("::1.2.3.4", "::102:304/128"),
     ] {
         let net = text.parse::<IpNet>().unwrap();
@@ -32,6 +36,8 @@ fn networks_hold_their_own_family_by_bits() {
     let holds = |net: &str, address| net.parse::<IpNet>().unwrap().contains(ip(address));
     assert!(holds("10.0.0.0/8", "10.255.255.255"));
     assert!(holds("10.0.0.0/8", "::ffff:10.1.2.3"));
+    assert!(holds("10.0.0.0/8", "64:ff9b::10.1.2.3") && holds("10.0.0.0/8", "::ffff:0:10.1.2.3"));
+    assert!(holds("64:ff9b::10.0.0.0/104", "10.1.2.3") && !holds("10.0.0.0/8", "64:ff9b::11.0.0.0"));
     assert!(!holds("10.0.0.0/8", "11.0.0.0"));
     assert!(!holds("10.0.0.0/8", "::10.1.2.3"));
     assert!(holds("0.0.0.0/0", "255.255.255.255"));
@@ -161,7 +167,8 @@ fn whole_message_of_each_error() {
     let cidr = "is not an address or a CIDR network; write 10.0.0.0/8, 2001:db8::/32 or one address, without leading \
                 zeros, spaces or a zone";
     let hops = "is out of range; write 1 to 20: the number of your proxies that append to the header";
-    let mapped = "is a mapped IPv4 address with a prefix under 96; write the IPv4 network itself, such as 10.0.0.0/8";
+    let mapped =
+        "stands for an IPv4 address and has a prefix under 96; write the IPv4 network itself, such as 10.0.0.0/8";
     for (message, expected) in [
         (text(net("localhost")), format!("network \"localhost\" {cidr}")),
         (text(net("10.0.0.0/x")), format!("network \"10.0.0.0/x\" {cidr}")),

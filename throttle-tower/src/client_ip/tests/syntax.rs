@@ -15,8 +15,13 @@ fn entries_that_are_addresses() {
         ("2001:DB8:0:0::1", "2001:db8::1"),
         ("[2001:db8::1]", "2001:db8::1"),
         ("[2001:db8::1]:443", "2001:db8::1"),
-        ("[::ffff:1.2.3.4]:443", "1.2.3.4"),
-        ("[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535", "255.255.255.255"),
+        ("[::ffff:1.2.3.4]:443", "::ffff:1.2.3.4"),
+        ("[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535", "::ffff:255.255.255.255"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("fe80::1%25eth0", "fe80::1"),
+        ("2001:db8:1::1%a", "2001:db8:1::1"),
+        ("[2001:db8:1::1%7]:443", "2001:db8:1::1"),
+        ("[0000:0000:0000:0000:0000:ffff:255.255.255.255%enp0s20f0u1u2u]:65535", "::ffff:255.255.255.255"),
     ] {
         assert_eq!(x_forwarded_for::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
     }
@@ -43,6 +48,13 @@ fn entries_that_are_malformed() {
         "1.2.3.4/32",
         "\"1.2.3.4\"",
         "[1.2.3.4]",
+        "fe80::1%",
+        "1.2.3.4%eth0",
+        "%eth0",
+        "fe80::1%eth0]",
+        "fe80::1%eth 0",
+        "fe80::1%\u{e9}",
+        "[fe80::1%eth0",
         "[2001:db8::1",
         "2001:db8::1]",
         "[2001:db8::1]443",
@@ -54,7 +66,6 @@ fn entries_that_are_malformed() {
         "1.2.3.4::80",
         "[[2001:db8::1]]",
         "[]",
-        "fe80::1%eth0",
         "unknown",
         "_hidden",
         "unix:",
@@ -64,7 +75,7 @@ fn entries_that_are_malformed() {
         assert_eq!(x_forwarded_for::read(text.as_bytes()), Entry::Malformed, "{text:?}");
     }
     assert_eq!(x_forwarded_for::read(b"1.2.3.4\xff"), Entry::Malformed);
-    assert_eq!(x_forwarded_for::read(format!("[2001:db8::1]:{}80", "0".repeat(50)).as_bytes()), Entry::Malformed);
+    assert_eq!(x_forwarded_for::read(format!("[2001:db8::1]:{}80", "0".repeat(60)).as_bytes()), Entry::Malformed);
 }
 
 #[test]
@@ -87,7 +98,8 @@ fn elements_that_name_an_address() {
         (r#"for="[2001:db8::1]""#, "2001:db8::1"),
         (r#"for="[2001:db8::1]:443""#, "2001:db8::1"),
         (r#"for="[2001:db8::1]:_p""#, "2001:db8::1"),
-        (r#"for="[::ffff:1.2.3.4]""#, "1.2.3.4"),
+        (r#"for="[::ffff:1.2.3.4]""#, "::ffff:1.2.3.4"),
+        (r#"for="[fe80::1%eth0]:443""#, "fe80::1"),
         (r#"for="\1.\2.3.4\:80""#, "1.2.3.4"),
         (r#"for=1.2.3.4;host="""#, "1.2.3.4"),
         (r#"for=1.2.3.4;ext=a;ext=b"#, "1.2.3.4"),
@@ -161,7 +173,7 @@ fn elements_that_are_malformed() {
         assert_eq!(forwarded::read(control), Entry::Malformed);
     }
     // A quoted string that is too long is not cut to one that would fit.
-    for escaped in [format!("{}1.2.3.4", r"\0".repeat(60)), format!(r"\[2001:db8::1]:_{}", "x".repeat(60))] {
+    for escaped in [format!("{}1.2.3.4", r"\0".repeat(80)), format!(r"\[2001:db8::1]:_{}", "x".repeat(80))] {
         assert_eq!(forwarded::read(format!(r#"for="{escaped}""#).as_bytes()), Entry::Malformed, "{escaped}");
     }
 }
@@ -218,7 +230,7 @@ fn entry_is_read_up_to_its_bound() {
     };
     let escaped = |node: &str| quoted(&format!("\\{node}"));
     let bound = crate::client_ip::address_text::MAX_ENTRY;
-    assert_eq!(bound, 56);
+    assert_eq!(bound, 72);
     for read in [quoted, escaped as fn(&str) -> Entry] {
         assert_eq!(read(&port(bound)), Entry::Address(ip("2001:db8::1")));
         assert_eq!(read(&port(bound + 1)), Entry::Malformed);

@@ -134,7 +134,7 @@ proptest! {
             let (q, w) = (count_of(entry, "q").unwrap(), count_of(entry, "w").unwrap());
             prop_assert!(w >= 1);
             let line = lines.iter().find(|line| own_name(line) == name_of(entry)).unwrap();
-            prop_assert_eq!(Quota { q, w }, line.terms.quota);
+            prop_assert_eq!((q, w), (line.terms.quota.q, line.terms.quota.w));
         }
         for entry in &told {
             let (r, t) = (count_of(entry, "r").unwrap(), count_of(entry, "t").unwrap());

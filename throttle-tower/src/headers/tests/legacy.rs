@@ -266,3 +266,28 @@ fn exposed_names_are_those_of_a_refusal() {
         assert_eq!(written.iter().map(|(name, _)| name).collect::<Vec<_>>(), exposed, "{dialect:?}");
     }
 }
+
+/// One unit per 90 ms with a burst of 2 is scaled up to 100 in 9 s, of which no window says anything here.
+#[test]
+fn limit_without_a_window_is_the_most_that_can_remain() {
+    let algorithm =
+        throttle_core::Gcra::new(throttle_core::Rate::new(1, std::time::Duration::from_millis(90))).burst(2);
+    let algorithm = throttle_core::IntoAlgorithm::into_algorithm(algorithm).unwrap();
+    let scaled = Quota::of(&algorithm);
+    assert_eq!(scaled, Quota { q: 100, w: 9, most: 2 });
+    for (dialect, name, expected) in [
+        (Dialect::XRateLimit(ResetFormat::DeltaSeconds), "x-ratelimit-limit", "2"),
+        (Dialect::XRateLimit(ResetFormat::EpochSeconds), "x-ratelimit-limit", "2"),
+        (Dialect::OpenAi, "x-ratelimit-limit-requests", "2"),
+        (Dialect::Draft06, "ratelimit-limit", "100"),
+    ] {
+        for remaining in [0, 1, 2, 9] {
+            let mut headers = HeaderMap::new();
+            let terms = PolicyTerms { quota: &scaled, ..terms("p", 1, 1) };
+            answer(&mut headers, dialect, &[open(terms, remaining, 90_000)]);
+            let told = |name: &str| headers[name].to_str().unwrap().parse::<u64>().unwrap();
+            assert_eq!(headers[name], expected, "{dialect:?}");
+            assert!(told(&name.replace("limit-limit", "limit-remaining")) <= told(name), "{dialect:?}");
+        }
+    }
+}

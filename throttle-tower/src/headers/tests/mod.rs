@@ -38,7 +38,8 @@ const DIALECTS: [Dialect; 8] = [
 ];
 
 fn terms(name: &str, q: u64, w: u64) -> PolicyTerms<'_> {
-    PolicyTerms { name: Box::leak(structured::quoted(name)), quota: Quota { q, w }, unit: None }
+    let quota = Box::leak(Box::new(Quota { q, w, most: q }));
+    PolicyTerms { name: Box::leak(structured::quoted(name)), quota, unit: None }
 }
 
 const fn open(terms: PolicyTerms<'_>, remaining: u64, us: u64) -> PolicyStatus<'_> {

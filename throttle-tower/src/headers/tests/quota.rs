@@ -47,7 +47,7 @@ fn rate_is_scaled_up_until_it_holds_the_burst() {
     ] {
         assert_eq!(
             Quota::new(rate(count, period_us), burst),
-            Quota { q, w },
+            Quota { q, w, most: burst },
             "{count} in {period_us} µs, burst {burst}"
         );
     }
@@ -57,13 +57,14 @@ fn rate_is_scaled_up_until_it_holds_the_burst() {
 #[test]
 fn quota_above_the_largest_integer_has_a_shorter_window() {
     let most = (1 << 53) - 1;
-    assert_eq!(Quota::new(rate(most, 3_600_000 * MS), most), Quota { q: MAX_INTEGER, w: 400 });
-    assert_eq!(Quota::new(rate(most, 1), most), Quota { q: MAX_INTEGER, w: 1 });
+    let quota = |q, w, most| Quota { q, w, most };
+    assert_eq!(Quota::new(rate(most, 3_600_000 * MS), most), quota(MAX_INTEGER, 400, MAX_INTEGER));
+    assert_eq!(Quota::new(rate(most, 1), most), quota(MAX_INTEGER, 1, MAX_INTEGER));
     // By little.
-    assert_eq!(Quota::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1), Quota { q: MAX_INTEGER, w: 3_600 });
-    assert_eq!(Quota::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1), Quota { q: MAX_INTEGER, w: 2_400 });
+    assert_eq!(Quota::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1), quota(MAX_INTEGER, 3_600, 1));
+    assert_eq!(Quota::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1), quota(MAX_INTEGER, 2_400, 1));
     // A window, too, is cut to what a field holds.
-    assert_eq!(Quota::new(rate(1, 1 << 62), 1_000), Quota { q: 1_000, w: MAX_INTEGER });
+    assert_eq!(Quota::new(rate(1, 1 << 62), 1_000), quota(1_000, MAX_INTEGER, 1_000));
 }
 
 /// Every algorithm that accepts these numbers, even with a refill larger than the bucket.
@@ -107,7 +108,8 @@ proptest! {
         count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..9,
     ) {
         for algorithm in algorithms(count, period_us, burst, share) {
-            let Quota { q, w } = Quota::of(&algorithm);
+            let Quota { q, w, most } = Quota::of(&algorithm);
+            prop_assert_eq!(most, algorithm.capacity().min(MAX_INTEGER));
             let (rate, what) = (algorithm.rate(), format!("{algorithm:?}: q={q};w={w}"));
             prop_assert!(w >= 1 && q <= MAX_INTEGER && w <= MAX_INTEGER, "{what}");
             prop_assert!(q >= algorithm.capacity().min(MAX_INTEGER), "more can remain: {what}");

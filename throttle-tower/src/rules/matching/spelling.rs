@@ -1,19 +1,30 @@
 //! The ways in which servers and proxies read one path.
 //!
-//! Percent signs are decoded once, and `.` counts as nothing. The rest is read in each way that some server has:
+//! Percent signs are decoded once. The rest is read in each way that some server has:
 //!
+//! * `.` and an empty segment each as a segment, as axum does, and as nothing; an empty one at the end is nothing,
 //! * an encoded separator as a letter, and as a separator; a backslash likewise,
 //! * `;` and what follows it in a segment as part of the segment, and as nothing,
-//! * `..` as a segment and as a step up, with empty segments dropped before and after it.
+//! * `..` as a segment and as a step up, with empty segments dropped before it, after it or not at all.
 
 use std::borrow::Cow;
 
 /// Every pattern matches a path of more segments: the client would choose how much work it is to read it in each way.
 const MAX_SEGMENTS: usize = 1_000;
 
-/// Whether all read the path in the same way: its segments are what stands between slashes, without empty ones.
+/// Whether all read the path in the same way: its segments are what stands between slashes, without an empty one at the
+/// end.
 pub(super) fn has_one_reading(path: &str) -> bool {
-    !path.contains(['%', '\\', ';']) && !path.contains("/.")
+    let mut follows_slash = false;
+    path.bytes().all(|byte| {
+        let is_read_alike = match byte {
+            b'%' | b'\\' | b';' => false,
+            b'/' | b'.' => !follows_slash,
+            _ => true,
+        };
+        follows_slash = byte == b'/';
+        is_read_alike
+    })
 }
 
 /// Whether `matches` returns true for the segments of the path in some reading.
@@ -73,20 +84,46 @@ impl Reading {
             segments.map(|segment| if self.splits_decoded { segment.into() } else { decoded(segment) }).collect();
         let is_cut = self.parameters == Parameters::CutAfterDecoding;
         let segments = segments.iter().map(|segment| if is_cut { without_parameters(segment) } else { segment });
-        let segments: Vec<&str> = segments.filter(|segment| *segment != ".").collect();
-        let filled = without_empty(&segments);
-        let matches_with_steps_up =
-            || matches(&without_steps_up(&filled)) || matches(&without_empty(&without_steps_up(&segments)));
-        matches(&filled) || (filled.contains(&"..") && matches_with_steps_up())
+        let segments: Vec<&str> = segments.collect();
+        // What stands before the first separator is no segment.
+        match segments.split_first() {
+            Some((&"", rest)) => any_form(rest, matches),
+            _ => any_form(&segments, matches),
+        }
     }
+}
+
+/// Whether some reading of segments that are empty or consist of dots matches.
+fn any_form(segments: &[&str], matches: impl Fn(&[&str]) -> bool) -> bool {
+    let as_written = without_end(segments);
+    let [has_dot, has_empty, has_step_up] = [".", "", ".."].map(|special| as_written.contains(&special));
+    let undotted = without(".", segments);
+    let matches_kept = || {
+        matches(as_written)
+            || (has_dot && has_empty && (matches(&without("", as_written)) || matches(without_end(&undotted))))
+    };
+    let matches_with_steps_up = || {
+        let stepped_up = without_steps_up(&undotted);
+        matches(&without_steps_up(&without("", &undotted)))
+            || matches(&without("", &stepped_up))
+            || (has_empty && matches(without_end(&stepped_up)))
+    };
+    matches(&without("", &undotted))
+        || ((has_dot || has_empty) && matches_kept())
+        || (has_step_up && matches_with_steps_up())
 }
 
 fn without_parameters(segment: &str) -> &str {
     segment.split_once(';').map_or(segment, |(name, _)| name)
 }
 
-fn without_empty<'s>(segments: &[&'s str]) -> Vec<&'s str> {
-    segments.iter().copied().filter(|segment| !segment.is_empty()).collect()
+/// Without an empty segment at the end: a slash there is no segment.
+fn without_end<'a, 's>(segments: &'a [&'s str]) -> &'a [&'s str] {
+    segments.strip_suffix(&[""]).unwrap_or(segments)
+}
+
+fn without<'s>(special: &str, segments: &[&'s str]) -> Vec<&'s str> {
+    segments.iter().copied().filter(|segment| *segment != special).collect()
 }
 
 /// Each `..` removes the segment before it, if there is one.
@@ -140,8 +177,17 @@ mod tests {
 
     #[test]
     fn path_is_read_in_few_ways() {
-        for (path, most) in [("/a/./b", 1), ("/a/../b", 3), ("/a%20b", 4), ("/a\\b", 2), ("/a;b", 3), ("/..;%2f\\", 36)]
-        {
+        for (path, most) in [
+            ("/a/./b", 2),
+            ("/a//b", 2),
+            ("/a/.//b", 4),
+            ("/a/../b", 3),
+            ("/a/..//b", 5),
+            ("/a%20b", 4),
+            ("/a\\b", 2),
+            ("/a;b", 3),
+            ("/..;%2f\\", 60),
+        ] {
             let count = std::cell::Cell::new(0);
             any_reading(path, |_| {
                 count.set(count.get() + 1);

@@ -2,6 +2,7 @@
 
 use throttle_core::PolicyName;
 
+use crate::client_ip::NAT64_LENGTHS;
 use crate::rules::registry::HEADER;
 
 /// A whole number from 1. Whether it is below 2^53 is left to the reader.
@@ -76,6 +77,12 @@ pub(super) fn network() -> String {
     let (four, group) = (format!(r"{byte}(?:\.{byte}){{3}}"), "[0-9A-Fa-f]{0,4}");
     let long = format!("{group}(?:(?::{group}){{2,8}}|(?::{group}){{1,6}}:{four})");
     format!("{four}(?:/{v4})?|{long}(?:/{v6})?")
+}
+
+/// A prefix of a NAT64, which has one of a few lengths. What stands before the slash is left to the reader.
+pub(super) fn nat64() -> String {
+    let lengths = NAT64_LENGTHS.map(|length| length.to_string()).join("|");
+    format!("[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(?:{lengths})")
 }
 
 /// A network that is (nearly) everyone.

@@ -38,6 +38,7 @@ fn client_ip() -> Table {
             ),
         )
         .field("hops", hops)
+        .field("nat64", text("The prefix of your network's own NAT64.", &patterns::nat64()))
         .field(
             "trust-everyone",
             flag("Admits networks as broad as 0.0.0.0/0: only where a firewall admits nothing but proxies."),

@@ -10,6 +10,8 @@ mod hostile;
 mod replaced;
 mod requests;
 mod round_trip;
+#[cfg(feature = "axum")]
+mod routed;
 // It makes links.
 #[cfg(all(unix, feature = "watch"))]
 mod watched;

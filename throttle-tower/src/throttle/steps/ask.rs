@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Algorithm, Backend, Cost, Key};
 
-use super::{missing_key, refuse};
+use super::{first_keys, missing_key, refuse};
 use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::own_sets::OwnNumbers;
 use crate::throttle::permits::Needs;
@@ -101,7 +101,9 @@ pub(super) fn call<B: Backend>(
 ) -> Result<Call, Box<Refused>> {
     match key {
         Some(key) => {
-            shared.applied[policy].key_seen.found();
+            if !shared.applied[policy].key_seen.is_settled() {
+                first_keys::key_found(shared, policy, parts);
+            }
             Ok(costing(key, cost))
         }
         None => missing_key::call_without_key(shared, policy, costing(Key::missing(), cost), parts),

@@ -3,6 +3,7 @@
 //! | step | what it does |
 //! |---|---|
 //! | [`ask`] | finds one key and cost per policy: the calls |
+//! | [`first_keys`] | warns if the first addresses are only those of proxies |
 //! | [`missing_key`] | shares a budget, skips the limit or refuses, where there is no key |
 //! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
@@ -20,6 +21,7 @@ mod ask;
 mod correct_charges;
 mod decide;
 mod dropped_decision;
+mod first_keys;
 mod give_back_unserved;
 pub(super) mod judge;
 mod late;

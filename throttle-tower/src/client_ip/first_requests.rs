@@ -1,0 +1,168 @@
+//! Whether the first requests of a limit had addresses of clients, or only those of proxies.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use http::header::USER_AGENT;
+use http::request::Parts;
+
+use super::address_origin::AddressOrigin;
+use super::evidence::Evidence;
+use super::source::ClientIp;
+use crate::lock::lock;
+
+/// So many requests from proxies alone are no coincidence.
+pub(crate) const REQUESTS: u32 = 100;
+
+/// Health checks of a proxy name no client, and before the first client comes there is nothing else. They are always the
+/// same few requests, and come slowly: that many different ones, or a hundred in so short a time, are no health checks.
+const DIFFERENT: usize = 5;
+const SHORT: Duration = Duration::from_secs(10);
+
+/// After so many requests that say nothing, no more are looked at.
+const MOST_SILENT: u32 = 10_000;
+
+/// What the requests of a limit have shown so far.
+#[derive(Debug, Default)]
+pub(crate) struct FirstRequests(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    silent: u32,
+    /// When the current hundred of requests from proxies began.
+    began: Option<Instant>,
+    /// How many of the current hundred came from proxies, by the reason why no client is known.
+    reasons: Vec<(AddressOrigin, u32)>,
+    /// Digests of the different ones, as far as they are counted.
+    different: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The next request must be looked at, too.
+    Open,
+    /// The clients of some requests are known, or there is no telling.
+    Sound,
+    /// There were only proxies, mostly for this reason.
+    OnlyProxies(AddressOrigin),
+}
+
+impl FirstRequests {
+    /// Looks at one more request.
+    pub(crate) fn judge(&self, source: &ClientIp, peer: Option<IpAddr>, parts: &Parts) -> Verdict {
+        lock(&self.0).add(source.evidence(peer, &parts.headers), parts, Instant::now())
+    }
+}
+
+impl Seen {
+    fn add(&mut self, evidence: Evidence, parts: &Parts, now: Instant) -> Verdict {
+        match evidence {
+            Evidence::Client => return Verdict::Sound,
+            Evidence::Nothing => {
+                self.silent += 1;
+                return if self.silent < MOST_SILENT { Verdict::Open } else { Verdict::Sound };
+            }
+            Evidence::Proxy(reason) => self.count(reason),
+        }
+        self.distinguish(parts);
+        let began = *self.began.get_or_insert(now);
+        if self.reasons.iter().map(|(_, count)| count).sum::<u32>() < REQUESTS {
+            return Verdict::Open;
+        }
+        let reasons = std::mem::take(&mut self.reasons);
+        self.began = None;
+        if self.different.len() < DIFFERENT && now.saturating_duration_since(began) > SHORT {
+            return Verdict::Open;
+        }
+        let most = reasons.into_iter().max_by_key(|(_, count)| *count);
+        most.map_or(Verdict::Open, |(reason, _)| Verdict::OnlyProxies(reason))
+    }
+
+    fn count(&mut self, reason: AddressOrigin) {
+        match self.reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, count)) => *count += 1,
+            None => self.reasons.push((reason, 1)),
+        }
+    }
+
+    fn distinguish(&mut self, parts: &Parts) {
+        let mut digest = DefaultHasher::new();
+        (parts.uri.path(), parts.headers.get(USER_AGENT)).hash(&mut digest);
+        let digest = digest.finish();
+        if self.different.len() < DIFFERENT && !self.different.contains(&digest) {
+            self.different.push(digest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(path: &str) -> Parts {
+        http::Request::get(path).header(USER_AGENT, "probe/1").body(()).unwrap().into_parts().0
+    }
+
+    /// What the last of some requests from a proxy shows, each at its path and so long after the one before.
+    fn last_of(paths: &[&str], count: usize, pause: Duration) -> Verdict {
+        let (mut seen, mut now) = (Seen::default(), Instant::now());
+        let requests = paths.iter().cycle().take(count).map(|path| parts(path));
+        let verdicts = requests.map(|parts| {
+            now += pause;
+            seen.add(Evidence::Proxy(AddressOrigin::MissingHeader), &parts, now)
+        });
+        let verdicts: Vec<_> = verdicts.collect();
+        let (last, others) = verdicts.split_last().unwrap();
+        assert!(others.iter().all(|verdict| *verdict == Verdict::Open), "{verdicts:?}");
+        *last
+    }
+
+    const MISSING: Verdict = Verdict::OnlyProxies(AddressOrigin::MissingHeader);
+
+    #[test]
+    fn hundredth_request_from_a_proxy_decides() {
+        let second = Duration::from_secs(1);
+        for (paths, pause) in [(&["/"][..], Duration::ZERO), (&["/a", "/b", "/c", "/d", "/e"], second)] {
+            assert_eq!(last_of(paths, 99, pause), Verdict::Open, "{paths:?}");
+            assert_eq!(last_of(paths, 100, pause), MISSING, "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn health_checks_are_no_clients_of_a_proxy_however_many() {
+        let second = Duration::from_secs(1);
+        assert_eq!(last_of(&["/health"], 100_000, second), Verdict::Open);
+        assert_eq!(last_of(&["/health", "/ready", "/live", "/metrics"], 100_000, second), Verdict::Open);
+    }
+
+    #[test]
+    fn clients_after_health_checks_are_found_missing_within_the_next_hundred() {
+        let (mut seen, now) = (Seen::default(), Instant::now());
+        let mut add = |path: &str, second| {
+            let now = now + Duration::from_secs(second);
+            seen.add(Evidence::Proxy(AddressOrigin::MissingHeader), &parts(path), now)
+        };
+        assert!((0..1_000).all(|second| add("/health", second) == Verdict::Open));
+        let verdicts: Vec<_> = (0..100).map(|n| add(&format!("/{n}"), 1_000 + n)).collect();
+        assert_eq!(verdicts.iter().filter(|verdict| **verdict == MISSING).count(), 1);
+    }
+
+    #[test]
+    fn most_frequent_reason_is_the_one_that_is_told() {
+        let (mut seen, now) = (Seen::default(), Instant::now());
+        let reasons = |n| if n % 3 == 0 { AddressOrigin::MissingHeader } else { AddressOrigin::Malformed };
+        let verdicts = (1..=100).map(|n| seen.add(Evidence::Proxy(reasons(n)), &parts("/"), now));
+        assert_eq!(verdicts.last(), Some(Verdict::OnlyProxies(AddressOrigin::Malformed)));
+    }
+
+    #[test]
+    fn one_client_is_enough_and_silent_requests_end_the_search() {
+        let (mut seen, now) = (Seen::default(), Instant::now());
+        assert!((1..MOST_SILENT).all(|_| seen.add(Evidence::Nothing, &parts("/"), now) == Verdict::Open));
+        assert_eq!(seen.add(Evidence::Nothing, &parts("/"), now), Verdict::Sound);
+        assert_eq!(Seen::default().add(Evidence::Client, &parts("/"), now), Verdict::Sound);
+    }
+}
