@@ -1,6 +1,5 @@
 #!/bin/sh
 # Checks one crate while it is being changed: format, clippy and its unit tests, with few random cases and no server.
-# Below 30 seconds where the dependencies are compiled and the change is small.
 #
 #   sh tests/quick.sh                           throttle-core
 #   sh tests/quick.sh throttle-tower            another crate
