@@ -336,7 +336,7 @@ fn again(request: &Request<Text>) -> Request<Text> {
     again
 }
 
-/// One client is enough, whoever else comes without the header or from elsewhere.
+/// One request with a client is enough, even if all others have no header or come from elsewhere.
 #[tokio::test]
 async fn sound_sources_of_the_address_are_not_warned_of() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn most_frequent_reason_is_the_one_that_is_told() {
+    fn most_frequent_reason_is_reported() {
         let (mut seen, now) = (Seen::default(), Instant::now());
         let reasons = |n| if n % 3 == 0 { AddressOrigin::MissingHeader } else { AddressOrigin::Malformed };
         let verdicts = (1..=100).map(|n| seen.add(Evidence::Proxy(reasons(n)), &parts("/"), now));
