@@ -336,7 +336,7 @@ fn again(request: &Request<Text>) -> Request<Text> {
     again
 }
 
-/// One client is enough, whoever else comes without the header or from elsewhere.
+/// One request with a client is enough, even if all others have no header or come from elsewhere.
 #[tokio::test]
 async fn sound_sources_of_the_address_are_not_warned_of() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
@@ -365,6 +365,19 @@ async fn sound_sources_of_the_address_are_not_warned_of() -> Result<(), ConfigEr
     send(&layer, 1, || from_proxy(None)).await;
     send(&layer, 300, client).await;
     assert_eq!(log.lines(), [""; 0]);
+    Ok(())
+}
+
+/// A limit by the connection, beside one by clients, is for the proxy, and says nothing about the other source.
+#[tokio::test]
+async fn limit_by_the_connection_neither_hides_nor_causes_a_warning() -> Result<(), ConfigError> {
+    let both = || all([plenty(ClientIp::peer()), limit("client", plenty_of()).by(behind_proxy())]);
+    let (log, _guard) = Log::start();
+    send(&ThrottleLayer::new(both())?, 300, || from_proxy(Some("203.0.113.9"))).await;
+    assert_eq!(log.lines(), [""; 0]);
+    send(&ThrottleLayer::new(both())?, 300, || from_proxy(None)).await;
+    let lines = log.lines();
+    assert!(lines.len() == 1 && lines[0].contains("\"client\""), "{lines:?}");
     Ok(())
 }
 
@@ -414,6 +427,28 @@ async fn unknown_route_is_logged_once() -> Result<(), ConfigError> {
             lines.len() == 1 && lines[0].starts_with("WARN a limit that depends on the route found none"),
             "{lines:?}"
         );
+    }
+    Ok(())
+}
+
+/// axum tells a layer no route for what `nest_service` and `fallback_service` serve, but one for a nested router.
+#[tokio::test]
+async fn unknown_route_of_a_nested_service_is_logged_with_its_own_remedy() -> Result<(), ConfigError> {
+    let inner = || Router::new().route("/{id}", get(|| async {}));
+    for (app, is_known) in [
+        (Router::new().nest_service("/files", inner()), false),
+        (Router::new().fallback_service(Router::new().nest("/files", inner())), false),
+        (Router::new().nest("/files", inner()), true),
+    ] {
+        let (log, _guard) = Log::start();
+        let app = app.layer(ThrottleLayer::new(plenty(throttle_tower::Route))?);
+        let request = Request::get("/files/7").body(axum::body::Body::empty()).unwrap();
+        assert_eq!(app.oneshot(request).await.unwrap().status(), StatusCode::OK);
+        let lines = log.lines();
+        assert_eq!(lines.len(), usize::from(!is_known), "{lines:?}");
+        for part in ["nest_service and fallback_service", "Router::nest", "match.paths"] {
+            assert!(is_known || lines[0].contains(part), "{lines:?}");
+        }
     }
     Ok(())
 }

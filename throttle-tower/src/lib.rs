@@ -77,7 +77,7 @@ mod throttle;
 mod time;
 pub mod usage;
 
-pub use client_ip::ClientIp;
+pub use client_ip::{ClientIp, TrustedProxies};
 pub use extract::{Constant, Header, KeyExtractor, Route};
 pub use headers::Dialect;
 pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
@@ -86,7 +86,7 @@ pub use observe::Offender;
 #[cfg(feature = "metrics")]
 pub use observe::metrics;
 pub use plans::plans;
-pub use shape::ShapeLayer;
+pub use shape::{ShapeLayer, TokioClock};
 pub use throttle::{
     Event, InFlight, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
     Warning,
@@ -97,7 +97,8 @@ pub use throttle::{MissingInFlight, MissingLimitReport};
 pub use throttle_core;
 #[doc(no_inline)]
 pub use throttle_core::{
-    CalendarQuota, Carry, ConfigError, DecidedBy, Decision, FixedWindow, Gcra, IntervalBucket, Key, LeakyBucket,
-    LeakyMeter, MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket,
+    Backend, CalendarQuota, Carry, Clock, ConfigError, DecidedBy, Decision, FixedWindow, Gcra, IntervalBucket, Key,
+    LeakyBucket, LeakyMeter, ManualClock, MemoryBackend, Rate, SlidingLog, SlidingWindow, SystemClock, Timestamp,
+    TokenBucket,
 };
 pub use usage::Usage;

@@ -31,7 +31,7 @@ pub fn app<B: Backend>(throttle: ThrottleLayer<B>, metrics: PrometheusHandle) ->
         .layer(throttle);
     // Both are outside the limits, so that they answer while clients are refused. In production, put them behind your
     // authentication, or on a port of their own.
-    Ok(limited.route("/metrics", get(async move || text(&metrics))).nest("/throttle", page))
+    Ok(limited.route("/metrics", get(async move || text(&metrics))).nest_service("/throttle", page))
 }
 
 fn text(metrics: &PrometheusHandle) -> impl IntoResponse + use<> {

@@ -12,7 +12,7 @@ use throttle_tower::{Constant, Header};
 use toml::Table;
 
 /// What a schema cannot say: a part of the parser's message, and why.
-const NOT_IN_A_SCHEMA: [(&str, &str); 15] = [
+const NOT_IN_A_SCHEMA: [(&str, &str); 19] = [
     ("the name is taken", "names are compared"),
     ("no limit has this name", "a name is looked up in another list"),
     ("compose does not name it", "a name is looked up in another list"),
@@ -28,6 +28,10 @@ const NOT_IN_A_SCHEMA: [(&str, &str); 15] = [
     ("no method has this name", "letters are compared with those of all methods"),
     ("so one decision cannot choose between them", "names are looked up in other lists"),
     ("it must be a whole number from", "2.0 is a whole number to a schema"),
+    ("it is never used, because", "a form of one element is compared with its place"),
+    ("it adds nothing to the other parts", "a form of one element is compared with their number"),
+    ("on-missing has no effect", "it depends on the parts of another field"),
+    ("must hold and not hold", "names in two forms are compared"),
 ];
 
 fn repository() -> PathBuf {

@@ -13,8 +13,8 @@ use std::net::IpAddr;
 #[non_exhaustive]
 pub struct Resolved {
     /// The address whose budget the request spends, whatever the origin. An IPv6 address that [stands for an IPv4
-    /// address](throttle_core::canonical_ip) is converted to that. It is not masked; see [`IpPrefix`](super::IpPrefix). `None` if there is neither a peer nor a believable
-    /// header.
+    /// address](throttle_core::canonical_ip) is converted to that. It is not masked; see [`IpPrefix`](super::IpPrefix).
+    /// `None` if there is neither a peer nor a believable header.
     pub address: Option<IpAddr>,
     /// How the address was found, or why it is not the client's. Count it in a metric.
     pub origin: AddressOrigin,

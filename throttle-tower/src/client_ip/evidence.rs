@@ -11,8 +11,10 @@ use super::source::{ClientIp, Format, Source};
 /// What a request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
-    /// Its address is a client's.
+    /// Its address is that of a client, as a proxy has named it.
     Client,
+    /// Its address is that of the connection, and nothing looks like a proxy.
+    Connection,
     /// Its address is a proxy's, or it looks so.
     Proxy(AddressOrigin),
     /// Neither.
@@ -31,7 +33,7 @@ impl ClientIp {
             {
                 Evidence::Proxy(origin)
             }
-            AddressOrigin::Peer => Evidence::Client,
+            AddressOrigin::Peer => Evidence::Connection,
             AddressOrigin::UntrustedPeer | AddressOrigin::NoPeer => Evidence::Nothing,
             AddressOrigin::MissingHeader
             | AddressOrigin::Malformed
@@ -87,8 +89,8 @@ mod tests {
         let single = || ClientIp::header("x-forwarded-for", trusted()).unwrap();
         let client = Some("203.0.113.9");
         for (source, from, line, expected) in [
-            (peer(), "203.0.113.9", client, Evidence::Client),
-            (peer(), "10.0.0.1", None, Evidence::Client),
+            (peer(), "203.0.113.9", client, Evidence::Connection),
+            (peer(), "10.0.0.1", None, Evidence::Connection),
             (peer(), "10.0.0.1", client, Evidence::Proxy(AddressOrigin::Peer)),
             (peer(), "::1", client, Evidence::Proxy(AddressOrigin::Peer)),
             (xff(), "10.0.0.1", client, Evidence::Client),

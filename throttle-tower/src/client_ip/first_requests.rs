@@ -17,8 +17,9 @@ use crate::lock::lock;
 /// So many requests from proxies alone are no coincidence.
 pub(crate) const REQUESTS: u32 = 100;
 
-/// Health checks of a proxy name no client, and before the first client comes there is nothing else. They are always the
-/// same few requests, and come slowly: that many different ones, or a hundred in so short a time, are no health checks.
+/// Health checks of a proxy name no client, and before the first client comes there is nothing else. They are always
+/// the same few requests, and come slowly: that many different ones, or a hundred in so short a time, are no health
+/// checks.
 const DIFFERENT: usize = 5;
 const SHORT: Duration = Duration::from_secs(10);
 
@@ -44,8 +45,10 @@ struct Seen {
 pub(crate) enum Verdict {
     /// The next request must be looked at, too.
     Open,
-    /// The clients of some requests are known, or there is no telling.
+    /// A proxy has named a client.
     Sound,
+    /// Clients connect directly, or there is no telling.
+    Settled,
     /// There were only proxies, mostly for this reason.
     OnlyProxies(AddressOrigin),
 }
@@ -61,9 +64,10 @@ impl Seen {
     fn add(&mut self, evidence: Evidence, parts: &Parts, now: Instant) -> Verdict {
         match evidence {
             Evidence::Client => return Verdict::Sound,
+            Evidence::Connection => return Verdict::Settled,
             Evidence::Nothing => {
                 self.silent += 1;
-                return if self.silent < MOST_SILENT { Verdict::Open } else { Verdict::Sound };
+                return if self.silent < MOST_SILENT { Verdict::Open } else { Verdict::Settled };
             }
             Evidence::Proxy(reason) => self.count(reason),
         }
@@ -95,6 +99,39 @@ impl Seen {
         if self.different.len() < DIFFERENT && !self.different.contains(&digest) {
             self.different.push(digest);
         }
+    }
+}
+
+/// What the limits of a layer have found out together.
+#[derive(Debug, Default)]
+pub(crate) struct KnownSources(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Those that have found clients.
+    sound: Vec<ClientIp>,
+    warned: Vec<(AddressOrigin, ClientIp)>,
+}
+
+impl KnownSources {
+    pub(crate) fn add_sound(&self, source: &ClientIp) {
+        let mut known = lock(&self.0);
+        if !known.sound.contains(source) {
+            known.sound.push(source.clone());
+        }
+    }
+
+    /// Whether a limit that has found only proxies is to be warned of: once for each reason, and not if another limit
+    /// has found clients by this source. A limit by the connection beside one by clients is meant for the proxy.
+    pub(crate) fn must_warn(&self, source: &ClientIp, reason: AddressOrigin) -> bool {
+        let mut known = lock(&self.0);
+        let is_meant = reason == AddressOrigin::Peer && !known.sound.is_empty();
+        let warning = (reason, source.clone());
+        if is_meant || known.sound.contains(source) || known.warned.contains(&warning) {
+            return false;
+        }
+        known.warned.push(warning);
+        true
     }
 }
 
@@ -151,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn most_frequent_reason_is_the_one_that_is_told() {
+    fn most_frequent_reason_is_reported() {
         let (mut seen, now) = (Seen::default(), Instant::now());
         let reasons = |n| if n % 3 == 0 { AddressOrigin::MissingHeader } else { AddressOrigin::Malformed };
         let verdicts = (1..=100).map(|n| seen.add(Evidence::Proxy(reasons(n)), &parts("/"), now));
@@ -162,7 +199,8 @@ mod tests {
     fn one_client_is_enough_and_silent_requests_end_the_search() {
         let (mut seen, now) = (Seen::default(), Instant::now());
         assert!((1..MOST_SILENT).all(|_| seen.add(Evidence::Nothing, &parts("/"), now) == Verdict::Open));
-        assert_eq!(seen.add(Evidence::Nothing, &parts("/"), now), Verdict::Sound);
+        assert_eq!(seen.add(Evidence::Nothing, &parts("/"), now), Verdict::Settled);
+        assert_eq!(Seen::default().add(Evidence::Connection, &parts("/"), now), Verdict::Settled);
         assert_eq!(Seen::default().add(Evidence::Client, &parts("/"), now), Verdict::Sound);
     }
 }

@@ -33,8 +33,8 @@ impl IpNet {
     ///
     /// # Errors
     ///
-    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv6 address that stands for an IPv4 address:
-    /// such a block would hold IPv6 addresses only, although it is written like an IPv4 one.
+    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv6 address that stands for an IPv4
+    /// address: such a block would hold IPv6 addresses only, although it is written like an IPv4 one.
     pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ClientIpError> {
         let refuse =
             |problem, remedy| ClientIpError::new("network", format_args!("{address}/{prefix}"), problem, remedy);

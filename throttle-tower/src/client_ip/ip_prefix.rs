@@ -76,8 +76,8 @@ impl IpPrefix {
     /// address](canonical_ip) is taken as that.
     #[must_use]
     pub fn mask(&self, address: IpAddr) -> IpAddr {
-        // Canonical first: all IPv6 addresses that stand for IPv4 addresses lie in a few /64s, so an IPv6 mask over them
-        // would put all of IPv4 into a single bucket.
+        // Canonical first: all IPv6 addresses that stand for IPv4 addresses lie in a few /64s, so an IPv6 mask over
+        // them would put all of IPv4 into a single bucket.
         let address = canonical_ip(address);
         let bits = if address.is_ipv4() { self.v4 } else { self.v6 };
         ipnet::IpNet::new_assert(address, bits).trunc().addr()

@@ -62,9 +62,10 @@
 //!
 //! # Addresses that stand for others
 //!
-//! An IPv6 address that holds an IPv4 address by a prefix of the whole Internet is that IPv4 address: as a key, and where
-//! it is compared with the trusted proxies ([`canonical_ip`](throttle_core::canonical_ip) lists the prefixes). A network
-//! whose NAT64 has a prefix of its own names it: [`ClientIp::nat64`]. [`IpPrefix`] says which other clients share a key.
+//! An IPv6 address that holds an IPv4 address by a prefix of the whole Internet is that IPv4 address: as a key, and
+//! where it is compared with the trusted proxies ([`canonical_ip`](throttle_core::canonical_ip) lists the prefixes). A
+//! network whose NAT64 has a prefix of its own names it: [`ClientIp::nat64`]. [`IpPrefix`] says which other clients
+//! share a key.
 //!
 //! # Standards
 //!

@@ -159,10 +159,10 @@ impl ClientIp {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
     }
 
-    /// Names the prefix of this network's NAT64 (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits. An address with it is taken
-    /// as the IPv4 address that it stands for, both as a key and where it is compared with the trusted proxies, which are
-    /// then listed by their IPv4 addresses. Otherwise all clients behind the NAT64 may share the budget of one /64. The
-    /// prefixes of [`canonical_ip`] are known without it. Calling it again replaces the prefix.
+    /// Names the prefix of this network's NAT64 (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits. An address with it is
+    /// taken as the IPv4 address that it stands for, both as a key and where it is compared with the trusted proxies,
+    /// which are then listed by their IPv4 addresses. Otherwise all clients behind the NAT64 may share the budget of
+    /// one /64. The prefixes of [`canonical_ip`] are known without it. Calling it again replaces the prefix.
     ///
     /// ```
     /// use http::HeaderMap;

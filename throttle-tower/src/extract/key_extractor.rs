@@ -38,9 +38,9 @@ use crate::client_ip::ClientIp;
 ///
 /// ## Injectivity
 ///
-/// Keys of different budgets differ, and a budget has one key: of what a client may spell in several ways, such as a path
-/// or a host, one spelling is the key. Build a key of several parts with [`Key::builder`], which keeps the parts apart,
-/// and not by joining strings.
+/// Keys of different budgets differ, and a budget has one key: of what a client may spell in several ways, such as a
+/// path or a host, one spelling is the key. Build a key of several parts with [`Key::builder`], which keeps the parts
+/// apart, and not by joining strings.
 ///
 /// ## Stability
 ///

@@ -35,8 +35,8 @@ pub enum Dialect {
     /// Policies of the [unit](crate::Limit::unit) `"tokens"` are described by the latter, policies without a unit by the
     /// former, and policies of other units not at all. Of several policies of one unit, the one that leaves the client
     /// least is described; of those that refuse, the one with the longest wait. The reset is a duration as Go writes it,
-    /// such as `17ms`, `1.5s` or `6m0s`, rounded up to milliseconds: when the client has its whole quota again. The limit is
-    /// the most that can remain.
+    /// such as `17ms`, `1.5s` or `6m0s`, rounded up to milliseconds: when the client has its whole quota again. The
+    /// limit is the most that can remain.
     OpenAi,
     /// No headers about limits. A refusal still carries `Retry-After`, which belongs to HTTP itself.
     None,

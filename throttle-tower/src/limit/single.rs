@@ -168,8 +168,8 @@ impl Limit {
         self
     }
 
-    /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it to some routes, compare
-    /// [`Route::template`](crate::Route::template) rather than the path, which has several spellings.
+    /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it to some routes,
+    /// compare [`Route::template`](crate::Route::template) rather than the path, which has several spellings.
     ///
     /// ```
     /// use http::request::Parts;

@@ -7,13 +7,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query};
 use axum::routing::{get, post};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use throttle_core::BackendError;
+use toml::de::{DeTable, DeValue};
 
 use super::explain::{ExplainedLimit, Explanation, Verdict};
 use super::handle::Handle;
@@ -45,13 +47,13 @@ impl Handle {
     ///     'request={"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
     /// ```
     ///
-    /// An explanation has `admitted`, `retry_after_ms` (after which time the request [would
-    /// be](super::Explanation::retry_after); null if it never is or if that is not known), and `limits` with `name`,
-    /// `by`, `verdict` (`admits`, `refuses` or `skips`) and `why` it skips or refuses without looking at what is left.
-    /// If the limit looks, it has `cost`, `left`, `of` (what an unused key has), `retry_after_ms`, `resets_in_ms`,
-    /// `has_key` (false where all requests without a key share a budget) and the number of the `tier`, which is 255 for
-    /// numbers of the identity's own. If the whole layer does not apply to the request, the explanation says why in
-    /// `layer_skips`. Fields may be added in later versions.
+    /// An explanation has `admitted`, `held` (the request waits, and is then admitted), `retry_after_ms` (after which
+    /// time the request [would be](super::Explanation::retry_after); null if it never is or if that is not known), and
+    /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses` or `skips`)
+    /// and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
+    /// (what an unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key
+    /// share a budget) and the number of the `tier`, which is 255 for numbers of the identity's own. If the whole layer
+    /// does not apply to the request, the explanation says why in `layer_skips`. Fields may be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
     /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is
@@ -82,12 +84,14 @@ impl Handle {
             .route("/explain", post(async move |body: Body| explained(&explain, &read_body(body)?).await.map(Json)))
             .route(
                 "/limits/{name}",
-                get(async move |Path(name): Path<String>, about: About| {
+                get(async move |name: Name, about: About| {
+                    let name = read_name(name)?;
                     let explained = explained(&look, &read_query(about)?).await?;
                     let limit = explained.limits.into_iter().find(|limit| limit.name == name);
                     limit.map(Json).ok_or_else(|| unknown(&name))
                 })
-                .delete(async move |Path(name): Path<String>, about: About| {
+                .delete(async move |name: Name, about: About| {
+                    let name = read_name(name)?;
                     let head = read_query(about)?;
                     if !reset.rules().has_limit(&name) {
                         return Err(unknown(&name));
@@ -120,6 +124,15 @@ fn failed(error: &BackendError) -> Refused {
 
 async fn explained(handle: &Handle, head: &Parts) -> Result<ShownExplanation, Refused> {
     handle.explain(head).await.map(ShownExplanation::of).map_err(|error| failed(&error))
+}
+
+/// The name of a limit in a path.
+type Name = Result<Path<String>, PathRejection>;
+
+fn read_name(name: Name) -> Result<String, Refused> {
+    let Path(name) =
+        name.map_err(|error| refused(error.status(), format!("{}: write a limit's name", error.body_text())))?;
+    Ok(name)
 }
 
 type Body = Result<Bytes, BytesRejection>;
@@ -234,6 +247,7 @@ fn millis(wait: Duration) -> u64 {
 #[derive(Serialize)]
 struct ShownExplanation {
     admitted: bool,
+    held: bool,
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     layer_skips: Option<String>,
@@ -243,7 +257,7 @@ struct ShownExplanation {
 #[derive(Serialize)]
 struct ShownLimit {
     name: String,
-    by: String,
+    by: Value,
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
@@ -269,9 +283,9 @@ struct Reset {
 
 impl ShownExplanation {
     fn of(explained: Explanation) -> Self {
-        let Explanation { is_admitted: admitted, retry_after, layer_skips, limits } = explained;
+        let Explanation { is_admitted: admitted, is_held: held, retry_after, layer_skips, limits } = explained;
         let limits = limits.into_iter().map(ShownLimit::of).collect();
-        Self { admitted, retry_after_ms: retry_after.map(millis), layer_skips, limits }
+        Self { admitted, held, retry_after_ms: retry_after.map(millis), layer_skips, limits }
     }
 }
 
@@ -279,6 +293,7 @@ impl ShownLimit {
     fn of(limit: ExplainedLimit) -> Self {
         let (verdict, why) = match limit.verdict {
             Verdict::Admits => ("admits", None),
+            Verdict::Holds => ("holds", None),
             Verdict::Refuses => ("refuses", None),
             Verdict::RefusesWithoutKey(status) => {
                 ("refuses", Some(format!("the request has no key, and on-missing answers {}", status.as_u16())))
@@ -294,6 +309,26 @@ impl ShownLimit {
             has_key: left.has_key,
             tier: left.tier,
         });
-        Self { name: limit.name, by: limit.by, verdict, why, left }
+        Self { name: limit.name, by: json_of_toml(&limit.by), verdict, why, left }
+    }
+}
+
+/// A key as the file says it, in JSON.
+fn json_of_toml(by: &str) -> Value {
+    let document = format!("by = {by}");
+    let table = DeTable::parse(&document).ok();
+    table.and_then(|table| table.get_ref().get("by").map(|by| json_of(by.get_ref()))).unwrap_or_default()
+}
+
+fn json_of(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::Array(list) => list.iter().map(|value| json_of(value.get_ref())).collect(),
+        DeValue::Table(table) => {
+            table.iter().map(|(name, value)| (name.get_ref().to_string(), json_of(value.get_ref()))).collect()
+        }
+        DeValue::Integer(number) => number.as_str().parse::<u64>().map_or(Value::Null, Value::from),
+        DeValue::Boolean(is) => Value::from(*is),
+        // A key has neither numbers with a fraction nor times.
+        other => other.as_str().map_or(Value::Null, Value::from),
     }
 }

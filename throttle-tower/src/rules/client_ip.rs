@@ -141,7 +141,7 @@ impl Reading<'_, '_> {
             None => false,
         };
         let rule = "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]";
-        let nets: Vec<_> = trusted.filled_list(rule)?.iter().map(|net| trusted_network(net, any_width)).collect();
+        let nets: Vec<_> = trusted.distinct_list(rule)?.iter().map(|net| trusted_network(net, any_width)).collect();
         let nets: Vec<IpNet> = nets.into_iter().collect::<Option<_>>()?;
         TrustedProxies::danger_any_width(nets).map_err(|error| refuse(trusted, &error)).ok()
     }

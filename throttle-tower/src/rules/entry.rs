@@ -119,6 +119,7 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let algorithm = algorithm::read(section);
     let key = key::required(section, &context.client_ip, context.registry);
     let options = Options::read(section, context);
+    options::refuse_idle_missing_rule(section);
     if let Some(KeySource::Extractor(_)) = &key {
         refuse_key_deadline(section);
     }
@@ -161,6 +162,10 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let unknown = unknown.and_then(|field| field.expect_text("it must be the name of a tier"));
     let settings = PlansSettings::read(section);
     let options = Options::read(section, context);
+    // An unknown identity may count as a missing one.
+    if settings.as_ref().is_some_and(|settings| !settings.unknown_as_missing) {
+        options::refuse_idle_missing_rule(section);
+    }
     refuse_key_deadline(section);
     let (needs_on_error, matcher) = (options.on_error.is_none(), Arc::clone(&options.matcher));
     let built = (|| {
@@ -280,6 +285,10 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
     check_permits(section, most, cost.as_ref());
     let matcher = Arc::new(matching::read(section, context.registry));
     let on_missing = options::missing_rule(section, context);
+    options::refuse_idle_missing_rule(section);
+    if let (None, Some(field)) = (section.field_if_written("by"), section.field_if_written("on-missing")) {
+        field.problem_as("on-missing has no effect without by, because all requests are counted together; remove it");
+    }
     let tree = (|| {
         let mut limit = Concurrency::new(most?).name(name);
         if let Some(key) = key {

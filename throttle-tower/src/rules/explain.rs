@@ -17,6 +17,9 @@ use crate::throttle::{Asks, Explained, ExplainedLimit as Found, Left};
 pub struct Explanation {
     /// Whether the request would be admitted now.
     pub is_admitted: bool,
+    /// Whether the request would be held and then admitted, after [`retry_after`](Self::retry_after): all limits that
+    /// refuse it have a `wait-up-to` of at least that time. Requests that are held already come before it.
+    pub is_held: bool,
     /// After which time it would be admitted, if no other request comes: the longest of [its
     /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None` if it never is, or
     /// if that depends on requests in flight.
@@ -34,11 +37,11 @@ pub struct Explanation {
 pub struct ExplainedLimit {
     /// Its name.
     pub name: String,
-    /// What its key is made of: `by`, as the file says it.
+    /// What its key is made of: `by`, as the file says it, in TOML.
     pub by: String,
     /// What it would do.
     pub verdict: Verdict,
-    /// What is left for the request's key; `None` unless the limit admits or refuses by what is left.
+    /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what is left.
     pub left: Option<KeyLeft>,
 }
 
@@ -48,6 +51,8 @@ pub struct ExplainedLimit {
 pub enum Verdict {
     /// Enough is left.
     Admits,
+    /// Too little is left now, but enough in time: the limit holds the request, if no other limit refuses it.
+    Holds,
     /// Too little is left.
     Refuses,
     /// The request has no key, which the limit answers with this status.
@@ -86,8 +91,7 @@ pub struct KeyLeft {
 impl Handle {
     /// Tells what would happen to a request with this head, and charges nothing: which limits apply and why the others
     /// do not, what is left for its keys, and when a request that is refused would be admitted. The decision that
-    /// follows is the same, if no other request comes between; a request that is refused may then still wait for its
-    /// turn, if its limit has `wait-up-to`.
+    /// follows is the same, if no other request comes between.
     ///
     /// Keys and costs of the program are called as for a request, lookups of plans too. A store is asked once, within
     /// its deadline. Of several layers with these rules, the one that was made last is asked, of those that are left.
@@ -137,13 +141,14 @@ impl Handle {
         let Some(layer) = self.layer() else {
             let why = "there is no layer of these rules any more";
             let (retry_after, layer_skips) = (Some(Duration::ZERO), Some(why.to_owned()));
-            return Ok(Explanation { is_admitted: true, retry_after, layer_skips, limits: Vec::new() });
+            let limits = Vec::new();
+            return Ok(Explanation { is_admitted: true, is_held: false, retry_after, layer_skips, limits });
         };
         let explained = layer.explain(parts).await?;
-        let Explained { limits, is_admitted, retry_after, layer_skips } = explained;
+        let Explained { limits, is_admitted, is_held, retry_after, layer_skips } = explained;
         let applies = layer_skips.is_none();
         let limits = limits.into_iter().map(|found| rules.explained(found, applies, parts)).collect();
-        Ok(Explanation { is_admitted, retry_after, layer_skips, limits })
+        Ok(Explanation { is_admitted, is_held, retry_after, layer_skips, limits })
     }
 
     /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file has no limit on a
@@ -170,8 +175,12 @@ impl Rules {
             false => Some("the layer does not apply".to_owned()),
         };
         let (verdict, left) = match (asks, left) {
-            (Asks::Units { cost, has_key, tier }, Some(Left { units, of, retry_after, resets_in })) => {
-                let verdict = if cost <= units { Verdict::Admits } else { Verdict::Refuses };
+            (Asks::Units { cost, has_key, tier }, Some(Left { units, of, retry_after, is_held, resets_in })) => {
+                let verdict = match is_held {
+                    _ if cost <= units => Verdict::Admits,
+                    true => Verdict::Holds,
+                    false => Verdict::Refuses,
+                };
                 (verdict, Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }))
             }
             (Asks::RefusedWithoutKey(status), _) => (Verdict::RefusesWithoutKey(status), None),
@@ -188,7 +197,11 @@ impl Rules {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_admitted { "admitted" } else { "refused" })?;
+        f.write_str(match (self.is_admitted, self.is_held) {
+            (true, _) => "admitted",
+            (false, true) => "held",
+            (false, false) => "refused",
+        })?;
         if let Some(wait) = self.retry_after.filter(|wait| !wait.is_zero()) {
             write!(f, ", admitted in {wait:?}")?;
         }
@@ -229,6 +242,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Admits => f.write_str("admits"),
+            Self::Holds => f.write_str("holds"),
             Self::Refuses => f.write_str("refuses"),
             Self::RefusesWithoutKey(status) => write!(f, "refuses with {status}, because the request has no key"),
             Self::Skips(reason) => write!(f, "does not apply: {reason}"),

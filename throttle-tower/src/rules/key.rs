@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use throttle_core::{ConfigError, Key};
+use toml::de::DeValue;
 
 use super::reader::{Field, Section};
 use super::registry::{HEADER, KEYS, KeySource, Registry, unknown};
@@ -40,13 +41,18 @@ impl Reader<'_> {
             return self.named(field, name);
         }
         if field.is_list() {
-            return Some(Arc::new(Joined(self.several(field)?)));
+            let several = self.several(field)?;
+            refuse_constant(field);
+            return Some(Arc::new(Joined(several)));
         }
         let table = field.section(FORMS)?;
         let (kind, value) = table.one_of(&KINDS, "kind of key", FORMS)?;
         let key: Option<Arc<dyn KeyExtractor>> = match kind {
             "client-ip" => self.network(&value),
-            "first-of" => self.several(&value).map(|several| Arc::new(FirstOf(several)) as _),
+            "first-of" => self.several(&value).map(|several| {
+                refuse_unreachable(&value);
+                Arc::new(FirstOf(several)) as _
+            }),
             _ => header(&value, table.field("normalize").as_ref()),
         };
         table.finish();
@@ -78,7 +84,7 @@ impl Reader<'_> {
 
     fn several(&self, field: &Field<'_>) -> Option<Vec<Arc<dyn KeyExtractor>>> {
         let rule = "write the parts of the key, as in [\"client-ip\", \"route\"]";
-        let parts: Vec<_> = field.filled_list(rule)?.iter().map(|part| self.extractor(part)).collect();
+        let parts: Vec<_> = field.distinct_list(rule)?.iter().map(|part| self.extractor(part)).collect();
         parts.into_iter().collect()
     }
 
@@ -94,6 +100,43 @@ impl Reader<'_> {
         table.finish();
         let prefix = IpPrefix::new(v4?, v6?).map_err(|error| field.problem_as(error)).ok()?;
         Some(Arc::new(self.client_ip.clone().by_prefix(prefix)))
+    }
+}
+
+/// Whether every request has this key, so that a rule for those without one has no effect.
+pub(super) fn is_never_missing(key: &DeValue<'_>) -> bool {
+    match key {
+        DeValue::String(name) => NEVER_MISSING.contains(&&**name),
+        DeValue::Array(parts) => parts.iter().all(|part| is_never_missing(part.get_ref())),
+        DeValue::Table(table) => {
+            let keys = table.get("first-of").or_else(|| table.get("first_of"));
+            let keys = keys.and_then(|keys| keys.get_ref().as_array());
+            keys.is_some_and(|keys| keys.iter().any(|key| is_never_missing(key.get_ref())))
+        }
+        _ => false,
+    }
+}
+
+const NEVER_MISSING: [&str; 3] = ["constant", "method", "route"];
+
+/// A key after one that is never missing is never used.
+fn refuse_unreachable(keys: &Field<'_>) {
+    let keys = keys.list("").unwrap_or_default();
+    let ends = keys.iter().position(|key| is_never_missing(key.raw()));
+    if let Some(ends) = ends
+        && let Some(next) = keys.get(ends + 1)
+    {
+        next.problem(format_args!("it is never used, because {} before it is never missing", keys[ends].shown()));
+    }
+}
+
+/// One budget of all requests does not divide another key.
+fn refuse_constant(parts: &Field<'_>) {
+    let parts = parts.list("").unwrap_or_default();
+    if parts.len() > 1
+        && let Some(constant) = parts.iter().find(|part| part.text() == Some("constant"))
+    {
+        constant.problem("it adds nothing to the other parts of the key; remove it");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use throttle_core::ConfigError;
 
+use super::key;
 use super::matching::{self, Matcher};
 use super::names::did_you_mean;
 use super::reader::{Field, Section};
@@ -189,6 +190,16 @@ pub(super) fn missing_rule(section: &Section<'_>, context: &Context<'_>) -> Opti
     section.field("on-missing").as_ref().and_then(on_missing).or(context.defaults.on_missing)
 }
 
+/// A rule for requests without a key would look as if there were any.
+pub(super) fn refuse_idle_missing_rule(section: &Section<'_>) {
+    let (Some(rule), Some(by)) = (section.field_if_written("on-missing"), section.field_if_written("by")) else {
+        return;
+    };
+    if key::is_never_missing(by.raw()) {
+        rule.problem_as("on-missing has no effect, because no request is without this key; remove it");
+    }
+}
+
 /// The rules for requests without a key, but for those that answer with a status.
 pub(super) const ON_MISSING: [Word<OnMissing>; 2] = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
 
@@ -251,7 +262,7 @@ fn refunds(field: &Field<'_>, registry: &Registry) -> Vec<RefundRule> {
         field.problem_as("refund has both \"successful\" and \"failed\": every response would be refunded; keep one");
     }
     match field.is_list() {
-        true => field.filled_list(forms).unwrap_or_default().iter().filter_map(one).collect(),
+        true => field.distinct_list(forms).unwrap_or_default().iter().filter_map(one).collect(),
         false => one(field).into_iter().collect(),
     }
 }

@@ -3,6 +3,7 @@
 //! list of fields beside the code that reads them.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::Range;
 
@@ -278,6 +279,23 @@ impl<'a> Field<'a> {
             return None;
         }
         Some(list)
+    }
+
+    /// As [`filled_list`](Self::filled_list), for a list in which a text that stands twice has no effect: a problem.
+    pub(super) fn distinct_list(&self, rule: &str) -> Option<Vec<Field<'a>>> {
+        let list = self.filled_list(rule)?;
+        let mut texts = HashSet::new();
+        for element in &list {
+            if element.text().is_some_and(|text| !texts.insert(text)) {
+                element.problem("it stands in this list before; remove it");
+            }
+        }
+        Some(list)
+    }
+
+    /// The value itself, for a question about its form.
+    pub(super) fn raw(&self) -> &'a DeValue<'a> {
+        self.value
     }
 
     /// The value, short and in one line.

@@ -54,7 +54,7 @@ pub(super) fn unshared<B: Backend>(
         written,
         applied,
         uses,
-        clients_settled: Arc::default(),
+        sources: Arc::default(),
         permits,
         queues,
         share,

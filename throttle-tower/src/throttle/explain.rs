@@ -12,6 +12,7 @@ use throttle_core::{
 use super::explained::{Asks, Explained, ExplainedLimit, Left};
 use super::own_sets::OwnNumbers;
 use super::shared::Shared;
+use super::steps::wait_queue;
 use crate::limit::{Applied, Found, FoundTier, Keying, OnMissing};
 
 /// Looks at what a request would be charged to, and charges nothing.
@@ -55,6 +56,7 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
             of: algorithm.capacity(),
             retry_after: wait.filter(|wait| *wait < NEVER),
             resets_in: status.reset_after(),
+            is_held: wait.is_some_and(|wait| is_held(&shared.applied[waits.len()], wait)),
         });
         waits.push(wait);
         limits.push(ExplainedLimit { name: policy.policy_name().clone(), asks, left });
@@ -63,7 +65,15 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     limits.extend(permits);
     let wait = if rejects || !has_permits { NEVER } else { wait_of(set, 0, &waits).unwrap_or_default() };
     let (is_admitted, retry_after) = (wait.is_zero(), Some(wait).filter(|wait| *wait < NEVER));
-    Ok(Explained { limits, is_admitted, retry_after, layer_skips: None })
+    let holds = |place: usize| waits[place].is_none_or(|wait| wait.is_zero() || is_held(&shared.applied[place], wait));
+    let binds = |place: usize| waits[place] == Some(wait) && is_held(&shared.applied[place], wait);
+    let is_held = wait_queue::waits(set, 0, &holds) && (0..waits.len()).any(binds);
+    Ok(Explained { limits, is_admitted, is_held, retry_after, layer_skips: None })
+}
+
+/// Whether a limit holds a request that it admits after so long.
+fn is_held(limit: &Applied, wait: Duration) -> bool {
+    !wait.is_zero() && limit.wait_up_to.is_some_and(|longest| wait <= longest)
 }
 
 /// Why the layer does not apply to a request; `None` if it does.
@@ -77,7 +87,8 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explained {
     let policies = B::set(&shared.prepared).policies().iter().map(Policy::policy_name);
     let names = policies.chain(shared.permits.names()).cloned();
     let limits = names.map(|name| ExplainedLimit { name, asks: Asks::Nothing, left: None }).collect();
-    Explained { limits, is_admitted: true, retry_after: Some(Duration::ZERO), layer_skips: Some(why) }
+    let retry_after = Some(Duration::ZERO);
+    Explained { limits, is_admitted: true, is_held: false, retry_after, layer_skips: Some(why) }
 }
 
 /// Makes the key of a request unused in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if

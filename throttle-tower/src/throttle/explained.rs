@@ -8,6 +8,8 @@ pub(crate) struct Explained {
     /// Of the limits on rates, then of those on requests in flight, in the order given.
     pub(crate) limits: Vec<ExplainedLimit>,
     pub(crate) is_admitted: bool,
+    /// Whether it would be held until it is admitted.
+    pub(crate) is_held: bool,
     /// When it would be admitted at the latest, if no other request comes; zero if it is admitted, `None` if that is
     /// not known.
     pub(crate) retry_after: Option<Duration>,
@@ -45,6 +47,8 @@ pub(crate) struct Left {
     /// When the limit would admit the request at the latest, if no other comes; zero if it does, `None` if it never
     /// does or if that depends on requests in flight.
     pub(crate) retry_after: Option<Duration>,
+    /// Whether the limit would hold the request so long, if no other limit refused it.
+    pub(crate) is_held: bool,
     /// Until an unused key cannot be told from this one, if no request comes; zero for permits.
     pub(crate) resets_in: Duration,
 }

@@ -116,7 +116,7 @@ impl Permits {
                     let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
                     let units = limit.most.saturating_sub(taken);
                     let retry_after = (cost <= units).then_some(Duration::ZERO);
-                    let left = Left { units, of: limit.most, retry_after, resets_in: Duration::ZERO };
+                    let left = Left { units, of: limit.most, retry_after, is_held: false, resets_in: Duration::ZERO };
                     (Asks::Units { cost, has_key: key != Key::missing(), tier: 0 }, Some(left))
                 }
             };

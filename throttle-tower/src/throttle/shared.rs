@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use throttle_core::{Backend, PolicySet};
 
@@ -10,6 +9,7 @@ use super::own_sets::OwnSets;
 use super::permits::Permits;
 use super::queues::Queues;
 use super::uses::Uses;
+use crate::client_ip::first_requests::KnownSources;
 use crate::limit::Applied;
 use crate::observe::BuiltOn;
 
@@ -24,8 +24,8 @@ pub(crate) struct Shared<B: Backend> {
     /// How each policy of the set is applied.
     pub(super) applied: Arc<[Applied]>,
     pub(super) uses: Uses,
-    /// Whether some limit has found the addresses of clients, or the layer has warned that none does.
-    pub(super) clients_settled: Arc<AtomicBool>,
+    /// Which sources of the client's address have found clients.
+    pub(super) sources: Arc<KnownSources>,
     pub(super) permits: Arc<Permits>,
     pub(super) queues: Arc<Queues>,
     /// What this process decides by when the store does not, if a limit says so.
@@ -54,7 +54,7 @@ impl<B: Backend> Clone for Shared<B> {
             written: self.written.clone(),
             applied: Arc::clone(&self.applied),
             uses: self.uses,
-            clients_settled: Arc::clone(&self.clients_settled),
+            sources: Arc::clone(&self.sources),
             permits: Arc::clone(&self.permits),
             queues: Arc::clone(&self.queues),
             share: self.share.clone(),

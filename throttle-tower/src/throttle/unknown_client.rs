@@ -53,13 +53,15 @@ impl fmt::Display for Remedy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.origin {
             AddressOrigin::Peer => f.write_str(
-                "Behind a proxy, name it: ClientIp::x_forwarded_for(TrustedProxies::new([\"10.0.0.1\"])?), or in a rule \
-                 file source = \"x-forwarded-for\" and trusted = [\"10.0.0.1\"]",
+                "Behind a proxy, name it: ClientIp::x_forwarded_for(TrustedProxies::new([\"10.0.0.1\"])?), or in a \
+                 rule file source = \"x-forwarded-for\" and trusted = [\"10.0.0.1\"]",
             ),
             AddressOrigin::UntrustedPeer => {
                 f.write_str("Add the address from which the proxy connects to the trusted proxies")
             }
-            AddressOrigin::AllTrusted => f.write_str("Trust the addresses of the proxies alone, not the network around"),
+            AddressOrigin::AllTrusted => {
+                f.write_str("Trust the addresses of the proxies alone, not the network around")
+            }
             AddressOrigin::TooFewHops => {
                 f.write_str("Set hops to the number of proxies that append to it, or trust them by their addresses")
             }

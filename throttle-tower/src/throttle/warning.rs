@@ -9,7 +9,7 @@ use throttle_core::backend::Call;
 
 use super::unknown_client;
 use super::uses::Uses;
-use crate::client_ip::first_requests::Verdict;
+use crate::client_ip::first_requests::{KnownSources, Verdict};
 use crate::client_ip::{AddressOrigin, ClientIp, Resolved};
 use crate::extract::{self, Route};
 use crate::limit::Applied;
@@ -29,17 +29,18 @@ use crate::log;
 #[non_exhaustive]
 pub enum Warning {
     /// A limit by [`Route`], or one of rules that applies to some routes, found no route for a request that then
-    /// succeeded. The layer is around the router, or a fallback answered. Such requests share one budget of a limit by
-    /// `Route`, and a limit for some routes does not apply to them.
+    /// succeeded. The layer is around the router, or a fallback or a nested service answered, for which axum has no
+    /// route. Such requests share one budget of a limit by `Route`, and a limit for some routes does not apply to them.
     RouteUnknown,
     /// A limit by the client's address got a request without any peer address, and has found no key before.
     PeerUnknown {
         /// The limit.
         policy: PolicyName,
     },
-    /// A limit by the client's address got none in its first 100 requests, only addresses of proxies, and no other limit
-    /// of the layer did. Only requests that came from proxies are counted. The same few requests, when they come slowly,
-    /// are taken for health checks of a proxy, and do not count. A layer gives this warning once.
+    /// A limit by the client's address got none in its first 100 requests, only addresses of proxies. Only requests
+    /// that came from proxies are counted. The same few requests, when they come slowly, are taken for health checks of
+    /// a proxy, and do not count. Of several limits of a layer with one source, only the first is warned of, and none
+    /// if one of them has got an address.
     ClientUnknown {
         /// The limit.
         policy: PolicyName,
@@ -65,7 +66,9 @@ impl fmt::Display for Warning {
             Self::RouteUnknown => f.write_str(
                 "a limit that depends on the route found none for a request that succeeded; such requests share one \
                  budget of a limit by Route, and a limit for some routes does not apply to them; add the layer with \
-                 Router::layer or route_layer rather than around the router",
+                 Router::layer or route_layer rather than around the router. For requests to nest_service and \
+                 fallback_service, axum tells the layers of a router no route: serve a router there by Router::nest, \
+                 or add the layer inside it, or limit by path, as match.paths of a rule file does",
             ),
             Self::PeerUnknown { policy } => write!(
                 f,
@@ -92,19 +95,17 @@ impl fmt::Display for Warning {
 /// So many requests without a key are no coincidence.
 const REQUESTS_WITHOUT_KEY: u32 = 100;
 
-/// The warning that a request with a key gives, once for each layer.
+/// The warning that a request with a key gives, once for each limit at most.
 pub(super) fn key_found(
     limit: &Applied,
     policy: &PolicyName,
-    clients_settled: &AtomicBool,
+    sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
     limit.key_seen.found();
     match limit.client_ip() {
-        Some(source) if !clients_settled.load(Ordering::Relaxed) => {
-            unknown_client(limit, source, policy, clients_settled, parts)
-        }
-        _ => {
+        Some(source) => unknown_client(limit, source, policy, sources, parts),
+        None => {
             limit.key_seen.settle();
             None
         }
@@ -115,25 +116,31 @@ fn unknown_client(
     limit: &Applied,
     source: &ClientIp,
     policy: &PolicyName,
-    clients_settled: &AtomicBool,
+    sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
-    let origin = match limit.key_seen.first_requests.judge(source, extract::peer(parts), parts) {
-        Verdict::Open => return None,
-        Verdict::Sound => None,
-        Verdict::OnlyProxies(origin) => Some(origin),
-    };
-    limit.key_seen.settle();
-    let is_first = !clients_settled.swap(true, Ordering::Relaxed);
-    let header = source.header_name().to_owned();
-    origin.filter(|_| is_first).map(|origin| Warning::ClientUnknown { policy: policy.clone(), origin, header })
+    let verdict = limit.key_seen.first_requests.judge(source, extract::peer(parts), parts);
+    if verdict == Verdict::Open || !limit.key_seen.settle() {
+        return None;
+    }
+    match verdict {
+        Verdict::OnlyProxies(origin) if sources.must_warn(source, origin) => {
+            let header = source.header_name().to_owned();
+            Some(Warning::ClientUnknown { policy: policy.clone(), origin, header })
+        }
+        Verdict::Sound => {
+            sources.add_sound(source);
+            None
+        }
+        _ => None,
+    }
 }
 
 /// The warning that a request without a key gives, once for each limit.
 pub(super) fn missing_key(
     limit: &Applied,
     policy: &PolicyName,
-    clients_settled: &AtomicBool,
+    sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
     if limit.key_seen.is_settled() || limit.key_seen.has_key() {
@@ -144,7 +151,7 @@ pub(super) fn missing_key(
     let warning = match resolved {
         // A source that counts hops needs no peer, but the header.
         Some((source, Resolved { address: None, origin })) if origin != AddressOrigin::NoPeer => {
-            return unknown_client(limit, source, policy, clients_settled, parts);
+            return unknown_client(limit, source, policy, sources, parts);
         }
         _ if limit.by_peer && peer.is_none() => Warning::PeerUnknown { policy: policy.clone() },
         _ if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY => {

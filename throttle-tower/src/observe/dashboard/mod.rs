@@ -50,7 +50,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// let app = Router::new()
     ///     .route("/", get(async || "hello"))
     ///     .layer(throttle)
-    ///     .nest("/limits", page); // In production: page.layer(authentication).
+    ///     .nest_service("/limits", page); // In production: page.layer(authentication).
     /// for path in ["/limits", "/limits/data.json"] {
     ///     let response = app.clone().oneshot(Request::get(path).body(String::new())?).await?;
     ///     assert_eq!(response.status(), StatusCode::OK);
@@ -59,10 +59,10 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     ///
-    /// Nest it after `layer`, as here: a router inside the layer has its own requests limited and counted. The page is
-    /// one document that loads nothing else, and its content security policy allows nothing else. It updates itself
-    /// every second, and reconnects by itself when the server restarts. It shows this process since its start, not
-    /// other processes that use the same store.
+    /// Nest it as a service, so that `/limits/` shows the page as `/limits` does, and after `layer`, as here: a router
+    /// inside the layer has its own requests limited and counted. The page is one document that loads nothing else, and
+    /// its content security policy allows nothing else. It updates itself every second, and reconnects by itself when
+    /// the server restarts. It shows this process since its start, not other processes that use the same store.
     ///
     /// With the page, a request costs less than a microsecond more, and each policy takes 5 KB. Requests wait for no
     /// reader. A second call on the same layer returns a new page, and the one before says that nothing reports to it

@@ -856,6 +856,15 @@ async fn page_is_found_where_it_is_nested() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn page_that_is_nested_as_a_service_is_found_with_a_slash_at_the_end() {
+    let (_throttle, page) = ThrottleLayer::new(per_key(1)).unwrap().dashboard();
+    let app: Router = Router::new().nest_service("/admin/limits", page);
+    for path in ["/admin/limits", "/admin/limits/", "/admin/limits/data.json", "/admin/limits/events"] {
+        assert_eq!(get(&app, path).await.0, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_are_shown_as_text_if_that_was_set_before() {
     let layer = ThrottleLayer::new(per_key(1)).unwrap().track_offenders_as(|_, _| Some("shown".into()));
     let (throttle, page) = layer.dashboard();

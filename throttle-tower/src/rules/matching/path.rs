@@ -80,8 +80,8 @@ impl Segment {
 pub(super) fn any_matches(patterns: &[PathPattern], path: &str) -> bool {
     let match_segments = |segments: &[&str]| patterns.iter().any(|pattern| pattern.matches(segments));
     if spelling::has_one_reading(path) {
-        // One more than the longest pattern has shows that the path is longer. Empty ones are before the first slash and
-        // after the last.
+        // One more than the longest pattern has shows that the path is longer. Empty ones are before the first slash
+        // and after the last.
         let most = 1 + patterns.iter().map(|pattern| pattern.segments.len()).max().unwrap_or(0);
         let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).take(most).collect();
         return match_segments(&segments);

@@ -47,7 +47,7 @@ fn read_match(table: &Section<'_>, matcher: &mut Matcher) {
 
 /// What is read from each text of a list. The list must have one.
 fn each<T, C: FromIterator<T>>(field: &Field<'_>, mut read: impl FnMut(&str) -> Result<T, String>) -> C {
-    let list = field.filled_list("write a list of texts; without one, the limit applies to all");
+    let list = field.distinct_list("write a list of texts; without one, the limit applies to all");
     let one = |element: Field<'_>| {
         let text = element.expect_text("it must be text")?;
         read(text).map_err(|rule| element.problem(rule)).ok()
@@ -68,7 +68,29 @@ fn conditions(field: &Field<'_>, registry: &Registry) -> Vec<Expected> {
         }
         false => condition(field, true, registry),
     };
-    if field.is_list() { fields.iter().filter_map(one).collect() } else { one(field).into_iter().collect() }
+    if !field.is_list() {
+        return one(field).into_iter().collect();
+    }
+    let mut conditions: Vec<Expected> = Vec::new();
+    for field in fields {
+        let Some(condition) = one(&field) else { continue };
+        match conditions.iter().find(|other| other.name == condition.name) {
+            Some(other) if other.is == condition.is => {
+                field.problem_as(format_args!(
+                    "{}: {:?} stands in this list before; remove it",
+                    field.name(),
+                    other.name
+                ));
+            }
+            Some(other) => field.problem_as(format_args!(
+                "{}: {:?} must hold and not hold, so that this would never apply; remove one of them",
+                field.name(),
+                other.name
+            )),
+            None => conditions.push(condition),
+        }
+    }
+    conditions
 }
 
 fn condition(field: &Field<'_>, is: bool, registry: &Registry) -> Option<Expected> {

@@ -35,7 +35,5 @@ fn table(kind: &str) -> Table {
 }
 
 fn members(about: &str) -> Value {
-    let mut members = list_of(about, &reference("compose"));
-    members["uniqueItems"] = true.into();
-    members
+    list_of(about, &reference("compose"))
 }

@@ -39,7 +39,7 @@ pub(super) fn with_default(mut value: Value, default: impl Into<Value>) -> Value
 
 /// A list that has an element.
 pub(super) fn list_of(about: &str, element: &Value) -> Value {
-    json!({ "description": about, "type": "array", "items": element, "minItems": 1 })
+    json!({ "description": about, "type": "array", "items": element, "minItems": 1, "uniqueItems": true })
 }
 
 pub(super) fn text(about: &str, pattern: &str) -> Value {

@@ -75,9 +75,9 @@ async fn rules_are_shown_with_the_text_in_force_and_the_last_failure() {
 #[tokio::test]
 async fn request_is_explained_and_its_key_reset() {
     let (_layer, handle) = live();
-    let login = json!({"name": "login", "by": "[\"client-ip\", \"header:x-tenant\"]", "verdict": "admits", "cost": 1,
+    let login = json!({"name": "login", "by": ["client-ip", "header:x-tenant"], "verdict": "admits", "cost": 1,
         "left": 5, "of": 5, "retry_after_ms": 0, "resets_in_ms": 0, "has_key": true, "tier": 0});
-    let expected = json!({"admitted": true, "retry_after_ms": 0, "limits": [login]});
+    let expected = json!({"admitted": true, "held": false, "retry_after_ms": 0, "limits": [login]});
     assert_eq!(answer(&handle, "POST", "/admin/explain", LOGIN).await, (StatusCode::OK, expected));
     assert_eq!(answer(&handle, "GET", &about("login"), "").await, (StatusCode::OK, login));
     assert_eq!(answer(&handle, "DELETE", &about("login"), "").await, (StatusCode::OK, json!({"reset": true})));
@@ -144,6 +144,64 @@ async fn what_cannot_be_read_is_answered_with_what_to_write() {
 }
 
 #[tokio::test]
+async fn name_that_is_no_text_is_answered_in_json() {
+    let (_layer, handle) = live();
+    for method in ["GET", "DELETE"] {
+        let (status, shown) = answer(&handle, method, &about("%FF"), "").await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let error = shown["error"].as_str().unwrap_or_else(|| panic!("no JSON: {shown}"));
+        assert!(error.ends_with(": write a limit's name"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn key_is_shown_in_json_as_the_file_says_it() {
+    for (by, expected) in [
+        ("\"client-ip\"", json!("client-ip")),
+        ("[\"client-ip\", \"route\"]", json!(["client-ip", "route"])),
+        ("{ client-ip = { ipv4 = 24, ipv6 = 48 } }", json!({"client-ip": {"ipv4": 24, "ipv6": 48}})),
+        ("{ first-of = [\"own\", [\"header:x\", \"method\"]] }", json!({"first-of": ["own", ["header:x", "method"]]})),
+        ("{ header = \"x\", normalize = \"lowercase\" }", json!({"header": "x", "normalize": "lowercase"})),
+    ] {
+        let file = format!("version = 1\n[[limit]]\nname = \"p\"\nby = {by}\ngcra = {{ rate = \"3/h\" }}\n");
+        let registry = Registry::new().key("own", Header::new("x"));
+        let (_layer, handle) = Rules::from_str("f", &file, registry).unwrap().layer(memory()).unwrap();
+        let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/"}"#).await;
+        assert_eq!(shown["limits"][0]["by"], expected);
+    }
+    let file = "version = 1\n[[concurrency]]\nmost = 1";
+    let (_layer, handle) = Rules::from_str("f", file, Registry::new()).unwrap().layer(memory()).unwrap();
+    let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/"}"#).await;
+    assert_eq!(shown["limits"][0]["by"], json!("constant"));
+}
+
+#[tokio::test]
+async fn request_that_waits_for_its_turn_is_shown_as_held() {
+    let limit = |name, wait: &str| {
+        let rate = "fixed-window = { rate = \"1/10s\" }";
+        format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\n{rate}\n{wait}\n")
+    };
+    for (waits, expected) in [
+        (["wait-up-to = \"10s\"", "wait-up-to = \"1m\""], [json!(true), json!("holds"), json!("holds")]),
+        (["wait-up-to = \"10s\"", ""], [json!(false), json!("holds"), json!("refuses")]),
+        (["wait-up-to = \"9s\"", "wait-up-to = \"1m\""], [json!(false), json!("refuses"), json!("holds")]),
+    ] {
+        let file = format!("version = 1\n{}{}", limit("a", waits[0]), limit("b", waits[1]));
+        let (layer, handle) = Rules::from_str("f", &file, Registry::new()).unwrap().layer(memory()).unwrap();
+        let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        service.oneshot(Request::new(())).await.unwrap();
+        let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/"}"#).await;
+        let verdict = |place: usize| shown["limits"][place]["verdict"].clone();
+        assert_eq!([shown["held"].clone(), verdict(0), verdict(1)], expected, "{shown}");
+        assert_eq!((&shown["admitted"], &shown["retry_after_ms"]), (&json!(false), &json!(10_000)));
+        let (head, ()) = Request::new(()).into_parts();
+        let said = handle.explain(&head).await.unwrap().to_string();
+        let start = if expected[0] == json!(true) { "held, admitted in 10s" } else { "refused, admitted in 10s" };
+        assert!(said.starts_with(start), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn store_that_fails_is_answered_as_such() {
     let rules = Rules::from_str("throttle.toml", FILE, Registry::new()).unwrap();
     let (_layer, handle) = rules.layer(Fallible { fails: true, ..Fallible::new(memory()) }).unwrap();
@@ -198,13 +256,13 @@ async fn explanation_of_a_refusal_has_its_numbers_in_whole_milliseconds() {
     let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/"}"#).await;
     let limit = |name, numbers: [Value; 5]| {
         let [cost, left, of, retry_after_ms, resets_in_ms] = numbers;
-        json!({"name": name, "by": if name == "never" { "\"constant\"" } else { "\"header:x-tenant\"" },
+        json!({"name": name, "by": if name == "never" { "constant" } else { "header:x-tenant" },
             "verdict": if left.as_u64() < cost.as_u64() { "refuses" } else { "admits" }, "cost": cost, "left": left, "of": of,
             "retry_after_ms": retry_after_ms, "resets_in_ms": resets_in_ms, "has_key": name == "never", "tier": 0})
     };
     let thirds = limit("thirds", [json!(2), json!(0), json!(2), json!(667), json!(667)]);
     let never = limit("never", [json!(1), json!(3), json!(4), json!(0), json!(1_000)]);
-    assert_eq!(shown, json!({"admitted": false, "retry_after_ms": 667, "limits": [thirds, never]}));
+    assert_eq!(shown, json!({"admitted": false, "held": false, "retry_after_ms": 667, "limits": [thirds, never]}));
     let (_, shown) = answer(&handle, "POST", "/admin/explain", r#"{"uri": "/", "method": "PUT"}"#).await;
     let never = limit("never", [json!(5), json!(3), json!(4), Value::Null, json!(1_000)]);
     assert_eq!((&shown["retry_after_ms"], &shown["limits"][1]), (&Value::Null, &never));

@@ -262,7 +262,9 @@ fn estimate_may_be_zero_and_the_status_of_a_rejection_at_either_end() {
     let compiled = one_limit("gcra = { rate = \"1/s\" }\ncost = 0\nsettled-later = true");
     assert_eq!(compiled.applied[0].cost.as_ref().map(|cost| cost(&parts)), Some(0));
     for status in [400, 599] {
-        let compiled = one_limit(&format!("gcra = {{ rate = \"1/s\" }}\non-missing = {{ reject = {status} }}"));
+        let rest = format!("on-missing = {{ reject = {status} }}");
+        let limit = "version = 1\n[[limit]]\nname = \"p\"\nby = \"client-ip\"\ngcra = { rate = \"1/s\" }";
+        let compiled = self::compiled(&format!("{limit}\n{rest}"));
         assert_eq!(compiled.applied[0].on_missing, OnMissing::Reject(StatusCode::from_u16(status).unwrap()));
     }
 }
@@ -271,7 +273,7 @@ fn estimate_may_be_zero_and_the_status_of_a_rejection_at_either_end() {
 fn rule_of_a_limit_comes_before_that_of_the_file() {
     let limit = |rest: &str| {
         let defaults = "defaults = { on-missing = \"skip\", on-error = \"open\" }";
-        let limit = "[[limit]]\nname = \"p\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }";
+        let limit = "[[limit]]\nname = \"p\"\nby = \"client-ip\"\ngcra = { rate = \"1/s\" }";
         let compiled = compiled(&format!("version = 1\n{defaults}\n{limit}\n{rest}"));
         (compiled.applied[0].on_missing, compiled.applied[0].on_error)
     };

@@ -9,7 +9,7 @@ use crate::throttle::warning;
 #[cold]
 pub(super) fn key_found<B: Backend>(shared: &Shared<B>, policy: usize, parts: &Parts) {
     let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
-    if let Some(warning) = warning::key_found(limit, name, &shared.clients_settled, parts) {
+    if let Some(warning) = warning::key_found(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);
     }
 }

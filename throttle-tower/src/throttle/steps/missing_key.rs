@@ -23,7 +23,7 @@ pub(super) fn call_without_key<B: Backend>(
     parts: &Parts,
 ) -> Result<Call, Box<Refused>> {
     let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
-    if let Some(warning) = warning::missing_key(limit, name, &shared.clients_settled, parts) {
+    if let Some(warning) = warning::missing_key(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);
     }
     match limit.on_missing {

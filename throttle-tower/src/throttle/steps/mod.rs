@@ -33,5 +33,5 @@ pub(super) mod pipeline;
 mod refuse;
 mod refuse_early;
 mod respond;
-mod wait_queue;
+pub(super) mod wait_queue;
 pub(super) mod write_headers;

@@ -201,7 +201,8 @@ fn name() -> impl Strategy<Value = String> {
 
 fn address() -> impl Strategy<Value = Address> {
     let list = || select(&["x-forwarded-for", "forwarded"][..]);
-    let trusted = || vec(select(&["10.0.0.0/28", "192.0.2.1", "2001:db8::/32", "2001:db8::7"][..]), 1..3);
+    let nets = || select(&["10.0.0.0/28", "192.0.2.1", "2001:db8::/32", "2001:db8::7"][..]);
+    let trusted = || vec(nets(), 1..3).prop_map(distinct);
     prop_oneof![
         select(&["peer", "fly-io", "google-cloud-load-balancer"][..]).prop_map(Address::Alone),
         (list(), trusted()).prop_map(|(list, trusted)| Address::Trusted(list, trusted)),
@@ -248,13 +249,15 @@ fn layer() -> impl Strategy<Value = LayerSettings> {
 
 fn any_limit() -> impl Strategy<Value = AnyLimit> {
     let limit = (algorithm(), prop_oneof![4 => key(), 1 => Just(Key::Future)], of(duration()), options());
-    let limit = limit.prop_map(|(algorithm, key, deadline, options)| {
+    let limit = limit.prop_map(|(algorithm, key, deadline, mut options)| {
+        options.on_missing = options.on_missing.filter(|_| !key.is_never_missing());
         let key_deadline = deadline.filter(|_| matches!(key, Key::Future));
         AnyLimit::Limit { algorithm, key, key_deadline, options }
     });
     let tiers = (algorithm(), of(algorithm()), of(algorithm()), any::<prop::sample::Index>());
     let plans = (key(), tiers, of(select(&["keep", "proportional", "reset"][..])), options());
-    let plans = plans.prop_map(|(key, (first, second, third, unknown), carry, options)| {
+    let plans = plans.prop_map(|(key, (first, second, third, unknown), carry, mut options)| {
+        options.on_missing = options.on_missing.filter(|_| !key.is_never_missing());
         let others = [("pro", second), ("team 1", third)].into_iter().filter_map(|(name, tier)| Some((name, tier?)));
         let tiers: Vec<_> = [("free", first)].into_iter().chain(others).collect();
         // Tiers must be alike to be changed in proportion.
@@ -263,12 +266,9 @@ fn any_limit() -> impl Strategy<Value = AnyLimit> {
     });
     let cost = of(prop_oneof![(1..=5_u64).prop_map(Cost::Units), Just(Cost::Registered)]);
     let in_flight = (5..1_000_u64, of(key()), cost, matching(), of(missing()));
-    let in_flight = in_flight.prop_map(|(most, key, cost, matching, on_missing)| AnyLimit::InFlight {
-        most,
-        key,
-        cost,
-        matching,
-        on_missing,
+    let in_flight = in_flight.prop_map(|(most, key, cost, matching, on_missing)| {
+        let on_missing = on_missing.filter(|_| key.as_ref().is_some_and(|key| !key.is_never_missing()));
+        AnyLimit::InFlight { most, key, cost, matching, on_missing }
     });
     prop_oneof![4 => limit, 1 => plans, 1 => in_flight]
 }
@@ -279,7 +279,7 @@ fn options() -> impl Strategy<Value = Options> {
     let refunds = vec(select(&["successful", "failed", "server-errors", "aborted", "cached"][..]), 0..4);
     let flags = (flag(), flag(), flag());
     let parts = (cost, matching(), of(unit()), of(missing()), of(failing()), refunds, flags, of(duration()));
-    parts.prop_map(|(cost, matching, unit, on_missing, on_error, mut refunds, flags, wait_up_to)| {
+    parts.prop_map(|(cost, matching, unit, on_missing, on_error, refunds, flags, wait_up_to)| {
         let (charge_refused, mut settled_later, replace_existing) = flags;
         // What costs nothing is settled later, and what is settled later has a cost.
         match cost {
@@ -287,6 +287,7 @@ fn options() -> impl Strategy<Value = Options> {
             None => settled_later = settled_later.filter(|later| !later),
             Some(_) => {}
         }
+        let mut refunds = distinct(refunds);
         if refunds.contains(&"successful") {
             refunds.retain(|refund| *refund != "failed");
         }
@@ -310,7 +311,8 @@ fn unit() -> impl Strategy<Value = String> {
 }
 
 fn matching() -> impl Strategy<Value = Matching> {
-    let some = |of: &'static [&'static str]| prop_oneof![3 => Just(Vec::new()), 1 => vec(select(of), 1..3)];
+    let some =
+        |of: &'static [&'static str]| prop_oneof![3 => Just(Vec::new()), 1 => vec(select(of), 1..3).prop_map(distinct)];
     let when = vec((select(&["internal", "preflight"][..]), any::<bool>()), 0..3);
     let parts = (
         some(&["GET", "POST", "HEAD", "PURGE", "OPTIONS"]),
@@ -319,7 +321,11 @@ fn matching() -> impl Strategy<Value = Matching> {
         some(&["api.example.com", "*.example.com", "EXAMPLE.org"]),
         prop_oneof![3 => Just(Vec::new()), 1 => when],
     );
-    parts.prop_map(|(methods, routes, paths, hosts, when)| Matching { methods, routes, paths, hosts, when })
+    parts.prop_map(|(methods, routes, paths, hosts, mut when)| {
+        let mut names = std::collections::HashSet::new();
+        when.retain(|(name, _)| names.insert(*name));
+        Matching { methods, routes, paths, hosts, when }
+    })
 }
 
 fn algorithm() -> impl Strategy<Value = Algorithm> {
@@ -380,8 +386,44 @@ fn key() -> impl Strategy<Value = Key> {
         header().prop_map(Key::Lowercase),
     ];
     part.prop_recursive(2, 6, 3, |part| {
-        prop_oneof![vec(part.clone(), 1..4).prop_map(Key::Joined), vec(part, 1..4).prop_map(Key::FirstOf)]
+        prop_oneof![
+            vec(part.clone(), 1..4).prop_map(|parts| Key::Joined(joinable(distinct(parts)))),
+            vec(part, 1..4).prop_map(|keys| Key::FirstOf(reachable(distinct(keys)))),
+        ]
     })
+}
+
+/// A list in which nothing stands twice.
+fn distinct<T: std::fmt::Debug>(list: Vec<T>) -> Vec<T> {
+    let mut seen = std::collections::HashSet::new();
+    list.into_iter().filter(|one| seen.insert(format!("{one:?}"))).collect()
+}
+
+/// Without a part that adds nothing to others.
+fn joinable(mut parts: Vec<Key>) -> Vec<Key> {
+    if parts.len() > 1 {
+        parts.retain(|part| !matches!(part, Key::Constant));
+    }
+    parts
+}
+
+/// Up to a key that is never missing.
+fn reachable(mut keys: Vec<Key>) -> Vec<Key> {
+    if let Some(last) = keys.iter().position(Key::is_never_missing) {
+        keys.truncate(last + 1);
+    }
+    keys
+}
+
+impl Key {
+    fn is_never_missing(&self) -> bool {
+        match self {
+            Self::Constant | Self::Method | Self::Route => true,
+            Self::Joined(parts) => parts.iter().all(Self::is_never_missing),
+            Self::FirstOf(keys) => keys.iter().any(Self::is_never_missing),
+            _ => false,
+        }
+    }
 }
 
 fn missing() -> impl Strategy<Value = Missing> {
