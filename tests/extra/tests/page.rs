@@ -41,6 +41,7 @@ const BOTH: &str = "
         data,
         shown: {
             admitted: text('admitted'), refused: text('refused'), binding: text('binding'), since: text('since'),
+            service: text('service'), tightest: rows('tightest'),
             policies: rows('policies'), permits: rows('permits'), offenders: rows('offenders').length,
             charts: document.querySelectorAll('#charts figure').length,
         },
@@ -76,6 +77,12 @@ fn equal(both: &Value) -> Result<u64, String> {
     same("admitted", &shown["admitted"], number(last(&data["requests"]["admitted"])))?;
     same("refused", &shown["refused"], number(last(&data["requests"]["refused"])))?;
     same("binding", &shown["binding"], data["binding"].as_str().unwrap_or("None").to_owned())?;
+    assert!(shown["service"].as_str().unwrap().starts_with("127.0.0.1:"), "the host: {}", shown["service"]);
+    for (key, row) in data["tightest"].as_array().unwrap().iter().zip(shown["tightest"].as_array().unwrap()) {
+        let [left, of] = ["left", "of"].map(|field| key[field].as_u64().unwrap());
+        let end = if left == 0 { ", used up" } else { "" };
+        same("what is left", &row[1], format!("{} of {}{end}", number(left), number(of)))?;
+    }
     let policies = data["policies"].as_array().unwrap();
     for (policy, row) in policies.iter().zip(shown["policies"].as_array().unwrap()) {
         assert!(row[0].as_str().unwrap().starts_with(policy["name"].as_str().unwrap()), "{row}");

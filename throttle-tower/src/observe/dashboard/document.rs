@@ -7,8 +7,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// The content security policy of the page: its own style and script by their hashes, its own server, nothing else. Text
 /// never becomes markup. A test compares the hashes with the files, and prints the right ones.
 pub(super) const POLICY: &str = concat!(
-    "default-src 'none'; style-src 'sha256-JtciOYojdP0k5eiXJVCGz5whiza2xfoNuTYJTP8IBO4='; ",
-    "script-src 'sha256-Vd16pWdi1XIAQnLKF1cN5KG8JGq029fVi4dPwUmRBrs='; img-src data:; connect-src 'self'; ",
+    "default-src 'none'; style-src 'sha256-DWGWxZTWe8Hj4ow8LAtod/2ucQ/Uf+R5wPJXbTuoiEE='; ",
+    "script-src 'sha256-bmxcF6IIXzIA3mEECCJbGTEK7IsX3V7yC4aAkVNHWQ8='; img-src data:; connect-src 'self'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 );
 

@@ -202,7 +202,7 @@ function decides(data) {
   const all = sum(Object.values(decisions));
   for (const span of at('share').children) span.style.width = `${all ? 100 * decisions[span.className] / all : 0}%`;
   const parts = DECIDERS.filter(name => decisions[name]);
-  const told = parts.map(name => `${words(data)[name]} ${percent(decisions[name], all)}`).join(', ');
+  const told = parts.map(name => `${words(data)[name]}: ${percent(decisions[name], all)}`).join(', ');
   write(at('share-text'), all ? `${told} of ${plural(all, 'decision', 'decisions')} in the last two minutes.`
     : 'Nothing was decided in the last two minutes.');
 
