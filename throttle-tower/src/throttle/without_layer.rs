@@ -77,8 +77,8 @@ impl LimitReport {
     }
 
     /// Writes the headers of a layer into a response: what is left, and of a refusal how long to wait. The response of
-    /// a refusal gets `Cache-Control: no-store`, too, if it has no other, and the report in its extensions, by which the
-    /// layers around the handler know that it is one.
+    /// a refusal gets `Cache-Control: no-store`, too, if it has no other, and the report in its extensions, by which
+    /// the layers around the handler know that it is one.
     ///
     /// Headers that the response already has are [joined](crate::headers#headers-that-the-response-already-has).
     ///
