@@ -13,7 +13,7 @@ pub(crate) enum ApiError {
     NotFound,
     Unauthorized,
     /// A limit that a handler has looked at itself.
-    TooManyRequests(LimitReport),
+    TooManyRequests(Box<LimitReport>),
 }
 
 impl IntoResponse for ApiError {

@@ -20,7 +20,8 @@ pub(crate) async fn login(State(app): State<App>, Json(login): Json<Login>) -> R
     // Charged before the password is checked: guesses that come at the same time count as well.
     let (decision, charge) = app.failed_logins.charge(name.as_str(), 1);
     if !decision.is_admitted() {
-        return Err(ApiError::TooManyRequests(LimitReport::of(app.failed_logins.set(), decision)));
+        let report = LimitReport::of(app.failed_logins.set(), decision);
+        return Err(ApiError::TooManyRequests(Box::new(report)));
     }
     let token = app.accounts.log_in(&name, &login.password).ok_or(ApiError::Unauthorized)?;
     if let Some(charge) = charge {

@@ -66,7 +66,7 @@ fn client_at(address: [u8; 4]) -> Client {
 }
 
 #[tokio::test]
-async fn clients_behind_nginx_have_budgets_of_their_own_and_cannot_invent_others() {
+async fn clients_behind_nginx_have_budgets_of_their_own_and_invent_no_others() {
     let site = Site::start().await;
     let [attacker, other] = [[127, 0, 0, 2], [127, 0, 0, 3]].map(client_at);
     let mut refused = None;

@@ -41,9 +41,10 @@ impl State {
     }
 
     /// Names the parameters that wrote a state which names none: one that an [`Algorithm`] has made or decided alone.
-    /// Needed before a policy with other parameters decides about it. A state that a set has
-    /// [charged](crate::PolicySet::decide), a receipt has [settled](crate::backend::ReceiptItem::apply_to), or that was
-    /// [read](Self::from_wire_of) names its parameters, and keeps them here.
+    /// Needed before a policy with other parameters decides about it. A state names its parameters already, and keeps
+    /// them here, if a set has [charged](crate::PolicySet::decide) it, if a receipt has
+    /// [settled](crate::backend::ReceiptItem::apply_to) it, or if it was [read](Self::from_wire_of) as one that others
+    /// than the policy's own had written.
     ///
     /// ```
     /// use throttle_core::backend::Call;

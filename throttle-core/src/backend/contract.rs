@@ -26,11 +26,11 @@ use crate::time::Timestamp;
 ///
 /// ## Changed parameters
 ///
-/// A key keeps its state when its policy gets other parameters. The state names those that wrote it, so a backend keeps
-/// what [`PolicySet::decide`](crate::PolicySet::decide) and
-/// [`ReceiptItem::apply_to`](super::ReceiptItem::apply_to) have left in it, whole, and passes it to the next set as it is.
-/// Bytes keep the names, too, if the backend writes them with [`State::to_wire`](crate::algorithm::State::to_wire) and
-/// reads them with [`State::from_wire_of`](crate::algorithm::State::from_wire_of).
+/// A key keeps its state when its policy gets other parameters. A charged state names those that wrote it. So a backend
+/// keeps the state as [`PolicySet::decide`](crate::PolicySet::decide) and
+/// [`ReceiptItem::apply_to`](super::ReceiptItem::apply_to) have left it, and passes it to the next set unchanged. Bytes
+/// keep the names, too, if the backend writes them with [`State::to_wire`](crate::algorithm::State::to_wire) and reads
+/// them with [`State::from_wire_of`](crate::algorithm::State::from_wire_of).
 ///
 /// ## Time
 ///

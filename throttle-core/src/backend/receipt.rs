@@ -129,8 +129,8 @@ impl ReceiptItem {
         self.decided_by
     }
 
-    /// Settles this item on the key's state, for backends that keep [`State`]s of policies without tiers. An item that
-    /// was not charged at the store changes nothing.
+    /// Settles this item on the key's state, for backends that keep [`State`]s of policies without tiers. The state
+    /// then names the parameters that wrote it. An item that was not charged at the store changes nothing.
     pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
         self.apply_in(algorithm, algorithm, Carry::Keep, state, now);
     }

@@ -29,7 +29,8 @@ impl LimitReport {
     ///
     /// report = LimitReport::of(logins.set(), logins.check("ada", 1));
     /// let refused: http::Response<bytes::Bytes> = report.refusal_response().expect("there was one unit");
-    /// assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (429, "600"));
+    /// assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!(refused.headers()["retry-after"], "600");
     /// assert_eq!(refused.headers()["ratelimit"], r#""per-user";r=0;t=600"#);
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
@@ -50,7 +51,7 @@ impl LimitReport {
     /// let report = LimitReport::of(logins.set(), logins.check("ada", 1)).in_dialect(Dialect::Draft07);
     /// let mut response = http::Response::new(());
     /// report.write_headers(&mut response);
-    /// assert_eq!(response.headers()["ratelimit"], "limit=1, remaining=0, reset=600");
+    /// assert_eq!(response.headers()["ratelimit"], "limit=6, remaining=0, reset=600");
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     #[must_use]
@@ -76,8 +77,8 @@ impl LimitReport {
     }
 
     /// Writes the headers of a layer into a response: what is left, and of a refusal how long to wait. The response of
-    /// a refusal gets `Cache-Control: no-store`, too, if it has no other, and the report in its extensions, by which the
-    /// layers around the handler know that it is one.
+    /// a refusal gets `Cache-Control: no-store`, too, if it has no other, and the report in its extensions, by which
+    /// the layers around the handler know that it is one.
     ///
     /// Headers that the response already has are [joined](crate::headers#headers-that-the-response-already-has).
     ///
@@ -89,7 +90,7 @@ impl LimitReport {
     /// let mut response = http::Response::new("two at once are never allowed");
     /// *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
     /// report.write_headers(&mut response);
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""per-user";q=1;w=600"#);
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""per-user";q=6;w=3600"#);
     /// assert!(!response.headers().contains_key("retry-after"), "no wait helps");
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
