@@ -88,7 +88,7 @@ fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
                 together += admitted;
             }
             // A queue also lets units leave at once, and several queues do so together: see the tests of shares.
-            if capacity >= u64::from(*n) && kind != Kind::Shaper {
+            if capacity >= u64::from(*n) && !matches!(kind, Kind::Shaper | Kind::Undelayed) {
                 prop_assert!(together <= capacity, "{} of {}", together, capacity);
             }
             Ok(())
