@@ -69,16 +69,6 @@ async fn shape_call_dropped_after_its_time_and_before_the_end_of_a_pause_leaves_
     assert_eq!(start.elapsed(), 150 * MS);
 }
 
-#[tokio::test(start_paused = true)]
-async fn shape_slot_that_is_due_is_ready_at_once() {
-    for key in [Key::CONSTANT, Key::from("key")] {
-        let shaper = ten(60_000).build().unwrap();
-        let start = Instant::now();
-        shaper.reserve(key, 1).await.unwrap().await;
-        assert_eq!(start.elapsed(), Duration::ZERO);
-    }
-}
-
 /// An upstream refuses a call that leaves now, without saying how long to wait. Returns when the next call leaves.
 async fn refused(shaper: &Shaper<impl Backend>) -> Duration {
     let now = Instant::now();

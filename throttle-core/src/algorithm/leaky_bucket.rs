@@ -57,8 +57,9 @@ impl LeakyBucket {
     /// request that waits outside and comes again after `retry_after`.
     ///
     /// A request is admitted when the units of the last one have had their time, whatever it costs, and its last unit is
-    /// due within the longest wait. A charge of which a part is given back ends earlier by that part, also if later
-    /// charges follow it; one that is given back in full counts as a request that was not made.
+    /// due within the longest wait. If a part of a charge is given back, the schedule ends earlier by that part, also if
+    /// later charges follow it; but not if it was free in between. A charge that is given back in full counts as a
+    /// request that was not made: it returns if no later one follows.
     ///
     /// ```
     /// use std::time::Duration;
@@ -105,6 +106,7 @@ pub(crate) struct Queue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Departures {
+    /// When a request was last admitted. Without delays, since when each request has followed the one before it at once.
     pub(crate) last: i64,
     /// The first free slot.
     pub(crate) next: Tat,
@@ -134,10 +136,11 @@ impl Queue {
     }
 
     /// µs until a request may start, if it may not be delayed. The part of a microsecond stays in the schedule, which
-    /// would drift without it.
+    /// would drift without it. A schedule on which nothing is owed is free, also if the clock has stepped back.
     #[inline]
     fn starts_in(&self, state: &Departures, now: Timestamp) -> u64 {
-        if self.without_delay { micros_between(now, state.next.whole) } else { 0 }
+        let is_busy = state.next.whole > state.last || state.next.frac > 0;
+        if self.without_delay && is_busy { micros_between(now, state.next.whole) } else { 0 }
     }
 
     fn arrival_standing(&self, state: &Departures, now: Timestamp) -> Standing {
@@ -181,8 +184,11 @@ impl Transition for Queue {
         let now = Self::now(state, now);
         let slot =
             if state.next.whole >= now.as_micros() { state.next } else { Tat { whole: now.as_micros(), frac: 0 } };
+        let follows = self.without_delay && state.next.whole + 1 >= now.as_micros();
         self.arrival.take(&mut state.next, now, cost);
-        state.last = now.as_micros();
+        if !follows {
+            state.last = now.as_micros();
+        }
         Mark { at: slot.whole, frac: slot.frac }
     }
 
@@ -195,11 +201,14 @@ impl Transition for Queue {
     }
 
     /// A slot returns only when nothing is scheduled behind it, because later requests already have their delays.
-    /// Without delays, a part of a charge returns in any case.
+    /// Without delays, a part of a charge returns unless the schedule was free since: that time has passed.
     fn give_back(&self, state: &mut Departures, now: Timestamp, mark: Mark, cost: u64, units: u64) {
         let now = Self::now(state, now);
         if self.without_delay && units < cost {
-            return self.arrival.give_back(&mut state.next, now, mark, cost, units);
+            if mark.at >= state.last {
+                self.arrival.give_back(&mut state.next, now, mark, cost, units);
+            }
+            return;
         }
         let slot = Tat { whole: mark.at, frac: mark.frac };
         // The mark of another algorithm is no slot, though it may look like one.

@@ -3,21 +3,18 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{
-    Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicyName, PolicySet, Rate,
-};
+use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName, Rate};
 
 use super::backoff::Backoff;
 use super::clock::TokioClock;
 use super::one_key::OneKey;
-use super::paused_keys::PausedKeys;
-use super::schedule::Schedule;
+use super::queues::Queues;
+use super::schedule::{Known, Schedule};
 use super::shaper::Shaper;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
-use super::units::Units;
+use super::units::Paces;
 use crate::limit::OnError;
-use crate::time::time_for;
 use crate::usage::Background;
 
 impl Shaper {
@@ -260,24 +257,19 @@ impl<B: Backend> ShaperBuilder<B> {
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
-        let requests = Policy::new(&name, self.bucket_with_headroom(self.bucket.rate()))?;
-        let rate = requests.algorithm().rate();
-        let units = self.units(&name, rate)?;
-        let policy = match &units {
-            None => requests,
-            Some(units) => Policy::new(&Units::schedule_name(&name, &self.rates)?, units.bucket())?,
-        };
-        let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
+        let paced = |rate| self.with_headroom(rate);
+        let units = self.rates.iter().map(|(unit, rate)| (*unit, paced(*rate))).collect();
+        let paces = Paces::new(paced(self.bucket.rate()), units).map_err(|error| error.in_policy(&name))?;
+        let max_wait = self.bucket.longest_wait();
+        let set = paces.policies(&name, max_wait, self.replaces_existing)?;
         // Another shaper can use a backend that was passed in.
-        let one_key = if self.is_shared { None } else { OneKey::new(policy.algorithm()) };
-        let set = PolicySet::new(policy)?;
+        let alone = (!self.is_shared && !paces.has_units()).then(|| set.policies()[0].algorithm());
+        let one_key = alone.and_then(OneKey::new);
         // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is
         // broken.
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-            let bucket = units.as_ref().map(|units| Policy::new("share", units.bucket_for(processes.get())));
-            let set = bucket.transpose()?.map_or_else(|| Ok(set.clone()), PolicySet::new)?;
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
@@ -290,35 +282,20 @@ impl<B: Backend> ShaperBuilder<B> {
                 one_key,
                 share,
                 on_error,
-                rate,
-                max_wait: self.bucket.longest_wait(),
+                // The headroom that is in force is what the period has grown by.
+                tolerance: (paces.requests.period().checked_sub(self.bucket.rate().period()))
+                    .filter(|headroom| !headroom.is_zero()),
+                paces,
+                max_wait,
                 max_waiting: self.max_waiting,
                 counters: Counters::default(),
                 background: Background::default(),
-                // The headroom that is in force is what the period has grown by.
+                queues: Queues::default(),
                 backoff: Backoff::default(),
                 shared_pauses,
-                paused_keys: PausedKeys::new(
-                    units.as_ref().map_or(rate, Units::rate),
-                    rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),
-                )
-                .counting_time(units.as_ref().map(|_| time_for(rate, 1))),
-                units,
+                known: Known::default(),
             }),
         })
-    }
-
-    /// The paces of other units than requests, if there are any.
-    fn units(&self, name: &str, requests: Rate) -> Result<Option<Units>, ConfigError> {
-        let mut paces = Vec::new();
-        for (unit, rate) in &self.rates {
-            Units::check_name(&paces, unit).map_err(|error| error.in_policy(name))?;
-            let bucket = self.bucket_with_headroom(*rate);
-            bucket.max_wait(Duration::ZERO).build().map_err(|error| error.in_policy(&format!("{name}+{unit}")))?;
-            paces.push((*unit, bucket.rate()));
-        }
-        let alone = !self.is_shared;
-        Ok((!paces.is_empty()).then(|| Units::new(requests, paces, self.bucket.longest_wait(), alone)))
     }
 
     fn checked_name(&self) -> Result<String, ConfigError> {
@@ -365,23 +342,17 @@ impl<B: Backend> ShaperBuilder<B> {
         }
     }
 
-    /// A bucket of a rate that is slower by the headroom.
-    fn bucket_with_headroom(&self, rate: Rate) -> LeakyBucket {
-        let exact = LeakyBucket::new(rate).max_wait(self.bucket.longest_wait());
-        let slower = |headroom: Duration| {
-            let period = rate.period().saturating_add(headroom);
-            LeakyBucket::new(Rate::new(rate.count(), period)).max_wait(self.bucket.longest_wait())
-        };
-        match self.headroom {
-            Some(headroom) => slower(headroom),
-            None => {
-                let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
-                let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
-                // If that cannot be counted exactly but the rate can, the period is so long that headroom does not
-                // matter.
-                if usual.build().is_ok() { usual } else { exact }
-            }
+    /// A rate that is slower by the headroom.
+    fn with_headroom(&self, rate: Rate) -> Rate {
+        let slower = |headroom: Duration| Rate::new(rate.count(), rate.period().saturating_add(headroom));
+        if let Some(headroom) = self.headroom {
+            return slower(headroom);
         }
+        let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
+        let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
+        // If that cannot be counted exactly but the rate can, the period is so long that headroom does not matter.
+        let can_be_counted = LeakyBucket::new(usual).max_wait(self.bucket.longest_wait()).build().is_ok();
+        if can_be_counted { usual } else { rate }
     }
 }
 

@@ -204,9 +204,9 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         unit: &str,
         estimate: impl Fn(&Req) -> u64 + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
-        let schedule = &self.shaper.schedule;
-        let place = schedule.units.as_ref().and_then(|units| units.place(unit)).ok_or_else(|| {
-            ConfigError::new("unit", format_args!("{unit:?}"), schedule.unknown_unit(unit).to_string())
+        let paces = &self.shaper.schedule.paces;
+        let place = paces.place(unit).ok_or_else(|| {
+            ConfigError::new("unit", format_args!("{unit:?}"), paces.unknown_unit(unit).to_string())
         })?;
         if self.fields.estimates.iter().any(|(other, _)| *other == place) {
             let rule = "each unit has one estimate; remove one of them";

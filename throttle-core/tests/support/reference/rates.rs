@@ -206,7 +206,7 @@ impl Shaper {
 
     /// How long until a request may start, if it may not be delayed. The part of a microsecond is waited for by none.
     fn starts_in(&self, t: i128) -> i128 {
-        self.next.filter(|_| !self.delays).map_or(0, |next| floor(next) - t).max(0)
+        self.next.filter(|next| !self.delays && *next > q(self.now(t))).map_or(0, |next| floor(next) - t).max(0)
     }
 
     fn units_left(&self, t: i128) -> i128 {
@@ -267,13 +267,19 @@ impl Model for Shaper {
     fn take(&mut self, t: i128, cost: i128) -> Place {
         let first = self.slot(t);
         let after = first + self.interval * q(cost);
-        (self.next, self.last) = (Some(after), Some(self.now(t)));
+        // Without delays, the instant since which each charge has followed the one before it.
+        let follows = !self.delays && self.next.is_some_and(|next| floor(next) + 1 >= self.now(t));
+        self.last = if follows { self.last } else { Some(self.now(t)) };
+        self.next = Some(after);
         Place::Slots { first, after }
     }
 
     fn give_back(&mut self, t: i128, receipt: Paid, units: i128) {
         let Place::Slots { first, after } = receipt.place else { return };
         if !self.delays && units < receipt.cost {
+            if self.last.is_some_and(|since| floor(first) < since) {
+                return;
+            }
             self.next = self.next.map(|next| (next - self.interval * q(units)).max(q(self.now(t))));
         } else if self.next == Some(after) {
             let kept = first + self.interval * q(receipt.cost - units);
