@@ -72,11 +72,7 @@ async fn overload<B: Backend>(shaper: Shaper<B>, gives_up: GivesUp) -> Vec<usize
     let (log, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let seen = Arc::clone(&log);
     let layer = ShapeLayer::of(shaper);
-    let layer = if gives_up == GivesUp::ByDeadline {
-        layer.deadline(|_: &u64| Some(500 * MS))
-    } else {
-        layer
-    };
+    let layer = if gives_up == GivesUp::ByDeadline { layer.deadline(|_: &u64| Some(500 * MS)) } else { layer };
     let layer = layer.clone().by_unit("tokens", |_| 1).unwrap_or(layer);
     let service = layer.layer(service_fn(move |_: u64| {
         seen.lock().unwrap().push(start.elapsed().as_secs());

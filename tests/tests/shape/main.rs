@@ -5,6 +5,7 @@ mod contract;
 mod failing;
 mod fairness;
 mod giving_up;
+mod giving_up_laws;
 mod obeying;
 mod pacing;
 mod pausing;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, Clock as _, Cost, Decision, Timestamp};
+use throttle_core::{Backend, BackendError, Clock as _, Cost, Decision, Status, Timestamp};
 
 use super::schedule::Schedule;
 use super::wanted::Wanted;
@@ -16,7 +16,10 @@ use crate::limit::OnError;
 /// What the backend says.
 pub(super) enum Answer {
     /// The calls may leave. The turn behind them is due after that time, counted from the decision.
-    Granted { next: Duration, receipt: Option<Receipt> },
+    Granted {
+        next: Duration,
+        receipt: Option<Receipt>,
+    },
     /// Not before that time has passed.
     Wait(Duration),
     /// No wait helps.
@@ -93,7 +96,10 @@ impl<B: Backend> Schedule<B> {
 
 fn conclude(decision: &Decision, calls: &[Call]) -> Answer {
     if decision.is_admitted() {
-        return Answer::Granted { next: decision.reset_after(), receipt: Receipt::of(decision, calls) };
+        // The next call may not use the other units of this one.
+        let requests = decision.statuses().first().filter(|status| status.applies());
+        let next = requests.map_or(Duration::ZERO, Status::reset_after);
+        return Answer::Granted { next, receipt: Receipt::of(decision, calls) };
     }
     decision.retry_after().map_or(Answer::Never, Answer::Wait)
 }

@@ -83,9 +83,9 @@ impl ShaperBuilder {
 
 impl<B: Backend> ShaperBuilder<B> {
     /// Adds a pace of another unit, such as tokens, beside that of requests: `.by_unit("tokens",
-    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces at once: it leaves when the calls before it
-    /// have had the time that each pace allows them. It takes its place in all of them or, if it is refused or dropped
-    /// while it waits, in none. Over a store this is one decision, as for one pace.
+    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces that it uses: it leaves when the calls before it
+    /// have had the time that each of them allows. It takes its turn in all of them or in none. Over a store this is one
+    /// decision, as for one pace.
     ///
     /// What a call costs is an estimate: [`ShapeLayer::by_unit`](crate::ShapeLayer::by_unit),
     /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage) afterwards.
@@ -94,15 +94,11 @@ impl<B: Backend> ShaperBuilder<B> {
     /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
     /// more tokens than a minute allows.
     ///
-    /// All processes that share a schedule must name the same units at the same rates. The units are part of the
-    /// schedule's name, so processes with different ones keep schedules of their own. Their rates are **not** compared:
-    /// `build` reports no error if they differ, and each process's calls then take their time by its own rates.
+    /// All processes that share a schedule name the same units at the same rates. The pace of each unit has a name of its
+    /// own, the schedule's name with `+` and the unit.
     ///
     /// A unit's period is lengthened by the [headroom](Self::headroom) as that of requests is. An explicit headroom is
     /// added to each of them: one of 1 s slows a pace per minute by a sixtieth, and a pace per second to the half.
-    ///
-    /// Every call of such a shaper has a slot until it leaves, even one that leaves at once: all of them count for
-    /// [`max_waiting`](Self::max_waiting).
     ///
     /// ```
     /// use std::time::Duration;
@@ -149,8 +145,8 @@ impl<B: Backend> ShaperBuilder<B> {
     /// The headroom keeps them within the limit in every period of the upstream, if those times differ by no more than
     /// the headroom.
     ///
-    /// If this process was stalled and sends a call late by more than the headroom, the calls behind it are delayed
-    /// too, so that they do not leave all at once. Delays on the way to the upstream may differ by more, for example
+    /// If this process was stalled and a turn is late by more than the headroom, the turns behind it are later too, so
+    /// that the calls do not leave all at once. Delays on the way to the upstream may differ by more, for example
     /// with new connections: increase the headroom then. Zero uses the exact rate, and after a stall sends all due
     /// calls at once.
     ///
@@ -185,17 +181,16 @@ impl<B: Backend> ShaperBuilder<B> {
     /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
     /// default: a backend that can fail requires a choice.
     ///
-    /// When a store fails or returns, some processes may use it while others use their shares, and calls that were
-    /// scheduled before still leave at their times. For that moment all processes together may slightly exceed the
-    /// pace.
+    /// When a store fails or returns, some processes may use it while others use their shares. For that moment all
+    /// processes together may slightly exceed the pace.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
     }
 
     /// Sets how many calls may wait at once, of all keys together; further calls are refused. A waiting call takes
-    /// less than 300 bytes beside the request and the inner service (400 in a layer that obeys the upstream), and about
-    /// 2 kB more while a store decides about it. Defaults to 100,000.
+    /// less than 600 bytes beside the request and the inner service (700 in a layer that obeys the upstream). Defaults to
+    /// 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
@@ -253,7 +248,7 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
     /// required, a unit has two paces, `on_error` is missing for a store that can fail, or the name is in use on the
-    /// backend with other parameters. The rates of [other units](Self::by_unit) are not among these.
+    /// backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;

@@ -14,6 +14,7 @@ use super::ask::{Answer, Calls};
 use super::error::ShapeError;
 use super::queue::{Afterwards, Due, Next, Queue, Turn};
 use super::schedule::Schedule;
+use super::wanted::Wanted;
 use crate::time::micros;
 
 /// A driver that is later than this has a runtime that does not run.
@@ -32,6 +33,8 @@ struct Asking {
     calls: Calls,
     /// Of each call its cost, and how much later than the first its turn begins.
     turns: Vec<(u64, Duration)>,
+    /// Of other units; then it is one turn.
+    units: Option<Box<[u64]>>,
     start: Instant,
     as_of: Option<Timestamp>,
 }
@@ -145,7 +148,12 @@ impl<B: Backend> Ends<B> {
             let granted = |queue: &mut Queue, receipt| {
                 let mut receipt = Some(receipt).filter(|_| asking.turns.len() == 1).flatten();
                 for (cost, later) in &asking.turns {
-                    queue.turns.push_back(Turn { at: at + *later, cost: *cost, receipt: receipt.take() });
+                    queue.turns.push_back(Turn {
+                        at: at + *later,
+                        cost: *cost,
+                        units: asking.units.clone(),
+                        receipt: receipt.take(),
+                    });
                 }
             };
             match answer.take() {
@@ -156,9 +164,17 @@ impl<B: Backend> Ends<B> {
                 Some(Answer::Wait(wait)) => return queue.is_due(Due { at: at + wait, by_backend: None }),
                 Some(Answer::Never) => queue.refuse_first(&mut afterwards),
                 Some(Answer::Unpaced) => {
-                    let costs: Vec<u64> = queue.ready_calls().map(|call| call.wanted.cost).collect();
-                    queue.turns.extend(costs.into_iter().map(|cost| Turn { at: now, cost, receipt: None }));
-                    queue.due.at = now;
+                    // Those that a pause has held do not leave all at once.
+                    let is_paced = queue.pauses.have_held();
+                    let calls = queue.ready_calls().take(if is_paced { 1 } else { usize::MAX });
+                    let turn = |wanted: &Wanted| {
+                        let (cost, units) = (wanted.cost, wanted.units.clone());
+                        Turn { at, cost, units, receipt: None }
+                    };
+                    let turns: Vec<Turn> = calls.map(|call| turn(&call.wanted)).collect();
+                    let length = queue.first().filter(|_| is_paced).map_or(Duration::ZERO, |call| call.length);
+                    queue.is_due(Due { at: at + length, by_backend: None });
+                    queue.turns.extend(turns);
                 }
                 Some(Answer::Failed(error)) => queue.fail(ShapeError::Store(error), &mut afterwards),
                 None => {}
@@ -186,12 +202,12 @@ impl<B: Backend> Schedule<B> {
     /// trip does not limit the rate.
     fn asking(&self, queue: &Queue, now: Instant) -> Option<Asking> {
         let first = queue.first()?;
-        let start = self.not_too_late(queue.start(), now);
+        let start = self.not_too_late(queue.start().max(first.came), now);
         let late = now.saturating_duration_since(start);
         let horizon = late + self.trip();
         let (mut turns, mut cost, mut later) = (Vec::new(), 0_u64, Duration::ZERO);
         for call in queue.ready_calls() {
-            if !turns.is_empty() && (later > horizon || call.wanted.units.is_some()) {
+            if !turns.is_empty() && (later > horizon || first.wanted.units.is_some()) {
                 break;
             }
             turns.push((call.wanted.cost, later));
@@ -204,7 +220,7 @@ impl<B: Backend> Schedule<B> {
         }
         let as_of = self.backend.now(&self.prepared, &calls);
         let as_of = as_of.map(|now| Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(late))));
-        Some(Asking { calls, turns, start, as_of })
+        Some(Asking { calls, turns, units: first.wanted.units.clone(), start, as_of })
     }
 }
 

@@ -91,12 +91,7 @@ impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
         Self { state: State::Refused { error: Some(Box::new(error)) }, reader: None }
     }
 
-    pub(super) fn waiting(
-        waits: Waits<B>,
-        inner: S,
-        request: Req,
-        reader: Option<Box<ResponseReader<B, H>>>,
-    ) -> Self {
+    pub(super) fn waiting(waits: Waits<B>, inner: S, request: Req, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
         let queued = Box::pin(Queued { waits, call: Some((inner, request)) });
         Self { state: State::Waiting { queued }, reader }
     }

@@ -55,7 +55,8 @@ impl ObeyUpstream {
                 Some(wait) => self.pause(schedule, key, response, wait),
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
-                    let until = schedule.backoff.refused(key, [left, now], time_for(schedule.paces.requests, 1), length);
+                    let until =
+                        schedule.backoff.refused(key, [left, now], time_for(schedule.paces.requests, 1), length);
                     schedule.pause(key, now, until);
                 }
             }

@@ -6,6 +6,7 @@ use crate::time::FAR;
 
 /// What an upstream has asked of one key, beside its pace: to pause, or to call more slowly.
 pub(super) struct Pauses {
+    began: Instant,
     /// No call leaves before.
     until: Instant,
     /// The pauses that follow, one after each call that leaves.
@@ -26,13 +27,18 @@ pub(super) struct Steps {
 
 impl Pauses {
     pub(super) fn new(now: Instant) -> Self {
-        Self { until: now, steps: None, slow_until: now, spacing: Duration::ZERO, left: None }
+        Self { began: now, until: now, steps: None, slow_until: now, spacing: Duration::ZERO, left: None }
     }
 
     /// When the next call may leave.
     pub(super) fn end(&self) -> Instant {
         let spaced = self.left.filter(|(at, _)| *at < self.slow_until).map(|(at, requests)| at + self.spaces(requests));
         spaced.map_or(self.until, |spaced| spaced.max(self.until))
+    }
+
+    /// Whether calls that wait were held by a pause.
+    pub(super) fn have_held(&self) -> bool {
+        self.until > self.began
     }
 
     fn spaces(&self, requests: u64) -> Duration {

@@ -40,6 +40,8 @@ pub(super) struct Queue {
     pub(super) turns: VecDeque<Turn>,
     /// Whether the backend decides without being waited for. Then a call that takes its turn asks for it itself.
     pub(super) at_once: bool,
+    /// Whether calls cost of other units as well: those that do not may leave earlier.
+    is_by_units: bool,
     pub(super) driver: Option<Driver>,
 }
 
@@ -49,6 +51,7 @@ pub(super) struct Waiting {
     /// How long its turn takes.
     pub(super) length: Duration,
     pub(super) bounds: Bounds,
+    pub(super) came: Instant,
     /// The latest instant at which its turn may begin, but for what pauses have delayed.
     latest: Instant,
     waker: Option<Waker>,
@@ -90,6 +93,8 @@ struct Offer {
 pub(super) struct Turn {
     pub(super) at: Instant,
     pub(super) cost: u64,
+    /// Of other units.
+    pub(super) units: Option<Box<[u64]>>,
     pub(super) receipt: Option<Receipt>,
 }
 
@@ -129,6 +134,7 @@ impl Queue {
             offer: None,
             turns: VecDeque::new(),
             at_once: false,
+            is_by_units: false,
             driver: None,
         }
     }
@@ -137,9 +143,10 @@ impl Queue {
         !self.ready.is_empty()
     }
 
-    /// Whether nothing would be lost with it.
+    /// Whether nothing would be lost with it. To ask a store again when the next turn is due takes a round trip.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        self.calls.is_empty() && self.turns.is_empty() && !self.pauses.is_needed(now)
+        let is_known = !self.at_once && !self.is_by_units && self.due.at > now;
+        self.calls.is_empty() && self.turns.is_empty() && !is_known && !self.pauses.is_needed(now)
     }
 
     /// When the next turn begins, as far as is known.
@@ -157,10 +164,11 @@ impl Queue {
     pub(super) fn join(&mut self, wanted: Wanted, length: Duration, bounds: Bounds, now: Instant) -> u64 {
         let ticket = self.tickets;
         self.tickets += 1;
+        self.is_by_units = wanted.units.is_some();
         // What pauses have delayed so far has delayed other calls.
         let latest = now + bounds.window;
         let latest = latest.checked_sub(self.delayed).unwrap_or(latest);
-        let call = Waiting { wanted, length, bounds, latest, waker: None, refused: None };
+        let call = Waiting { wanted, length, bounds, came: now, latest, waker: None, refused: None };
         self.calls.insert(ticket, Box::new(call));
         self.make_ready(ticket);
         ticket
@@ -191,6 +199,14 @@ impl Queue {
         }
         self.stand_aside(ticket);
         self.calls.remove(&ticket)
+    }
+
+    /// As [`remove`](Self::remove), of a call that gives up. The next one may use other units, and be due earlier.
+    pub(super) fn give_up(&mut self, ticket: u64, now: Instant) -> Option<Box<Waiting>> {
+        if self.is_by_units && self.ready.first() == Some(&ticket) {
+            self.is_due(Due { at: now, by_backend: None });
+        }
+        self.remove(ticket)
     }
 
     /// The call's future is polled: it is ready again, and has its refusal if there is one.
@@ -232,13 +248,17 @@ impl Queue {
     /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one that was not taken.
     pub(super) fn advance(&mut self, now: Instant, afterwards: &mut Afterwards) -> Next {
         loop {
+            // A turn that a pause holds back counts from too early an instant.
+            if !self.turns.is_empty() && (self.ready.is_empty() || self.pauses.end() > now) {
+                self.is_due(Due { at: now, by_backend: None });
+                afterwards.unused.extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
+            }
             if self.ready.is_empty() {
                 self.offer = None;
-                afterwards.unused.extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
                 return Next::Nothing;
             }
             let start = match self.turns.front() {
-                Some(turn) => turn.at.max(self.pauses.end()),
+                Some(turn) => turn.at,
                 None => {
                     let start = self.start();
                     let late = self.first().filter(|call| start > self.latest(call));
@@ -273,13 +293,14 @@ impl Queue {
 
     /// Takes a granted turn for a call to which it is offered.
     pub(super) fn take_turn(&mut self, ticket: u64, now: Instant, afterwards: &mut Afterwards) -> Option<Turn> {
-        let cost = self.calls.get(&ticket)?.wanted.cost;
-        let fits = |turn: &Turn| turn.at <= now && turn.cost == cost;
+        let wanted = &self.calls.get(&ticket)?.wanted;
+        let fits = |turn: &Turn| turn.at <= now && turn.cost == wanted.cost && turn.units == wanted.units;
         if let Some(place) = self.turns.iter().position(fits) {
             return self.turns.remove(place);
         }
         if self.ready.first() == Some(&ticket) {
             // It was granted for a call of another cost, which is gone.
+            self.due = Due { at: now, by_backend: None };
             afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
         }
         self.offer = None;

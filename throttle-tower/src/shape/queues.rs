@@ -61,7 +61,11 @@ impl Queues {
 
     /// How many keys are paused or slowed down.
     pub(super) fn paused(&self, now: Instant) -> usize {
-        if self.is_empty() { 0 } else { self.lock().by_key.values().filter(|queue| queue.pauses.is_active(now)).count() }
+        if self.is_empty() {
+            0
+        } else {
+            self.lock().by_key.values().filter(|queue| queue.pauses.is_active(now)).count()
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

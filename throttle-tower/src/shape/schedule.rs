@@ -63,7 +63,10 @@ impl<B: Backend> Schedule<B> {
     }
 
     pub(super) fn answers_at_once(&self) {
-        self.known.answers_at_once.store(true, Ordering::Relaxed);
+        // Written once, because calls on other cores read it.
+        if !self.known.answers_at_once.load(Ordering::Relaxed) {
+            self.known.answers_at_once.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn trip(&self) -> Duration {
@@ -135,7 +138,12 @@ impl<B: Backend> Schedule<B> {
     /// No call of a key leaves before then, in this process.
     pub(super) fn pause_here(&self, key: &Key, now: Instant, until: Instant) {
         if until > now {
-            self.queues.change_or_begin(key, now, |queue| queue.pause(until, now));
+            let mut afterwards = Afterwards::default();
+            self.queues.change_or_begin(key, now, |queue| {
+                queue.pause(until, now);
+                queue.go_on(now, &mut afterwards);
+            });
+            self.finish(afterwards);
         }
     }
 }

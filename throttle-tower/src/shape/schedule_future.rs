@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn shape_waiting_call_takes_at_most_500_bytes() {
-        let (future, waiting) = (size_of::<ScheduleFuture<'_>>(), size_of::<Waiting>() + size_of::<tokio::time::Sleep>());
+        let (future, waiting) =
+            (size_of::<ScheduleFuture<'_>>(), size_of::<Waiting>() + size_of::<tokio::time::Sleep>());
         assert!(future + waiting <= 500, "{future} and {waiting}");
     }
 }

@@ -70,21 +70,23 @@ impl<B: Backend> Schedule<B> {
     fn try_start(self: &Arc<Self>, wanted: Wanted) -> Started<B> {
         let now = Instant::now();
         let bounds = self.bounds(&wanted)?;
-        let must_wait = |queue: &mut Queue| {
-            queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now)
-        };
+        let must_wait =
+            |queue: &mut Queue| queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now);
         let mut due = None;
         if self.queues.change(&wanted.key, must_wait) != Some(true) {
             // Read before the decision, so that the next turn is not expected too late.
             let by_backend = self.backend_now(&wanted);
-            match self.ask_at_once(&wanted, None) {
+            let answer = self.ask_at_once(&wanted, None);
+            if answer.is_some() {
+                self.answers_at_once();
+            }
+            match answer {
                 Some(Answer::Granted { receipt, .. }) => {
                     self.look_for_pauses(&wanted.key);
                     return Ok(Start::Left(receipt.filter(|_| wanted.units.is_some())));
                 }
                 Some(Answer::Wait(wait)) => {
                     due = Some(Due { at: now + wait, by_backend: by_backend.map(|now| now + wait) });
-                    self.answers_at_once();
                 }
                 Some(_) => return Err(QueueFull { retry_after: None, ..bounds.full }.into()),
                 None => {}
@@ -185,8 +187,9 @@ impl<B: Backend> Schedule<B> {
             queue.left(turn.at, requests);
             return Some(turn.receipt.filter(|_| is_by_units));
         }
-        let wanted = &queue.call(ticket)?.wanted;
-        let start = self.not_too_late(queue.start(), now);
+        let call = queue.call(ticket)?;
+        let wanted = &call.wanted;
+        let start = self.not_too_late(queue.start().max(call.came), now);
         let late = micros(now.saturating_duration_since(start));
         let present = self.backend_now(wanted);
         let as_of = present.map(|present| match queue.due.by_backend {
@@ -237,7 +240,7 @@ impl<B: Backend> Schedule<B> {
     pub(super) fn give_up(&self, key: &Key, ticket: u64) {
         let (now, mut afterwards) = (Instant::now(), Afterwards::default());
         self.queues.change(key, |queue| {
-            afterwards.removed.extend(queue.remove(ticket));
+            afterwards.removed.extend(queue.give_up(ticket, now));
             queue.go_on(now, &mut afterwards);
         });
         self.finish(afterwards);
