@@ -11,7 +11,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_test::mock;
 
-use crate::support::{MS, Notes, Remote, layer, over, poll, ten};
+use crate::support::{MS, Notes, Remote, layer, over, poll, ten, waiting};
 
 type Handle = mock::Handle<u64, u64>;
 
@@ -68,7 +68,7 @@ async fn shape_refused_call_leaves_the_inner_service_ready() {
     tokio::time::timeout(MS, service.ready()).await.expect("as before").unwrap();
 }
 
-/// A call that is ready takes no second slot, whatever its future does afterwards.
+/// A call that is ready takes no second turn, whatever its future does afterwards.
 #[tokio::test(start_paused = true)]
 async fn shape_future_that_is_polled_after_completion_panics() {
     let shaper = ten(100).build().unwrap();
@@ -76,9 +76,10 @@ async fn shape_future_that_is_polled_after_completion_panics() {
     (&mut calls[0]).await.unwrap();
     (&mut calls[1]).await.unwrap();
     assert_eq!(shaper.stats().waiting, 0, "a call that has left does not wait");
-    let slot = shaper.reserve("key", 1).await.unwrap();
+    let waits = waiting(&shaper, "key").await;
     assert!((&mut calls[2]).await.is_err());
-    drop(slot);
+    waits.abort();
+    tokio::task::yield_now().await;
     for call in &mut calls {
         let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll(call)));
         let message = again.map(drop).unwrap_err();
@@ -147,7 +148,7 @@ async fn shape_stacks_with_the_layers_of_tower() {
     for call in calls {
         call.await.unwrap();
     }
-    // A timeout outside of the layer drops the call, and its slot is given back.
+    // A timeout outside of the layer drops the call.
     let paced = Shaper::builder(LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(3_600)));
     let paced = ShapeLayer::of(paced.build().unwrap());
     let mut service = ServiceBuilder::new()
@@ -264,9 +265,6 @@ async fn shape_debug_output_names_the_type_and_shows_the_pace() {
     let parts = ["Shaper { rate: ", &shown(&Rate::per_second(10)), "stats: ShapeStats { sent: 0, "];
     assert!(parts.iter().all(|part| pace.contains(part)), "{pace}");
     assert_eq!(shown(&shaper.schedule("key", 1)), "ScheduleFuture");
-    let slot = shaper.reserve("key", 1).await.unwrap();
-    assert!(shown(&slot).starts_with("Slot { departs: Instant"));
-    assert!(shown(&std::future::IntoFuture::into_future(slot)).starts_with("SlotFuture { slot: Slot { departs: "));
 
     let inner = service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
     let layer: ShapeLayer<Request<()>> = ShapeLayer::of(shaper);

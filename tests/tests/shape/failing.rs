@@ -8,7 +8,7 @@ use throttle_tower::{Key, OnError, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
-use crate::support::{MS, Notes, Remote, over, ten};
+use crate::support::{MS, Notes, Remote, over, ten, wait, waiting};
 
 #[tokio::test(start_paused = true)]
 async fn shape_failing_store_leaves_the_share_of_the_pace() {
@@ -23,20 +23,14 @@ async fn shape_failing_store_leaves_the_share_of_the_pace() {
     }
     // A quarter of ten a second. The share counts the decisions before the failure, so the first call waits, too.
     for pair in times.windows(2) {
-        assert!((399 * MS..=401 * MS).contains(&(pair[1] - pair[0])), "{:?}", pair[1] - pair[0]);
+        // The store fails in half a round trip.
+        assert!((399 * MS..=402 * MS).contains(&(pair[1] - pair[0])), "{:?}", pair[1] - pair[0]);
     }
     assert_eq!(shaper.stats().degraded, 4);
 
-    // A slot of the share is given back to the share.
-    let last = shaper.reserve("key", 1).await.unwrap();
-    let delay = last.delay();
-    drop(last);
-    let again = shaper.reserve("key", 1).await.unwrap();
-    assert!(again.delay() <= delay && again.delay() + 2 * MS >= delay);
-
     remote.fail(false);
-    assert!(shaper.reserve("other", 1).await.unwrap().delay().is_zero());
-    assert_eq!(shaper.stats().degraded, 6, "the store decides again");
+    assert!(wait(&shaper, "other").await <= 2 * MS);
+    assert_eq!(shaper.stats().degraded, 4, "the store decides again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,19 +77,14 @@ async fn shape_share_goes_on_where_the_store_left_off() {
     let shaper = over(&remote, ten(10_000), OnError::local(4));
     shaper.schedule("key", 1).await.unwrap();
     remote.fail(true);
-    let next = shaper.reserve("key", 1).await.unwrap();
-    assert!(next.delay() > 300 * MS, "{:?}", next.delay());
-    drop(next);
+    let waited = wait(&shaper, "key").await;
+    assert!(waited > 300 * MS, "{waited:?}");
     let error = shaper.reset("key").await.unwrap_err();
     assert_eq!(error.kind(), BackendErrorKind::Unavailable, "the store is not");
-    assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero(), "and the share is");
-    remote.fail(false);
-    assert!(!shaper.reserve("key", 1).await.unwrap().delay().is_zero());
-    shaper.reset("key").await.unwrap();
-    assert!(shaper.reserve("key", 1).await.unwrap().delay().is_zero());
+    assert!(wait(&shaper, "key").await <= 4 * MS, "and the share is");
 }
 
-/// Neither a pause that is over nor one that ends before the call's slot hides a unit of it.
+/// Neither a pause that is over nor one that ends before the call's turn hides a unit of it.
 #[tokio::test(start_paused = true)]
 async fn shape_deadline_counts_every_unit_after_a_pause_too() {
     let remote = Remote::new(2 * MS);
@@ -111,15 +100,15 @@ async fn shape_deadline_counts_every_unit_after_a_pause_too() {
 
     sleep(Duration::from_secs(1)).await;
     let service = ShapeLayer::of(shaper.clone()).cost(|call| *call).deadline(|_| Some(450 * MS)).layer(Notes::new());
-    let first = shaper.reserve(Key::CONSTANT, 1).await.unwrap();
     shaper.pause(Key::CONSTANT, 30 * MS);
+    let first = waiting(&shaper, Key::CONSTANT).await;
     let error = service.oneshot(5).await.unwrap_err();
     assert_eq!(
         error.queue_full().unwrap().bound,
         Bound::Deadline,
-        "its slot comes after 100 ms, its last unit after 500"
+        "its turn comes after 130 ms, its last unit after 530"
     );
-    first.await;
+    first.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,9 +2,10 @@
 
 use throttle_tower::OnError;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
 
-use crate::support::{MS, Notes, Remote, layer, over, ten};
+use crate::support::{MS, Notes, Remote, layer, over, ten, wait, waiting};
 
 /// Nine keys with one call every 100 ms, which is their pace, beside one key with a thousand calls at once.
 #[tokio::test(start_paused = true)]
@@ -39,12 +40,12 @@ async fn shape_each_key_has_its_own_schedule_over_a_store() {
     let shaper = over(&remote, ten(3_600_000), OnError::Closed);
     for key in 0..10_u64 {
         for _ in 0..3 {
-            let slot = shaper.reserve(key, 1).await.unwrap();
-            std::mem::forget(slot);
+            drop(waiting(&shaper, key).await);
         }
     }
-    assert!(shaper.reserve(10_u64, 1).await.unwrap().delay().is_zero());
+    assert_eq!(wait(&shaper, 10_u64).await, 2 * MS);
     shaper.reset(3_u64).await.unwrap();
-    assert!(shaper.reserve(3_u64, 1).await.unwrap().delay().is_zero());
-    assert!(!shaper.reserve(4_u64, 1).await.unwrap().delay().is_zero());
+    sleep(4 * MS).await;
+    // The first of each has left, and of that which was reset the second as well.
+    assert_eq!((shaper.stats().sent, shaper.stats().waiting), (12, 19));
 }

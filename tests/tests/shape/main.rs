@@ -1,15 +1,11 @@
 //! Delayed calls: the schedule, its bounds, what is given back, and what an upstream sees.
 
-#[path = "../../../throttle-core/tests/support/golden.rs"]
-#[allow(dead_code, reason = "each test binary uses a part of it")]
-mod golden_vectors;
-
 mod bounds;
-mod cancelling;
 mod contract;
 mod failing;
 mod fairness;
-mod golden;
+mod giving_up;
+mod giving_up_laws;
 mod obeying;
 mod pacing;
 mod pausing;

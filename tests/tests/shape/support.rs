@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet};
+use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet, Timestamp};
 use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
 use throttle_tower::{ConfigError, Key, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::Service;
 
@@ -152,6 +153,22 @@ impl Backend for Remote {
         })
     }
 
+    fn now(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Timestamp> {
+        self.memory.now(prepared, calls)
+    }
+
+    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
+        let (remote, prepared, calls) = (self.clone(), Arc::clone(prepared), calls.to_vec());
+        Box::pin(async move {
+            sleep(remote.trip / 2).await;
+            remote.check()?;
+            remote.decisions.fetch_add(1, Ordering::SeqCst);
+            let decision = remote.memory.decide_as_of(&prepared, &calls, at).await;
+            sleep(remote.trip / 2).await;
+            decision
+        })
+    }
+
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
         let (remote, prepared) = (self.clone(), Arc::clone(prepared));
         Box::pin(async move {
@@ -183,6 +200,21 @@ pub(crate) fn over(remote: &Remote, builder: ShaperBuilder, rule: OnError) -> Sh
 
 pub(crate) fn layer(builder: ShaperBuilder) -> ShapeLayer<u64> {
     ShapeLayer::of(builder.build().unwrap())
+}
+
+/// How long a call of one unit waits that comes now.
+pub(crate) async fn wait<B: Backend>(shaper: &Shaper<B>, key: impl Into<Key>) -> Duration {
+    let start = Instant::now();
+    shaper.schedule(key, 1).await.unwrap();
+    start.elapsed()
+}
+
+/// A call that waits in a task of its own.
+pub(crate) async fn waiting<B: Backend>(shaper: &Shaper<B>, key: impl Into<Key>) -> JoinHandle<()> {
+    let (shaper, key) = (shaper.clone(), key.into());
+    let waiting = tokio::spawn(async move { shaper.schedule(key, 1).await.unwrap() });
+    tokio::task::yield_now().await;
+    waiting
 }
 
 /// Polls a future once.

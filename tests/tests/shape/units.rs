@@ -12,7 +12,7 @@ use tokio::time::{Instant, advance, sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::obeying::say;
-use crate::support::{MS, Remote, over, poll};
+use crate::support::{MS, Remote, over, poll, wait};
 
 /// A request takes 100 ms, a token 10 ms.
 pub(crate) fn model(max_wait: Duration) -> ShaperBuilder {
@@ -46,7 +46,8 @@ async fn times<B: Backend>(shaper: &Shaper<B>, tokens: &[u64]) -> Vec<u128> {
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_waits_for_the_slower_of_its_paces() {
-    let expected = [0, 500, 600, 700, 900, 1_000];
+    // A call without tokens does not wait for those of the one before it.
+    let expected = [0, 100, 500, 600, 800, 900];
     assert_eq!(times(&minute(), &[50, 0, 10, 20, 1, 1]).await, expected);
     // Wherever the schedule is kept.
     let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
@@ -63,7 +64,8 @@ async fn shape_turn_of_two_paces_is_one_decision() {
     for _ in 0..3 {
         shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
     }
-    assert_eq!(remote.decisions(), 3);
+    // Two more were refused: what is due for a call depends on the units that it uses.
+    assert_eq!((remote.decisions(), remote.settled()), (5, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +80,7 @@ async fn shape_refused_call_takes_of_no_pace() {
     let mut last = Box::pin(shaper.schedule_units("key", 1, &[("tokens", 10)]));
     assert!(poll(&mut last).is_pending(), "there is room for exactly this");
     drop(last);
-    // What a refused call would have taken of the balance is there for the next one.
+    // A refused call takes nothing of what is given back.
     usage.settle("tokens", 50).unwrap();
     assert!(shaper.schedule_units("key", 1, &[("tokens", 111)]).await.is_err());
     assert_eq!(times(&shaper, &[10, 10]).await, [500, 600]);
@@ -144,17 +146,34 @@ async fn shape_unused_tokens_let_the_next_call_leave_earlier() {
     assert_eq!(times(&shaper, &[1]).await, [100]);
 }
 
-/// They have their times.
 #[tokio::test(start_paused = true)]
-async fn shape_unused_tokens_are_kept_for_calls_behind_those_that_wait() {
+async fn shape_unused_tokens_let_the_calls_that_wait_leave_earlier() {
     let shaper = minute();
     let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
-    let mut waits = Box::pin(shaper.schedule_units("key", 1, &[("tokens", 50)]));
-    assert!(poll(&mut waits).is_pending());
+    let start = Instant::now();
+    let waits = tokio::spawn({
+        let shaper = shaper.clone();
+        async move {
+            shaper.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
+            start.elapsed().as_millis()
+        }
+    });
+    tokio::task::yield_now().await;
     usage.settle("tokens", 20).unwrap();
-    // 800 ms were given back: the slot of 500 ms becomes 100 ms, and of the next ones 400 ms are paid.
-    assert_eq!(times(&shaper, &[30, 30, 30]).await, [1_100, 1_200, 1_300]);
-    waits.await.unwrap();
+    assert_eq!(times(&shaper, &[30, 30, 30]).await, [700, 1_000, 1_300]);
+    assert_eq!(waits.await.unwrap(), 200);
+}
+
+/// The response of the first call comes when the second one has left.
+#[tokio::test(start_paused = true)]
+async fn shape_unused_tokens_of_an_earlier_call_let_those_that_wait_leave_earlier() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
+    shaper.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
+    advance(50 * MS).await;
+    usage.settle("tokens", 30).unwrap();
+    // Of the 450 ms that the second one still takes, 200 are free again.
+    assert_eq!(times(&shaper, &[1]).await, [250]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,16 +186,16 @@ async fn shape_time_that_has_passed_is_not_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_tokens_beyond_the_estimate_are_paid_by_the_next_call() {
+async fn shape_tokens_beyond_the_estimate_delay_the_next_call() {
     let shaper = minute();
     let usage = shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
     usage.settle("tokens", 50).unwrap();
-    assert_eq!(times(&shaper, &[10, 10, 10]).await, [200, 600, 700]);
+    assert_eq!(times(&shaper, &[10, 10, 10]).await, [500, 600, 700]);
     // Time in which no call leaves pays as well.
     let usage = shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
     usage.settle("tokens", 500).unwrap();
     sleep(4_900 * MS).await;
-    assert_eq!(times(&shaper, &[10, 10, 10]).await, [0, 200, 300]);
+    assert_eq!(times(&shaper, &[10, 10, 10]).await, [100, 200, 300]);
     // So does the part of a request's time that its tokens do not need.
     let usage = shaper.schedule_units("key", 1, &[("tokens", 4)]).await.unwrap();
     usage.settle("tokens", 10).unwrap();
@@ -184,7 +203,7 @@ async fn shape_tokens_beyond_the_estimate_are_paid_by_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_debt_of_more_than_fits_is_paid_in_parts() {
+async fn shape_debt_of_more_than_the_longest_wait_refuses_calls_until_it_is_shorter() {
     let shaper = model(Duration::from_secs(1)).build().unwrap();
     let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
     usage.settle("tokens", 310).unwrap();
@@ -197,8 +216,7 @@ async fn shape_debt_of_more_than_fits_is_paid_in_parts() {
             Err(error) => sleep(error.queue_full().unwrap().retry_after.unwrap()).await,
         }
     }
-    // 3 s are owed: each call pays as much of them as fits beside it, and a quarter of a second at least.
-    assert_eq!(left, [0, 1_100, 1_450, 2_200]);
+    assert_eq!(left, [3_000, 3_100, 3_200, 3_300]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,19 +265,21 @@ async fn shape_three_paces_make_one_turn() {
     let usage = shaper.schedule_units("key", 1, &[("tokens", 100), ("out", 6)]).await.unwrap();
     assert_eq!(start.elapsed(), 800 * MS);
     usage.settle("tokens", 0).unwrap();
-    shaper.schedule_units("key", 1, &[]).await.unwrap();
+    shaper.schedule_units("key", 1, &[("tokens", 1), ("out", 1)]).await.unwrap();
     assert_eq!(start.elapsed(), 1_400 * MS);
 }
 
-/// Calls by requests alone keep the pace of the same schedule.
+/// Calls by requests alone keep the pace of requests.
 #[tokio::test(start_paused = true)]
-async fn shape_calls_without_units_share_the_schedule() {
+async fn shape_calls_without_units_share_the_pace_of_requests() {
     let shaper = minute();
+    let start = Instant::now();
     shaper.schedule_units("key", 1, &[("tokens", 30)]).await.unwrap();
-    let slot = shaper.reserve("key", 2).await.unwrap();
-    assert_eq!(slot.delay(), 300 * MS);
-    let last = shaper.reserve("key", 1).await.unwrap();
-    assert_eq!((last.delay(), shaper.rate()), (500 * MS, Rate::per_second(10)));
+    for (cost, at) in [(2, 100), (1, 300), (1, 400)] {
+        shaper.schedule("key", cost).await.unwrap();
+        assert_eq!(start.elapsed(), at * MS);
+    }
+    assert_eq!(shaper.rate(), Rate::per_second(10));
 }
 
 #[test]
@@ -297,8 +317,7 @@ async fn shape_layer_settles_what_a_response_says() {
         .settle_with(|response: &mut Response<u64>, usage| usage.settle("tokens", *response.body()).unwrap())
         .layer(answers());
     let start = Instant::now();
-    // The second call uses less than the time of its request: the third one takes less, and settles more than that.
-    for (at, tokens) in [(0, 30), (300, 1), (400, 60), (910, 30)] {
+    for (at, tokens) in [(0, 30), (300, 1), (400, 60), (1_000, 30)] {
         service.ready().await.unwrap().call(tokens).await.unwrap();
         assert_eq!(start.elapsed(), at * MS);
     }
@@ -390,8 +409,7 @@ async fn shape_pause_of_an_upstream_holds_for_the_turn_by_all_paces() {
         call.await.unwrap();
         times.push(start.elapsed().as_millis());
     }
-    // The refused call occupied the schedule for its request only, and the first one behind it uses that time.
-    assert_eq!(times, [3_000, 3_200, 3_300, 3_700]);
+    assert_eq!(times, [3_000, 3_300, 3_400, 3_800]);
 }
 
 /// What remains of requests spaces calls, and not tokens.
@@ -411,7 +429,7 @@ async fn shape_remaining_requests_space_calls_and_not_tokens() {
         service.call(tokens).await.unwrap();
         times.push(start.elapsed().as_millis());
     }
-    assert_eq!(times, [0, 100, 500, 900, 1_400, 1_800, 2_200, 2_600, 2_700]);
+    assert_eq!(times, [0, 100, 500, 900, 1_400, 1_800, 2_200, 2_300, 2_400]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -429,88 +447,55 @@ async fn shape_share_of_a_failed_store_counts_all_paces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_shapers_of_one_pace_and_of_two_share_no_schedule() {
+async fn shape_shapers_of_one_pace_and_of_two_share_the_pace_of_requests() {
     let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
     let second = Duration::from_secs(1);
     let two = model(second).name("api").backend(memory.clone()).build().unwrap();
     let same = model(second).name("api").backend(memory.clone()).build().unwrap();
-    let one = LeakyBucket::new(Rate::per_second(10));
-    let one = Shaper::builder(one).headroom(Duration::ZERO).name("api").backend(memory).build().unwrap();
+    let one = LeakyBucket::new(Rate::per_second(10)).max_wait(second);
+    let one = Shaper::builder(one).headroom(Duration::ZERO).name("api").backend(memory.clone()).build().unwrap();
     two.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
-    assert_eq!(one.reserve("key", 1).await.unwrap().delay(), Duration::ZERO);
-    assert_eq!(same.reserve("key", 1).await.unwrap().delay(), 500 * MS);
+    assert_eq!(wait(&one, "key").await, 100 * MS);
+    assert_eq!(times(&same, &[1]).await, [400]);
+    // The rates of units are compared like those of requests.
+    let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(second);
+    let other = Shaper::builder(requests).by_unit("tokens", Rate::per_second(99)).headroom(Duration::ZERO);
+    let error = other.name("api").backend(memory).build().map(drop).unwrap_err();
+    assert_eq!(error.policy(), Some("api+tokens"), "{error}");
 }
 
-/// What is owed is no part of what a call needs: calls with a deadline pay of it what fits beside them.
+/// A wrong number stops a key for a minute, and not for ever.
 #[tokio::test(start_paused = true)]
-async fn shape_debt_beyond_a_deadline_locks_no_caller_out() {
-    async fn check<B: Backend>(shaper: Shaper<B>) {
-        let layer = ShapeLayer::of(shaper).by_unit("tokens", |tokens: &u64| *tokens).unwrap();
-        let settled = layer.deadline(|_| Some(5_000 * MS)).settle_with(|response: &mut Response<u64>, usage| {
-            if *response.body() == 99 {
-                usage.settle("tokens", u64::MAX).unwrap();
-            }
-        });
-        let mut service = settled.layer(answers());
+async fn shape_debt_is_at_most_a_minute_or_the_longest_wait() {
+    async fn check<B: Backend>(shaper: Shaper<B>, owed: u64) {
         let start = Instant::now();
-        service.call(99).await.unwrap();
-        sleep(990 * MS).await;
-        // The first one takes all that fits, 5.1 s. The next ones pay a quarter of that at least.
-        let (mut left, mut refused) = (Vec::new(), 0);
-        while left.len() < 3 {
-            match service.call(10).await {
-                Ok(_) => left.push(start.elapsed().as_millis()),
-                Err(error) => {
-                    refused += 1;
-                    sleep(error.queue_full().unwrap().retry_after.unwrap()).await;
-                }
+        let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+        usage.settle("tokens", u64::MAX).unwrap();
+        sleep(10 * MS).await;
+        let left = loop {
+            match shaper.schedule_units("key", 1, &[("tokens", 10)]).await {
+                Ok(_) => break start.elapsed().as_millis() as u64,
+                Err(error) => sleep(error.queue_full().unwrap().retry_after.unwrap()).await,
             }
-        }
-        assert_eq!(left, [990, 6_090, 7_440]);
-        let never = service.call(600).await.unwrap_err();
-        assert_eq!(never.queue_full().map(|full| (full.unit, full.retry_after)), Some((Some("tokens"), None)));
-        assert_eq!((service.layer().stats().sent, service.layer().stats().refused), (4, refused + 1));
+        };
+        assert!((owed - 100..=owed + 100).contains(&left), "{left}");
     }
-    let wait = Duration::from_secs(60);
-    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-    check(model(wait).build().unwrap()).await;
-    check(model(wait).name("model").backend(memory).build().unwrap()).await;
-    check(over(&Remote::new(Duration::ZERO), model(wait), OnError::Closed)).await;
+    for (max_wait, owed) in [(1, 60_000), (90, 90_000)] {
+        let builder = || model(Duration::from_secs(max_wait));
+        let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
+        check(builder().build().unwrap(), owed).await;
+        check(builder().name("model").backend(memory).build().unwrap(), owed).await;
+        check(over(&Remote::new(2 * MS), builder(), OnError::Closed), owed).await;
+    }
 }
 
-/// Another process keeps the schedule occupied, so that the whole debt never fits. A quarter of the longest wait must.
+/// There is no charge to correct.
 #[tokio::test(start_paused = true)]
-async fn shape_process_that_owes_finds_its_turn_beside_a_busy_one() {
-    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let process = || model(Duration::from_secs(5)).name("model").backend(memory.clone()).build().unwrap();
-    let (busy, owing) = (process(), process());
-    owing.schedule_units("key", 1, &[]).await.unwrap().settle("tokens", 100_000).unwrap();
-    drop(owing.reserve("key", 1).await.unwrap());
-    let mut waiting = Vec::new();
-    for _ in 0..45 {
-        waiting.push(busy.reserve("key", 1).await.unwrap());
-    }
-    let refused = owing.schedule_units("key", 1, &[("tokens", 5)]).await.unwrap_err();
-    let told = refused.queue_full().unwrap().retry_after.unwrap();
-    assert!((700 * MS..1_000 * MS).contains(&told), "{told:?}");
-    sleep(told).await;
-    let mut call = Box::pin(owing.schedule_units("key", 1, &[("tokens", 5)]));
-    assert!(poll(&mut call).is_pending(), "as much is free");
-    assert!(busy.reserve("key", 1).await.is_err(), "and it pays for all of that");
-    assert_eq!((owing.stats().refused, owing.stats().waiting), (1, 1));
-}
-
-/// Refused calls do not keep it alive.
-#[tokio::test(start_paused = true)]
-async fn shape_debt_over_a_store_is_forgotten_in_an_hour() {
-    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let shaper = model(Duration::from_secs(1)).name("model").backend(memory).build().unwrap();
-    shaper.schedule_units("key", 1, &[]).await.unwrap().settle("tokens", 100_000).unwrap();
-    for _ in 0..60 {
-        sleep(60_000 * MS).await;
-        assert!(shaper.schedule_units("key", 99, &[]).await.is_err());
-    }
-    assert_eq!(times(&shaper, &[10, 10, 10]).await, [0, 100, 200]);
+async fn shape_unit_that_was_estimated_at_nothing_delays_the_next_call() {
+    let shaper = minute();
+    let usage = shaper.schedule_units("key", 1, &[]).await.unwrap();
+    usage.settle("tokens", 50).unwrap();
+    assert_eq!(times(&shaper, &[1]).await, [500]);
 }
 
 /// The schedule was idle since, so that the time of those tokens has passed.
@@ -561,7 +546,9 @@ async fn shape_order_of_units_makes_no_other_schedule() {
     let one = requests().by_unit("in", rate).by_unit("out", rate).backend(memory.clone()).build().unwrap();
     let other = requests().by_unit("out", rate).by_unit("in", rate).backend(memory).build().unwrap();
     one.schedule_units("key", 1, &[("in", 50)]).await.unwrap();
-    assert_eq!(other.reserve("key", 1).await.unwrap().delay(), 500 * MS);
+    let start = Instant::now();
+    other.schedule_units("key", 1, &[("in", 1)]).await.unwrap();
+    assert_eq!(start.elapsed(), 500 * MS);
 }
 
 #[test]

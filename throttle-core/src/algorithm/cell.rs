@@ -357,7 +357,8 @@ impl<'a> Cell<'a> {
         let waits = self.states.iter().map(|kin| {
             // The writer admits this much exactly when no more is used than leaves room for the cost.
             let conversion = self.conversion_from(kin);
-            kin.by.wait(&kin.state.repr, self.at, conversion.from - conversion.most(cost))
+            let room = if self.by.admits_only_when_idle() { capacity } else { cost };
+            kin.by.wait(&kin.state.repr, self.at, conversion.from - conversion.most(room))
         });
         waits.max().unwrap_or(0).max(self.wait_for_place())
     }
@@ -370,7 +371,7 @@ impl<'a> Cell<'a> {
         match used {
             0 => self.by.standing(&self.by.fresh_repr(), self.at),
             used => {
-                let remaining = self.by.capacity() - used;
+                let remaining = if self.by.admits_only_when_idle() { 0 } else { self.by.capacity() - used };
                 let reset = self.states.iter().map(|kin| kin.standing(self.at).reset).max().unwrap_or(0);
                 Standing { remaining, reset, next: self.wait_from_at(remaining + 1) }
             }

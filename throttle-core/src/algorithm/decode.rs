@@ -42,9 +42,10 @@ fn built(kind: [u8; 2], first: u64, second: i64, third: u64) -> Option<Result<Al
         b"g0" => Gcra::new(paced()?).burst(units()?).into_algorithm(),
         b"t0" => TokenBucket::new(paced()?).burst(units()?).into_algorithm(),
         b"m0" => LeakyMeter::new(paced()?).capacity(units()?).into_algorithm(),
-        b"q0" => {
+        b"q0" | b"q1" => {
             let wait = third.checked_sub(positive(second)?)?.checked_div(first)?;
-            LeakyBucket::new(paced()?).max_wait(micros(wait)).into_algorithm()
+            let bucket = LeakyBucket::new(paced()?).max_wait(micros(wait));
+            if kind[1] == b'1' { bucket.without_delay().into_algorithm() } else { bucket.into_algorithm() }
         }
         b"i0" | b"i1" | b"i2" => {
             let bucket = IntervalBucket::new(first).refill(positive(second)?, micros(third));
@@ -83,11 +84,12 @@ mod tests {
     #[test]
     fn every_tag_names_the_algorithm_that_wrote_it() {
         let rate = Rate::new(7, Duration::from_micros(30));
-        let all: [Result<Algorithm, ConfigError>; 14] = [
+        let all: [Result<Algorithm, ConfigError>; 15] = [
             Gcra::new(rate).burst(3).build(),
             TokenBucket::new(rate).burst(11).build(),
             LeakyMeter::new(Rate::per_day(86_400)).build(),
             LeakyBucket::new(rate).max_wait(Duration::from_secs(3)).build(),
+            LeakyBucket::new(rate).max_wait(Duration::from_secs(3)).without_delay().build(),
             IntervalBucket::new(10).refill(3, Duration::from_secs(5)).build(),
             IntervalBucket::new(10).refill(3, Duration::from_secs(5)).aligned().build(),
             CalendarQuota::rolling(10, Duration::from_secs(5)).build(),
@@ -117,7 +119,7 @@ mod tests {
             Algorithm::from_tag(&[&kind[..], &numbers].concat())
         };
         assert!(read(b"g0", &[1.0, 2.0, 6.0]).is_some());
-        for kind in [b"g0", b"t0", b"m0", b"q0", b"i0", b"i1", b"i2", b"f0", b"s0"] {
+        for kind in [b"g0", b"t0", b"m0", b"q0", b"q1", b"i0", b"i1", b"i2", b"f0", b"s0"] {
             // A rate that is not in lowest terms, or units that are no whole number of grains.
             let odd = [[2.0, 4.0, 12.0], [1.0, 2.0, 7.0], [0.5, 2.0, 6.0]];
             let zeros = [[0.0, 2.0, 6.0], [1.0, 0.0, 6.0], [1.0, 2.0, 0.0], [1.0, -2.0, 6.0], [1.0, 2.0, -6.0]];

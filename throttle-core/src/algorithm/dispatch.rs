@@ -144,7 +144,12 @@ impl Algorithm {
     /// Returns whether the algorithm delays requests: an admitted request may have to wait.
     #[must_use]
     pub const fn delays(&self) -> bool {
-        matches!(self.kind, Kind::LeakyBucket(_))
+        matches!(self.kind, Kind::LeakyBucket(queue) if !queue.is_without_delay())
+    }
+
+    /// Whether a request is refused as long as anything of an earlier one is owed, however little it costs.
+    pub(super) const fn admits_only_when_idle(&self) -> bool {
+        matches!(self.kind, Kind::LeakyBucket(queue) if queue.is_without_delay())
     }
 
     pub(crate) fn fresh_repr(&self) -> Repr {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::drain::Drain;
 use super::gcra::{Arrival, Tat};
-use super::transition::Transition;
+use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, instant};
 use crate::error::ConfigError;
@@ -32,13 +32,14 @@ use crate::time::{Timestamp, micros_ceil};
 pub struct LeakyBucket {
     rate: Rate,
     max_wait_us: u64,
+    without_delay: bool,
 }
 
 impl LeakyBucket {
     /// Departures at `rate`. The longest wait defaults to 30 seconds.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
-        Self { rate, max_wait_us: 30_000_000 }
+        Self { rate, max_wait_us: 30_000_000, without_delay: false }
     }
 
     /// How long the last unit of a request may have to wait, in whole microseconds, rounded up. Zero queues nothing:
@@ -49,6 +50,30 @@ impl LeakyBucket {
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.max_wait_us = micros_ceil(wait);
+        self
+    }
+
+    /// Refuses a request that would have to wait, instead of admitting it with a delay. Nothing is reserved for a
+    /// request that waits outside and comes again after `retry_after`.
+    ///
+    /// A request is admitted when the units of the last one have had their time, whatever it costs, and its last unit is
+    /// due within the longest wait. If a part of a charge is given back, the schedule ends earlier by that part, also if
+    /// later charges follow it; but not if it was free in between. A charge that is given back in full counts as a
+    /// request that was not made: it returns if no later one follows.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_core::{LeakyBucket, Limiter, Policy, Rate};
+    ///
+    /// let limiter = Limiter::in_memory(Policy::new("mails", LeakyBucket::new(Rate::per_second(1)).without_delay())?)?;
+    /// assert!(limiter.check("ada", 3).is_admitted());
+    /// let refused = limiter.check("ada", 1);
+    /// assert!(refused.retry_after() > Some(Duration::from_secs(2)));
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub const fn without_delay(mut self) -> Self {
+        self.without_delay = true;
         self
     }
 
@@ -67,29 +92,37 @@ impl LeakyBucket {
     /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Queue, Rate), ConfigError> {
         let drain = Drain::with_wait(self.rate, self.max_wait_us)?;
-        Ok((Queue::new(drain), self.rate))
+        Ok((Queue::new(drain, self.without_delay), self.rate))
     }
 }
 
 /// GCRA's arithmetic with a tolerance of `max_wait + T`, on a clock that never falls behind the last admission: a step
 /// back must not let two leave closer than `T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Queue(Arrival);
+pub(crate) struct Queue {
+    arrival: Arrival,
+    without_delay: bool,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Departures {
+    /// When a request was last admitted. Without delays, since when each request has followed the one before it at once.
     pub(crate) last: i64,
     /// The first free slot.
     pub(crate) next: Tat,
 }
 
 impl Queue {
-    pub(super) fn new(drain: Drain) -> Self {
-        Self(Arrival(drain))
+    pub(super) fn new(drain: Drain, without_delay: bool) -> Self {
+        Self { arrival: Arrival(drain), without_delay }
     }
 
     pub(super) fn drain(&self) -> &Drain {
-        &self.0.0
+        &self.arrival.0
+    }
+
+    pub(super) const fn is_without_delay(&self) -> bool {
+        self.without_delay
     }
 
     #[inline]
@@ -101,6 +134,20 @@ impl Queue {
     fn lag(state: &Departures, now: Timestamp) -> u64 {
         Self::now(state, now).micros_since(now).unsigned_abs()
     }
+
+    /// µs until a request may start, if it may not be delayed. The part of a microsecond stays in the schedule, which
+    /// would drift without it. A schedule on which nothing is owed is free, also if the clock has stepped back.
+    #[inline]
+    fn starts_in(&self, state: &Departures, now: Timestamp) -> u64 {
+        let is_busy = state.next.whole > state.last || state.next.frac > 0;
+        if self.without_delay && is_busy { micros_between(now, state.next.whole) } else { 0 }
+    }
+
+    fn arrival_standing(&self, state: &Departures, now: Timestamp) -> Standing {
+        let standing = self.arrival.standing(&state.next, Self::now(state, now));
+        let lag = if standing.reset == 0 { 0 } else { Self::lag(state, now) };
+        Standing { reset: standing.reset + lag, next: standing.next + lag, ..standing }
+    }
 }
 
 impl Transition for Queue {
@@ -108,24 +155,28 @@ impl Transition for Queue {
 
     #[inline]
     fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.arrival.capacity()
     }
 
     fn fresh(&self) -> Departures {
-        Departures { last: Timestamp::MIN.as_micros(), next: self.0.fresh() }
+        Departures { last: Timestamp::MIN.as_micros(), next: self.arrival.fresh() }
     }
 
     #[inline(always)]
     fn wait(&self, state: &Departures, now: Timestamp, cost: u64) -> u64 {
-        match self.0.wait(&state.next, Self::now(state, now), cost) {
+        let fits_in = match self.arrival.wait(&state.next, Self::now(state, now), cost) {
             0 => 0,
             wait => Self::lag(state, now) + wait,
-        }
+        };
+        fits_in.max(self.starts_in(state, now))
     }
 
     #[inline]
     fn delay(&self, state: &Departures, now: Timestamp) -> u64 {
-        Self::lag(state, now) + self.0.standing(&state.next, Self::now(state, now)).reset
+        if self.without_delay {
+            return 0;
+        }
+        Self::lag(state, now) + self.arrival.standing(&state.next, Self::now(state, now)).reset
     }
 
     #[inline]
@@ -133,46 +184,59 @@ impl Transition for Queue {
         let now = Self::now(state, now);
         let slot =
             if state.next.whole >= now.as_micros() { state.next } else { Tat { whole: now.as_micros(), frac: 0 } };
-        self.0.take(&mut state.next, now, cost);
-        state.last = now.as_micros();
+        let follows = self.without_delay && state.next.whole + 1 >= now.as_micros();
+        self.arrival.take(&mut state.next, now, cost);
+        if !follows {
+            state.last = now.as_micros();
+        }
         Mark { at: slot.whole, frac: slot.frac }
     }
 
     fn standing(&self, state: &Departures, now: Timestamp) -> Standing {
-        let standing = self.0.standing(&state.next, Self::now(state, now));
-        let lag = if standing.reset == 0 { 0 } else { Self::lag(state, now) };
-        Standing { reset: standing.reset + lag, next: standing.next + lag, ..standing }
+        let standing = self.arrival_standing(state, now);
+        match self.starts_in(state, now) {
+            0 => standing,
+            _ => Standing { remaining: 0, next: self.wait(state, now, 1), ..standing },
+        }
     }
 
     /// A slot returns only when nothing is scheduled behind it, because later requests already have their delays.
+    /// Without delays, a part of a charge returns unless the schedule was free since: that time has passed.
     fn give_back(&self, state: &mut Departures, now: Timestamp, mark: Mark, cost: u64, units: u64) {
+        let now = Self::now(state, now);
+        if self.without_delay && units < cost {
+            if mark.at >= state.last {
+                self.arrival.give_back(&mut state.next, now, mark, cost, units);
+            }
+            return;
+        }
         let slot = Tat { whole: mark.at, frac: mark.frac };
         // The mark of another algorithm is no slot, though it may look like one.
-        let is_slot = slot.frac < self.0.0.p.get();
-        if is_slot && state.next == self.0.later(slot, cost) {
-            let kept = self.0.later(slot, cost - units.min(cost));
-            let now = Self::now(state, now).as_micros();
+        let is_slot = slot.frac < self.drain().p.get();
+        if is_slot && state.next == self.arrival.later(slot, cost) {
+            let kept = self.arrival.later(slot, cost - units.min(cost));
+            let now = now.as_micros();
             state.next = if kept.whole >= now { kept } else { Tat { whole: now, frac: 0 } };
         }
     }
 
     fn debit(&self, state: &mut Departures, now: Timestamp, _: Mark, units: u64) {
-        let left = self.standing(state, now).remaining;
+        let left = self.arrival_standing(state, now).remaining;
         self.take(state, now, units.min(left));
     }
 
     fn fresh_at(&self, state: &Departures) -> Timestamp {
-        self.0.fresh_at(&state.next).max(Timestamp::from_micros(state.last))
+        self.arrival.fresh_at(&state.next).max(Timestamp::from_micros(state.last))
     }
 }
 
 impl Wire for Queue {
     fn kind(&self) -> [u8; 2] {
-        *b"q0"
+        if self.without_delay { *b"q1" } else { *b"q0" }
     }
 
     fn parameters(&self) -> Numbers {
-        self.0.parameters()
+        self.arrival.parameters()
     }
 
     fn numbers(state: &Departures) -> Numbers {
@@ -181,6 +245,6 @@ impl Wire for Queue {
 
     fn state(&self, numbers: &[i64]) -> Option<Departures> {
         let (last, next) = numbers.split_first()?;
-        Some(Departures { last: instant(*last)?, next: self.0.state(next)? })
+        Some(Departures { last: instant(*last)?, next: self.arrival.state(next)? })
     }
 }

@@ -60,7 +60,7 @@ impl Algorithm {
             }
             Kind::LeakyBucket(queue) => {
                 let (drain, rate) = queue.drain().share_of_wait(self.rate(), n);
-                Self::from_kind(Kind::LeakyBucket(Queue::new(drain)), rate)
+                Self::from_kind(Kind::LeakyBucket(Queue::new(drain, queue.is_without_delay())), rate)
             }
             Kind::IntervalBucket(portions) => {
                 let (portions, rate) = portions.share(n);

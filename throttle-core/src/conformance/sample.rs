@@ -79,6 +79,9 @@ samples! {
     /// A queue.
     leaky_bucket: LeakyBucket::new(Rate::new(7, MINUTE)).max_wait(Duration::from_secs(65)),
         lowered LeakyBucket::new(Rate::new(3, MINUTE)).max_wait(Duration::from_secs(65));
+    /// A queue that refuses what it would delay.
+    leaky_bucket_without_delay: LeakyBucket::new(Rate::new(7, MINUTE)).max_wait(Duration::from_secs(65)).without_delay(),
+        lowered LeakyBucket::new(Rate::new(3, MINUTE)).max_wait(Duration::from_secs(65)).without_delay();
 }
 
 impl Sample {

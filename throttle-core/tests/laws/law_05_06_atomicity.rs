@@ -95,7 +95,7 @@ fn one_of(name: &str, kind: Kind, limit: u64) -> Policy {
         Kind::Log => Spec::Log { limit, window: hour },
         Kind::Buckets => Spec::Buckets { limit, window: hour, buckets: 10 },
         Kind::Calendar => Spec::Calendar { limit, cadence: crate::support::spec::Cadence::Month, offset_minutes: 0 },
-        Kind::Shaper => Spec::Shaper { limit: 1, period: hour, max_wait: hour * (limit - 1) },
+        Kind::Shaper | Kind::Undelayed => Spec::Shaper { limit: 1, period: hour, max_wait: hour * (limit - 1) },
     };
     Policy::new(name, spec.algorithm()).expect("a valid name")
 }

@@ -11,7 +11,7 @@ use throttle_core::{
 };
 
 use crate::support::spec::Kind;
-use crate::support::spec::{TODAY, Tree};
+use crate::support::spec::{Spec, TODAY, Tree};
 use crate::support::strategies::{for_every_tree, run, small};
 
 const WHY: BackendErrorKind = BackendErrorKind::Timeout;
@@ -84,11 +84,12 @@ fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
             for _ in 0..*n {
                 let share = share(&set, *n);
                 let admitted = (0..=capacity).filter(|_| share.decide(&[ada(1)], WHY).is_admitted()).count() as u64;
-                prop_assert_eq!(admitted, part);
+                // Without delays one request at a time is admitted, or those of a part of a microsecond.
+                prop_assert!(admitted == part || kind == Kind::Undelayed && admitted < part);
                 together += admitted;
             }
             // A queue also lets units leave at once, and several queues do so together: see the tests of shares.
-            if capacity >= u64::from(*n) && kind != Kind::Shaper {
+            if capacity >= u64::from(*n) && !matches!(kind, Kind::Shaper | Kind::Undelayed) {
                 prop_assert!(together <= capacity, "{} of {}", together, capacity);
             }
             Ok(())
@@ -111,6 +112,9 @@ fn a_share_is_kept_warm() {
                 let calls: Vec<_> = (0..count).map(call).collect();
                 let decision = process.ask(&calls);
                 charged.iter_mut().zip(decision.statuses()).for_each(|(sum, status)| *sum += status.charged());
+                if tree.leaves().iter().any(|spec| matches!(spec, Spec::Undelayed { .. })) {
+                    continue;
+                }
                 let shares = process.share.set().policies().iter().map(|policy| policy.algorithm().capacity());
                 let expected: Vec<_> =
                     shares.zip(&charged).map(|(most, charged)| most.saturating_sub(*charged)).collect();

@@ -35,7 +35,7 @@ fn counted(spec: &Spec, share: &Algorithm) -> bool {
         && match spec {
             Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => fits(count, period, capacity),
             // The wait is at least the time that the capacity less one unit takes.
-            Spec::Shaper { .. } => {
+            Spec::Shaper { .. } | Spec::Undelayed { .. } => {
                 let wait = u128::from(capacity - 1) * u128::from(period) / u128::from(count);
                 u64::try_from(wait).is_ok_and(|wait| fits_wait(count, period, wait))
             }
@@ -99,7 +99,7 @@ fn every_share_is_as_large_as_it_may_be() {
                     "{:?}",
                     share
                 ),
-                Spec::Shaper { .. } => prop_assert!(share.capacity() >= 1),
+                Spec::Shaper { .. } | Spec::Undelayed { .. } => prop_assert!(share.capacity() >= 1),
                 _ => prop_assert_eq!(share.capacity(), part),
             }
             let exact = matches!(spec, Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. });
@@ -133,7 +133,7 @@ fn beyond(spec: &Spec, n: u64) -> Option<u64> {
     match spec {
         Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => Some(n.saturating_sub(capacity)),
         Spec::Interval { .. } => Some(n.saturating_sub(capacity) + n.saturating_sub(portion(spec))),
-        Spec::Shaper { .. } => Some(n - 1),
+        Spec::Shaper { .. } | Spec::Undelayed { .. } => Some(n - 1),
         _ => (capacity >= n).then_some(0),
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn most_in(spec: &Spec, length: i64) -> Option<i128> {
         | Spec::LeakyMeter { limit, period, burst } => {
             Some(floor(q(of(burst)) + Q::new(length * of(limit), of(period))))
         }
-        Spec::Shaper { limit, period, max_wait } => {
+        Spec::Shaper { limit, period, max_wait } | Spec::Undelayed { limit, period, max_wait } => {
             Some(floor(q(1) + Q::new((length + of(max_wait)) * of(limit), of(period))))
         }
         Spec::Interval { capacity, refill, interval, .. } => {

@@ -129,7 +129,8 @@ pub(crate) fn model(spec: &Spec) -> Box<dyn Model> {
         Spec::Gcra { limit, period, burst } => Box::new(rates::Gcra::new(limit, period, burst)),
         Spec::TokenBucket { limit, period, burst } => Box::new(rates::TokenBucket::new(limit, period, burst)),
         Spec::LeakyMeter { limit, period, burst } => Box::new(rates::LeakyMeter::new(limit, period, burst)),
-        Spec::Shaper { limit, period, max_wait } => Box::new(rates::Shaper::new(limit, period, max_wait)),
+        Spec::Shaper { limit, period, max_wait } => Box::new(rates::Shaper::new(limit, period, max_wait, true)),
+        Spec::Undelayed { limit, period, max_wait } => Box::new(rates::Shaper::new(limit, period, max_wait, false)),
         Spec::Interval { capacity, refill, interval, aligned } => {
             Box::new(windows::Interval::new(capacity, refill, interval, aligned))
         }

@@ -25,10 +25,12 @@ pub(crate) enum Kind {
     Buckets,
     Calendar,
     Shaper,
+    /// A shaper that refuses what it would delay.
+    Undelayed,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Gcra,
         Self::TokenBucket,
         Self::LeakyMeter,
@@ -38,6 +40,7 @@ impl Kind {
         Self::Buckets,
         Self::Calendar,
         Self::Shaper,
+        Self::Undelayed,
     ];
 }
 
@@ -60,6 +63,7 @@ pub(crate) enum Spec {
     Buckets { limit: u64, window: u64, buckets: u64 },
     Calendar { limit: u64, cadence: Cadence, offset_minutes: i32 },
     Shaper { limit: u64, period: u64, max_wait: u64 },
+    Undelayed { limit: u64, period: u64, max_wait: u64 },
 }
 
 pub(crate) fn rate(count: u64, micros: u64) -> Rate {
@@ -93,6 +97,9 @@ impl Spec {
             }
             Self::Shaper { limit, period, max_wait } => {
                 LeakyBucket::new(rate(limit, period)).max_wait(Duration::from_micros(max_wait)).build()
+            }
+            Self::Undelayed { limit, period, max_wait } => {
+                LeakyBucket::new(rate(limit, period)).max_wait(Duration::from_micros(max_wait)).without_delay().build()
             }
         }
     }
@@ -132,7 +139,8 @@ impl Spec {
             Self::Gcra { limit, period, .. }
             | Self::TokenBucket { limit, period, .. }
             | Self::LeakyMeter { limit, period, .. }
-            | Self::Shaper { limit, period, .. } => (period / limit).max(1),
+            | Self::Shaper { limit, period, .. }
+            | Self::Undelayed { limit, period, .. } => (period / limit).max(1),
             Self::Interval { interval, .. } => interval,
             Self::Fixed { window, .. } | Self::Log { window, .. } | Self::Buckets { window, .. } => window,
             Self::Calendar { cadence: Cadence::Day, .. } => DAY,

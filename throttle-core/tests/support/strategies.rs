@@ -70,6 +70,7 @@ pub(crate) fn small(kind: Kind) -> BoxedStrategy<Spec> {
         Kind::Shaper => (limit(), period(), select(vec![0_u64, 1, 10, 50, 200]))
             .prop_map(|(limit, period, max_wait)| Spec::Shaper { limit, period, max_wait })
             .boxed(),
+        Kind::Undelayed => small(Kind::Shaper).prop_map(undelayed).boxed(),
     }
 }
 
@@ -120,6 +121,14 @@ pub(crate) fn realistic(kind: Kind) -> BoxedStrategy<Spec> {
                 Some(Spec::Shaper { limit, period, max_wait: within(how, part, SECOND, most) })
             })
             .boxed(),
+        Kind::Undelayed => realistic(Kind::Shaper).prop_map(undelayed).boxed(),
+    }
+}
+
+fn undelayed(shaper: Spec) -> Spec {
+    match shaper {
+        Spec::Shaper { limit, period, max_wait } => Spec::Undelayed { limit, period, max_wait },
+        other => other,
     }
 }
 

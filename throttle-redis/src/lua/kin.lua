@@ -155,6 +155,8 @@ end
 local function refused(cell, i, cost)
   local p, states = parameters[i], cell.states
   if cell.own or rules[i] ~= 'keep' or cost > cell.capacity then return nil end
+  -- What is not delayed is admitted only when nothing is used.
+  if sub(cell.header, 1, 2) == 'q1' then cost = cell.capacity end
   local _, recovered = tries[i](false, 1, now, cell.capacity, p[1], p[2], p[3], p[4])
   local locked = false
   for place = 1, #states do

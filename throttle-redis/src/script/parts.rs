@@ -41,7 +41,7 @@ kinds! {
     "gcra" 'g', "<ddd", variants false, size 16;
     "token_bucket" 't', "<ddd", variants false, size 16;
     "leaky_meter" 'm', "<ddd", variants false, size 16;
-    "leaky_bucket" 'q', "<ddd", variants false, size 24;
+    "leaky_bucket" 'q', "<ddd", variants true, size 24;
     "interval_bucket" 'i', "<ddd", variants true, size 16;
     "fixed_window" 'f', "<ddd", variants false, size 16;
     "calendar_quota" 'c', "<dd", variants true, size 16;

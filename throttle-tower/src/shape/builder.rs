@@ -3,21 +3,18 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{
-    Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, Policy, PolicyName, PolicySet, Rate,
-};
+use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName, Rate};
 
 use super::backoff::Backoff;
 use super::clock::TokioClock;
 use super::one_key::OneKey;
-use super::paused_keys::PausedKeys;
-use super::schedule::Schedule;
+use super::queues::Queues;
+use super::schedule::{Known, Schedule};
 use super::shaper::Shaper;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
-use super::units::Units;
+use super::units::Paces;
 use crate::limit::OnError;
-use crate::time::time_for;
 use crate::usage::Background;
 
 impl Shaper {
@@ -86,9 +83,9 @@ impl ShaperBuilder {
 
 impl<B: Backend> ShaperBuilder<B> {
     /// Adds a pace of another unit, such as tokens, beside that of requests: `.by_unit("tokens",
-    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces at once: it leaves when the calls before it
-    /// have had the time that each pace allows them. It takes its place in all of them or, if it is refused or dropped
-    /// while it waits, in none. Over a store this is one decision, as for one pace.
+    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces that it uses: it leaves when the calls before it
+    /// have had the time that each of them allows. It takes its turn in all of them or in none. Over a store this is one
+    /// decision, as for one pace.
     ///
     /// What a call costs is an estimate: [`ShapeLayer::by_unit`](crate::ShapeLayer::by_unit),
     /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage) afterwards.
@@ -97,15 +94,11 @@ impl<B: Backend> ShaperBuilder<B> {
     /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
     /// more tokens than a minute allows.
     ///
-    /// All processes that share a schedule must name the same units at the same rates. The units are part of the
-    /// schedule's name, so processes with different ones keep schedules of their own. Their rates are **not** compared:
-    /// `build` reports no error if they differ, and each process's calls then take their time by its own rates.
+    /// All processes that share a schedule name the same units at the same rates. The pace of each unit has a name of its
+    /// own, the schedule's name with `+` and the unit.
     ///
     /// A unit's period is lengthened by the [headroom](Self::headroom) as that of requests is. An explicit headroom is
     /// added to each of them: one of 1 s slows a pace per minute by a sixtieth, and a pace per second to the half.
-    ///
-    /// Every call of such a shaper has a slot until it leaves, even one that leaves at once: all of them count for
-    /// [`max_waiting`](Self::max_waiting).
     ///
     /// ```
     /// use std::time::Duration;
@@ -152,8 +145,8 @@ impl<B: Backend> ShaperBuilder<B> {
     /// The headroom keeps them within the limit in every period of the upstream, if those times differ by no more than
     /// the headroom.
     ///
-    /// If this process was stalled and sends a call late by more than the headroom, the calls behind it are delayed
-    /// too, so that they do not leave all at once. Delays on the way to the upstream may differ by more, for example
+    /// If this process was stalled and a turn is late by more than the headroom, the turns behind it are later too, so
+    /// that the calls do not leave all at once. Delays on the way to the upstream may differ by more, for example
     /// with new connections: increase the headroom then. Zero uses the exact rate, and after a stall sends all due
     /// calls at once.
     ///
@@ -188,17 +181,16 @@ impl<B: Backend> ShaperBuilder<B> {
     /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
     /// default: a backend that can fail requires a choice.
     ///
-    /// When a store fails or returns, some processes may use it while others use their shares, and calls that were
-    /// scheduled before still leave at their times. For that moment all processes together may slightly exceed the
-    /// pace.
+    /// When a store fails or returns, some processes may use it while others use their shares. For that moment all
+    /// processes together may slightly exceed the pace.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
     }
 
     /// Sets how many calls may wait at once, of all keys together; further calls are refused. A waiting call takes
-    /// less than 300 bytes beside the request and the inner service (400 in a layer that obeys the upstream), and about
-    /// 2 kB more while a store decides about it. Defaults to 100,000.
+    /// less than 600 bytes beside the request and the inner service (700 in a layer that obeys the upstream). Defaults to
+    /// 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
@@ -256,28 +248,23 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
     /// required, a unit has two paces, `on_error` is missing for a store that can fail, or the name is in use on the
-    /// backend with other parameters. The rates of [other units](Self::by_unit) are not among these.
+    /// backend with other parameters.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
-        let requests = Policy::new(&name, self.bucket_with_headroom(self.bucket.rate()))?;
-        let rate = requests.algorithm().rate();
-        let units = self.units(&name, rate)?;
-        let policy = match &units {
-            None => requests,
-            Some(units) => Policy::new(&Units::schedule_name(&name, &self.rates)?, units.bucket())?,
-        };
-        let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
+        let paced = |rate| self.with_headroom(rate);
+        let units = self.rates.iter().map(|(unit, rate)| (*unit, paced(*rate))).collect();
+        let paces = Paces::new(paced(self.bucket.rate()), units).map_err(|error| error.in_policy(&name))?;
+        let max_wait = self.bucket.longest_wait();
+        let set = paces.policies(&name, max_wait, self.replaces_existing)?;
         // Another shaper can use a backend that was passed in.
-        let one_key = if self.is_shared { None } else { OneKey::new(policy.algorithm()) };
-        let set = PolicySet::new(policy)?;
+        let alone = (!self.is_shared && !paces.has_units()).then(|| set.policies()[0].algorithm());
+        let one_key = alone.and_then(OneKey::new);
         // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is
         // broken.
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
         let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
             let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-            let bucket = units.as_ref().map(|units| Policy::new("share", units.bucket_for(processes.get())));
-            let set = bucket.transpose()?.map_or_else(|| Ok(set.clone()), PolicySet::new)?;
             LocalShare::new(&store, &set, processes)
         });
         let share = share.transpose()?;
@@ -290,35 +277,20 @@ impl<B: Backend> ShaperBuilder<B> {
                 one_key,
                 share,
                 on_error,
-                rate,
-                max_wait: self.bucket.longest_wait(),
+                // The headroom that is in force is what the period has grown by.
+                tolerance: (paces.requests.period().checked_sub(self.bucket.rate().period()))
+                    .filter(|headroom| !headroom.is_zero()),
+                paces,
+                max_wait,
                 max_waiting: self.max_waiting,
                 counters: Counters::default(),
                 background: Background::default(),
-                // The headroom that is in force is what the period has grown by.
+                queues: Queues::default(),
                 backoff: Backoff::default(),
                 shared_pauses,
-                paused_keys: PausedKeys::new(
-                    units.as_ref().map_or(rate, Units::rate),
-                    rate.period().checked_sub(self.bucket.rate().period()).filter(|headroom| !headroom.is_zero()),
-                )
-                .counting_time(units.as_ref().map(|_| time_for(rate, 1))),
-                units,
+                known: Known::default(),
             }),
         })
-    }
-
-    /// The paces of other units than requests, if there are any.
-    fn units(&self, name: &str, requests: Rate) -> Result<Option<Units>, ConfigError> {
-        let mut paces = Vec::new();
-        for (unit, rate) in &self.rates {
-            Units::check_name(&paces, unit).map_err(|error| error.in_policy(name))?;
-            let bucket = self.bucket_with_headroom(*rate);
-            bucket.max_wait(Duration::ZERO).build().map_err(|error| error.in_policy(&format!("{name}+{unit}")))?;
-            paces.push((*unit, bucket.rate()));
-        }
-        let alone = !self.is_shared;
-        Ok((!paces.is_empty()).then(|| Units::new(requests, paces, self.bucket.longest_wait(), alone)))
     }
 
     fn checked_name(&self) -> Result<String, ConfigError> {
@@ -365,23 +337,17 @@ impl<B: Backend> ShaperBuilder<B> {
         }
     }
 
-    /// A bucket of a rate that is slower by the headroom.
-    fn bucket_with_headroom(&self, rate: Rate) -> LeakyBucket {
-        let exact = LeakyBucket::new(rate).max_wait(self.bucket.longest_wait());
-        let slower = |headroom: Duration| {
-            let period = rate.period().saturating_add(headroom);
-            LeakyBucket::new(Rate::new(rate.count(), period)).max_wait(self.bucket.longest_wait())
-        };
-        match self.headroom {
-            Some(headroom) => slower(headroom),
-            None => {
-                let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
-                let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
-                // If that cannot be counted exactly but the rate can, the period is so long that headroom does not
-                // matter.
-                if usual.build().is_ok() { usual } else { exact }
-            }
+    /// A rate that is slower by the headroom.
+    fn with_headroom(&self, rate: Rate) -> Rate {
+        let slower = |headroom: Duration| Rate::new(rate.count(), rate.period().saturating_add(headroom));
+        if let Some(headroom) = self.headroom {
+            return slower(headroom);
         }
+        let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
+        let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
+        // If that cannot be counted exactly but the rate can, the period is so long that headroom does not matter.
+        let can_be_counted = LeakyBucket::new(usual).max_wait(self.bucket.longest_wait()).build().is_ok();
+        if can_be_counted { usual } else { rate }
     }
 }
 

@@ -7,7 +7,9 @@ use throttle_core::BackendError;
 
 use crate::usage::UsageError;
 
-/// A call that was refused at once because it would have waited too long. It took no slot in the schedule.
+/// A call that was refused because it would have waited too long, or had. It took nothing of the pace.
+///
+/// Mostly this is known at once. Over a store it may be seen later, when other processes have taken turns.
 ///
 /// ```
 /// use throttle_tower::shape::{Bound, Shaper};
@@ -47,9 +49,10 @@ pub struct QueueFull {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(1))).max_waiting(1).build()?;
-/// let _first = shaper.reserve("key", 1).await?;
-/// let error = shaper.reserve("other key", 1).await.unwrap_err();
-/// assert_eq!(error.queue_full().map(|full| full.bound), Some(Bound::MaxWaiting));
+/// shaper.schedule("key", 1).await?;
+/// let (waits, refused) = tokio::join!(shaper.schedule("key", 1), shaper.schedule("key", 1));
+/// waits?;
+/// assert_eq!(refused.unwrap_err().queue_full().map(|full| full.bound), Some(Bound::MaxWaiting));
 /// # Ok(())
 /// # }
 /// ```

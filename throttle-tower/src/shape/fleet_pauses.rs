@@ -10,7 +10,7 @@ use super::schedule::Schedule;
 impl<B: Backend> Schedule<B> {
     /// No call of a key leaves before `until`, here and in the other processes of the fleet.
     pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
-        self.paused_keys.pause(key, now, until);
+        self.pause_here(key, now, until);
         if let Some(shared) = &self.shared_pauses
             && let Some(telling) = shared.known.tell(key, now, until)
         {
@@ -40,7 +40,7 @@ impl<B: Backend> Schedule<B> {
                 let pause = shared.read(&schedule.backend, &key).await?;
                 let now = Instant::now();
                 if shared.known.heard(&look, now + pause) {
-                    schedule.paused_keys.pause(&key, now, now + pause.min(shared.longest));
+                    schedule.pause_here(&key, now, now + pause.min(shared.longest));
                 }
                 Ok(())
             };

@@ -5,22 +5,24 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
-use tokio::time::Instant;
+use throttle_core::backend::Receipt;
 use tower_service::Service;
 
 use super::error::ShapeError;
 use super::obey_upstream::ResponseReader;
 use super::upstream_head::UpstreamHead;
-use super::waiting::Waiting;
+use super::waits::Waits;
 
 pin_project! {
     /// The response future of a [`Shape`](super::Shape).
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped while it waits, its slot is given back. If it is dropped while the store decides, the slot is
-    /// given back once the store has decided. After the wait the inner service has been called, and dropping this
-    /// future drops that service's future.
+    /// It may be dropped at any time. While it waits it holds nothing but its place among the calls that wait, and the
+    /// next one has that at once. A turn that the store has granted, and that no call takes, is given back. After the
+    /// wait the inner service has been called, and dropping this future drops that service's future.
+    ///
+    /// A future that is kept and not polled does not hold up the calls behind it: they get its turns.
     ///
     /// # Panics
     ///
@@ -74,7 +76,7 @@ pin_project! {
         B: Backend,
     {
         #[pin]
-        waiting: Waiting<B>,
+        waits: Waits<B>,
         call: Option<(S, Req)>,
     }
 }
@@ -89,13 +91,8 @@ impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
         Self { state: State::Refused { error: Some(Box::new(error)) }, reader: None }
     }
 
-    pub(super) fn waiting(
-        waiting: impl Into<Waiting<B>>,
-        inner: S,
-        request: Req,
-        reader: Option<Box<ResponseReader<B, H>>>,
-    ) -> Self {
-        let queued = Box::pin(Queued { waiting: waiting.into(), call: Some((inner, request)) });
+    pub(super) fn waiting(waits: Waits<B>, inner: S, request: Req, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
+        let queued = Box::pin(Queued { waits, call: Some((inner, request)) });
         Self { state: State::Waiting { queued }, reader }
     }
 }
@@ -113,9 +110,9 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Waiting { queued } => match ready!(queued.as_mut().poll(cx)) {
-                    Ok((mut inner, request)) => {
+                    Ok((mut inner, request, receipt)) => {
                         if let Some(reader) = this.reader {
-                            reader.left = Instant::now();
+                            reader.left(receipt);
                         }
                         State::Calling { response: inner.call(request) }
                     }
@@ -139,12 +136,13 @@ where
 }
 
 impl<S, Req, B: Backend> Future for Queued<S, Req, B> {
-    type Output = Result<(S, Req), ShapeError>;
+    type Output = Result<(S, Req, Option<Receipt>), ShapeError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        ready!(this.waiting.poll(cx))?;
-        Poll::Ready(Ok(this.call.take().expect(POLLED_AGAIN)))
+        let receipt = ready!(this.waits.poll(cx))?;
+        let (inner, request) = this.call.take().expect(POLLED_AGAIN);
+        Poll::Ready(Ok((inner, request, receipt)))
     }
 }
 
@@ -186,11 +184,12 @@ mod tests {
     }
 
     #[test]
-    fn shape_waiting_call_through_a_service_takes_at_most_300_bytes() {
+    fn shape_waiting_call_through_a_service_takes_at_most_500_bytes() {
         type Memory = MemoryBackend<TokioClock>;
         let future = size_of::<ShapeFuture<NoOp, (), Memory, IgnoreUpstream>>();
         let queued = size_of::<Queued<NoOp, (), Memory>>();
-        assert!(future + queued <= 300, "{future} and {queued}");
+        let waiting = size_of::<super::super::queue::Waiting>() + size_of::<tokio::time::Sleep>();
+        assert!(future + queued + waiting <= 500, "{future}, {queued} and {waiting}");
     }
 
     #[tokio::test(start_paused = true)]

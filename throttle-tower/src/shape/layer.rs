@@ -43,28 +43,26 @@ use crate::time::FAR;
 ///
 /// * **Clones share the schedule**, those of the layer and those of its services. Each key has a schedule of its own;
 ///   without [`by`](Self::by) there is one.
-/// * **Order.** Calls of one key are scheduled in the order in which they were made (with a store, in the order in
-///   which they reach it), and leave at their scheduled times, never earlier. Tokio's timers are late by up to about a
-///   millisecond. The lateness does not accumulate, because each call waits until an absolute time. Above a thousand
-///   calls a second, several leave in one millisecond.
+/// * **Order.** Calls of one key leave in the order in which they were made, as far as they wait in one process, never
+///   early, and at the latest about a millisecond late, which is the resolution of tokio's timers. The lateness does not
+///   accumulate, because each turn counts from the instant at which it was due. Above a thousand calls a second, several
+///   leave in one millisecond. Processes that share a store compete for turns by chance.
 /// * **Headroom.** The upstream counts calls when they arrive, and network delays vary. So the pace is slower than the
 ///   rate by [some headroom](crate::shape::ShaperBuilder::headroom): by default up to a hundredth, or a fortieth over
 ///   an asynchronous store. If delays vary by no more than the headroom, no period of the upstream has too many calls.
 /// * **Readiness.** The service that `poll_ready` prepared is called at the call's scheduled time. A resource that it
 ///   reserved in `poll_ready` (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays reserved while the call
 ///   waits, so put such layers outside of this one.
-/// * **Deadlines.** A `tower::timeout` outside of this layer includes the wait; when it expires it drops the call, and
-///   the slot is given back. With a [deadline](Self::deadline), a call that could not leave in time is refused at once
-///   instead.
-/// * **Dropping** a waiting call gives its slot back if nothing is scheduled behind it. Otherwise its time passes
-///   unused: the calls behind it have their times already, and moving them all would take more than a constant amount
-///   of work.
+/// * **Giving up.** A call that waits holds nothing but its place. If it is dropped, by a `tower::timeout` outside of this
+///   layer for example, the next call has that place at once, and the upstream gets its whole rate. A future that is kept
+///   and not polled is passed over when its turn comes, and has its place again when it is polled.
+/// * **Deadlines.** With a [deadline](Self::deadline), a call that could not leave in time is refused at once, as far as
+///   that is known, and at the latest when its time has passed.
 /// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) beside requests, such as
-///   tokens: a call waits for its turn by both, and takes both or none.
-/// * **Memory.** A waiting call takes less than 300 bytes beside the request and the inner service (400 if it [obeys the
-///   upstream](Self::obey_upstream), 1,000 if it counts other units), and up to
-///   [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. It has no
-///   task of its own.
+///   tokens: a call waits for its turn by all that it uses, and takes all or none.
+/// * **Memory.** A waiting call takes less than 600 bytes beside the request and the inner service (700 if it [obeys the
+///   upstream](Self::obey_upstream)), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. While calls
+///   of a key wait, the key has one small task, in the runtime of one of them.
 ///
 /// # Type parameters
 ///
@@ -151,7 +149,7 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
     /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses). If a pause would make
-    /// a new call wait too long, that call is refused; calls that wait already are not.
+    /// a new call wait too long, that call is refused; calls that wait already are not, and wait longer by the pause.
     ///
     /// Anything that cannot be read is ignored.
     pub fn obey_upstream(self) -> ShapeLayer<Req, B, HttpHead> {
@@ -211,10 +209,10 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         unit: &str,
         estimate: impl Fn(&Req) -> u64 + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
-        let schedule = &self.shaper.schedule;
-        let place = schedule.units.as_ref().and_then(|units| units.place(unit)).ok_or_else(|| {
-            ConfigError::new("unit", format_args!("{unit:?}"), schedule.unknown_unit(unit).to_string())
-        })?;
+        let paces = &self.shaper.schedule.paces;
+        let place = paces
+            .place(unit)
+            .ok_or_else(|| ConfigError::new("unit", format_args!("{unit:?}"), paces.unknown_unit(unit).to_string()))?;
         if self.fields.estimates.iter().any(|(other, _)| *other == place) {
             let rule = "each unit has one estimate; remove one of them";
             return Err(ConfigError::new("unit", format_args!("{unit:?}"), rule));

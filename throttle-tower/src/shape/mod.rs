@@ -2,16 +2,19 @@
 //!
 //! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a service.
 
-// request ──► request_fields: key, cost, deadline ──► reserve: one decision of the backend
-//          of several units: units │                     │ refused │ leaves now │ leaves later
-//                                                        │         │            └► slot: sleeps until its time ─┐
-//                                                        ▼         └────────────────────────────────────────────┤
-//                                                      error                                                    ▼
-//  paused_keys ◄── obey_upstream: what the upstream allows ◄── response ◄───────────────── the service is called
+// request ──► request_fields: key, costs, deadline ──► start: may it leave now? ── yes ──────────────────┐
+//                                                        │ no       ▲                                  │
+//                                            ask: one decision of the backend                          │
+//                                                        ▼                                             ▼
+//                                     queue: the calls of a key ──► waits: takes its turn ──► the service is called
+//                                        ▲           ▲                                                 │
+//                       driver: offers turns    pauses ◄── obey_upstream: what the upstream allows ◄── response
 
+mod ask;
 mod backoff;
 mod builder;
 mod clock;
+mod driver;
 mod error;
 mod fleet_pauses;
 mod future;
@@ -20,25 +23,22 @@ mod into_shaper;
 mod layer;
 mod obey_upstream;
 mod one_key;
-mod pause_queue;
-mod paused_keys;
+mod pauses;
 mod pauses_known;
-mod pending_reservation;
+mod queue;
+mod queues;
 mod request_fields;
-mod reserve;
 mod schedule;
 mod schedule_future;
 mod service;
 mod shaper;
 mod shared_pauses;
-mod slot;
-mod slot_charge;
-mod slot_request;
+mod start;
 mod stats;
 mod units;
 mod upstream_head;
-mod waiting;
-mod waiting_permit;
+mod waits;
+mod wanted;
 
 pub use self::builder::ShaperBuilder;
 pub use self::clock::TokioClock;
@@ -50,7 +50,6 @@ pub use self::layer::ShapeLayer;
 pub use self::schedule_future::ScheduleFuture;
 pub use self::service::Shape;
 pub use self::shaper::Shaper;
-pub use self::slot::{Slot, SlotFuture};
 pub use self::stats::ShapeStats;
 pub use self::units::ShapeUsage;
 pub use self::upstream_head::{HeadOf, HttpHead, IgnoreUpstream, SettleWith, UpstreamHead};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use throttle_core::backend::Receipt;
 use throttle_core::{Backend, Key, Rate};
 use tokio::time::Instant;
 
-use super::pause_queue::Steps;
+use super::pauses::Steps;
 use super::schedule::Schedule;
 use super::units::ShapeUsage;
 use super::upstream_head::UpstreamHead;
@@ -53,14 +54,15 @@ impl ObeyUpstream {
                 Some(wait) => self.pause(schedule, key, response, wait),
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
-                    let until = schedule.backoff.refused(key, [left, now], time_for(schedule.rate, 1), length);
+                    let until =
+                        schedule.backoff.refused(key, [left, now], time_for(schedule.paces.requests, 1), length);
                     schedule.pause(key, now, until);
                 }
             }
         } else {
             if !status.is_server_error() {
                 schedule.backoff.succeeded(key, left, now);
-                schedule.paused_keys.succeeded(key, left);
+                schedule.queues.change(key, |queue| queue.pauses.succeeded(left));
             }
             if let Some(wait) = used_up.max(without_end) {
                 self.pause(schedule, key, response, wait);
@@ -69,7 +71,7 @@ impl ObeyUpstream {
         if let Some(Allowance { remaining: remaining @ 1.., within }) = allowance {
             let spacing = time_for(Rate::new(remaining, within), 1).min(self.longest);
             // Has an effect only if the pace would use it up too early.
-            schedule.paused_keys.slow(key, now, spacing, now + within.min(self.longest));
+            schedule.slow(key, now, spacing, now + within.min(self.longest));
         }
     }
 
@@ -82,7 +84,7 @@ impl ObeyUpstream {
             let until = now + self.lengthen(announced.min(LONGEST_ANNOUNCEMENT));
             Steps { announced_at: now, until, length: self.longest }
         });
-        schedule.paused_keys.announce(key, now, response.left, steps);
+        schedule.announce(key, now, response.left, steps);
     }
 
     fn lengthen(self, pause: Duration) -> Duration {
@@ -106,6 +108,14 @@ pub(super) struct ResponseReader<B: Backend, H> {
 }
 
 impl<B: Backend, H> ResponseReader<B, H> {
+    /// The call leaves, with what it was charged if that can be settled.
+    pub(super) fn left(&mut self, receipt: Option<Receipt>) {
+        self.left = Instant::now();
+        if let Some(usage) = &self.usage {
+            usage.left(receipt);
+        }
+    }
+
     pub(super) fn read<Res>(&self, response: &mut Res)
     where
         H: UpstreamHead<Res>,
@@ -135,7 +145,7 @@ mod tests {
         let headers = HeaderMap::from_iter([(RETRY_AFTER, announced.into())]);
         let response = Response { status: StatusCode::TOO_MANY_REQUESTS, headers: &headers, left: now, now };
         obey.apply(&shaper.schedule, &key, &response);
-        move |seconds| shaper.schedule.paused_keys.active(now + seconds * Duration::from_secs(1))
+        move |seconds| shaper.schedule.queues.paused(now + seconds * Duration::from_secs(1))
     }
 
     /// It goes on although no call leaves. A wait of more than a day counts as one of a day.

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{Cost, Key};
+use throttle_core::Key;
 
-use super::slot_request::SlotRequest;
-use super::units::{UnitCosts, Units};
+use super::units::Paces;
+use super::wanted::Wanted;
 
 /// Reads the key, the cost and the deadline of a call from its request.
 pub(super) struct RequestFields<Req> {
@@ -22,28 +22,24 @@ type DeadlineOf<Req> = dyn Fn(&Req) -> Option<Duration> + Send + Sync;
 impl<Req> RequestFields<Req> {
     /// `None` for a request that costs nothing, which is not delayed.
     #[inline]
-    pub(super) fn read(&self, request: &Req) -> Option<SlotRequest> {
-        let cost = match &self.cost {
-            Some(cost) => Cost::new(cost(request)).ok()?,
-            None => Cost::ONE,
-        };
-        let key = self.key.as_ref().map_or(Key::CONSTANT, |key| key(request));
-        let deadline = self.deadline.as_ref().and_then(|deadline| deadline(request));
-        Some(SlotRequest { key, cost, deadline, always_slot: false, may_shrink: false })
-    }
-
-    /// As [`read`](Self::read), in several units.
-    pub(super) fn read_units(&self, request: &Req, units: &Units) -> Option<(Key, UnitCosts, Option<Duration>)> {
-        let mut costs = UnitCosts::none(units.count());
-        costs.requests = self.cost.as_ref().map_or(1, |cost| cost(request));
-        for (place, estimate) in &self.estimates {
-            costs.units[*place] = estimate(request);
-        }
-        if costs.is_zero() {
+    pub(super) fn read(&self, request: &Req, paces: &Paces) -> Option<Wanted> {
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
+        let units = if paces.has_units() { self.read_units(request, paces) } else { None };
+        if cost == 0 && units.iter().flatten().all(|count| *count == 0) {
             return None;
         }
         let key = self.key.as_ref().map_or(Key::CONSTANT, |key| key(request));
-        Some((key, costs, self.deadline.as_ref().and_then(|deadline| deadline(request))))
+        let deadline = self.deadline.as_ref().and_then(|deadline| deadline(request));
+        Some(Wanted { key, cost, deadline, units })
+    }
+
+    #[inline(never)]
+    fn read_units(&self, request: &Req, paces: &Paces) -> Option<Box<[u64]>> {
+        let mut units = paces.no_units()?;
+        for (place, estimate) in &self.estimates {
+            units[*place] = estimate(request);
+        }
+        Some(units)
     }
 }
 

@@ -9,17 +9,19 @@ use throttle_core::{Backend, MemoryBackend};
 
 use super::clock::TokioClock;
 use super::error::ShapeError;
-use super::reserve::Reservation;
 use super::schedule::Schedule;
-use super::slot_request::SlotRequest;
-use super::waiting::Waiting;
+use super::start::Start;
+use super::waits::Waits;
+use super::wanted::Wanted;
 
 pin_project! {
-    /// The future of [`Shaper::schedule`](super::Shaper::schedule). The first poll reserves the slot.
+    /// The future of [`Shaper::schedule`](super::Shaper::schedule). With the first poll it takes its place among the calls
+    /// that wait, if it has to wait.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped before it is ready, its slot is given back.
+    /// It may be dropped at any time: before it is ready it holds nothing but its place, and the next call has that at
+    /// once. If it is not polled, its turns go to the calls behind it.
     ///
     /// # Panics
     ///
@@ -55,16 +57,16 @@ pin_project! {
     where
         B: Backend,
     {
-        Unpolled { schedule: &'a Arc<Schedule<B>>, request: SlotRequest },
-        Waiting { #[pin] waiting: Waiting<B> },
+        Unpolled { schedule: &'a Arc<Schedule<B>>, wanted: Option<Wanted> },
+        Waiting { #[pin] waits: Waits<B> },
         Done,
     }
 }
 
 impl<'a, B: Backend> ScheduleFuture<'a, B> {
     #[inline]
-    pub(super) fn new(schedule: &'a Arc<Schedule<B>>, request: SlotRequest) -> Self {
-        Self { state: State::Unpolled { schedule, request } }
+    pub(super) fn new(schedule: &'a Arc<Schedule<B>>, wanted: Wanted) -> Self {
+        Self { state: State::Unpolled { schedule, wanted: Some(wanted) } }
     }
 }
 
@@ -74,20 +76,20 @@ impl<B: Backend> Future for ScheduleFuture<'_, B> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
-        if let StateProj::Unpolled { schedule, request } = state.as_mut().project() {
-            let waiting = match schedule.reserve_at_once(request) {
-                Some(Ok(Reservation::LeaveNow)) => {
+        if let StateProj::Unpolled { schedule, wanted } = state.as_mut().project()
+            && let Some(wanted) = wanted.take()
+        {
+            match schedule.start(wanted) {
+                Ok(Start::Left(_)) => {
                     state.set(State::Done);
                     return Poll::Ready(Ok(()));
                 }
-                Some(Ok(Reservation::Wait(slot))) => slot.into(),
-                Some(Err(refused)) => {
+                Ok(Start::Waits(waits)) => state.set(State::Waiting { waits }),
+                Err(refused) => {
                     state.set(State::Done);
                     return Poll::Ready(Err(refused));
                 }
-                None => schedule.reserve(request.clone()).into(),
-            };
-            state.set(State::Waiting { waiting });
+            }
         }
         State::poll_waiting(state, cx)
     }
@@ -95,12 +97,12 @@ impl<B: Backend> Future for ScheduleFuture<'_, B> {
 
 impl<B: Backend> State<'_, B> {
     fn poll_waiting(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ShapeError>> {
-        let StateProj::Waiting { waiting } = self.as_mut().project() else {
+        let StateProj::Waiting { waits } = self.as_mut().project() else {
             panic!("a ScheduleFuture was polled after completion");
         };
-        let result = ready!(waiting.poll(cx));
+        let result = ready!(waits.poll(cx));
         self.set(Self::Done);
-        Poll::Ready(result)
+        Poll::Ready(result.map(drop))
     }
 }
 
@@ -112,10 +114,13 @@ impl<B: Backend> fmt::Debug for ScheduleFuture<'_, B> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::queue::Waiting;
     use super::*;
 
     #[test]
-    fn shape_waiting_call_takes_at_most_300_bytes() {
-        assert!(size_of::<ScheduleFuture<'_>>() <= 300, "{}", size_of::<ScheduleFuture<'_>>());
+    fn shape_waiting_call_takes_at_most_500_bytes() {
+        let (future, waiting) =
+            (size_of::<ScheduleFuture<'_>>(), size_of::<Waiting>() + size_of::<tokio::time::Sleep>());
+        assert!(future + waiting <= 500, "{future} and {waiting}");
     }
 }

@@ -13,8 +13,8 @@ use super::error::ShapeError;
 use super::future::ShapeFuture;
 use super::layer::ShapeLayer;
 use super::obey_upstream::ResponseReader;
-use super::reserve::Reservation;
-use super::units::{Reserving, ShapeUsage};
+use super::start::Start;
+use super::units::ShapeUsage;
 use super::upstream_head::{IgnoreUpstream, UpstreamHead};
 use crate::inner_service::inner_service_accessors;
 
@@ -68,54 +68,25 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        if self.layer.shaper.schedule.units.is_some() {
-            return self.call_by_units(request);
-        }
-        let Some(wanted) = self.layer.fields.read(&request) else {
-            return ShapeFuture::calling(self.inner.call(request), None);
-        };
-        let ShapeLayer { shaper, obey, head, .. } = &self.layer;
-        let schedule = &shaper.schedule;
-        let reader = H::LOOKS.then(|| {
-            let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
-            Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage: None })
-        });
-        match schedule.reserve_at_once(&wanted) {
-            Some(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
-            Some(Ok(Reservation::Wait(slot))) => ShapeFuture::waiting(slot, self.take_ready(), request, reader),
-            Some(Err(refused)) => ShapeFuture::refused(refused),
-            None => ShapeFuture::waiting(schedule.reserve(wanted), self.take_ready(), request, reader),
-        }
-    }
-}
-
-impl<S, Req, B, H> Shape<S, Req, B, H>
-where
-    S: Service<Req> + Clone,
-    B: Backend,
-    H: UpstreamHead<S::Response>,
-{
-    #[inline(never)]
-    fn call_by_units(&mut self, request: Req) -> ShapeFuture<S, Req, B, H> {
         let ShapeLayer { shaper, fields, obey, head } = &self.layer;
         let schedule = &shaper.schedule;
-        let wanted = schedule.units.as_ref().and_then(|units| Some((units, fields.read_units(&request, units)?)));
-        let Some((units, (key, costs, deadline))) = wanted else {
+        let Some(wanted) = fields.read(&request, &schedule.paces) else {
             return ShapeFuture::calling(self.inner.call(request), None);
         };
-        let reader = H::LOOKS.then(|| {
-            let usage = Some(ShapeUsage::new(schedule, costs.units.clone()));
-            let (schedule, key, head) = (Arc::clone(schedule), key.clone(), head.clone());
+        let mut reader = H::LOOKS.then(|| {
+            let usage = schedule.paces.has_units().then(|| ShapeUsage::new(schedule, &wanted));
+            let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
             Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage })
         });
-        let usage = reader.as_ref().and_then(|reader| reader.usage.as_ref());
-        match schedule.reserve_units(units, key, &costs, deadline, usage) {
-            Reserving::Done(Ok(Reservation::LeaveNow)) => ShapeFuture::calling(self.inner.call(request), reader),
-            Reserving::Done(Ok(Reservation::Wait(slot))) => {
-                ShapeFuture::waiting(slot, self.take_ready(), request, reader)
+        match schedule.start(wanted) {
+            Ok(Start::Left(receipt)) => {
+                if let (Some(reader), Some(_)) = (&mut reader, &receipt) {
+                    reader.left(receipt);
+                }
+                ShapeFuture::calling(self.inner.call(request), reader)
             }
-            Reserving::Done(Err(refused)) => ShapeFuture::refused(refused),
-            Reserving::Pending(reserving) => ShapeFuture::waiting(reserving, self.take_ready(), request, reader),
+            Ok(Start::Waits(waits)) => ShapeFuture::waiting(waits, self.take_ready(), request, reader),
+            Err(refused) => ShapeFuture::refused(refused),
         }
     }
 }

@@ -3,24 +3,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::{Backend, BackendError, Cost, Key, MemoryBackend, Rate};
+use throttle_core::{Backend, BackendError, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
 use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::obey_upstream::{ObeyUpstream, Response};
 use super::one_key::OneKey;
-use super::reserve::Reservation;
 use super::schedule::Schedule;
 use super::schedule_future::ScheduleFuture;
-use super::slot::Slot;
-use super::slot_request::SlotRequest;
+use super::start::Start;
 use super::stats::ShapeStats;
-use super::units::{Reserving, ShapeUsage, UnitCosts, Units};
+use super::units::ShapeUsage;
+use super::wanted::Wanted;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics::ShapeMetrics;
 use crate::time::FAR;
-use crate::usage::UsageError;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.
 ///
@@ -47,53 +45,32 @@ pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
 }
 
 impl<B: Backend> Shaper<B> {
-    /// Reserves a slot in the schedule of `key` for `cost` units (0 counts as 1). Await the slot to wait for its time,
-    /// or drop it to give it back.
+    /// Waits for a turn in the schedule of `key` for `cost` units (0 counts as 1). The call then leaves as a whole, and
+    /// the next turn is due later by one emission interval for each unit.
     ///
-    /// A call leaves as a whole at the time of its first unit. The next call leaves later, by one emission interval for
-    /// each unit of this one. In memory, slots are assigned in the order of the calls to this method; over a store, in
-    /// the order in which they reach it.
+    /// Calls of one key in this process take their turns in the order in which they were first polled.
     ///
     /// # Errors
     ///
-    /// If the last unit would have to wait longer than the bucket's longest wait, if too many calls are waiting, or if
-    /// the store fails.
+    /// At once if the call's last unit would have to wait longer than the bucket's longest wait as things stand, or if
+    /// too many calls are waiting. Later if that has passed all the same, because other processes took turns, or if the
+    /// store fails.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while the store decides, the slot that the store assigns is given back.
-    pub async fn reserve(&self, key: impl Into<Key>, cost: u64) -> Result<Slot<B>, ShapeError> {
-        let request = self.slot_request(key.into(), cost, true);
-        let reserved = match self.schedule.reserve_at_once(&request) {
-            Some(reserved) => reserved,
-            None => self.schedule.reserve(request).await,
-        };
-        match reserved? {
-            Reservation::Wait(slot) => Ok(slot),
-            Reservation::LeaveNow => unreachable!("`always_slot` is set"),
-        }
-    }
-
-    /// Reserves a slot and waits for its time.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve), before any waiting.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped before it is ready, its slot is given back.
+    /// The future may be dropped at any time: it holds nothing before it is ready.
     ///
     /// # Panics
     ///
     /// The future panics when it has to wait outside of a tokio runtime that has its timers enabled.
     #[inline]
     pub fn schedule(&self, key: impl Into<Key>, cost: u64) -> ScheduleFuture<'_, B> {
-        ScheduleFuture::new(&self.schedule, self.slot_request(key.into(), cost, false))
+        let units = self.schedule.paces.no_units();
+        ScheduleFuture::new(&self.schedule, Wanted { key: key.into(), cost: cost.max(1), deadline: None, units })
     }
 
-    /// Reserves a slot for `cost` requests (0 counts as 1) and for other units, and waits for its time. A unit that is
-    /// not among `units` costs nothing. What the call has used in the end is settled with the [`ShapeUsage`].
+    /// Waits for a turn for `cost` requests (0 counts as 1) and for other units. A unit that is not among `units` costs
+    /// nothing. What the call has used in the end is settled with the [`ShapeUsage`].
     ///
     /// ```
     /// # use throttle_tower::shape::Shaper;
@@ -111,11 +88,11 @@ impl<B: Backend> Shaper<B> {
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve), before any waiting, and if the shaper has no pace of one of the units.
+    /// As [`schedule`](Self::schedule), and if the shaper has no pace of one of the units.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, its slot is given back, in all units.
+    /// As the future of [`schedule`](Self::schedule).
     ///
     /// # Panics
     ///
@@ -126,48 +103,25 @@ impl<B: Backend> Shaper<B> {
         cost: u64,
         units: &[(&str, u64)],
     ) -> Result<ShapeUsage, ShapeError> {
-        let key = key.into();
-        let costs = self.unit_costs(cost, units).map_err(ShapeError::UnknownUnit)?;
-        let usage = ShapeUsage::new(&self.schedule, costs.units.clone());
-        let reserved = match &self.schedule.units {
-            Some(paces) => match self.schedule.reserve_units(paces, key, &costs, None, Some(&usage)) {
-                Reserving::Done(reserved) => reserved,
-                Reserving::Pending(reservation) => reservation.await,
-            },
-            None => {
-                self.schedule(key, cost).await?;
-                return Ok(usage);
+        let (key, paces) = (key.into(), &self.schedule.paces);
+        let mut counts = paces.no_units();
+        for (unit, count) in units {
+            let place = paces.place(unit).ok_or_else(|| ShapeError::UnknownUnit(paces.unknown_unit(unit)))?;
+            if let Some(counts) = &mut counts {
+                counts[place] = counts[place].saturating_add(*count);
             }
-        };
-        if let Reservation::Wait(slot) = reserved? {
-            slot.await;
         }
+        let wanted = Wanted { key, cost: cost.max(1), deadline: None, units: counts };
+        let usage = ShapeUsage::new(&self.schedule, &wanted);
+        usage.left(match self.schedule.start(wanted)? {
+            Start::Left(receipt) => receipt,
+            Start::Waits(waits) => waits.await?,
+        });
         Ok(usage)
     }
 
-    fn unit_costs(&self, requests: u64, units: &[(&str, u64)]) -> Result<UnitCosts, UsageError> {
-        let paces = self.schedule.units.as_ref();
-        let mut costs = UnitCosts::none(paces.map_or(0, Units::count));
-        costs.requests = requests.max(1);
-        for (unit, count) in units {
-            let place = paces.and_then(|paces| paces.place(unit));
-            let place = place.ok_or_else(|| self.schedule.unknown_unit(unit))?;
-            costs.units[place] = costs.units[place].saturating_add(*count);
-        }
-        Ok(costs)
-    }
-
-    #[inline]
-    fn slot_request(&self, key: Key, cost: u64, always_slot: bool) -> SlotRequest {
-        let cost = match &self.schedule.units {
-            None => Cost::at_least_one(cost),
-            Some(units) => units.cost_of_requests(cost.max(1)),
-        };
-        SlotRequest { key, cost, deadline: None, always_slot, may_shrink: false }
-    }
-
-    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once. Calls that wait already keep their
-    /// times. Other processes of a fleet keep [shared pauses](super::ShaperBuilder::share_pauses) of which they have
+    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once, or the first one that waits. Other
+    /// processes of a fleet keep [shared pauses](super::ShaperBuilder::share_pauses) of which they have
     /// heard.
     ///
     /// # Errors
@@ -178,19 +132,25 @@ impl<B: Backend> Shaper<B> {
         if let Some(shared) = &self.schedule.shared_pauses {
             shared.forget(&self.schedule.backend, &key).await?;
         }
-        self.schedule.paused_keys.forget(&key);
         self.schedule.backoff.forget(&key);
-        if let Some(units) = &self.schedule.units {
-            units.accounts.forget(&key);
-        }
-        if let Some(one_key) = self.schedule.one_key(&key) {
+        let reset = self.reset_schedule(&key).await;
+        self.schedule.forget(&key);
+        reset
+    }
+
+    async fn reset_schedule(&self, key: &Key) -> Result<(), BackendError> {
+        if let Some(one_key) = self.schedule.one_key(key) {
             one_key.reset();
             return Ok(());
         }
+        let paces = 0..=self.schedule.paces.names().count();
         if let Some(share) = &self.schedule.share {
-            share.reset(0, &key);
+            paces.clone().for_each(|pace| share.reset(pace, key));
         }
-        self.schedule.backend.reset(&self.schedule.prepared, 0, &key).await
+        for pace in paces {
+            self.schedule.backend.reset(&self.schedule.prepared, pace, key).await?;
+        }
+        Ok(())
     }
 
     /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in
@@ -252,7 +212,7 @@ impl<B: Backend> Shaper<B> {
         let schedule = &self.schedule;
         let lost = schedule.background.counters.read().failed;
         let sent_at_once = schedule.one_key.as_ref().map_or(0, OneKey::sent);
-        schedule.counters.snapshot(sent_at_once, lost, schedule.paused_keys.active(Instant::now()))
+        schedule.counters.snapshot(sent_at_once, lost, schedule.queues.paused(Instant::now()))
     }
 
     #[cfg(feature = "metrics")]
@@ -263,7 +223,7 @@ impl<B: Backend> Shaper<B> {
     /// The pace of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.
     #[must_use]
     pub fn rate(&self) -> Rate {
-        self.schedule.rate
+        self.schedule.paces.requests
     }
 }
 
@@ -276,7 +236,7 @@ impl<B: Backend> Clone for Shaper<B> {
 impl<B: Backend> fmt::Debug for Shaper<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shaper")
-            .field("rate", &self.schedule.rate)
+            .field("rate", &self.schedule.paces.requests)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

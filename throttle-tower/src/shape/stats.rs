@@ -27,17 +27,18 @@ use crate::observe::metrics::ShapeMetrics;
 pub struct ShapeStats {
     /// Calls that have left.
     pub sent: u64,
-    /// Calls that wait now, for their slot or for the store that assigns it.
+    /// Calls that wait now, for their turn or for the store.
     pub waiting: usize,
     /// Calls that were refused, because they would have waited too long or too many were waiting.
     pub refused: u64,
-    /// Calls that were dropped while they waited.
+    /// Calls that were dropped while they waited, by a timeout for example. Their turns go to the calls behind them.
     pub cancelled: u64,
     /// Calls that the store failed to decide: paced by this process's share, sent unpaced, or failed.
     pub degraded: u64,
-    /// Slots of cancelled calls that could not be given back, because the store failed. They pass unused.
+    /// Corrections that the store did not take, because it failed: turns that no call used, and
+    /// [settlements](super::ShapeUsage).
     pub lost: u64,
-    /// Keys that are paused, slowed down, or catching up after a pause.
+    /// Keys that are paused or slowed down.
     pub paused: usize,
 }
 

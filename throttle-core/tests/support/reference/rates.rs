@@ -194,13 +194,23 @@ impl Model for LeakyMeter {
 pub(super) struct Shaper {
     interval: Q,
     max_wait: Q,
+    delays: bool,
     next: Option<Q>,
     last: Option<i128>,
 }
 
 impl Shaper {
-    pub(super) fn new(limit: u64, period: u64, max_wait: u64) -> Self {
-        Self { interval: fraction(period, limit), max_wait: q(max_wait.into()), next: None, last: None }
+    pub(super) fn new(limit: u64, period: u64, max_wait: u64, delays: bool) -> Self {
+        Self { interval: fraction(period, limit), max_wait: q(max_wait.into()), delays, next: None, last: None }
+    }
+
+    /// How long until a request may start, if it may not be delayed. The part of a microsecond is waited for by none.
+    fn starts_in(&self, t: i128) -> i128 {
+        self.next.filter(|next| !self.delays && *next > q(self.now(t))).map_or(0, |next| floor(next) - t).max(0)
+    }
+
+    fn units_left(&self, t: i128) -> i128 {
+        (floor((self.max_wait - self.wait(t)) / self.interval) + 1).max(0)
     }
 
     fn now(&self, t: i128) -> i128 {
@@ -228,15 +238,17 @@ impl Model for Shaper {
     }
 
     fn can(&self, t: i128, cost: i128) -> bool {
-        self.excess(t, cost) <= q(0)
+        self.excess(t, cost) <= q(0) && self.starts_in(t) == 0
     }
 
     fn remaining(&self, t: i128) -> i128 {
-        (floor((self.max_wait - self.wait(t)) / self.interval) + 1).max(0)
+        if self.starts_in(t) > 0 { 0 } else { self.units_left(t) }
     }
 
     fn retry(&self, t: i128, cost: i128) -> i128 {
-        self.now(t) - t + ceil(self.excess(t, cost))
+        let excess = self.excess(t, cost);
+        let fits_in = if excess > q(0) { self.now(t) - t + ceil(excess) } else { 0 };
+        fits_in.max(self.starts_in(t))
     }
 
     fn reset(&self, t: i128) -> i128 {
@@ -245,19 +257,31 @@ impl Model for Shaper {
     }
 
     fn delay(&self, t: i128) -> i128 {
-        self.now(t) - t + ceil(self.wait(t))
+        if self.delays { self.now(t) - t + ceil(self.wait(t)) } else { 0 }
+    }
+
+    fn debit(&mut self, t: i128, _: Paid, units: i128) {
+        self.take(t, units.min(self.units_left(t)));
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
         let first = self.slot(t);
         let after = first + self.interval * q(cost);
-        (self.next, self.last) = (Some(after), Some(self.now(t)));
+        // Without delays, the instant since which each charge has followed the one before it.
+        let follows = !self.delays && self.next.is_some_and(|next| floor(next) + 1 >= self.now(t));
+        self.last = if follows { self.last } else { Some(self.now(t)) };
+        self.next = Some(after);
         Place::Slots { first, after }
     }
 
     fn give_back(&mut self, t: i128, receipt: Paid, units: i128) {
         let Place::Slots { first, after } = receipt.place else { return };
-        if self.next == Some(after) {
+        if !self.delays && units < receipt.cost {
+            if self.last.is_some_and(|since| floor(first) < since) {
+                return;
+            }
+            self.next = self.next.map(|next| (next - self.interval * q(units)).max(q(self.now(t))));
+        } else if self.next == Some(after) {
             let kept = first + self.interval * q(receipt.cost - units);
             self.next = Some(kept.max(q(self.now(t))));
         }

@@ -1,12 +1,17 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use throttle_core::Backend;
+use throttle_core::backend::Receipt;
+use throttle_core::{Backend, Key};
+use tokio::time::Instant;
 
 use super::super::schedule::Schedule;
-use super::{Turn, Units};
+use super::super::wanted::Wanted;
+use super::Paces;
+use crate::lock::lock;
 use crate::usage::UsageError;
 
 /// Reports what a call has really used of the [units](crate::shape::ShaperBuilder::by_unit) that it was charged an
@@ -36,22 +41,16 @@ use crate::usage::UsageError;
 ///
 /// # What becomes of the difference
 ///
-/// * **Less was used**: if no call of the key is scheduled behind this one, the next one leaves earlier. Otherwise the
-///   calls behind keep their times, and a later call of this process takes so much less; it does so until the schedule
-///   of the key was idle.
-/// * **More was used**: the next call of this process takes so much more, so that the calls behind it leave later.
+/// * **Less was used**: the time that the rest would have taken is free again, as far as it has not passed. If calls
+///   wait, the next one leaves earlier, also if other calls have left since. Requests keep their distance.
+/// * **More was used**: the next call that uses the unit leaves as much later. So that no wrong number stops a key for
+///   long, at most a minute of the pace is owed, or the longest wait if that is longer.
 ///
-/// So in the long run the pace is kept by what was used. In any period the calls use at most what the pace allows,
-/// by their estimates, and what was given back, as far as the store still can: nothing, once the schedule has been idle
-/// since the call, or if the slot to be shortened is not the last one there. What was given back while calls waited can
-/// be used at once by those behind them, so a period can hold more than its share by as much as the backlog was worth.
-/// Requests keep their distance in any case.
+/// What an upstream can count on: in any period, what the calls that leave in it were charged fits the pace, beside the
+/// last of them, and beside what was given back in that period.
 ///
-/// No debt locks a caller out: each call pays as much of it as fits beside it within its bounds, at least a quarter
-/// of what would fit on an empty schedule, and leaves the rest to later ones. A call that fills its bounds by itself pays nothing. The time that
-/// is paid delays the calls behind, which may miss their own bounds. Idle time pays as well, but not where the schedule
-/// is kept in a store. No debt is longer than an hour of the pace, and one beside a store is forgotten an hour after the
-/// last such settlement. Both differences are known only to this process.
+/// The correction holds for all processes that share the schedule. What a call has used of a unit of which it was charged
+/// nothing delays the calls of this process only.
 ///
 /// A call that is not settled counts by its estimate, also if it failed. One that is settled after a
 /// [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the difference.
@@ -60,50 +59,52 @@ pub struct ShapeUsage(Arc<Charged>);
 
 struct Charged {
     schedule: Arc<dyn SettleUnits>,
-    taken: SmallVec<[u64; 2]>,
+    key: Key,
+    taken: Box<[u64]>,
     settled: SmallVec<[AtomicBool; 2]>,
-    /// Its place on the schedule, once it has one.
-    turn: OnceLock<Arc<Turn>>,
+    /// What it was charged, once it has left.
+    receipt: Mutex<Option<Receipt>>,
 }
 
 /// A schedule of any backend.
 trait SettleUnits: Send + Sync {
-    fn units(&self) -> Option<&Units>;
-    fn unknown_unit(&self, unit: &str) -> UsageError;
-    fn settle(&self, turn: &Turn, unit: usize, taken: u64, actual: u64);
+    fn paces(&self) -> &Paces;
+    fn settle(self: Arc<Self>, key: Key, receipt: Receipt);
+    fn delay(&self, key: &Key, by: Duration);
 }
 
 impl<B: Backend> SettleUnits for Schedule<B> {
-    fn units(&self) -> Option<&Units> {
-        self.units.as_ref()
+    fn paces(&self) -> &Paces {
+        &self.paces
     }
 
-    fn unknown_unit(&self, unit: &str) -> UsageError {
-        self.unknown_unit(unit)
+    fn settle(self: Arc<Self>, key: Key, receipt: Receipt) {
+        let schedule = Arc::clone(&self);
+        Schedule::settle(&self, receipt, move || schedule.look_again(&key));
     }
 
-    fn settle(&self, turn: &Turn, unit: usize, taken: u64, actual: u64) {
-        self.settle_unit(turn, unit, taken, actual);
+    fn delay(&self, key: &Key, by: Duration) {
+        let now = Instant::now();
+        self.pause_here(key, now, now + by);
     }
 }
 
 impl ShapeUsage {
-    #[cfg(test)]
-    pub(super) const SIZE: usize = size_of::<Charged>();
-
-    pub(in super::super) fn new<B: Backend>(schedule: &Arc<Schedule<B>>, taken: SmallVec<[u64; 2]>) -> Self {
+    pub(in super::super) fn new<B: Backend>(schedule: &Arc<Schedule<B>>, wanted: &Wanted) -> Self {
+        let taken = wanted.units.clone().unwrap_or_default();
         let settled = taken.iter().map(|_| AtomicBool::new(false)).collect();
-        Self(Arc::new(Charged { schedule: Arc::clone(schedule) as _, taken, settled, turn: OnceLock::new() }))
+        let (schedule, key) = (Arc::clone(schedule) as _, wanted.key.clone());
+        Self(Arc::new(Charged { schedule, key, taken, settled, receipt: Mutex::default() }))
     }
 
-    /// The call has a slot.
-    pub(super) fn left_in(&self, turn: &Arc<Turn>) {
-        self.0.turn.get_or_init(|| Arc::clone(turn));
+    /// The call has left.
+    pub(in super::super) fn left(&self, receipt: Option<Receipt>) {
+        *lock(&self.0.receipt) = receipt;
     }
 
     /// The names of the units, in the order given.
     pub fn units(&self) -> impl Iterator<Item = &'static str> {
-        self.0.schedule.units().into_iter().flat_map(Units::names)
+        self.0.schedule.paces().names()
     }
 
     /// The estimate of a unit that the call was charged; 0 if there is no such unit.
@@ -118,42 +119,30 @@ impl ShapeUsage {
     ///
     /// If there is no such unit, or it is settled already.
     pub fn settle(&self, unit: &str, actual: u64) -> Result<(), UsageError> {
-        let place = self.place(unit).ok_or_else(|| self.0.schedule.unknown_unit(unit))?;
+        let place = self.place(unit).ok_or_else(|| self.0.schedule.paces().unknown_unit(unit))?;
         if self.0.settled[place].swap(true, Ordering::Relaxed) {
             return Err(UsageError::Settled { name: unit.to_owned() });
         }
-        if let Some(turn) = self.0.turn.get() {
-            self.0.schedule.settle(turn, place, self.0.taken[place], actual);
+        if self.0.taken[place] == 0 {
+            self.0.schedule.delay(&self.0.key, self.0.schedule.paces().time_of(place, actual));
+            return Ok(());
+        }
+        // The first policy is that of requests.
+        let receipt = lock(&self.0.receipt).as_mut().and_then(|receipt| receipt.take(place + 1));
+        if let Some(receipt) = receipt.filter(|_| actual != self.0.taken[place]) {
+            // A charge that is given back in full is that of a call that was not made.
+            Arc::clone(&self.0.schedule).settle(self.0.key.clone(), receipt.actual(actual.max(1)));
         }
         Ok(())
     }
 
     fn place(&self, unit: &str) -> Option<usize> {
-        self.0.schedule.units()?.place(unit)
+        self.0.schedule.paces().place(unit)
     }
 }
 
 impl fmt::Debug for ShapeUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.units().map(|unit| (unit, self.taken(unit)))).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use smallvec::smallvec;
-    use throttle_core::{LeakyBucket, Rate};
-
-    use super::super::super::shaper::Shaper;
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_unit_is_settled_once_even_before_its_call_has_a_slot() {
-        let requests = LeakyBucket::new(Rate::per_second(10));
-        let shaper = Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).build().unwrap();
-        let usage = ShapeUsage::new(&shaper.schedule, smallvec![10]);
-        usage.settle("tokens", 5).unwrap();
-        let error = usage.clone().settle("tokens", 5).unwrap_err();
-        assert!(matches!(&error, UsageError::Settled { name } if name == "tokens"), "{error}");
     }
 }

@@ -1,0 +1,355 @@
+//! The calls of one key that wait for their turns.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::task::Waker;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use throttle_core::Timestamp;
+use throttle_core::backend::Receipt;
+use tokio::time::Instant;
+
+use super::driver::Driver;
+use super::error::{QueueFull, ShapeError};
+use super::pauses::Pauses;
+use super::wanted::Wanted;
+
+/// A call that does not come when its turn is offered to it passes the turn on after this time.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// The calls of one key that wait, in the order in which they came.
+///
+/// Nothing is reserved for a call. When a turn is due, it is offered to the first call, whose future is woken and takes
+/// it. If that future is not polled, the turn is offered to the next ones, each time to twice as many: the future stands
+/// *aside* until it is polled again, and then has its former place.
+pub(super) struct Queue {
+    calls: BTreeMap<u64, Box<Waiting>>,
+    /// The tickets of those that do not stand aside.
+    ready: BTreeSet<u64>,
+    tickets: u64,
+    /// How long the turns of the ready calls take, and how many requests they are.
+    length: Duration,
+    requests: u64,
+    /// No turn begins before, as far as the backend has said.
+    pub(super) due: Due,
+    pub(super) pauses: Pauses,
+    /// By how much pauses have delayed the calls, so that a pause makes none of them too late.
+    delayed: Duration,
+    offer: Option<Offer>,
+    /// Turns that a store has granted, and that no call has taken yet.
+    pub(super) turns: VecDeque<Turn>,
+    /// Whether the backend decides without being waited for. Then a call that takes its turn asks for it itself.
+    pub(super) at_once: bool,
+    /// Whether calls cost of other units as well: those that do not may leave earlier.
+    is_by_units: bool,
+    pub(super) driver: Option<Driver>,
+}
+
+/// A call that waits.
+pub(super) struct Waiting {
+    pub(super) wanted: Wanted,
+    /// How long its turn takes.
+    pub(super) length: Duration,
+    pub(super) bounds: Bounds,
+    pub(super) came: Instant,
+    /// The latest instant at which its turn may begin, but for what pauses have delayed.
+    latest: Instant,
+    waker: Option<Waker>,
+    refused: Option<ShapeError>,
+}
+
+/// By when the turn of a call has to begin.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// So long after the call has come.
+    pub(super) window: Duration,
+    /// The refusal of a call that comes too late, but for the time after which to come back.
+    pub(super) full: QueueFull,
+}
+
+impl Bounds {
+    /// The refusal of a call whose turn would begin then.
+    pub(super) fn refusal(&self, start: Instant, now: Instant) -> QueueFull {
+        let wait = start.saturating_duration_since(now).saturating_sub(self.window);
+        QueueFull { retry_after: Some(wait), ..self.full }
+    }
+}
+
+/// An instant by tokio's clock, and by the backend's where that is known. The first cannot stand for the second,
+/// because parts of a microsecond would add up.
+#[derive(Clone, Copy)]
+pub(super) struct Due {
+    pub(super) at: Instant,
+    pub(super) by_backend: Option<Timestamp>,
+}
+
+struct Offer {
+    expires: Instant,
+    /// To how many of the first calls.
+    calls: usize,
+}
+
+/// A turn that a store has granted.
+pub(super) struct Turn {
+    pub(super) at: Instant,
+    pub(super) cost: u64,
+    /// Of other units.
+    pub(super) units: Option<Box<[u64]>>,
+    pub(super) receipt: Option<Receipt>,
+}
+
+/// What is to be done next for a key.
+pub(super) enum Next {
+    /// No call is ready.
+    Nothing,
+    /// Nothing before that instant.
+    At(Instant),
+    /// To ask the store for the turn of the first call.
+    Ask,
+}
+
+/// What is done when nothing is locked.
+#[derive(Default)]
+pub(super) struct Afterwards {
+    pub(super) wakers: SmallVec<[Waker; 4]>,
+    /// Wakers that were replaced, to be dropped: what they hold may be a call that waits.
+    pub(super) replaced: SmallVec<[Waker; 1]>,
+    /// Turns that no call takes.
+    pub(super) unused: SmallVec<[Receipt; 1]>,
+    /// Calls that are gone, to be dropped.
+    pub(super) removed: SmallVec<[Box<Waiting>; 1]>,
+}
+
+impl Queue {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            calls: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            tickets: 0,
+            length: Duration::ZERO,
+            requests: 0,
+            due: Due { at: now, by_backend: None },
+            pauses: Pauses::new(now),
+            delayed: Duration::ZERO,
+            offer: None,
+            turns: VecDeque::new(),
+            at_once: false,
+            is_by_units: false,
+            driver: None,
+        }
+    }
+
+    pub(super) fn has_ready_calls(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether nothing would be lost with it. To ask a store again when the next turn is due takes a round trip.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        let is_known = !self.at_once && !self.is_by_units && self.due.at > now;
+        self.calls.is_empty() && self.turns.is_empty() && !is_known && !self.pauses.is_needed(now)
+    }
+
+    /// When the next turn begins, as far as is known.
+    pub(super) fn start(&self) -> Instant {
+        self.due.at.max(self.pauses.end())
+    }
+
+    /// When the turn of a call begins that comes now.
+    pub(super) fn start_of_next(&self, now: Instant) -> Instant {
+        let start = self.start().max(now);
+        start + self.pauses.wait(self.ready.len() as u64, self.requests, start, self.length)
+    }
+
+    /// Joins the end. Returns the call's ticket.
+    pub(super) fn join(&mut self, wanted: Wanted, length: Duration, bounds: Bounds, now: Instant) -> u64 {
+        let ticket = self.tickets;
+        self.tickets += 1;
+        self.is_by_units = wanted.units.is_some();
+        // What pauses have delayed so far has delayed other calls.
+        let latest = now + bounds.window;
+        let latest = latest.checked_sub(self.delayed).unwrap_or(latest);
+        let call = Waiting { wanted, length, bounds, came: now, latest, waker: None, refused: None };
+        self.calls.insert(ticket, Box::new(call));
+        self.make_ready(ticket);
+        ticket
+    }
+
+    fn make_ready(&mut self, ticket: u64) {
+        if self.ready.insert(ticket)
+            && let Some(call) = self.calls.get(&ticket)
+        {
+            self.length = self.length.saturating_add(call.length);
+            self.requests = self.requests.saturating_add(call.wanted.cost);
+        }
+    }
+
+    fn stand_aside(&mut self, ticket: u64) {
+        if self.ready.remove(&ticket)
+            && let Some(call) = self.calls.get(&ticket)
+        {
+            self.length = self.length.saturating_sub(call.length);
+            self.requests = self.requests.saturating_sub(call.wanted.cost);
+        }
+    }
+
+    /// A call leaves the queue, with its turn or without. Its place passes on at once.
+    pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<Waiting>> {
+        if self.is_offered(ticket) {
+            self.offer = None;
+        }
+        self.stand_aside(ticket);
+        self.calls.remove(&ticket)
+    }
+
+    /// As [`remove`](Self::remove), of a call that gives up. The next one may use other units, and be due earlier.
+    pub(super) fn give_up(&mut self, ticket: u64, now: Instant) -> Option<Box<Waiting>> {
+        if self.is_by_units && self.ready.first() == Some(&ticket) {
+            self.is_due(Due { at: now, by_backend: None });
+        }
+        self.remove(ticket)
+    }
+
+    /// The call's future is polled: it is ready again, and has its refusal if there is one.
+    pub(super) fn poll(&mut self, ticket: u64, waker: &Waker, afterwards: &mut Afterwards) -> Option<ShapeError> {
+        let call = self.calls.get_mut(&ticket)?;
+        if let Some(refused) = call.refused.take() {
+            return Some(refused);
+        }
+        if !call.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            afterwards.replaced.extend(call.waker.replace(waker.clone()));
+        }
+        self.make_ready(ticket);
+        None
+    }
+
+    /// Whether a turn is offered to this call now.
+    pub(super) fn is_offered(&self, ticket: u64) -> bool {
+        self.offer.as_ref().is_some_and(|offer| self.ready.iter().take(offer.calls).any(|other| *other == ticket))
+    }
+
+    pub(super) fn call(&self, ticket: u64) -> Option<&Waiting> {
+        self.calls.get(&ticket).map(Box::as_ref)
+    }
+
+    /// The latest instant at which the turn of a waiting call may begin.
+    pub(super) fn latest(&self, call: &Waiting) -> Instant {
+        call.latest + self.delayed
+    }
+
+    pub(super) fn first(&self) -> Option<&Waiting> {
+        self.call(*self.ready.first()?)
+    }
+
+    /// The ready calls in their order.
+    pub(super) fn ready_calls(&self) -> impl Iterator<Item = &Waiting> {
+        self.ready.iter().filter_map(|ticket| self.call(*ticket))
+    }
+
+    /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one that was not taken.
+    pub(super) fn advance(&mut self, now: Instant, afterwards: &mut Afterwards) -> Next {
+        loop {
+            // A turn that a pause holds back counts from too early an instant.
+            if !self.turns.is_empty() && (self.ready.is_empty() || self.pauses.end() > now) {
+                self.is_due(Due { at: now, by_backend: None });
+                afterwards.unused.extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
+            }
+            if self.ready.is_empty() {
+                self.offer = None;
+                return Next::Nothing;
+            }
+            let start = match self.turns.front() {
+                Some(turn) => turn.at,
+                None => {
+                    let start = self.start();
+                    let late = self.first().filter(|call| start > self.latest(call));
+                    if let Some(refusal) = late.map(|call| call.bounds.refusal(start, now)) {
+                        self.fail(refusal, afterwards);
+                        continue;
+                    }
+                    start
+                }
+            };
+            if start > now {
+                self.offer = None;
+                return Next::At(start);
+            }
+            if self.turns.is_empty() && !self.at_once {
+                return Next::Ask;
+            }
+            let calls = match &self.offer {
+                None => self.turns.iter().take_while(|turn| turn.at <= now).count().max(1),
+                Some(offer) if now >= offer.expires => {
+                    let missed: SmallVec<[u64; 8]> = self.ready.iter().take(offer.calls).copied().collect();
+                    let calls = offer.calls.saturating_mul(2);
+                    missed.into_iter().for_each(|ticket| self.stand_aside(ticket));
+                    calls
+                }
+                Some(offer) => return Next::At(offer.expires),
+            };
+            self.offer = Some(Offer { expires: now + GRACE, calls });
+            afterwards.wakers.extend(self.ready_calls().take(calls).filter_map(|call| call.waker.clone()));
+        }
+    }
+
+    /// Takes a granted turn for a call to which it is offered.
+    pub(super) fn take_turn(&mut self, ticket: u64, now: Instant, afterwards: &mut Afterwards) -> Option<Turn> {
+        let wanted = &self.calls.get(&ticket)?.wanted;
+        let fits = |turn: &Turn| turn.at <= now && turn.cost == wanted.cost && turn.units == wanted.units;
+        if let Some(place) = self.turns.iter().position(fits) {
+            return self.turns.remove(place);
+        }
+        if self.ready.first() == Some(&ticket) {
+            // It was granted for a call of another cost, which is gone.
+            self.due = Due { at: now, by_backend: None };
+            afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
+        }
+        self.offer = None;
+        None
+    }
+
+    /// Fails the first call.
+    pub(super) fn fail(&mut self, error: impl Into<ShapeError>, afterwards: &mut Afterwards) {
+        let Some(ticket) = self.ready.first().copied() else { return };
+        self.stand_aside(ticket);
+        if let Some(call) = self.calls.get_mut(&ticket) {
+            call.refused = Some(error.into());
+            afterwards.wakers.extend(call.waker.take());
+        }
+    }
+
+    /// Refuses the first call for good.
+    pub(super) fn refuse_first(&mut self, afterwards: &mut Afterwards) {
+        if let Some(full) = self.first().map(|call| QueueFull { retry_after: None, ..call.bounds.full }) {
+            self.fail(full, afterwards);
+        }
+    }
+
+    /// The backend says when the next turn is due.
+    pub(super) fn is_due(&mut self, due: Due) {
+        (self.due, self.offer) = (due, None);
+    }
+
+    /// A call leaves with a turn that began then.
+    pub(super) fn left(&mut self, at: Instant, requests: u64) {
+        self.offer = None;
+        let more = self.pauses.left(at, requests);
+        self.delayed = self.delayed.saturating_add(more);
+    }
+
+    /// No call leaves before then, and none that waits is too late because of it.
+    pub(super) fn pause(&mut self, until: Instant, now: Instant) {
+        let before = self.start().max(now);
+        self.pauses.pause(until, now);
+        self.delayed = self.delayed.saturating_add(self.start().saturating_duration_since(before));
+    }
+
+    pub(super) fn wake_all(&self, afterwards: &mut Afterwards) {
+        afterwards.wakers.extend(self.calls.values().filter_map(|call| call.waker.clone()));
+    }
+}
+
+impl Waiting {
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+}
