@@ -119,12 +119,12 @@ impl PlansWithoutLookup {
     ///   keys.
     /// * Its result is remembered for [some time](Plans::cache), `None` too. Meanwhile a request costs no lookup and no
     ///   allocation, and a change of tier takes effect after that time at the latest.
-    /// * It fails if it returns an error, panics, or takes longer than its [deadline](Plans::lookups). While the maximum
-    ///   number of lookups is running, a further lookup counts as failed and is not called. After a failure the last
-    ///   known tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called again
-    ///   after a second, or after the cache time if that is shorter. The layer reports neither a failed lookup nor a
-    ///   name that no tier has: log or count those in the lookup. Numbers [that no limit can have](super::Tier::own) are
-    ///   like a failed lookup. They are logged, and so is a panic.
+    /// * It fails if it returns an error, panics, or takes longer than its [deadline](Plans::lookups). While the
+    ///   maximum number of lookups is running, a further lookup counts as failed and is not called. After a failure the
+    ///   last known tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called
+    ///   again after a second, or after the cache time if that is shorter. The layer reports neither a failed lookup
+    ///   nor a name that no tier has: log or count those in the lookup. Numbers [that no limit can
+    ///   have](super::Tier::own) are like a failed lookup. They are logged, and so is a panic.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///

@@ -249,6 +249,47 @@ async fn lookup_that_panics_has_failed_and_is_remembered_as_such() {
     }
 }
 
+#[cfg(feature = "tracing")]
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+#[cfg(feature = "tracing")]
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            self.0.lock().unwrap().push(format!("{value:?}"));
+        });
+    }
+}
+
+#[cfg(feature = "tracing")]
+#[tokio::test]
+async fn lookup_that_panics_is_logged_once_a_minute_with_its_limit() {
+    use tower::{Layer, ServiceExt};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    let log = Log::default();
+    let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    // While tests of other threads begin or cease to listen, an event may be missed.
+    for _ in 0..100 {
+        let lookup = |_| async { panic!("a lookup that panics") as Option<&'static str> };
+        let per_user = plans("per-user", tiers()).by(Header::new("x-api-key")).lookup(lookup).unknown("free");
+        let layer = ThrottleLayer::new(per_user).unwrap();
+        for user in ["ada", "bob", "ada"] {
+            let inner = tower::service_fn(async |_| Ok::<_, std::convert::Infallible>(http::Response::new(())));
+            let request = Request::builder().header("x-api-key", user).body(()).unwrap();
+            assert_eq!(layer.layer(inner).oneshot(request).await.unwrap().status(), 200);
+        }
+        if !log.0.lock().unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        tracing::callsite::rebuild_interest_cache();
+    }
+    let expected = "a lookup of the limit \"per-user\" panicked and counts as failed. The last known tier applies";
+    assert_eq!(*log.0.lock().unwrap(), [expected]);
+}
+
 #[tokio::test]
 async fn expired_tier_is_looked_up_again_though_a_request_has_not_fetched_the_last_result() {
     let fake = Arc::new(FakeLookup::default());
