@@ -71,8 +71,7 @@ async fn run<B: Backend>(shapers: [Shaper<B>; 2], callers: &[(Caller, usize, u64
         });
     }
     calls.join_all().await;
-    let seen = seen.lock().unwrap().clone();
-    seen
+    seen.lock().unwrap().clone()
 }
 
 fn check(seen: &[Seen], forgotten: u64, late: u64) {

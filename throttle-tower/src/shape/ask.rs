@@ -18,7 +18,7 @@ pub(super) enum Answer {
     /// The calls may leave. The turn behind them is due after that time, counted from the decision.
     Granted {
         next: Duration,
-        receipt: Option<Receipt>,
+        receipt: Option<Box<Receipt>>,
     },
     /// Not before that time has passed.
     Wait(Duration),
@@ -58,7 +58,8 @@ impl<B: Backend> Schedule<B> {
             }
             None => self.backend.decide_at_once(&self.prepared, &calls)?,
         };
-        Some(conclude(&decision, &calls))
+        // Only what may be corrected later is kept.
+        Some(conclude(&decision, &calls, wanted.units.is_some()))
     }
 
     /// Asks a backend that has to be waited for.
@@ -72,7 +73,7 @@ impl<B: Backend> Schedule<B> {
                 if let Some(share) = &self.share {
                     share.note(&decision, calls);
                 }
-                (conclude(&decision, calls), false)
+                (conclude(&decision, calls, true), false)
             }
             Err(error) => (self.without_the_store(error, calls), true),
         }
@@ -83,23 +84,26 @@ impl<B: Backend> Schedule<B> {
         let is_busy = error.kind().is_busy();
         match (self.on_error, &self.share) {
             (OnError::Open, share) if share.is_none() || !is_busy => Answer::Unpaced,
-            (OnError::Open | OnError::Local { .. }, Some(share)) => conclude(&share.decide(calls, error.kind()), calls),
+            (OnError::Open | OnError::Local { .. }, Some(share)) => {
+                conclude(&share.decide(calls, error.kind()), calls, true)
+            }
             _ => Answer::Failed(error),
         }
     }
 
     /// Gives back what no call uses.
-    pub(super) fn give_back(&self, receipts: impl IntoIterator<Item = Receipt>) {
-        receipts.into_iter().for_each(|receipt| self.settle(receipt.actual(0), || ()));
+    pub(super) fn give_back(&self, receipts: impl IntoIterator<Item = Box<Receipt>>) {
+        receipts.into_iter().for_each(|receipt| self.settle((*receipt).actual(0), || ()));
     }
 }
 
-fn conclude(decision: &Decision, calls: &[Call]) -> Answer {
+fn conclude(decision: &Decision, calls: &[Call], keeps_receipt: bool) -> Answer {
     if decision.is_admitted() {
         // The next call may not use the other units of this one.
         let requests = decision.statuses().first().filter(|status| status.applies());
         let next = requests.map_or(Duration::ZERO, Status::reset_after);
-        return Answer::Granted { next, receipt: Receipt::of(decision, calls) };
+        let receipt = if keeps_receipt { Receipt::of(decision, calls).map(Box::new) } else { None };
+        return Answer::Granted { next, receipt };
     }
     decision.retry_after().map_or(Answer::Never, Answer::Wait)
 }

@@ -123,7 +123,7 @@ impl<B: Backend> Ends<B> {
                 }
                 Next::At(at) => (Step::Sleep(at), at),
                 // The store answers within its deadline.
-                Next::Ask => (Step::Ask(self.schedule.asking(queue, now)?), now + Duration::from_secs(1)),
+                Next::Ask => (Step::Ask(Box::new(self.schedule.asking(queue, now)?)), now + Duration::from_secs(1)),
             };
             if let Some(driver) = &mut queue.driver {
                 driver.next = next;
@@ -135,7 +135,7 @@ impl<B: Backend> Ends<B> {
         step.flatten()
     }
 
-    async fn ask(&self, asking: Asking) {
+    async fn ask(&self, asking: Box<Asking>) {
         let asked = Instant::now();
         let (answer, is_degraded) = self.schedule.ask(&asking.calls, asking.as_of).await;
         let now = Instant::now();
@@ -194,7 +194,7 @@ impl<B: Backend> Ends<B> {
 
 enum Step {
     Sleep(Instant),
-    Ask(Asking),
+    Ask(Box<Asking>),
 }
 
 impl<B: Backend> Schedule<B> {

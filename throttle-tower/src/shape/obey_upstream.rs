@@ -109,7 +109,7 @@ pub(super) struct ResponseReader<B: Backend, H> {
 
 impl<B: Backend, H> ResponseReader<B, H> {
     /// The call leaves, with what it was charged if that can be settled.
-    pub(super) fn left(&mut self, receipt: Option<Receipt>) {
+    pub(super) fn left(&mut self, receipt: Option<Box<Receipt>>) {
         self.left = Instant::now();
         if let Some(usage) = &self.usage {
             usage.left(receipt);

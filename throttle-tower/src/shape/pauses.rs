@@ -109,7 +109,7 @@ impl Pauses {
             self.slow_until = if longer { until.max(self.slow_until) } else { until };
             self.spacing = spacing;
         } else if was_slow {
-            self.slow_until = now;
+            (self.slow_until, self.left) = (now, None);
         }
     }
 

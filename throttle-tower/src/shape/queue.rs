@@ -95,7 +95,7 @@ pub(super) struct Turn {
     pub(super) cost: u64,
     /// Of other units.
     pub(super) units: Option<Box<[u64]>>,
-    pub(super) receipt: Option<Receipt>,
+    pub(super) receipt: Option<Box<Receipt>>,
 }
 
 /// What is to be done next for a key.
@@ -115,7 +115,7 @@ pub(super) struct Afterwards {
     /// Wakers that were replaced, to be dropped: what they hold may be a call that waits.
     pub(super) replaced: SmallVec<[Waker; 1]>,
     /// Turns that no call takes.
-    pub(super) unused: SmallVec<[Receipt; 1]>,
+    pub(super) unused: SmallVec<[Box<Receipt>; 1]>,
     /// Calls that are gone, to be dropped.
     pub(super) removed: SmallVec<[Box<Waiting>; 1]>,
 }

@@ -19,7 +19,7 @@ use crate::time::micros;
 /// A call that is not refused.
 pub(super) enum Start<B: Backend> {
     /// It has left, with what it was charged if that can be settled.
-    Left(Option<Receipt>),
+    Left(Option<Box<Receipt>>),
     Waits(Waits<B>),
 }
 
@@ -27,7 +27,7 @@ pub(super) type Started<B> = Result<Start<B>, ShapeError>;
 
 /// A call that was polled.
 pub(super) enum Polled {
-    Left(Option<Receipt>),
+    Left(Option<Box<Receipt>>),
     Refused(ShapeError),
     Waits {
         /// When its turn should have come.
@@ -179,7 +179,7 @@ impl<B: Backend> Schedule<B> {
         ticket: u64,
         now: Instant,
         afterwards: &mut Afterwards,
-    ) -> Option<Option<Receipt>> {
+    ) -> Option<Option<Box<Receipt>>> {
         if !queue.turns.is_empty() {
             let turn = queue.take_turn(ticket, now, afterwards)?;
             let call = queue.call(ticket)?;

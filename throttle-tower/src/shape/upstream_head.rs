@@ -181,10 +181,10 @@ impl<Res, H: fmt::Debug> fmt::Debug for SettleWith<H, Res> {
 
 #[cfg(test)]
 mod tests {
-    use smallvec::smallvec;
-    use throttle_core::{LeakyBucket, Rate};
+    use throttle_core::{Key, LeakyBucket, Rate};
 
     use super::super::shaper::Shaper;
+    use super::super::wanted::Wanted;
     use super::*;
 
     #[test]
@@ -206,7 +206,8 @@ mod tests {
     #[test]
     fn shape_responses_are_settled_by_each_function_in_the_order_given() {
         let pace = Shaper::new(LeakyBucket::new(Rate::per_second(10))).unwrap();
-        let usage = ShapeUsage::new(&pace.schedule, smallvec![]);
+        let wanted = Wanted { key: Key::CONSTANT, cost: 1, deadline: None, units: None };
+        let usage = ShapeUsage::new(&pace.schedule, &wanted);
         let first =
             SettleWith { head: HttpHead, settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(1) };
         let both =

@@ -56,7 +56,7 @@ impl<B: Backend> Waits<B> {
 }
 
 impl<B: Backend> Future for Waits<B> {
-    type Output = Result<Option<Receipt>, ShapeError>;
+    type Output = Result<Option<Box<Receipt>>, ShapeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { panic!("a call was polled after it had left") };

@@ -63,7 +63,7 @@ struct Charged {
     taken: Box<[u64]>,
     settled: SmallVec<[AtomicBool; 2]>,
     /// What it was charged, once it has left.
-    receipt: Mutex<Option<Receipt>>,
+    receipt: Mutex<Option<Box<Receipt>>>,
 }
 
 /// A schedule of any backend.
@@ -98,7 +98,7 @@ impl ShapeUsage {
     }
 
     /// The call has left.
-    pub(in super::super) fn left(&self, receipt: Option<Receipt>) {
+    pub(in super::super) fn left(&self, receipt: Option<Box<Receipt>>) {
         *lock(&self.0.receipt) = receipt;
     }
 
