@@ -107,3 +107,31 @@ async fn shape_upstream_never_counts_more_than_promised_from_three_backends_on_r
     let sent: u64 = layers.iter().map(|layer| layer.stats().sent).sum();
     assert_eq!(sent, made as u64);
 }
+
+/// Two backends share nothing but the server, like two processes. The calls of one wait, and give up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_15_process_gets_the_whole_rate_over_redis_when_the_calls_of_another_give_up() {
+    let shared = Shared::new();
+    let [one, other] = [(); 2].map(|()| {
+        let backend = RedisBackend::builder(throttle_redis::Single::new(&shared.url()).unwrap())
+            .prefix(shared.prefix())
+            .deadline(Duration::from_secs(2))
+            .build()
+            .unwrap();
+        let pace = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(60));
+        Shaper::builder(pace).name("pace").on_error(OnError::Closed).backend(backend).build().unwrap()
+    });
+    let mut given_up = JoinSet::new();
+    for _ in 0..100 {
+        let one = one.clone();
+        given_up.spawn(async move { one.schedule("key", 1).await });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    given_up.shutdown().await;
+    let start = Instant::now();
+    for _ in 0..20 {
+        other.schedule("key", 1).await.unwrap();
+    }
+    // The hundred calls would take five seconds. The rest is for a busy machine.
+    assert!(start.elapsed() < Duration::from_millis(2_500), "{:?}", start.elapsed());
+}
