@@ -19,11 +19,10 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
-use throttle_tower::client_ip::TrustedProxies;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet};
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, Gcra, LimitReport, MemoryBackend, Rate, SlidingLog, ThrottleLayer, all, extract,
-    limit, plans,
+    ClientIp, Concurrency, Dialect, Gcra, LimitReport, MemoryBackend, Rate, SlidingLog, ThrottleLayer, TrustedProxies,
+    all, extract, limit, plans,
 };
 use tokio::net::TcpListener;
 use tower_http::cors::CorsLayer;

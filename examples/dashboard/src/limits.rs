@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use axum::http::request::Parts;
-use throttle_tower::client_ip::TrustedProxies;
 use throttle_tower::{
-    Carry, ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer, TokenBucket, all,
-    limit, plans,
+    Carry, ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer, TokenBucket,
+    TrustedProxies, all, limit, plans,
 };
 
 /// Processes that share the limits. While Redis is away, each admits this part of a limit.

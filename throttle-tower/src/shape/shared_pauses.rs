@@ -52,8 +52,8 @@ impl<B: Backend> SharedPauses<B> {
             return Err(ConfigError::new("share_pauses", stated, rule));
         }
         let policy = |suffix: &str, bucket| {
-            let policy = Policy::new(&format!("{schedule}{suffix}"), bucket)?;
-            Ok(PolicyTree::from(if replaces { policy.replace_existing() } else { policy }))
+            let policy = Policy::new(&format!("{schedule}{suffix}"), bucket);
+            if replaces { policy.map(Policy::replace_existing) } else { policy }.map(PolicyTree::from)
         };
         let turns = policy(Self::TURNS, Gcra::new(Rate::new(1, TURN)).burst(1))?;
         let pauses = policy(Self::PAUSES, Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest)))?;

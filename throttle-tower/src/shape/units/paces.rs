@@ -44,8 +44,8 @@ impl Paces {
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name));
         }
         let policy = |name: &str, rate: Rate, longest: Duration| {
-            let policy = Policy::new(name, LeakyBucket::new(rate).max_wait(longest).without_delay())?;
-            Ok(if replaces { policy.replace_existing() } else { policy })
+            let policy = Policy::new(name, LeakyBucket::new(rate).max_wait(longest).without_delay());
+            if replaces { policy.map(Policy::replace_existing) } else { policy }
         };
         let mut policies = vec![policy(name, self.requests, max_wait)?];
         for (unit, rate) in &self.units {
