@@ -312,7 +312,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Calls `hook` for every refund, settlement or other background charge that failed. The hook must return quickly.
-    /// If a refund fails, the charge stays. Defaults to no hook.
+    /// If a refund fails, the charge stays. Defaults to the log (feature `tracing`), which says why at most once a
+    /// minute.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }
