@@ -298,3 +298,46 @@ async fn law_13_answers_that_are_late_many_times_in_a_row_open_no_limit() {
     assert_eq!(admitted, LIMIT, "{deciders:?}");
     assert_eq!(deciders.keys().collect::<Vec<_>>(), [&DecidedBy::Local(BackendErrorKind::Timeout)], "{deciders:?}");
 }
+
+/// A hundred requests at once. Returns how many were admitted, refused and failed.
+async fn hundred(layer: &ThrottleLayer<RedisBackend>) -> [usize; 3] {
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let service = layer.layer(Strict::default());
+        asking.spawn(async move { service.oneshot(get()).await.unwrap().status() });
+    }
+    let statuses = asking.join_all().await;
+    let count = |status| statuses.iter().filter(|answered| **answered == status).count();
+    [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].map(count)
+}
+
+#[tokio::test]
+async fn law_13_open_and_local_limits_hold_when_an_idle_connection_has_ended() {
+    let server = Server::start();
+    for (name, rule) in [("open", OnError::Open), ("local", OnError::local(4)), ("closed", OnError::Closed)] {
+        let redis = RedisBackend::builder(Single::new(&server.url()).unwrap()).deadline(Duration::from_secs(5));
+        let layer = ThrottleLayer::new(shared(name, 20)).unwrap().on_error(rule);
+        let layer = layer.backend(redis.build().unwrap()).unwrap();
+        let one = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
+        assert_eq!(one.status(), StatusCode::OK);
+        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(hundred(&layer).await, [19, 81, 0], "{name}");
+    }
+}
+
+/// The requests of one deadline are decided by this process, which admits one whole limit at most.
+#[tokio::test]
+async fn law_13_an_open_limit_holds_when_a_connection_ends_without_a_word() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let redis = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).deadline(Duration::from_millis(300));
+    let layer = ThrottleLayer::new(shared("p", 20)).unwrap().on_error(OnError::Open);
+    let layer = layer.backend(redis.build().unwrap()).unwrap();
+    while layer.layer(Strict::default()).oneshot(get()).await.unwrap().status() != StatusCode::OK {}
+    proxy.silence_open();
+    assert_eq!(hundred(&layer).await, [20, 80, 0], "by this process");
+    let [admitted, refused, failed] = hundred(&layer).await;
+    assert!(admitted <= 19 && admitted + refused == 100 && failed == 0, "by the store: {admitted}, {refused}");
+    assert_eq!(hundred(&layer).await, [0, 100, 0]);
+}

@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::routing::get;
 use http::{Request, StatusCode};
+use throttle_core::Backend;
+use throttle_redis::{RedisBackend, RedisBuilder, Single};
+use throttle_test_servers::{Server, Shared};
 use throttle_tower::ClientIp;
 use throttle_tower::client_ip::{AddressOrigin, TrustedProxies};
 use throttle_tower::extract::PeerAddr;
 use throttle_tower::{
-    ConfigError, Constant, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnMissing, Rate, ThrottleLayer,
-    Usage, Warning, all, limit, plans,
+    ConfigError, Constant, Gcra, Header, InFlight, KeyExtractor, Limit, LimitReport, OnError, OnMissing, Rate,
+    ThrottleLayer, Usage, Warning, all, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
@@ -42,14 +45,17 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("throttle_tower")
+        ["throttle_tower", "throttle_redis"].iter().any(|crate_name| metadata.target().starts_with(crate_name))
     }
 
     fn event(&self, event: &Event<'_>) {
         struct Message(String);
         impl Visit for Message {
-            fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
-                self.0 = format!("{value:?}");
+            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                match field.name() {
+                    "message" => self.0.insert_str(0, &format!("{value:?}")),
+                    name => self.0.push_str(&format!(" {name}={value:?}")),
+                }
             }
         }
         let mut message = Message(String::new());
@@ -107,7 +113,7 @@ fn with_key() -> Request<Text> {
 }
 
 /// The status of `count` requests, if it is the same for all.
-async fn send(layer: &ThrottleLayer, count: usize, request: fn() -> Request<Text>) -> StatusCode {
+async fn send<B: Backend>(layer: &ThrottleLayer<B>, count: usize, request: fn() -> Request<Text>) -> StatusCode {
     let service = layer.layer(Strict::default());
     let mut statuses = Vec::new();
     for _ in 0..count {
@@ -479,4 +485,79 @@ async fn missing_extractor_is_logged_and_hidden_from_the_client() {
         let lines = log.lines();
         assert!(lines.len() == 1 && lines[0].starts_with("ERROR ") && lines[0].contains(hint), "{lines:?}");
     }
+}
+
+fn patient(url: &str) -> RedisBuilder {
+    RedisBackend::builder(Single::new(url).unwrap()).deadline(std::time::Duration::from_secs(10))
+}
+
+/// The breaker learns nothing from it, because other keys are decided.
+#[tokio::test]
+async fn key_that_holds_a_foreign_value_is_logged_once_with_the_policy_and_without_the_key() -> Result<(), ConfigError>
+{
+    let server = Shared::new();
+    for (rule, status) in [(OnError::Closed, StatusCode::SERVICE_UNAVAILABLE), (OnError::Open, StatusCode::OK)] {
+        let (log, _guard) = Log::start();
+        let backend = patient(&server.url()).prefix(server.prefix()).readable_keys().build()?;
+        let layer = ThrottleLayer::new(plenty(Header::new("x-api-key")))?.on_error(rule).backend(backend.clone())?;
+        assert_eq!(send(&layer, 1, with_key).await, StatusCode::OK);
+        for kind in ["string", "list"] {
+            for key in server.own_keys() {
+                let key = String::from_utf8(key).unwrap();
+                server.command(&["DEL", &key]);
+                let write = if kind == "list" { ["RPUSH", &key, "foreign"] } else { ["SET", &key, "foreign"] };
+                server.command(&write);
+            }
+            assert_eq!(send(&layer, 100, with_key).await, status, "{kind}");
+        }
+        let lines = log.lines();
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        for part in ["WARN ", "\"plenty\"", "a key holds something that is no state of a limit"] {
+            assert!(line.contains(part), "{part} is not in: {line}");
+        }
+        assert!(!line.contains("hunter2"), "{line}");
+        assert_eq!(backend.stats().failures, 200);
+        server.own_keys().iter().for_each(|key| drop(server.command(&["DEL", std::str::from_utf8(key).unwrap()])));
+    }
+    Ok(())
+}
+
+/// The server answers some keys and refuses others, so that its breaker stays closed.
+#[tokio::test]
+async fn server_that_refuses_some_keys_is_logged_once_with_its_reason() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let server = Server::builder().user("web", "on >secret ~throttle{all}other* +@all").start();
+    let backend = patient(&server.url_of("web", "secret")).build()?;
+    let layer = ThrottleLayer::new(plenty(Constant))?.on_error(OnError::Closed).backend(backend)?;
+    assert_eq!(send(&layer, 3, plain).await, StatusCode::SERVICE_UNAVAILABLE);
+    let lines = log.lines();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.starts_with("WARN ") && line.contains("NOPERM") && line.contains("\"plenty\""), "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn settlement_that_fails_is_logged_with_the_reason() -> Result<(), ConfigError> {
+    let (log, _guard) = Log::start();
+    let server = Arc::new(Server::start());
+    let backend = patient(&server.url()).build()?;
+    let limit = limit("refunded", Gcra::new(Rate::per_minute(9)).burst(9)).by(Constant).refund_successful();
+    let layer = ThrottleLayer::new(limit)?.on_error(OnError::Closed).backend(backend)?;
+    let down = Arc::clone(&server);
+    let inner = tower::service_fn(move |_: Request<Text>| {
+        down.kill();
+        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Text::default())))
+    });
+    let response = layer.layer(inner).oneshot(plain()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    drop(response);
+    let began = std::time::Instant::now();
+    while layer.settlements().failed == 0 {
+        assert!(began.elapsed().as_secs() < 30, "{:?}", layer.settlements());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let lines = log.lines();
+    let failed: Vec<_> = lines.iter().filter(|line| line.contains("a settlement failed")).collect();
+    assert!(matches!(*failed, [line] if line.starts_with("WARN ") && line.contains("unavailable")), "{lines:?}");
+    Ok(())
 }

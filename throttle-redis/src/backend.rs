@@ -42,7 +42,9 @@ impl RedisBackend {
         self.shared.link.counters.read()
     }
 
-    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent to the store.
+    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent to the store. An idle
+    /// connection that has ended counts as none at once; one that ended without a word, when the next decision finds
+    /// that nothing arrives, or after about 15 seconds without traffic.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.link.is_healthy()

@@ -31,6 +31,10 @@
 //!   future may be dropped at any point.
 //! * **Never slower than its deadline** (25 ms by default). After five failures in a row a breaker opens, and decisions
 //!   fail at once until the store answers a probe. Connecting never blocks the start of a service.
+//! * **The end of an idle connection costs no decision.** It is noticed when it comes, and decisions wait for the next
+//!   connection within their deadlines. If a connection ends without a word, because packets are dropped, the decisions
+//!   of one deadline fail. Connections use RESP3, which reports the end; where a proxy only knows RESP2, the first
+//!   decision after the end fails.
 //! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten seconds.
 //!
 //! # Which connection
@@ -123,6 +127,7 @@ pub mod metrics;
 mod observed;
 mod reset;
 mod script;
+mod seldom;
 mod shared;
 mod shortcut;
 mod stats;

@@ -363,7 +363,7 @@ async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<
     let name = ask.names.first().cloned().unwrap_or_default();
     let last = jobs.iter().map(|job| job.caller.until).max()?;
     let mut room = pin!(async {
-        link.live_for((slot, &name), last).await?;
+        link.live_for((slot, &name), Instant::now(), last).await?;
         link.room_by(slot, work, last).await
     });
     let room = loop {

@@ -42,9 +42,27 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<
             if !error.is_uncharged() {
                 counters.left_unknown();
             }
+            if error.is_an_answer() {
+                warn(set, ask, error);
+            }
         }
     }
     decided
+}
+
+/// Such a failure may never end, and the breaker learns nothing from it while other keys are decided.
+#[cold]
+fn warn(set: &RedisSet, ask: &Ask, error: &CallError) {
+    if let Some(kept_back) = set.undecided.pass() {
+        let applying = set.set.policies().iter().zip(&ask.calls).filter(|(_, call)| call.key().is_some());
+        let policies: Vec<&str> = applying.map(|(policy, _)| policy.name()).collect();
+        tracing::warn!(
+            ?policies,
+            why = %error,
+            kept_back,
+            "the rate-limit store answered, but not with a decision; requests with such keys are decided by on_error"
+        );
+    }
 }
 
 /// The present instant of the clock that decides about a request, if it is known.

@@ -17,6 +17,7 @@ use crate::keyspace::{Keyspace, PolicyNames};
 use crate::link::call_error::CallError;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
+use crate::seldom::Line;
 use crate::shared::Shared;
 
 /// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts and its batch of
@@ -42,6 +43,8 @@ pub struct RedisSet {
     /// The sets for requests in other tiers, each made when its first request arrives.
     others: Mutex<HashMap<Tiers, Arc<RedisSet>>>,
     pub(crate) names: Vec<PolicyNames>,
+    /// That an answer of the store is no decision.
+    pub(crate) undecided: Line,
     prepared: ArcSwap<Prepared>,
     pub(crate) batcher: Batcher,
     /// Takes the place of the batcher on a cluster.
@@ -88,6 +91,7 @@ impl RedisSet {
             tiers,
             others,
             names,
+            undecided: Line::default(),
             prepared,
             batcher,
             slot_batchers,

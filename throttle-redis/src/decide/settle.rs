@@ -1,10 +1,11 @@
 //! Settles charges with actual usage.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttle_core::DecidedBy;
 use throttle_core::backend::{Receipt, ReceiptItem};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::call::{run, time_word};
 use super::set::RedisSet;
@@ -14,6 +15,10 @@ use crate::link::script_call::Subject;
 use crate::script::prepared::Prepared;
 use crate::script::request::MOST;
 use crate::shared::Shared;
+
+/// No request waits for a settlement, so it waits longer than a decision for the answer of a busy store, or of a store
+/// that a busy process reads late.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), CallError> {
     let settled = settle_by_slot(shared, set, receipt).await;
@@ -59,8 +64,24 @@ async fn settle_in_one_slot(
     // A settlement is not given up because many others wait: the units that it gives back would be lost. Its deadline
     // begins when it is sent.
     let work = items.iter().filter_map(|(_, item)| prepared.work.get(item.policy())).sum();
-    let _room = shared.link.room.take(shared.link.range(slot), work).await;
-    let until = Instant::now() + shared.link.deadline;
+    let room = shared.link.room.take(shared.link.range(slot), work).await;
+    let now = Instant::now();
+    let mut settling = Box::pin(settle_by(shared, prepared, items, slot, now + PATIENCE.max(shared.link.deadline)));
+    if let Ok(settled) = timeout_at(now + shared.link.deadline, &mut settling).await {
+        return settled;
+    }
+    // Decisions do not wait for an answer that is late.
+    drop(room);
+    settling.await
+}
+
+async fn settle_by(
+    shared: &Arc<Shared>,
+    prepared: &Prepared,
+    items: &[(Vec<u8>, &ReceiptItem)],
+    slot: u16,
+    until: Instant,
+) -> Result<(), CallError> {
     let (scripts, time) = (&prepared.scripts, time_word(shared, None));
     // A request that was refused before the settlement may be admitted after it.
     let _forgetting = shared.shortcut.forgetting(|| items.iter().map(|(name, _)| name.as_slice()).collect());

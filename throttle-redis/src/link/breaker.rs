@@ -82,6 +82,14 @@ impl Breaker {
         !self.is_faulty.load(Ordering::Relaxed)
     }
 
+    /// Forgets failures that were late answers only: they were the fault of a connection that has been replaced.
+    pub(crate) fn excuse_late(&self) {
+        if self.is_late_only() {
+            self.failures.store(0, Ordering::Relaxed);
+            self.state.store(CLOSED, Ordering::Release);
+        }
+    }
+
     /// Records that the server gave a sign of life.
     pub(crate) fn half_open(&self) {
         let _ = self.state.compare_exchange(OPEN, HALF_OPEN, Ordering::AcqRel, Ordering::Relaxed);
@@ -98,7 +106,7 @@ impl Breaker {
 }
 
 /// Permission to ask once. A trial ends when this is dropped, whatever its outcome.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Leave<'a>(Option<&'a Breaker>);
 
 impl Drop for Leave<'_> {

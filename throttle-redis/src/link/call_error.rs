@@ -1,3 +1,5 @@
+use std::fmt;
+
 use throttle_core::{BackendError, BackendErrorKind};
 
 use super::connection::{Fault, FaultKind};
@@ -27,12 +29,33 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
+    /// Whether the store answered, and the answer is no decision. It may answer the same for ever, about some keys only.
+    pub(crate) fn is_an_answer(&self) -> bool {
+        match self {
+            Self::Fault(fault) => !matches!(fault.kind(), FaultKind::NotSent | FaultKind::Lost),
+            Self::Malformed(_) => true,
+            Self::PartlyCharged(error) => error.is_an_answer(),
+            _ => false,
+        }
+    }
+
     /// Whether it is certain that nothing was charged.
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.did_not_run(),
             Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated | Self::Divided => true,
             Self::Late | Self::Malformed(_) | Self::PartlyCharged(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Malformed(what) => f.write_str(what),
+            Self::PartlyCharged(error) => error.fmt(f),
+            _ => f.write_str(self.kind().label()),
         }
     }
 }

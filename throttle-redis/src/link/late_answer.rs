@@ -27,7 +27,7 @@ const LAG: Duration = Duration::from_millis(2);
 const CROWD: usize = 64;
 
 /// A look that comes early by less than this counts, because a caller's own deadline ends just before it.
-const EARLY: Duration = Duration::from_millis(1);
+pub(super) const EARLY: Duration = Duration::from_millis(1);
 
 /// A deadline that is over once the answer has been looked for often enough.
 ///

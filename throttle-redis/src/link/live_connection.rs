@@ -60,6 +60,11 @@ impl LiveConnection {
         SlotMap::read(reply).ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
     }
 
+    /// Calls `notify` when the connection ends.
+    pub(super) fn on_end(&self, notify: impl FnOnce() + Send + 'static) {
+        self.connection.on_end(Box::new(notify));
+    }
+
     /// Waits for a place for a command, if the connection bounds its calls.
     #[inline]
     pub(super) fn place(&self, command: &Command) -> Option<Pending<Place>> {

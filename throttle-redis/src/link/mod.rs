@@ -4,6 +4,7 @@
 pub(crate) mod breaker;
 pub(crate) mod call_error;
 pub(crate) mod connection;
+mod doubt;
 pub(crate) mod hash_slot;
 pub(crate) mod in_flight_limit;
 mod late_answer;
@@ -23,26 +24,37 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use breaker::{Breaker, Failure, Leave};
 use connection::{Command, Connector, Fault, FaultKind, Pending, Place, Reply};
-use late_answer::{SentCommand, Verdict};
+use late_answer::{EARLY, SentCommand, Verdict};
 use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
 
 use call_error::CallError;
+use doubt::Doubt;
 use hash_slot::{RANGES, SLOTS};
 use in_flight_limit::{Held, InFlightLimit};
 use live_connection::LiveConnection;
 use moving_slots::MovingSlots;
 
 use crate::observed::Label;
+use crate::seldom::Seldom;
 use crate::stats::Counters;
 
-/// How often a request that waits for the first connection checks whether the connection is still being opened.
+/// How often a request that waits for a connection checks whether the connection is still being opened.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The connection may have ended unnoticed if no command was answered for this long before a decision began.
+const IDLE: Duration = Duration::from_micros(200);
+
+/// Turns of the runtime until the end of a connection is known: in one its sockets are read, in the next the task of the
+/// connection runs.
+const TURNS: u32 = 2;
 
 /// The work under way to a server at a time is a deadline's time divided by this. Further work waits here, and can
 /// still be given up uncharged.
@@ -55,12 +67,21 @@ const NO_ANSWER: &str = "no answer within the deadline";
 pub(crate) struct Link {
     connector: Box<dyn Connector>,
     current: ArcSwapOption<LiveConnection>,
-    /// The outcomes of attempts to connect, for requests that wait for the first connection.
+    /// Since when the connection is being replaced because nothing arrives on it, in microseconds since the beginning;
+    /// 0 for not at all. Never set for a cluster, whose connection covers several servers.
+    silent_since: AtomicU64,
+    /// When a silent connection was last replaced, in microseconds since the beginning; 0 for never.
+    renewed: AtomicU64,
+    /// The outcomes of attempts to connect, for requests that wait for a connection.
     attempts: watch::Sender<Attempts>,
+    /// A request waits for a connection.
+    wanted: Arc<Notify>,
     breakers: Arc<[Breaker]>,
     /// For each breaker's slots, the slot that failed last and a key in it: it shows best whether that server is
     /// healthy.
     suspects: Vec<Mutex<Suspect>>,
+    /// For each breaker's slots, the late answers of a server that is being asked for a sign of life.
+    doubts: Vec<Doubt>,
     began: Instant,
     /// For each breaker's slots, when a command was last answered, in microseconds since the beginning.
     answered: Vec<AtomicU64>,
@@ -72,6 +93,7 @@ pub(crate) struct Link {
     reconnecting: Mutex<Reconnecting>,
     pauses: Mutex<Pauses>,
     generation: AtomicU64,
+    pub(crate) seldom: Seldom,
     pub(crate) deadline: Duration,
     pub(crate) counters: Counters,
 }
@@ -85,9 +107,16 @@ struct Suspect {
 #[derive(Clone, Debug, Default)]
 struct Attempts {
     failed: u64,
-    connected: bool,
     /// Why the last attempt failed.
     why: Option<Fault>,
+}
+
+/// How far a command has come.
+enum Begun<W> {
+    Sent(SentCommand),
+    /// It waits for a place.
+    Waiting(W),
+    TooLate,
 }
 
 impl Link {
@@ -98,10 +127,14 @@ impl Link {
         let link = Arc::new(Self {
             connector,
             current: ArcSwapOption::empty(),
+            silent_since: AtomicU64::new(0),
+            renewed: AtomicU64::new(0),
+            wanted: Arc::default(),
             attempts: watch::Sender::new(Attempts::default()),
             counters: Counters::new(label, &breakers),
             breakers,
             suspects: (0..ranges).map(|_| Mutex::default()).collect(),
+            doubts: (0..ranges).map(|_| Doubt::default()).collect(),
             began: Instant::now(),
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
             clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
@@ -110,12 +143,11 @@ impl Link {
             reconnecting: Mutex::default(),
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
+            seldom: Seldom::default(),
             deadline,
         });
         // If the backend is built inside a runtime, the connection is ready before the first request.
-        if tokio::runtime::Handle::try_current().is_ok() {
-            link.reconnect();
-        }
+        link.reconnect_here();
         link
     }
 
@@ -142,43 +174,59 @@ impl Link {
     #[inline]
     pub(crate) fn leave(self: &Arc<Self>, slot: u16) -> Result<Leave<'_>, CallError> {
         let breaker = &self.breakers[self.range(slot)];
-        breaker.leave().ok_or_else(|| self.suspended(breaker))
+        match breaker.leave() {
+            Some(leave) => Ok(leave),
+            None => self.suspended(breaker),
+        }
     }
 
     /// Restarts the task that waits for a sign of life, in case its runtime is gone: no other request would notice.
     #[cold]
-    fn suspended(self: &Arc<Self>, breaker: &Breaker) -> CallError {
+    fn suspended(self: &Arc<Self>, breaker: &Breaker) -> Result<Leave<'_>, CallError> {
         self.reconnect();
+        // The connection was silent, and is being replaced: the request waits for the new one. If that takes longer than a
+        // deadline, the network may be at fault, and requests that wait would all do so in vain.
+        if self.silent_for().is_some_and(|silent| silent < self.deadline) && breaker.is_late_only() {
+            return Ok(Leave::default());
+        }
         // Late answers may be the fault of this process as much as of the server: no error shows that the server is
         // broken.
         let is_late_only = breaker.is_late_only() && self.current.load().is_some();
-        if is_late_only { CallError::Overdue } else { CallError::Suspended }
+        Err(if is_late_only { CallError::Overdue } else { CallError::Suspended })
     }
 
     /// Whether no breaker is open. A half-open breaker counts as healthy, because it waits for a decision: if it
     /// counted as unhealthy, a process that receives requests only while it is healthy would wait for ever.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.current.load().is_some() && !self.breakers.iter().any(Breaker::is_open)
+        self.is_connected() && !self.is_silent() && !self.breakers.iter().any(Breaker::is_open)
     }
 
-    /// Returns the connection. Waits only for the very first one: later, a request without a connection fails at once.
+    /// Returns the connection. Waits for it while it is being opened, until that fails.
     pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
+        // The end of the connection may have arrived, and not have been read yet.
+        for _ in 0..TURNS {
+            yield_now().await;
+        }
         match self.current.load_full() {
-            Some(live) => Ok(live),
-            // Boxed because it is rare: every call's future would have room for it.
-            None => Box::pin(self.first(until)).await,
+            Some(live) if !self.is_silent() => Ok(live),
+            _ => self.opened(until).await,
         }
     }
 
-    async fn first(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
+    /// Waits for the connection that is being opened.
+    async fn opened(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
         let mut attempts = self.attempts.subscribe();
+        let failed = attempts.borrow().failed;
         loop {
             // The runtime of the task that connects may stand still, so this request checks the task for as long as it
             // waits.
             self.reconnect();
+            self.wanted.notify_one();
             let look_again = until.min(Instant::now() + LOOK_AGAIN);
-            let settled = attempts.wait_for(|attempts| attempts.connected || attempts.failed > 0);
-            if tokio::time::timeout_at(look_again, settled).await.is_ok() {
+            let is_open = || self.is_connected() && !self.is_silent();
+            let settled = attempts.wait_for(|attempts| is_open() || attempts.failed > failed);
+            if timeout_at(look_again, settled).await.is_ok() {
+                // If a silent connection cannot be replaced, it stays in use.
                 return self.current.load_full().ok_or_else(|| CallError::Fault(self.no_connection()));
             }
             if look_again == until {
@@ -197,20 +245,61 @@ impl Link {
     }
 
     /// Returns the connection for a command about a key. Records a failure if there is none.
+    #[inline]
     pub(crate) async fn live_for(
         self: &Arc<Self>,
         (slot, name): (u16, &[u8]),
+        now: Instant,
         until: Instant,
     ) -> Result<Arc<LiveConnection>, CallError> {
-        let live = self.live(until).await;
+        if self.is_in_use(self.range(slot), now)
+            && let Some(live) = self.current.load_full()
+        {
+            return Ok(live);
+        }
+        // Boxed because it is rare: every call's future would have room for it.
+        let live = Box::pin(self.live(until)).await;
         if let Err(error) = &live {
             self.learn(slot, name, None, Err(error));
         }
         live
     }
 
+    /// Whether a command was answered a moment ago.
+    #[inline]
+    fn is_in_use(&self, range: usize, now: Instant) -> bool {
+        let answered = Duration::from_micros(self.answered[range].load(Ordering::Relaxed));
+        self.began + answered + IDLE > now
+    }
+
+    /// Returns the connection that replaces one on which a command could not be sent, or what came of that.
+    pub(crate) async fn next_after<T>(
+        self: &Arc<Self>,
+        live: &LiveConnection,
+        not_sent: T,
+        until: Instant,
+    ) -> Result<Arc<LiveConnection>, T> {
+        self.drop_connection(live);
+        match self.live(until).await {
+            Ok(next) if next.generation != live.generation => Ok(next),
+            _ => Err(not_sent),
+        }
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.current.load().is_some()
+    }
+
+    /// Whether the connection is being replaced, and nothing has arrived since.
+    fn is_silent(&self) -> bool {
+        self.silent_for().is_some()
+    }
+
+    /// How long a silent connection has been replaced for.
+    fn silent_for(&self) -> Option<Duration> {
+        let since = self.silent_since.load(Ordering::Acquire);
+        let is_silent = since > 0 && self.answered[0].load(Ordering::Relaxed) <= since;
+        is_silent.then(|| Duration::from_micros(self.micros().saturating_sub(since)))
     }
 
     /// Waits until `until` for room for one decision: at the server, or the share of it that a set may take.
@@ -235,32 +324,39 @@ impl Link {
         self.room.take_by(self.range(slot), work, until).await.ok_or(CallError::Expired)
     }
 
-    /// Sends a command about a key, and waits for the answer until `until`. The store has a full deadline, counted from
-    /// here: the link also learns from an answer that arrives after the caller's deadline.
-    pub(crate) async fn send(
-        self: &Arc<Self>,
-        live: &Arc<LiveConnection>,
-        (slot, name): (u16, &[u8]),
+    /// Sends a command about a key at `now`, and waits for the answer until `until`. The store has a full deadline,
+    /// counted from `now`: the link also learns from an answer that arrives after the caller's deadline.
+    ///
+    /// Not an `async fn`, whose future would have room for the command.
+    pub(crate) fn send<'a>(
+        self: &'a Arc<Self>,
+        live: &'a Arc<LiveConnection>,
+        (slot, name): (u16, &'a [u8]),
         command: Command,
+        now: Instant,
         until: Instant,
-    ) -> Result<Reply, CallError> {
-        let now = Instant::now();
-        if now >= until {
-            return Err(CallError::TooLate);
-        }
-        let mut underway = match live.place(&command) {
-            None => live.send(command, now, self.deadline),
+    ) -> impl Future<Output = Result<Reply, CallError>> + Send + use<'a> {
+        let begun = match live.place(&command) {
+            _ if now >= until => Begun::TooLate,
+            None => Begun::Sent(live.send(command, now, self.deadline)),
             // Boxed because most connections have no bound: every call's future would have room for it.
-            Some(place) => Box::pin(self.send_from(place, command, until)).await?,
+            Some(place) => Begun::Waiting(Box::pin(self.send_from(place, command, until))),
         };
-        match underway.answer_by(until).await {
-            Some(answer) => {
-                self.note_answer(self.range(slot));
-                answer.map_err(CallError::Fault)
-            }
-            None => {
-                self.watch(underway, live, (slot, name));
-                Err(CallError::Late)
+        async move {
+            let mut underway = match begun {
+                Begun::Sent(underway) => underway,
+                Begun::Waiting(sending) => sending.await?,
+                Begun::TooLate => return Err(CallError::TooLate),
+            };
+            match underway.answer_by(until).await {
+                Some(answer) => {
+                    self.note_answer(self.range(slot));
+                    answer.map_err(CallError::Fault)
+                }
+                None => {
+                    self.watch(underway, live, (slot, name));
+                    Err(CallError::Late)
+                }
             }
         }
     }
@@ -277,8 +373,12 @@ impl Link {
     }
 
     fn note_answer(&self, range: usize) {
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.answered[range].store(micros, Ordering::Relaxed);
+        self.answered[range].store(self.micros(), Ordering::Relaxed);
+    }
+
+    /// Microseconds since the beginning.
+    fn micros(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Whether the server has answered a command that was still waited for at `instant` or later.
@@ -290,8 +390,9 @@ impl Link {
     /// Learns the outcome of a command whose caller no longer waits.
     fn watch(self: &Arc<Self>, underway: SentCommand, live: &Arc<LiveConnection>, (slot, name): (u16, &[u8])) {
         let (range, sent) = (self.range(slot), underway.sent());
+        self.note_silence(live, range, sent);
         if underway.is_overdue() && !self.has_answered_since(range, sent) {
-            return self.fail(slot, name, Failure::Late, NO_ANSWER);
+            return self.note_late((slot, name), live, sent);
         }
         let (link, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
         tokio::spawn(async move {
@@ -300,10 +401,50 @@ impl Link {
                     link.learn(slot, &name, Some(&live), Err(&CallError::Fault(fault)));
                 }
                 Verdict::Answered(_) => link.learn(slot, &name, Some(&live), Ok(())),
-                Verdict::Late => link.fail(slot, &name, Failure::Late, NO_ANSWER),
+                Verdict::Late => link.note_late((slot, &name), &live, sent),
                 Verdict::Undecided => {}
             }
         });
+    }
+
+    /// Counts a late answer. If a server of a cluster has answered nothing else either, it is asked for a sign of life
+    /// first: the connection to it may have ended without a word, and is opened again for that.
+    fn note_late(self: &Arc<Self>, (slot, name): (u16, &[u8]), live: &Arc<LiveConnection>, sent: Instant) {
+        let range = self.range(slot);
+        if !self.is_cluster() || self.has_answered_since(range, sent) {
+            return self.fail(slot, name, Failure::Late, NO_ANSWER);
+        }
+        *self.suspects[range].lock() = Suspect { slot, name: name.to_owned() };
+        if !self.doubts[range].add(2 * self.deadline) {
+            return;
+        }
+        let (link, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
+        tokio::spawn(async move {
+            let is_alive = link.gives_sign_of_life(&live, range).await;
+            let late = link.doubts[range].end();
+            let failures = if is_alive { 0 } else { late };
+            for _ in 0..failures {
+                link.fail(slot, &name, Failure::Late, NO_ANSWER);
+            }
+        });
+    }
+
+    /// If nothing has arrived within a deadline since a command was sent, the connection may have ended without a word:
+    /// another one is opened, and replaces it. Whether the store is at fault is decided later.
+    fn note_silence(self: &Arc<Self>, live: &LiveConnection, range: usize, sent: Instant) {
+        let is_over = sent.elapsed() + EARLY >= self.deadline;
+        // If nothing has arrived since a silent connection was replaced, the connection was not at fault.
+        let renewed = self.renewed.load(Ordering::Relaxed);
+        let may_help = renewed == 0 || self.answered[0].load(Ordering::Relaxed) > renewed;
+        if is_over
+            && may_help
+            && !self.is_cluster()
+            && self.is_current(live.generation)
+            && !self.has_answered_since(range, sent)
+        {
+            self.silent_since.store(self.micros().max(1), Ordering::Release);
+            self.reconnect();
+        }
     }
 
     /// Learns from the answer to a command about a key. A missing answer is counted by [`send`](Self::send), because
@@ -355,12 +496,43 @@ impl Link {
 
     /// Drops a connection that is of no more use, unless it has been replaced.
     fn drop_connection(self: &Arc<Self>, live: &LiveConnection) {
-        let current = self.current.load();
-        if current.as_ref().is_some_and(|current| current.generation == live.generation) {
-            let dropped = self.current.compare_and_swap(&current, None);
-            if dropped.as_ref().is_some_and(|dropped| dropped.generation == live.generation) {
-                self.reconnect();
+        if self.take(live.generation) {
+            self.reconnect();
+        }
+    }
+
+    /// Notes that a connection has ended, and opens another one. May be called outside of a runtime.
+    fn note_end(self: &Arc<Self>, generation: u64) {
+        if self.take(generation) {
+            if let Some(kept_back) = self.seldom.ends.pass() {
+                tracing::info!(kept_back, "the connection to the rate-limit store has ended; another one is opened");
             }
+            self.reconnect_here();
+        }
+    }
+
+    /// Takes a connection out of use. Returns whether it was in use.
+    fn take(&self, generation: u64) -> bool {
+        let current = self.current.load();
+        if current.as_ref().is_none_or(|current| current.generation != generation) {
+            return false;
+        }
+        let dropped = self.current.compare_and_swap(&current, None);
+        let taken = dropped.as_ref().is_some_and(|dropped| dropped.generation == generation);
+        if taken {
+            self.silent_since.store(0, Ordering::Release);
+        }
+        taken
+    }
+
+    fn is_current(&self, generation: u64) -> bool {
+        self.current.load().as_ref().is_some_and(|current| current.generation == generation)
+    }
+
+    /// Starts the task that reconnects if there is a runtime; otherwise the next decision does.
+    fn reconnect_here(self: &Arc<Self>) {
+        if Handle::try_current().is_ok() {
+            self.reconnect();
         }
     }
 }

@@ -55,12 +55,17 @@ impl Link {
     }
 
     fn is_broken(&self) -> bool {
-        self.current.load().is_none() || self.breakers.iter().any(Breaker::is_open)
+        self.needs_connection() || self.breakers.iter().any(Breaker::is_open)
+    }
+
+    /// Whether there is no connection, or nothing arrives on it.
+    fn needs_connection(&self) -> bool {
+        !self.is_connected() || self.is_silent()
     }
 
     /// Opens a connection. If another task has taken over meanwhile, the connection is dropped: the runtime of this
     /// task stood still, and may do so again.
-    async fn connect(&self, task: u64) -> Result<(), Fault> {
+    async fn connect(self: &Arc<Self>, task: u64) -> Result<(), Fault> {
         let limit = if self.is_cluster() { CONNECT_CLUSTER } else { CONNECT };
         let connecting = timeout(limit, self.connector.connect()).await;
         let opened = connecting.unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
@@ -73,12 +78,7 @@ impl Link {
                     let until = Instant::now() + ASKING_FOR_SLOTS;
                     live.slot_map = live.ask_for_slots(Route::Any, until).await.unwrap_or_default();
                 }
-                self.current.store(Some(Arc::new(live)));
-                self.counters.connected();
-                self.attempts.send_modify(|attempts| {
-                    attempts.connected = true;
-                    attempts.why = None;
-                });
+                self.put_in_use(&Arc::new(live));
                 Ok(())
             }
             Err(fault) => {
@@ -87,6 +87,7 @@ impl Link {
                     None => fault,
                 };
                 self.counters.connecting_failed();
+                self.silent_since.store(0, Ordering::Release);
                 self.attempts.send_modify(|attempts| {
                     attempts.failed += 1;
                     attempts.why = Some(fault.clone());
@@ -94,6 +95,23 @@ impl Link {
                 Err(fault)
             }
         }
+    }
+
+    fn put_in_use(self: &Arc<Self>, live: &Arc<LiveConnection>) {
+        self.current.store(Some(Arc::clone(live)));
+        if self.silent_since.swap(0, Ordering::AcqRel) > 0 {
+            self.renewed.store(self.micros(), Ordering::Relaxed);
+            self.breakers.iter().for_each(Breaker::excuse_late);
+            self.counters.observed.breaker_changed();
+        }
+        self.counters.connected();
+        self.attempts.send_modify(|attempts| attempts.why = None);
+        let (link, generation) = (Arc::downgrade(self), live.generation);
+        live.on_end(move || {
+            if let Some(link) = link.upgrade() {
+                link.note_end(generation);
+            }
+        });
     }
 
     /// Asks for a sign of life for each open breaker. Returns whether all of them got one.
@@ -151,7 +169,7 @@ impl Link {
 
     /// Calls a script that no server has. A `PING` could be answered by a server that does not serve the slot, because
     /// a cluster client asks another server in place of a dead one; and the user may not be permitted to send it.
-    async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
+    pub(super) async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
         let Suspect { slot, name } = self.suspects[range].lock().clone();
         let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
         for _ in 0..=SIGN_REDIRECTIONS {
@@ -175,14 +193,21 @@ async fn reconnect(link: Weak<Link>, number: u64) {
     let mut connected_at: Option<Instant> = None;
     loop {
         let going_on = link.upgrade().filter(|link| link.goes_on(number));
-        let Some(wait) = going_on.map(|link| link.pauses.lock().wait()) else { return };
-        tokio::time::sleep(wait).await;
+        let Some((wait, wanted)) = going_on.map(|link| (link.pauses.lock().wait(), Arc::clone(&link.wanted))) else {
+            return;
+        };
+        // A request that waits for a connection cuts the pause short.
+        if timeout(wait, wanted.notified()).await.is_ok() {
+            let going_on = link.upgrade().filter(|link| link.goes_on(number));
+            let Some(wait) = going_on.map(|link| link.pauses.lock().short_wait()) else { return };
+            tokio::time::sleep(wait).await;
+        }
         let Some(link) = link.upgrade().filter(|link| link.goes_on(number)) else { return };
         link.pauses.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
         // A connection without a sign of life is replaced: its server may have gone silent, or another may have taken
         // its place.
-        if link.current.load().is_none() || (!link.probe().await && stale && link.is_outdated().await) {
+        if link.needs_connection() || (!link.probe().await && stale && link.is_outdated().await) {
             if !link.goes_on(number) {
                 return;
             }

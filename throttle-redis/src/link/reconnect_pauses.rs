@@ -9,6 +9,8 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest time: after the store's return, the first decision is due within half a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(350);
+/// Shortest time between two attempts while requests wait for a connection.
+const WANTED_PAUSE: Duration = Duration::from_millis(10);
 /// After this time without an attempt, pauses are short again.
 const CALM: Duration = Duration::from_secs(2);
 
@@ -30,6 +32,11 @@ impl Pauses {
     /// How long to wait before the next attempt.
     pub(super) fn wait(&self) -> Duration {
         self.last.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(Instant::now()))
+    }
+
+    /// How long to wait before the next attempt if a request waits for it.
+    pub(super) fn short_wait(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |(last, _)| (last + WANTED_PAUSE).saturating_duration_since(Instant::now()))
     }
 
     /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while.

@@ -75,8 +75,20 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
     /// Runs the call, and lets the link learn from its outcome.
     pub(crate) async fn run(&self, link: &Arc<Link>, until: Instant) -> Result<Vec<u8>, CallError> {
         let name = self.subject.names().next().unwrap_or_default();
-        let live = link.live_for((self.slot, name), until).await?;
-        let answer = match self.run_on(link, &live, name, until).await {
+        let mut live = link.live_for((self.slot, name), Instant::now(), until).await?;
+        let answer = loop {
+            let answer = self.run_on(link, &live, name, until).await;
+            // The connection of a cluster opens its own connections again.
+            if link.is_cluster() || !was_not_sent(&answer) {
+                break answer;
+            }
+            // Boxed because it is rare: every call's future would have room for it.
+            match Box::pin(link.next_after(&live, answer, until)).await {
+                Ok(next) => live = next,
+                Err(answer) => break answer,
+            }
+        };
+        let answer = match answer {
             // The server is healthy: the value of a key is not.
             Err(CallError::Fault(fault)) if *fault.kind() == FaultKind::Script => {
                 Err(CallError::Malformed("a script failed on what a key holds"))
@@ -103,7 +115,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
             }
             let sent = Instant::now();
             link.counters.called();
-            let fault = match link.send(live, about, self.command(route.clone()), until).await {
+            let fault = match link.send(live, about, self.command(route.clone()), sent, until).await {
                 Ok(reply) => return reply.into_bytes().ok_or(CallError::Malformed("the script's reply is no string")),
                 Err(CallError::Fault(fault)) => fault,
                 Err(error) => return Err(error),
@@ -125,7 +137,8 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
                 FaultKind::NoScript => {
                     // Load into the server that answered, which may differ from the one that the client has for the
                     // slot.
-                    let load = link.send(live, about, self.load(route.clone()), until);
+                    let load = self.load(route.clone());
+                    let load = async { link.send(live, about, load, Instant::now(), until).await };
                     // Boxed because it is rare, as is a pause: every call's future would have room for it.
                     if Box::pin(live.load(self.script, self.slot, sent, until, load)).await? {
                         link.counters.loaded();
@@ -149,6 +162,10 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
         }
         unreachable!("attempts end with the deadline at the latest")
     }
+}
+
+fn was_not_sent<T>(answer: &Result<T, CallError>) -> bool {
+    matches!(answer, Err(CallError::Fault(fault)) if *fault.kind() == FaultKind::NotSent)
 }
 
 #[cfg(test)]

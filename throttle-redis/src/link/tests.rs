@@ -27,7 +27,7 @@ fn sending(
     within: Duration,
 ) -> JoinHandle<Result<Reply, CallError>> {
     let (link, live, until) = (Arc::clone(link), Arc::clone(live), Instant::now() + within);
-    tokio::spawn(async move { link.send(&live, (0, key), Command::new("GET"), until).await })
+    tokio::spawn(async move { link.send(&live, (0, key), Command::new("GET"), Instant::now(), until).await })
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +41,7 @@ async fn inside_a_runtime_the_connection_is_opened_before_the_first_request() {
 #[tokio::test(start_paused = true)]
 async fn a_command_whose_deadline_has_passed_is_not_sent() {
     let (store, link, live) = connected(1).await;
-    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now()).await;
+    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now()).await;
     assert!(matches!(sent, Err(CallError::TooLate)) && store.is_idle().await);
     let called = live.call(Command::new("GET"), Instant::now()).await;
     assert!(matches!(called, Err(CallError::TooLate)) && store.is_idle().await);
@@ -94,10 +94,10 @@ async fn law_13_a_command_that_waited_for_the_place_of_an_unanswered_one_is_not_
     let sent = store.next().await;
     assert!(matches!(second.await.expect("no panic"), Err(CallError::Late)), "it was sent");
     tokio::time::sleep(DEADLINE / 4).await;
-    assert!(link.is_healthy(), "its own deadline is not over");
+    assert_eq!(link.counters.read().breaker_openings, 0, "its own deadline is not over");
     sent.answer(Ok(Reply::Nil)).await;
     link.fail(0, b"key", Failure::Fault, "one more");
-    assert!(link.is_healthy(), "a success begins the count anew");
+    assert_eq!(link.counters.read().breaker_openings, 0, "a success begins the count anew");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,8 @@ async fn requests_that_wait_for_the_first_connection_learn_when_it_cannot_be_ope
     let store = ByHand::default();
     let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
     let waiting = Arc::clone(&link);
-    let waiting = tokio::spawn(async move { waiting.live_for((0, b"key"), Instant::now() + 9 * DEADLINE).await });
+    let waiting =
+        tokio::spawn(async move { waiting.live_for((0, b"key"), Instant::now(), Instant::now() + 9 * DEADLINE).await });
     let began = Instant::now();
     store.connect(Err(fault(FaultKind::NotSent))).await;
     let Err(CallError::Fault(fault)) = waiting.await.expect("no panic") else { panic!("there is a connection") };
@@ -181,8 +182,11 @@ async fn a_lost_connection_is_not_reported_with_the_reason_of_an_earlier_attempt
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Lost))));
-    let Err(CallError::Fault(fault)) = link.live(Instant::now() + DEADLINE).await else { panic!("it was lost") };
-    assert_eq!(fault.to_string(), "there is no connection");
+    let waiting = Arc::clone(&link);
+    let waiting = tokio::spawn(async move { waiting.live(Instant::now() + DEADLINE).await });
+    store.connect(Err(Fault::new(FaultKind::NotSent, "the next one"))).await;
+    let Err(CallError::Fault(fault)) = waiting.await.expect("no panic") else { panic!("it was lost") };
+    assert_eq!(fault.to_string(), "there is no connection: the next one");
 }
 
 /// What an answer shows that arrives after its caller's deadline, but within the store's.
@@ -196,7 +200,8 @@ async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure()
     {
         let (store, link, live) = connected(2).await;
         link.fail(0, b"key", Failure::Fault, "the first of two");
-        let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now() + DEADLINE / 10).await;
+        let sent =
+            link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now() + DEADLINE / 10).await;
         assert!(matches!(sent, Err(CallError::Late)));
         store.next().await.answer(answer.clone()).await;
         assert_eq!(link.counters.read().breaker_openings, u64::from(fails), "{answer:?}");
@@ -210,7 +215,7 @@ async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure()
 async fn an_answer_that_a_stalled_process_reads_too_late_is_neither_a_success_nor_a_failure() {
     let (store, link, live) = connected(2).await;
     link.fail(0, b"key", Failure::Fault, "the first of two");
-    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now() + DEADLINE / 10).await;
+    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now() + DEADLINE / 10).await;
     assert!(matches!(sent, Err(CallError::Late)));
     let unanswered = store.next().await;
     tokio::time::advance(DEADLINE).await;
@@ -334,7 +339,7 @@ async fn a_redirected_command_waits_for_a_place_and_a_question_about_slots_does_
     let route = |asking| Route::Address { host: "one".to_owned(), port: 1, asking };
     let waiting = [false, true].map(|asking| call(Command::new("GET").to(route(asking)), until));
     let (sender, over, command) = (Arc::clone(&link), Arc::clone(&live), Command::new("GET").to(route(false)));
-    let sending = tokio::spawn(async move { sender.send(&over, (0, b"key"), command, until).await });
+    let sending = tokio::spawn(async move { sender.send(&over, (0, b"key"), command, Instant::now(), until).await });
     assert!(store.is_idle().await);
     let asked = tokio::spawn({
         let live = Arc::clone(&live);
@@ -353,4 +358,131 @@ async fn a_redirected_command_waits_for_a_place_and_a_question_about_slots_does_
         assert!(matches!(waiting.await.expect("no panic"), Err(CallError::Expired)));
     }
     drop((first, sent));
+}
+
+/// A hundred requests that find the connection ended share the next one.
+#[tokio::test(start_paused = true)]
+async fn law_13_decisions_wait_for_the_connection_that_replaces_an_ended_one() {
+    let (store, link, live) = connected(1).await;
+    store.end_connection();
+    assert!(!link.is_connected() && !link.is_healthy(), "it is noticed when it comes");
+    let waiting: Vec<_> = (0..100)
+        .map(|_| {
+            let link = Arc::clone(&link);
+            tokio::spawn(async move { link.live_for((0, b"key"), Instant::now(), Instant::now() + DEADLINE).await })
+        })
+        .collect();
+    tokio::time::sleep(DEADLINE / 2).await;
+    assert_eq!(store.connecting().await, 1);
+    store.connect(Ok(())).await;
+    for waiting in waiting {
+        let next = waiting.await.expect("no panic").expect("a connection");
+        assert_ne!(next.generation, live.generation);
+    }
+    assert!(link.is_healthy());
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_13_a_command_that_was_not_sent_is_sent_by_the_next_connection_once() {
+    let (store, link, live) = connected(1).await;
+    let connect = async |answer| {
+        tokio::time::sleep(DEADLINE / 2).await;
+        store.connect(answer).await;
+    };
+    let next = link.next_after(&live, "not sent", Instant::now() + DEADLINE);
+    let (next, ()) = tokio::join!(next, connect(Ok(())));
+    assert!(next.is_ok_and(|next| next.generation != live.generation));
+    let next = link.current.load_full().expect("a connection");
+    let refused = link.next_after(&next, "not sent", Instant::now() + DEADLINE);
+    let (refused, ()) = tokio::join!(refused, connect(Err(fault(FaultKind::NotSent))));
+    assert_eq!(refused.err(), Some("not sent"));
+}
+
+/// The end of a replaced connection says nothing about the new one.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_replaced_connection_is_not_that_of_the_new_one() {
+    let (store, link, first) = connected(100).await;
+    link.learn(0, b"key", Some(&first), Err(&CallError::Fault(fault(FaultKind::Lost))));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let end_first = store.take_end();
+    store.connect(Ok(())).await;
+    end_first();
+    assert!(link.is_connected());
+    store.end_connection();
+    assert!(!link.is_connected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_13_a_silent_connection_is_replaced_and_requests_wait_for_the_next_one() {
+    for heals in [true, false] {
+        let (store, link, live) = connected(1).await;
+        let silent = sending(&link, &live, b"key", DEADLINE);
+        let _unanswered = store.next().await;
+        assert!(matches!(silent.await.expect("no panic"), Err(CallError::Late)));
+        turns().await;
+        assert_eq!(link.counters.read().breaker_openings, 1);
+        assert!(link.leave(0).is_ok() && !link.is_healthy(), "the next connection may work");
+        let waiting = Arc::clone(&link);
+        let waiting = tokio::spawn(async move { waiting.live(Instant::now() + DEADLINE).await });
+        store.connect(if heals { Ok(()) } else { Err(fault(FaultKind::NotSent)) }).await;
+        let next = waiting.await.expect("no panic").expect("a connection");
+        assert_eq!((next.generation != live.generation, link.is_healthy()), (heals, heals));
+        assert_eq!(matches!(link.leave(0), Err(CallError::Overdue)), !heals, "the store stays busy");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_something_arrives_is_not_silent() {
+    let (store, link, live) = connected(100).await;
+    let (slow, quick) = (sending(&link, &live, b"slow", DEADLINE), sending(&link, &live, b"quick", DEADLINE));
+    let (_unanswered, other) = (store.next().await, store.next().await);
+    tokio::time::sleep(DEADLINE / 2).await;
+    other.answer(Ok(Reply::Nil)).await;
+    assert!(quick.await.expect("no panic").is_ok());
+    assert!(matches!(slow.await.expect("no panic"), Err(CallError::Late)));
+    assert_eq!(store.connecting().await, 0);
+    assert!(link.is_healthy());
+}
+
+/// A server of a cluster whose connection has fallen silent is asked for a sign of life, before late answers count.
+#[tokio::test(start_paused = true)]
+async fn law_13_late_answers_of_a_cluster_count_if_the_server_gives_no_sign_of_life() {
+    for is_alive in [true, false] {
+        let (store, link, live) = connected_to(ByHand::cluster(), 2).await;
+        let late = [sending(&link, &live, b"a", DEADLINE), sending(&link, &live, b"b", DEADLINE)];
+        let _unanswered = [store.next().await, store.next().await];
+        for late in late {
+            assert!(matches!(late.await.expect("no panic"), Err(CallError::Late)));
+        }
+        let sign = store.later().await;
+        assert_eq!(sign.words()[0], "EVALSHA");
+        if is_alive {
+            sign.answer(Err(fault(FaultKind::NoScript))).await;
+        }
+        tokio::time::sleep(DEADLINE + Duration::from_millis(1)).await;
+        assert_eq!(link.counters.read().breaker_openings, u64::from(!is_alive));
+    }
+}
+
+/// A slow store is not at fault for its connection, and is not asked for ever.
+#[tokio::test(start_paused = true)]
+async fn law_12_a_store_that_is_silent_on_the_next_connection_too_opens_the_breaker() {
+    let (store, link, live) = connected(2).await;
+    let late = async |live: &Arc<LiveConnection>| {
+        let sent = sending(&link, live, b"key", DEADLINE);
+        let unanswered = store.next().await;
+        assert!(matches!(sent.await.expect("no panic"), Err(CallError::Late)));
+        turns().await;
+        unanswered
+    };
+    let _first = late(&live).await;
+    tokio::time::sleep(DEADLINE).await;
+    store.connect(Ok(())).await;
+    let next = link.current.load_full().expect("a connection");
+    assert!(next.generation != live.generation && link.is_healthy());
+    let _second = late(&next).await;
+    assert!(store.connecting().await == 0 && link.is_connected(), "another one would not help");
+    let _third = late(&next).await;
+    assert_eq!(link.counters.read().breaker_openings, 1);
+    assert!(matches!(link.leave(0), Err(CallError::Overdue)));
 }

@@ -379,7 +379,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Calls `hook` for every refund, settlement or other background charge that failed. The hook must return quickly.
-    /// A panic of it is caught. If a refund fails, the charge stays. Defaults to no hook.
+    /// A panic of it is caught. If a refund fails, the charge stays. Defaults to the log (feature `tracing`), which says
+    /// why at most once a minute.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }

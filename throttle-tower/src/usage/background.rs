@@ -1,5 +1,7 @@
 //! Steps that no request waits for.
 
+use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -12,6 +14,7 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
 use crate::caught::caught;
+use crate::log::Seldom;
 
 /// How many refunds, settlements and other charges in the background are under way, done and failed: see
 /// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). Corrections of several limits that are due at the
@@ -50,6 +53,7 @@ pub(crate) struct Counters {
     begun: AtomicU64,
     settled: AtomicU64,
     failed: AtomicU64,
+    why: Seldom,
 }
 
 impl Counters {
@@ -159,15 +163,32 @@ impl Drop for Counted {
 
 fn failed(background: &Background, error: &BackendError) {
     background.counters.failed.fetch_add(1, Ordering::AcqRel);
-    if let Some(hook) = &background.on_error {
-        // It may run while a response is dropped by another panic, where a second one would end the process.
-        let _ = catch_unwind(AssertUnwindSafe(|| hook(error)));
+    match &background.on_error {
+        Some(hook) => {
+            // It may run while a response is dropped by another panic, where a second one would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| hook(error)));
+        }
+        None => background.counters.why.warn(&Unsettled(error)),
+    }
+}
+
+/// Says why a settlement failed: the error, and what caused it.
+struct Unsettled<'a>(&'a BackendError);
+
+impl fmt::Display for Unsettled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a settlement failed, so its charge may stay as it was: {} ({})", self.0, self.0.kind().label())?;
+        let mut cause = self.0.source();
+        while let Some(next) = cause {
+            write!(f, ": {next}")?;
+            cause = next.source();
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error;
     use std::num::NonZeroU32;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;

@@ -117,6 +117,12 @@ impl Proxy {
         self.wire.faults.change(|now| now.blackhole = on);
     }
 
+    /// Passes nothing more over the connections that are open now, for good, and keeps them open: a firewall that has
+    /// forgotten them. New connections work.
+    pub fn silence_open(&self) {
+        self.wire.pairs.silence_all();
+    }
+
     /// Makes the system refuse new connections, as when nothing listens. Open ones stay.
     pub fn refuse(&self, on: bool) {
         self.listener.refuse(on);

@@ -22,6 +22,7 @@ struct Pair {
     client: TcpStream,
     server: TcpStream,
     ended: AtomicBool,
+    silent: AtomicBool,
 }
 
 impl Pair {
@@ -33,6 +34,10 @@ impl Pair {
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
             let _ = stream.shutdown(Shutdown::Read);
         }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::SeqCst)
     }
 
     fn has_ended(&self) -> bool {
@@ -50,6 +55,10 @@ pub(super) struct Pairs {
 impl Pairs {
     pub(super) fn reset_all(&self) {
         self.lock().drain().for_each(|(_, pair)| pair.reset());
+    }
+
+    pub(super) fn silence_all(&self) {
+        self.lock().values().for_each(|pair| pair.silent.store(true, Ordering::SeqCst));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -82,7 +91,7 @@ pub(super) fn start(wire: &Arc<Wire>, client: TcpStream) {
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(PATIENCE));
     }
-    let pair = Arc::new(Pair { client, server, ended: AtomicBool::new(false) });
+    let pair = Arc::new(Pair { client, server, ended: AtomicBool::new(false), silent: AtomicBool::new(false) });
     let number = wire.pairs.add(&pair);
     // A proxy that was dropped meanwhile has reset only the connections that it knew.
     if wire.closed.load(Ordering::SeqCst) {
@@ -124,6 +133,7 @@ fn carry_requests(wire: &Wire, pair: &Pair) {
                 let _ = pair.server.shutdown(Shutdown::Write);
                 return;
             }
+            Ok(_) if pair.is_silent() => {}
             Ok(length) if (&pair.server).write_all(&buffer[..length]).is_ok() => {}
             Ok(_) | Err(_) => return end(wire, pair),
         }
@@ -151,7 +161,7 @@ fn read_replies(wire: &Wire, pair: &Pair, sender: &Sender<(Instant, Vec<u8>)>) {
         if wire.faults.take_cut() {
             return end(wire, pair);
         }
-        if now.swallow {
+        if now.swallow || pair.is_silent() {
             continue;
         }
         if let Some(garbage) = now.garbage {

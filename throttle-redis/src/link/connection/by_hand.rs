@@ -23,6 +23,8 @@ pub(crate) struct ByHand {
 struct Asked {
     connecting: VecDeque<oneshot::Sender<Result<(), Fault>>>,
     sent: VecDeque<Sent>,
+    /// What the latest connection calls when it ends.
+    on_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A command that was sent.
@@ -92,6 +94,16 @@ impl ByHand {
         self.next().await
     }
 
+    /// Ends the latest connection.
+    pub(crate) fn end_connection(&self) {
+        self.take_end()();
+    }
+
+    /// What ends the latest connection.
+    pub(crate) fn take_end(&self) -> Box<dyn FnOnce() + Send> {
+        self.asked.lock().on_end.take().expect("a connection in use")
+    }
+
     /// Whether no command waits for an answer.
     pub(crate) async fn is_idle(&self) -> bool {
         turns().await;
@@ -123,6 +135,10 @@ impl Connection for ByHand {
             store.asked.lock().sent.push_back(Sent { command, answer });
             answered.await.unwrap_or_else(|_| Err(fault(FaultKind::Lost)))
         })
+    }
+
+    fn on_end(&self, notify: Box<dyn FnOnce() + Send>) {
+        self.asked.lock().on_end = Some(notify);
     }
 
     fn place(&self, _: &Command) -> Option<Pending<Place>> {

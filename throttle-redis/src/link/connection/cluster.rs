@@ -1,17 +1,20 @@
+mod node;
 mod places;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use node::Node;
 use places::{Places, TakenPlace};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use throttle_core::ConfigError;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::super::hash_slot::SLOTS;
+use super::end::End;
 use super::single::install_crypto_provider;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -101,7 +104,7 @@ impl Connector for Cluster {
             let mut opening = JoinSet::new();
             for _ in 0..CLIENTS {
                 let client = client.clone();
-                opening.spawn(async move { client.get_async_connection().await });
+                opening.spawn(async move { client.get_async_generic_connection::<Node>().await });
             }
             let mut clients = Vec::with_capacity(CLIENTS);
             while let Some(opened) = opening.join_next().await {
@@ -109,7 +112,8 @@ impl Connector for Cluster {
                 let connection = opened.map_err(|error| connect_fault(&error))?;
                 clients.push(Client { connection, places: Places::new() });
             }
-            Ok(Box::new(Clustered { clients, in_turn: AtomicUsize::new(0) }) as Box<dyn Connection>)
+            let runtime = Runtime::current();
+            Ok(Box::new(Clustered { clients, in_turn: AtomicUsize::new(0), runtime }) as Box<dyn Connection>)
         })
     }
 
@@ -126,6 +130,30 @@ struct Clustered {
     clients: Vec<Client>,
     /// How many calls were about no slot.
     in_turn: AtomicUsize,
+    runtime: Runtime,
+}
+
+/// The runtime that drives the clients. When it shuts down, they have ended.
+struct Runtime {
+    end: Arc<End>,
+    watching: AbortHandle,
+}
+
+impl Runtime {
+    fn current() -> Self {
+        let (end, driven) = End::of_driven();
+        let watching = tokio::spawn(async move {
+            let _driven = driven;
+            std::future::pending::<()>().await;
+        });
+        Self { end, watching: watching.abort_handle() }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
 }
 
 impl Clustered {
@@ -157,12 +185,16 @@ impl Connection for Clustered {
             Ok(Box::new(|command| Box::pin(client.call(place, command)) as Pending<Reply>) as Place)
         }))
     }
+
+    fn on_end(&self, notify: Box<dyn FnOnce() + Send>) {
+        self.runtime.end.then(notify);
+    }
 }
 
 /// A client of the `redis` crate, with places for its calls.
 #[derive(Clone)]
 struct Client {
-    connection: ClusterConnection,
+    connection: ClusterConnection<Node>,
     places: Arc<Places>,
 }
 
@@ -172,7 +204,7 @@ impl Client {
     }
 }
 
-async fn send(mut connection: ClusterConnection, command: Command) -> Result<Reply, Fault> {
+async fn send(mut connection: ClusterConnection<Node>, command: Command) -> Result<Reply, Fault> {
     let node = match command.route().clone() {
         Route::Any => SingleNodeRoutingInfo::RandomPrimary,
         Route::Slot(slot) => SingleNodeRoutingInfo::SpecificNode(SlotRoute::new(slot, SlotAddr::Master)),
@@ -184,7 +216,12 @@ async fn send(mut connection: ClusterConnection, command: Command) -> Result<Rep
 }
 
 /// `ASKING` applies only to the next command of a connection that many calls share, so the two must be sent together.
-async fn ask(mut connection: ClusterConnection, command: Command, host: String, port: u16) -> Result<Reply, Fault> {
+async fn ask(
+    mut connection: ClusterConnection<Node>,
+    command: Command,
+    host: String,
+    port: u16,
+) -> Result<Reply, Fault> {
     let mut pipeline = redis::Pipeline::with_capacity(2);
     pipeline.cmd("ASKING").ignore();
     pipeline.add_command(command.into_words());

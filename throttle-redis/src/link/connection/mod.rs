@@ -7,7 +7,9 @@ pub(crate) mod by_hand;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod command;
+mod end;
 mod fault;
+mod multiplexed;
 #[cfg(feature = "pool")]
 mod pool;
 mod reply;
@@ -65,6 +67,13 @@ pub trait Connection: Send + Sync + 'static {
     fn place(&self, _command: &Command) -> Option<Pending<Place>> {
         None
     }
+
+    /// Calls `notify` when the connection ends, or at once if it has ended. Defaults to never.
+    ///
+    /// A connection ends when the server or a proxy closes it, and when the runtime that drives it shuts down. The
+    /// backend then opens another connection, and decisions wait for that one. Without the call, the first decision
+    /// after the end fails. `notify` neither blocks nor panics. A connection that wraps another one must pass this on.
+    fn on_end(&self, _notify: Box<dyn FnOnce() + Send>) {}
 }
 
 /// Opens connections. After a failure the backend drops the connection and calls the connector again.

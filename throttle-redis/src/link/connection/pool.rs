@@ -1,14 +1,14 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bb8::ManageConnection;
-use bb8_redis::RedisConnectionManager;
-use redis::aio::MultiplexedConnection;
-use redis::{Client, RedisError};
+use redis::{Client, ConnectionInfo, RedisError};
 use throttle_core::ConfigError;
 
-use super::single::{Multiplexed, client};
+use super::end::End;
+use super::multiplexed::{self, Multiplexed};
+use super::single::client;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use super::translate::{CONNECT_TIMEOUT, connect_fault};
@@ -17,8 +17,8 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 /// One server, over a few connections of a `bb8` pool.
 ///
 /// A decision checks a connection out, clones it and gives it back at once, so no decision waits for the answer of
-/// another. A broken connection is replaced when a call on it fails. Connections are not probed before use, because
-/// that would add a round trip to each decision.
+/// another. A connection is replaced when it has ended, or when a call on it fails. Connections are not probed before
+/// use, because that would add a round trip to each decision.
 ///
 /// ```
 /// use throttle_redis::{Connector, Pool};
@@ -32,8 +32,7 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 /// several for another reason, such as a proxy that balances connections.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    manager: RedisConnectionManager,
-    address: String,
+    info: ConnectionInfo,
     size: u32,
 }
 
@@ -45,7 +44,7 @@ impl Pool {
     ///
     /// As [`Single::new`](super::Single::new).
     pub fn new(url: &str, size: u32) -> Result<Self, ConfigError> {
-        Self::of(&client(url)?, size)
+        Ok(Self::of(&client(url)?, size))
     }
 
     /// Like [`new`](Self::new), over TLS with your own certificates; the URL begins with `rediss://`.
@@ -55,15 +54,11 @@ impl Pool {
     /// As [`Single::with_tls`](super::Single::with_tls).
     #[cfg(feature = "tls")]
     pub fn with_tls(url: &str, size: u32, tls: &Tls) -> Result<Self, ConfigError> {
-        Self::of(&tls.client(client(url)?.get_connection_info().clone())?, size)
+        Ok(Self::of(&tls.client(client(url)?.get_connection_info().clone())?, size))
     }
 
-    fn of(client: &Client, size: u32) -> Result<Self, ConfigError> {
-        let info = client.get_connection_info().clone();
-        let address = info.addr().to_string();
-        let manager = RedisConnectionManager::new(info)
-            .map_err(|error| ConfigError::new("Redis URL", "unreadable", error.to_string()))?;
-        Ok(Self { manager, address, size: size.max(1) })
+    fn of(client: &Client, size: u32) -> Self {
+        Self { info: client.get_connection_info().clone(), size: size.max(1) }
     }
 
     /// A connection is opened when it is needed, and closed only if it broke or was idle for long.
@@ -79,19 +74,20 @@ impl Pool {
 
 impl Connector for Pool {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let (manager, pool) = (Keeper(self.manager.clone()), self.settings());
+        let members = Arc::new(Members::default());
+        let (keeper, pool) = (Keeper { info: self.info.clone(), members: Arc::clone(&members) }, self.settings());
         Box::pin(async move {
             // The first connection shows whether there is a server; the pool itself would retry without reporting why.
-            let first = manager.connect().await.map_err(|error| connect_fault(&error))?;
-            let pool = pool.build_unchecked(manager);
+            let first = keeper.connect().await.map_err(|error| connect_fault(&error))?;
+            let pool = pool.build_unchecked(keeper);
             // The pool has room for it: the pool is empty and holds at least one.
             let _ = pool.add(first);
-            Ok(Box::new(Kept(pool)) as Box<dyn Connection>)
+            Ok(Box::new(Kept { pool, members }) as Box<dyn Connection>)
         })
     }
 
     fn address(&self) -> Option<String> {
-        Some(self.address.clone())
+        Some(self.info.addr().to_string())
     }
 }
 
@@ -105,12 +101,41 @@ fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
 
 /// Manages connections that record whether they broke.
 #[cfg_attr(test, derive(Debug))]
-struct Keeper(RedisConnectionManager);
+struct Keeper {
+    info: ConnectionInfo,
+    members: Arc<Members>,
+}
+
+/// The open connections of a pool. The pool has ended when the last one has.
+#[derive(Default)]
+#[cfg_attr(test, derive(Debug))]
+struct Members {
+    open: AtomicUsize,
+    end: End,
+}
+
+impl Members {
+    fn note(members: &Arc<Self>, opened: &Multiplexed) {
+        members.open.fetch_add(1, Ordering::AcqRel);
+        let members = Arc::clone(members);
+        opened.end.then(Box::new(move || {
+            if members.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                members.end.come();
+            }
+        }));
+    }
+}
 
 #[cfg_attr(test, derive(Debug))]
 struct Member {
-    connection: MultiplexedConnection,
+    connection: Multiplexed,
     broken: Arc<AtomicBool>,
+}
+
+impl Member {
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) || self.connection.end.has_come()
+    }
 }
 
 impl ManageConnection for Keeper {
@@ -118,8 +143,9 @@ impl ManageConnection for Keeper {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<Member, RedisError> {
-        let mut connection = self.0.connect().await?;
-        connection.set_response_timeout(Duration::from_secs(60));
+        let config = multiplexed::config().set_response_timeout(Some(Duration::from_secs(60)));
+        let connection = Multiplexed::open(self.info.clone(), config).await?;
+        Members::note(&self.members, &connection);
         Ok(Member { connection, broken: Arc::default() })
     }
 
@@ -128,24 +154,30 @@ impl ManageConnection for Keeper {
     }
 
     fn has_broken(&self, kept: &mut Member) -> bool {
-        kept.broken.load(Ordering::Relaxed)
+        kept.is_broken()
     }
 }
 
-struct Kept(bb8::Pool<Keeper>);
+struct Kept {
+    pool: bb8::Pool<Keeper>,
+    members: Arc<Members>,
+}
 
 impl Connection for Kept {
     fn call(&self, command: Command) -> Pending<Reply> {
-        let pool = self.0.clone();
+        if self.members.end.has_come() {
+            return Box::pin(std::future::ready(Err(multiplexed::ended())));
+        }
+        let pool = self.pool.clone();
         Box::pin(async move {
             let (connection, broken) = loop {
                 let kept = pool.get().await.map_err(not_sent)?;
-                if !kept.broken.load(Ordering::Relaxed) {
+                if !kept.is_broken() {
                     break (kept.connection.clone(), Arc::clone(&kept.broken));
                 }
                 // The pool discards it when it is returned.
             };
-            let answer = Multiplexed(connection).call(command).await;
+            let answer = connection.call(command).await;
             if let Err(fault) = &answer
                 && matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent | FaultKind::ReadOnly)
             {
@@ -153,6 +185,10 @@ impl Connection for Kept {
             }
             answer
         })
+    }
+
+    fn on_end(&self, notify: Box<dyn FnOnce() + Send>) {
+        self.members.end.then(notify);
     }
 }
 

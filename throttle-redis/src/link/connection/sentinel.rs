@@ -2,7 +2,8 @@ use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServer
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
 use throttle_core::ConfigError;
 
-use super::single::{Multiplexed, connection_config, install_crypto_provider};
+use super::multiplexed::{self, Multiplexed};
+use super::single::install_crypto_provider;
 use super::translate::{connect_fault, tcp_settings};
 use super::{Connection, Connector, Pending, url};
 
@@ -72,9 +73,10 @@ impl Connector for Sentinel {
         let client = self.client();
         Box::pin(async move {
             let mut client = client.map_err(|error| connect_fault(&error))?;
-            let opened = client.get_async_connection_with_config(&connection_config()).await;
+            let master = client.async_get_client().await.map_err(|error| connect_fault(&error))?;
+            let opened = Multiplexed::open(master.get_connection_info().clone(), multiplexed::config()).await;
             let connection = opened.map_err(|error| connect_fault(&error))?;
-            Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
+            Ok(Box::new(connection) as Box<dyn Connection>)
         })
     }
 

@@ -1,11 +1,11 @@
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client};
+use redis::Client;
 use throttle_core::ConfigError;
 
+use super::multiplexed::{self, Multiplexed};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
-use super::{Command, Connection, Connector, Pending, Reply, url};
+use super::translate::{connect_fault, tcp_settings};
+use super::{Connection, Connector, Pending, url};
 
 /// One server, over one connection that stays open and that all decisions share.
 ///
@@ -58,38 +58,18 @@ pub(super) fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The backend enforces the deadline of a decision; the limits here only end calls that no decision waits for any more.
-pub(super) fn connection_config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None)
-}
-
 impl Connector for Single {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let client = self.client.clone();
+        let info = self.client.get_connection_info().clone();
         Box::pin(async move {
-            let opened = client.get_multiplexed_async_connection_with_config(&connection_config()).await;
+            let opened = Multiplexed::open(info, multiplexed::config()).await;
             let connection = opened.map_err(|error| connect_fault(&error))?;
-            Ok(Box::new(Multiplexed(connection)) as Box<dyn Connection>)
+            Ok(Box::new(connection) as Box<dyn Connection>)
         })
     }
 
     fn address(&self) -> Option<String> {
         Some(self.client.get_connection_info().addr().to_string())
-    }
-}
-
-/// A connection that many calls share.
-pub(super) struct Multiplexed(pub(super) MultiplexedConnection);
-
-impl Connection for Multiplexed {
-    fn call(&self, command: Command) -> Pending<Reply> {
-        let mut connection = self.0.clone();
-        Box::pin(async move {
-            match connection.send_packed_command(command.words()).await {
-                Ok(value) => reply(value),
-                Err(error) => Err(fault(&error)),
-            }
-        })
     }
 }
 

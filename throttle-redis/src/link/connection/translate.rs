@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::{Fault, FaultKind, Reply};
@@ -10,10 +11,15 @@ use super::{Fault, FaultKind, Reply};
 /// How long a connection may take to open and to introduce itself.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// After this time without traffic the kernel asks the peer for signs of life, once in each `PROBE`.
+const IDLE: Duration = Duration::from_secs(10);
+const PROBE: Duration = Duration::from_secs(5);
+
 /// Small requests must leave at once: waiting for the acknowledgement of the previous one costs a round trip. The
-/// kernel also gives up a peer that has gone silent.
+/// kernel also gives up a peer that has gone silent, with data under way or without.
 pub(super) fn tcp_settings() -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(Duration::from_secs(5));
     settings
@@ -28,6 +34,11 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
         Value::Okay => Reply::Status("OK".to_owned()),
         Value::Array(values) | Value::Set(values) => {
             Reply::Array(values.into_iter().map(reply).collect::<Result<_, _>>()?)
+        }
+        // In RESP2 it is a list of keys and values.
+        Value::Map(pairs) => {
+            let flat = pairs.into_iter().flat_map(|(key, value)| [key, value]);
+            Reply::Array(flat.map(reply).collect::<Result<_, _>>()?)
         }
         Value::ServerError(error) => return Err(fault(&error.into())),
         _ => return Err(Fault::new(FaultKind::Other, "the server answered with something unexpected")),
@@ -175,6 +186,10 @@ mod tests {
                 Reply::Array(vec![Reply::Int(1), Reply::Bytes(b"b".into())]),
             ),
             (Value::Set(vec![Value::Nil]), Reply::Array(vec![Reply::Nil])),
+            (
+                Value::Map(vec![(bytes(b"a"), Value::Int(1)), (bytes(b"b"), Value::Nil)]),
+                Reply::Array(vec![Reply::Bytes(b"a".into()), Reply::Int(1), Reply::Bytes(b"b".into()), Reply::Nil]),
+            ),
         ] {
             assert_eq!(reply(value), Ok(expected));
         }
