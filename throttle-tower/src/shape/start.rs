@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use throttle_core::backend::Receipt;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, Cost, Key, Timestamp};
 use tokio::time::Instant;
 
@@ -44,15 +44,30 @@ impl<B: Backend> Schedule<B> {
     /// Starts a call.
     #[inline]
     pub(super) fn start(self: &Arc<Self>, wanted: Wanted) -> Started<B> {
-        if self.queues.is_empty()
-            && (wanted.deadline.is_none() || wanted.cost == 1)
-            && let Some(one_key) = self.one_key(&wanted.key)
-            && one_key.leave(Cost::at_least_one(wanted.cost)).is_ok()
-        {
-            self.counters.sent_at_once();
-            return Ok(Start::Left(None));
+        if self.queues.is_empty() && (wanted.deadline.is_none() || wanted.cost == 1) {
+            match self.one_key(&wanted.key) {
+                Some(one_key) if one_key.leave(Cost::at_least_one(wanted.cost)).is_ok() => {
+                    self.counters.sent_at_once();
+                    return Ok(Start::Left(None));
+                }
+                None if wanted.units.is_none() && self.leaves_at_once(&wanted) => return Ok(Start::Left(None)),
+                _ => {}
+            }
         }
         self.start_or_wait(wanted)
+    }
+
+    /// Whether the backend lets a call leave without waiting for anything. Nothing is charged otherwise.
+    #[inline(never)]
+    fn leaves_at_once(self: &Arc<Self>, wanted: &Wanted) -> bool {
+        let calls = [Call::new(wanted.key.clone(), Cost::at_least_one(wanted.cost))];
+        let decision = self.backend.decide_at_once(&self.prepared, &calls);
+        let leaves = decision.is_some_and(|decision| decision.is_admitted());
+        if leaves {
+            self.counters.sent();
+            self.look_for_pauses(&wanted.key);
+        }
+        leaves
     }
 
     // Not inlined, so that what it keeps does not enlarge the frame of a call that leaves at once.

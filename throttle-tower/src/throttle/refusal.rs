@@ -124,7 +124,8 @@ impl Refusal<'_> {
     }
 
     /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` is
-    /// `application/grpc`, with or without a codec as in `application/grpc+proto`, or gRPC-Web's. A closure that answers other requests in its own way asks for this first:
+    /// `application/grpc`, with or without a codec as in `application/grpc+proto`, or gRPC-Web's. A closure that answers
+    /// other requests in its own way asks for this first:
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -255,6 +256,7 @@ impl Refusal<'_> {
 }
 
 /// The response of a refusal that a problem document describes.
+#[inline]
 pub(super) fn problem_response(status: StatusCode, body: Bytes) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
