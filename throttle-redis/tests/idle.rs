@@ -59,7 +59,7 @@ async fn costs_nothing(backend: &RedisBackend, what: &str, end: impl Fn()) {
     // The process is busy with something else meanwhile, so that its runtime does not read the end before it decides.
     let ended = || {
         end();
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(20));
     };
     for (round, later) in [false, true, false].into_iter().enumerate() {
         let many = limits(backend, &format!("{what}-many-{round}"));

@@ -356,6 +356,7 @@ async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<
     let (link, ask) = (&shared.link, &jobs.first()?.ask);
     let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());
     if link.is_connected()
+        && !link.is_silent()
         && let Some(room) = link.room.take_now(link.range(slot), work)
     {
         return Some((room, jobs));

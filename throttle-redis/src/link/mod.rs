@@ -62,6 +62,9 @@ const SHARE: u32 = 4;
 /// The same share for one of the ranges, of which a server may have several.
 const SHARE_OF_RANGE: u32 = 8;
 
+/// A connection that ends this soon, before anything was answered, was of no use to the requests that waited for it.
+const AT_ONCE: Duration = Duration::from_millis(20);
+
 const NO_ANSWER: &str = "no answer within the deadline";
 
 pub(crate) struct Link {
@@ -230,7 +233,9 @@ impl Link {
                 return self.current.load_full().ok_or_else(|| CallError::Fault(self.no_connection()));
             }
             if look_again == until {
-                return Err(CallError::TooLate);
+                // An attempt that hangs after one that failed is no better news.
+                let is_cut_off = !self.is_connected() && self.attempts.borrow().why.is_some();
+                return Err(if is_cut_off { CallError::Fault(self.no_connection()) } else { CallError::TooLate });
             }
         }
     }
@@ -291,7 +296,7 @@ impl Link {
     }
 
     /// Whether the connection is being replaced, and nothing has arrived since.
-    fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.silent_for().is_some()
     }
 
@@ -401,7 +406,10 @@ impl Link {
                     link.learn(slot, &name, Some(&live), Err(&CallError::Fault(fault)));
                 }
                 Verdict::Answered(_) => link.learn(slot, &name, Some(&live), Ok(())),
-                Verdict::Late => link.note_late((slot, &name), &live, sent),
+                Verdict::Late => {
+                    link.note_silence(&live, range, sent);
+                    link.note_late((slot, &name), &live, sent);
+                }
                 Verdict::Undecided => {}
             }
         });
@@ -411,6 +419,10 @@ impl Link {
     /// first: the connection to it may have ended without a word, and is opened again for that.
     fn note_late(self: &Arc<Self>, (slot, name): (u16, &[u8]), live: &Arc<LiveConnection>, sent: Instant) {
         let range = self.range(slot);
+        if !self.is_cluster() && !self.is_current(live.generation) {
+            // It says nothing about the connection that has replaced its own.
+            return;
+        }
         if !self.is_cluster() || self.has_answered_since(range, sent) {
             return self.fail(slot, name, Failure::Late, NO_ANSWER);
         }
@@ -502,10 +514,19 @@ impl Link {
     }
 
     /// Notes that a connection has ended, and opens another one. May be called outside of a runtime.
-    fn note_end(self: &Arc<Self>, generation: u64) {
+    fn note_end(self: &Arc<Self>, generation: u64, opened: Instant) {
         if self.take(generation) {
             if let Some(kept_back) = self.seldom.ends.pass() {
                 tracing::info!(kept_back, "the connection to the rate-limit store has ended; another one is opened");
+            }
+            // Requests that wait for a connection do not wait on for one that ends as soon as it is open.
+            let answered =
+                Duration::from_micros(self.answered.iter().map(|at| at.load(Ordering::Relaxed)).max().unwrap_or(0));
+            if opened.elapsed() < AT_ONCE && self.began + answered <= opened {
+                self.attempts.send_modify(|attempts| {
+                    attempts.failed += 1;
+                    attempts.why = Some(Fault::new(FaultKind::NotSent, "the connection ended as soon as it was open"));
+                });
             }
             self.reconnect_here();
         }

@@ -98,18 +98,20 @@ impl Link {
     }
 
     fn put_in_use(self: &Arc<Self>, live: &Arc<LiveConnection>) {
+        let was_silent = self.is_silent();
         self.current.store(Some(Arc::clone(live)));
-        if self.silent_since.swap(0, Ordering::AcqRel) > 0 {
+        self.silent_since.store(0, Ordering::Release);
+        if was_silent {
             self.renewed.store(self.micros(), Ordering::Relaxed);
             self.breakers.iter().for_each(Breaker::excuse_late);
             self.counters.observed.breaker_changed();
         }
         self.counters.connected();
         self.attempts.send_modify(|attempts| attempts.why = None);
-        let (link, generation) = (Arc::downgrade(self), live.generation);
+        let (link, generation, opened) = (Arc::downgrade(self), live.generation, Instant::now());
         live.on_end(move || {
             if let Some(link) = link.upgrade() {
-                link.note_end(generation);
+                link.note_end(generation, opened);
             }
         });
     }
@@ -224,6 +226,8 @@ async fn reconnect(link: Weak<Link>, number: u64) {
             }
         }
         if link.is_mended() {
+            // Requests may wait for the connection that was silent and has answered since.
+            link.attempts.send_modify(|_| {});
             return;
         }
     }

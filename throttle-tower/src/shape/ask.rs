@@ -62,8 +62,8 @@ impl<B: Backend> Schedule<B> {
         Some(conclude(&decision, &calls, wanted.units.is_some()))
     }
 
-    /// Asks a backend that has to be waited for.
-    pub(super) async fn ask(&self, calls: &Calls, as_of: Option<Timestamp>) -> (Answer, bool) {
+    /// Asks a backend that has to be waited for. If it fails, the first call `alone` is decided without it.
+    pub(super) async fn ask(&self, calls: &Calls, alone: &Calls, as_of: Option<Timestamp>) -> (Answer, bool) {
         let deciding = match as_of {
             Some(at) => self.backend.decide_as_of(&self.prepared, calls, at),
             None => self.backend.decide(&self.prepared, calls),
@@ -75,7 +75,7 @@ impl<B: Backend> Schedule<B> {
                 }
                 (conclude(&decision, calls, true), false)
             }
-            Err(error) => (self.without_the_store(error, calls), true),
+            Err(error) => (self.without_the_store(error, alone), true),
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Driver {
 /// What a driver asks a store for: the turns of the first calls, which are due before the answer can be here.
 struct Asking {
     calls: Calls,
+    /// The ticket of the first call, and what it needs alone.
+    first: (u64, Calls),
     /// Of each call its cost, and how much later than the first its turn begins.
     turns: Vec<(u64, Duration)>,
     /// Of other units; then it is one turn.
@@ -137,17 +139,26 @@ impl<B: Backend> Ends<B> {
 
     async fn ask(&self, asking: Box<Asking>) {
         let asked = Instant::now();
-        let (answer, is_degraded) = self.schedule.ask(&asking.calls, asking.as_of).await;
+        let (first, alone) = &asking.first;
+        let (answer, is_degraded) = self.schedule.ask(&asking.calls, alone, asking.as_of).await;
         let now = Instant::now();
         let trip = now - asked;
-        self.schedule.note_trip(trip);
-        // Without the store's clock, the decision was made somewhere between.
-        let at = if asking.as_of.is_some() { asking.start } else { asked + trip / 2 };
+        // Without the store only the first call was decided.
+        let turns = if is_degraded { &asking.turns[..1] } else { &asking.turns[..] };
+        let at = match asking.as_of {
+            // Turns that the round trip has made late are not taken all at once.
+            Some(_) => self.schedule.not_too_late(asking.start, now),
+            // Without the store's clock, the decision was made somewhere between.
+            None => asked + trip / 2,
+        };
+        if !is_degraded {
+            self.schedule.note_trip(trip);
+        }
         let (mut answer, mut afterwards) = (Some(answer), Afterwards::default());
         self.schedule.queues.change(&self.key, |queue| {
             let granted = |queue: &mut Queue, receipt| {
-                let mut receipt = Some(receipt).filter(|_| asking.turns.len() == 1).flatten();
-                for (cost, later) in &asking.turns {
+                let mut receipt = Some(receipt).filter(|_| turns.len() == 1).flatten();
+                for (cost, later) in turns {
                     queue.turns.push_back(Turn {
                         at: at + *later,
                         cost: *cost,
@@ -156,10 +167,15 @@ impl<B: Backend> Ends<B> {
                     });
                 }
             };
+            // The first call may have given up, and what it waits for says nothing about the next one.
+            let is_first = queue.first_ticket() == Some(*first);
             match answer.take() {
                 Some(Answer::Granted { next, receipt }) => {
                     queue.is_due(Due { at: at + next, by_backend: None });
                     granted(queue, receipt);
+                }
+                Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_)) if !is_first => {
+                    return queue.is_due(Due { at: now, by_backend: None });
                 }
                 Some(Answer::Wait(wait)) => return queue.is_due(Due { at: at + wait, by_backend: None }),
                 Some(Answer::Never) => queue.refuse_first(&mut afterwards),
@@ -206,21 +222,24 @@ impl<B: Backend> Schedule<B> {
         let late = now.saturating_duration_since(start);
         let horizon = late + self.trip();
         let (mut turns, mut cost, mut later) = (Vec::new(), 0_u64, Duration::ZERO);
+        // The upstream may let calls leave farther apart than a batch of turns is.
+        let is_alone = first.wanted.units.is_some() || queue.pauses.is_active(now);
         for call in queue.ready_calls() {
-            if !turns.is_empty() && (later > horizon || first.wanted.units.is_some()) {
+            if !turns.is_empty() && (later > horizon || is_alone) {
                 break;
             }
             turns.push((call.wanted.cost, later));
             cost = cost.saturating_add(call.wanted.cost);
             later += call.length;
         }
-        let mut calls = first.wanted.calls();
+        let (ticket, alone) = (queue.first_ticket()?, first.wanted.calls());
+        let mut calls = alone.clone();
         if turns.len() > 1 {
             calls.iter_mut().for_each(|call| *call = call.clone().costing(cost));
         }
         let as_of = self.backend.now(&self.prepared, &calls);
         let as_of = as_of.map(|now| Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(late))));
-        Some(Asking { calls, turns, units: first.wanted.units.clone(), start, as_of })
+        Some(Asking { calls, first: (ticket, alone), turns, units: first.wanted.units.clone(), start, as_of })
     }
 }
 

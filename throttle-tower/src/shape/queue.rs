@@ -195,7 +195,9 @@ impl Queue {
     /// A call leaves the queue, with its turn or without. Its place passes on at once.
     pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<Waiting>> {
         if self.is_offered(ticket) {
-            self.offer = None;
+            // The other calls to which it was offered are woken already.
+            self.offer = self.offer.take().filter(|offer| offer.calls > 1);
+            self.offer.iter_mut().for_each(|offer| offer.calls -= 1);
         }
         self.stand_aside(ticket);
         self.calls.remove(&ticket)
@@ -218,8 +220,19 @@ impl Queue {
         if !call.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             afterwards.replaced.extend(call.waker.replace(waker.clone()));
         }
+        let is_by_units = call.wanted.units.is_some();
+        let came = call.came;
+        let was_first = self.first_ticket();
         self.make_ready(ticket);
+        if is_by_units && self.first_ticket() != was_first {
+            // What the former first call waits for may be a unit that this one does not need.
+            self.due = Due { at: came, by_backend: None };
+        }
         None
+    }
+
+    pub(super) fn first_ticket(&self) -> Option<u64> {
+        self.ready.first().copied()
     }
 
     /// Whether a turn is offered to this call now.
@@ -237,7 +250,7 @@ impl Queue {
     }
 
     pub(super) fn first(&self) -> Option<&Waiting> {
-        self.call(*self.ready.first()?)
+        self.call(self.first_ticket()?)
     }
 
     /// The ready calls in their order.
@@ -262,8 +275,13 @@ impl Queue {
                 None => {
                     let start = self.start();
                     let late = self.first().filter(|call| start > self.latest(call));
-                    if let Some(refusal) = late.map(|call| call.bounds.refusal(start, now)) {
+                    if let Some((refusal, is_by_units)) =
+                        late.map(|call| (call.bounds.refusal(start, now), call.wanted.units.is_some()))
+                    {
                         self.fail(refusal, afterwards);
+                        if is_by_units {
+                            self.due = Due { at: now, by_backend: None };
+                        }
                         continue;
                     }
                     start
@@ -309,7 +327,8 @@ impl Queue {
 
     /// Fails the first call.
     pub(super) fn fail(&mut self, error: impl Into<ShapeError>, afterwards: &mut Afterwards) {
-        let Some(ticket) = self.ready.first().copied() else { return };
+        self.offer = None;
+        let Some(ticket) = self.first_ticket() else { return };
         self.stand_aside(ticket);
         if let Some(call) = self.calls.get_mut(&ticket) {
             call.refused = Some(error.into());
@@ -330,8 +349,11 @@ impl Queue {
     }
 
     /// A call leaves with a turn that began then.
-    pub(super) fn left(&mut self, at: Instant, requests: u64) {
-        self.offer = None;
+    pub(super) fn left(&mut self, at: Instant, requests: u64, now: Instant) {
+        match &mut self.offer {
+            Some(offer) if !self.turns.is_empty() => offer.expires = now + GRACE,
+            offer => *offer = None,
+        }
         let more = self.pauses.left(at, requests);
         self.delayed = self.delayed.saturating_add(more);
     }

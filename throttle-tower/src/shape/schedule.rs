@@ -88,8 +88,9 @@ impl<B: Backend> Schedule<B> {
     /// Does what had to wait until nothing was locked.
     pub(super) fn finish(&self, afterwards: Afterwards) {
         let Afterwards { wakers, replaced, unused, removed } = afterwards;
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        // First, so that a call that is woken does not wait for what no call uses.
         self.give_back(unused);
+        wakers.into_iter().for_each(std::task::Waker::wake);
         drop((replaced, removed));
     }
 
@@ -118,12 +119,18 @@ impl<B: Backend> Schedule<B> {
     /// Before `until`, requests of a key leave `spacing` apart, or at the pace if that is slower.
     pub(super) fn slow(&self, key: &Key, now: Instant, spacing: Duration, until: Instant) {
         let usual = time_for(self.paces.requests, 1);
-        let slow = |queue: &mut Queue| queue.pauses.slow(spacing, usual, until, now);
+        let mut afterwards = Afterwards::default();
+        // The calls that wait may leave earlier now.
+        let slow = |queue: &mut Queue| {
+            queue.pauses.slow(spacing, usual, until, now);
+            queue.go_on(now, &mut afterwards);
+        };
         if spacing > usual {
             self.queues.change_or_begin(key, now, slow);
         } else {
             self.queues.change(key, slow);
         }
+        self.finish(afterwards);
     }
 
     /// An upstream has announced a wait, in the response to a call that left then: the steps of a long one, or `None`.

@@ -199,7 +199,7 @@ impl<B: Backend> Schedule<B> {
             let turn = queue.take_turn(ticket, now, afterwards)?;
             let call = queue.call(ticket)?;
             let (requests, is_by_units) = (call.wanted.cost, call.wanted.units.is_some());
-            queue.left(turn.at, requests);
+            queue.left(turn.at, requests, now);
             return Some(turn.receipt.filter(|_| is_by_units));
         }
         let call = queue.call(ticket)?;
@@ -231,7 +231,7 @@ impl<B: Backend> Schedule<B> {
                 let due = due(next.saturating_sub(Duration::from_micros(1)));
                 let requests = wanted.cost;
                 queue.is_due(due);
-                queue.left(start, requests);
+                queue.left(start, requests, now);
                 Some(receipt.filter(|_| is_by_units))
             }
             Some(Answer::Wait(wait)) => {

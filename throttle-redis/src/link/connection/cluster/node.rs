@@ -127,7 +127,8 @@ impl Node {
         self.watch(opened);
     }
 
-    /// Opens the connection again as soon as it has ended, if it is still in use.
+    /// Opens the connection again as soon as it has ended, if it is still in use. One that ends young is opened by the
+    /// next command: a server that accepts connections and ends them is not called in a loop.
     fn watch(&self, opened: &Arc<Opened>) {
         let (inner, ended) = (Arc::downgrade(&self.0), Arc::downgrade(opened));
         opened.connection.end.then(Box::new(move || {
@@ -135,6 +136,9 @@ impl Node {
             else {
                 return;
             };
+            if ended.at.elapsed() < YOUNG {
+                return;
+            }
             tracing::debug!("a connection to a server of the cluster has ended; it is opened again");
             let node = Self(inner);
             runtime.spawn(async move { drop(node.open_again(&ended).await) });
