@@ -1,5 +1,9 @@
 //! When the store fails, each shaper continues by its rule.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use throttle_core::BackendErrorKind;
@@ -119,4 +123,33 @@ async fn shape_call_that_the_share_decides_counts_once_as_waiting() {
     shaper.schedule("key", 1).await.unwrap();
     shaper.schedule("key", 1).await.unwrap();
     assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 0));
+}
+
+/// However many turns are due at once.
+#[tokio::test(start_paused = true)]
+async fn shape_calls_are_woken_once_for_the_turns_of_a_store_that_fails_open() {
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let remote = Remote::new(2 * MS);
+    let shaper = over(&remote, ten(60_000), OnError::Open);
+    shaper.schedule("key", 1).await.unwrap();
+    remote.fail(true);
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut calls: Vec<_> = (0..300).map(|_| Box::pin(shaper.schedule("key", 1))).collect();
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    while wakes.0.load(Ordering::SeqCst) == 0 {
+        sleep(MS).await;
+    }
+    for call in &mut calls {
+        assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    }
+    assert!(wakes.0.load(Ordering::SeqCst) <= 600, "{:?}", wakes.0);
 }

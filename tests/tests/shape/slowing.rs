@@ -3,13 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{Constant, Dialect, FixedWindow, MemoryBackend, Rate, ThrottleLayer, limit};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, service_fn};
 
 use crate::obeying::{obeying, say, upstream};
+use crate::support::{MS, ten};
 
 #[tokio::test(start_paused = true)]
 async fn shape_slow_down_holds_for_the_key_of_the_response() {
@@ -37,6 +38,27 @@ async fn shape_pause_is_followed_by_the_slower_pace_of_the_same_response() {
         times.push(start.elapsed().as_secs());
     }
     assert_eq!(times, [0, 1, 3, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_waiting_call_leaves_when_its_upstream_allows_the_rate_again() {
+    let shaper = ten(60_000).build().unwrap();
+    let obey = |said| {
+        let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), HeaderValue::from_static(said))]);
+        shaper.obey("key", Instant::now(), StatusCode::OK, &headers);
+    };
+    obey(r#""api";r=5;t=50"#);
+    shaper.schedule("key", 1).await.unwrap();
+    let start = Instant::now();
+    let waiting = tokio::spawn({
+        let shaper = shaper.clone();
+        async move { shaper.schedule("key", 1).await.unwrap() }
+    });
+    sleep(1_000 * MS).await;
+    assert!(!waiting.is_finished(), "calls leave ten seconds apart");
+    obey(r#""api";r=1000;t=50"#);
+    waiting.await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), 1);
 }
 
 /// Of an upstream that allows 10 calls in 2 seconds and takes `trip` to respond: how many calls are refused until 40 are
