@@ -54,8 +54,10 @@ pub struct Refusal<'a> {
     pub parts: &'a Parts,
     /// Whether a gRPC request gets a default response in its words.
     pub(super) grpc_refusals: bool,
-    /// How long to wait, if it is known and waiting can help.
-    pub(super) wait: Option<Duration>,
+    /// µs by which the wait is lengthened.
+    pub(super) extra: u64,
+    /// How long to wait if it is not known how long the reason lasts.
+    pub(super) unavailable: Option<Duration>,
 }
 
 /// Why a request is refused.
@@ -99,8 +101,14 @@ impl Refusal<'_> {
     /// [jitter](crate::ThrottleLayer::retry_jitter), so it is the `Retry-After` of the response, before that is rounded
     /// up to seconds. Of a 503 it is what [`unavailable_retry_after`](crate::ThrottleLayer::unavailable_retry_after) sets.
     #[must_use]
-    pub const fn retry_after(&self) -> Option<Duration> {
-        self.wait
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.reason {
+            Reason::Quota(report) => {
+                Some(report.decision().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
+            }
+            Reason::Store(..) | Reason::NoPermit(_) => self.unavailable,
+            Reason::MissingKey(_) => None,
+        }
     }
 
     /// The response of a layer without a closure: a problem document (RFC 9457), or for a gRPC request
@@ -293,7 +301,7 @@ mod tests {
     /// The text of the response and its status.
     fn response(reason: Reason<'_>, status: StatusCode) -> (StatusCode, String) {
         let (parts, ()) = http::Request::new(()).into_parts();
-        let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None };
+        let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0, unavailable: None };
         assert_eq!(refusal.retry_after(), None, "it is not known how long");
         let response = refusal.default_response();
         assert_eq!(response.headers()["cache-control"], "no-store");
@@ -327,7 +335,8 @@ mod tests {
             [(2, "p1, p2"), (8, "p1, p2, p3, p4, p5, p6, p7, p8"), (9, "p1, p2, p3, p4, p5, p6, p7, p8")]
         {
             let (reason, status) = (Reason::NoPermit(&names[..count]), StatusCode::SERVICE_UNAVAILABLE);
-            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None }.grpc_response();
+            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0, unavailable: None }
+                .grpc_response();
             let headers = response.unwrap().headers().clone();
             assert_eq!(headers["grpc-status"], "14");
             assert_eq!(headers["grpc-message"], format!("temporarily reduced capacity: {named}"));
@@ -363,7 +372,8 @@ mod tests {
         let policies = ["c", "d"].map(|name| Policy::new(name, Gcra::new(Rate::per_second(1))).unwrap());
         let name = PolicyName::new("a").unwrap();
         let words = |reason, status| {
-            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None }.grpc_response();
+            let response = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0, unavailable: None }
+                .grpc_response();
             response.unwrap().headers()["grpc-message"].clone()
         };
         let store = Reason::Store(BackendErrorKind::Timeout, &policies);
@@ -379,7 +389,8 @@ mod tests {
             status: StatusCode::IM_A_TEAPOT,
             parts: &parts,
             grpc_refusals: true,
-            wait: None,
+            extra: 0,
+            unavailable: None,
         };
         assert_eq!(format!("{refusal:?}"), "Refusal { reason: NoPermit([]), status: 418, .. }");
     }
@@ -393,7 +404,7 @@ mod tests {
             (Reason::Store(BackendErrorKind::Timeout, &[]), StatusCode::SERVICE_UNAVAILABLE, "server_error"),
             (Reason::MissingKey(&name[0]), StatusCode::UNAUTHORIZED, "invalid_request_error"),
         ] {
-            let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, wait: None };
+            let refusal = Refusal { reason, status, parts: &parts, grpc_refusals: true, extra: 0, unavailable: None };
             let response = refusal.openai_response();
             assert_eq!(response.status(), status);
             assert_eq!(response.headers()["content-type"], "application/json");

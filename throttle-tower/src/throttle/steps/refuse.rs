@@ -29,8 +29,7 @@ pub(super) fn over_limit<B: Backend>(
 ) -> Refused {
     notify(shared, Outcome::Refused, Some(report.decision()), calls, parts);
     let extra = extra_wait(shared, report.decision(), calls);
-    let wait = report.decision().retry_after().map(|wait| wait.saturating_add(Duration::from_micros(extra)));
-    build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, wait).changed(move |response| {
+    build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
         write_refused(&report, response, extra);
         response.extensions_mut().insert(report);
     })
@@ -99,7 +98,7 @@ fn undecided<B: Backend>(
     parts: &Parts,
     wait: Option<Duration>,
 ) -> Refused {
-    build(shared, reason, status, parts, wait).changed(move |response| {
+    build(shared, reason, status, parts, 0).changed(move |response| {
         if let Some(wait) = wait {
             retry_after::write(response.headers_mut(), RetryAfter::from_micros(micros(wait)), wall_micros());
         }
@@ -108,14 +107,9 @@ fn undecided<B: Backend>(
 }
 
 #[inline]
-fn build<B: Backend>(
-    shared: &Shared<B>,
-    reason: Reason<'_>,
-    status: StatusCode,
-    parts: &Parts,
-    wait: Option<Duration>,
-) -> Refused {
-    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, wait };
+fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts, extra: u64) -> Refused {
+    let unavailable = shared.options.unavailable_retry_after;
+    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, extra, unavailable };
     match &shared.options.response {
         Some(builder) => builder.build(&refusal).changed(|response| {
             response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
