@@ -12,7 +12,7 @@ use throttle_tower::{Constant, Header};
 use toml::Table;
 
 /// What a schema cannot say: a part of the parser's message, and why.
-const NOT_IN_A_SCHEMA: [(&str, &str); 19] = [
+const NOT_IN_A_SCHEMA: [(&str, &str); 20] = [
     ("the name is taken", "names are compared"),
     ("no limit has this name", "a name is looked up in another list"),
     ("compose does not name it", "a name is looked up in another list"),
@@ -32,6 +32,7 @@ const NOT_IN_A_SCHEMA: [(&str, &str); 19] = [
     ("it adds nothing to the other parts", "a form of one element is compared with their number"),
     ("on-missing has no effect", "it depends on the parts of another field"),
     ("must hold and not hold", "names in two forms are compared"),
+    ("is not an address or a CIDR network", "the address of a NAT64's prefix is left to the reader"),
 ];
 
 fn repository() -> PathBuf {
