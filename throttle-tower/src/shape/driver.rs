@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use throttle_core::{Backend, Key, Timestamp};
@@ -12,21 +12,13 @@ use tokio::time::{Instant, sleep_until};
 
 use super::ask::{Answer, Calls};
 use super::error::ShapeError;
-use super::queue::{Afterwards, Due, Next, Queue, Turn};
+use super::queue::{Afterwards, Driver, Due, Next, Queue, Turn};
 use super::schedule::Schedule;
 use super::wanted::Wanted;
 use crate::time::micros;
 
 /// A driver that is later than this has a runtime that does not run.
 const OVERDUE: Duration = Duration::from_millis(50);
-
-/// The driver of a key.
-pub(super) struct Driver {
-    number: u64,
-    /// When it acts next, and how it is woken to act earlier.
-    next: Instant,
-    waker: Option<Waker>,
-}
 
 /// What a driver asks a store for: the turns of the first calls, which are due before the answer can be here.
 struct Asking {

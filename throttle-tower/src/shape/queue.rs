@@ -9,7 +9,6 @@ use throttle_core::Timestamp;
 use throttle_core::backend::Receipt;
 use tokio::time::Instant;
 
-use super::driver::Driver;
 use super::error::{QueueFull, ShapeError};
 use super::pauses::Pauses;
 use super::wanted::Wanted;
@@ -106,6 +105,26 @@ pub(super) enum Next {
     At(Instant),
     /// To ask the store for the turn of the first call.
     Ask,
+}
+
+/// A call that was polled.
+pub(super) enum Polled {
+    Left(Option<Box<Receipt>>),
+    Refused(ShapeError),
+    Waits {
+        /// When its turn should have come.
+        look_at: Instant,
+        /// Whether its key needs a driver.
+        needs_driver: bool,
+    },
+}
+
+/// The task that offers the turns of a key.
+pub(super) struct Driver {
+    pub(super) number: u64,
+    /// When it acts next, and how it is woken to act earlier.
+    pub(super) next: Instant,
+    pub(super) waker: Option<Waker>,
 }
 
 /// What is done when nothing is locked.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::ask::Answer;
 use super::error::{Bound, QueueFull, ShapeError};
-use super::queue::{Afterwards, Bounds, Due, Next, Queue};
+use super::queue::{Afterwards, Bounds, Due, Next, Polled, Queue};
 use super::schedule::Schedule;
 use super::waits::Waits;
 use super::wanted::Wanted;
@@ -24,18 +24,6 @@ pub(super) enum Start<B: Backend> {
 }
 
 pub(super) type Started<B> = Result<Start<B>, ShapeError>;
-
-/// A call that was polled.
-pub(super) enum Polled {
-    Left(Option<Box<Receipt>>),
-    Refused(ShapeError),
-    Waits {
-        /// When its turn should have come.
-        look_at: Instant,
-        /// Whether its key needs a driver.
-        needs_driver: bool,
-    },
-}
 
 /// How much later than its latest instant a call is refused that no turn was offered to: its turn may be on the way.
 const LAST_CALL: Duration = Duration::from_millis(20);

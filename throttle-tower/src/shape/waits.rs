@@ -12,9 +12,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::driver;
 use super::error::ShapeError;
-use super::queue::Afterwards;
+use super::queue::{Afterwards, Polled};
 use super::schedule::Schedule;
-use super::start::Polled;
 
 /// A call is looked at by its own future so long after its turn should have come, if the driver of its key has a runtime
 /// that does not run.
