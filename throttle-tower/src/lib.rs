@@ -14,7 +14,7 @@
 //!
 //! A [`limit`](limit()) is a policy (a public name and an algorithm) that is applied by key; each key has its own
 //! budget. A [`KeyExtractor`] makes the key from the request's head. [`all`] and [`any`] compose limits. For each
-//! request, a [`ThrottleLayer`] calls a [`Backend`](throttle_core::Backend), which decides all limits in one step. The
+//! request, a [`ThrottleLayer`] calls a [`Backend`], which decides all limits in one step. The
 //! layer then passes the request on, or refuses it with 429 and headers that state when to retry. The decision is in
 //! the extensions of the request as a [`LimitReport`].
 //!
