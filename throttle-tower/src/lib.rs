@@ -56,6 +56,7 @@ mod caught;
 pub mod client_ip;
 #[cfg(test)]
 mod down;
+mod event;
 pub mod extract;
 mod grpc;
 pub mod headers;
@@ -78,6 +79,7 @@ mod time;
 pub mod usage;
 
 pub use client_ip::{ClientIp, TrustedProxies};
+pub use event::{Event, Outcome};
 pub use extract::{Constant, Header, KeyExtractor, Route};
 pub use headers::Dialect;
 pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
@@ -88,8 +90,7 @@ pub use observe::metrics;
 pub use plans::plans;
 pub use shape::{ShapeLayer, TokioClock};
 pub use throttle::{
-    Event, InFlight, LimitReport, Outcome, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
-    Warning,
+    InFlight, LimitReport, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer, Warning,
 };
 #[cfg(feature = "axum")]
 pub use throttle::{MissingInFlight, MissingLimitReport};

@@ -1,6 +1,6 @@
 use throttle_core::{DecidedBy, Status};
 
-use crate::throttle::{Event, Outcome};
+use crate::event::{Event, Outcome};
 
 /// What decided a request, in the order in which one hides another: a second in which a closed limit refused one
 /// request is a closed one.

@@ -11,8 +11,8 @@ use super::permits::Permits;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
 use super::uses::Uses;
+use crate::event::BuiltOn;
 use crate::limit::{Applied, OnError};
-use crate::observe::BuiltOn;
 
 /// # Errors
 ///

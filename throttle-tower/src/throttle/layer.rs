@@ -12,7 +12,6 @@ use tower_layer::Layer;
 use super::announced::Announced;
 use super::build::{build, make_share};
 use super::current::Current;
-use super::event::Event;
 use super::local_shares::LocalStore;
 use super::options::{Jitter, Options};
 use super::permits::Permits;
@@ -22,10 +21,11 @@ use super::response_options::ResponseOptions;
 use super::service::Throttle;
 use super::shared::Shared;
 use super::warning::{Warning, Watch};
+use crate::event::Event;
 
+use crate::event::Observers;
 use crate::headers::{Dialect, SdkHints};
 use crate::limit::{Compiled, IntoLimitTree, OnError};
-use crate::observe::Observers;
 use crate::usage::Settlements;
 
 /// Refuses requests that exceed their limits: 429, with `RateLimit` headers and a `Retry-After` after which a client is

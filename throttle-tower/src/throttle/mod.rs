@@ -8,7 +8,6 @@ mod body;
 mod build;
 mod condition;
 mod current;
-mod event;
 #[cfg(feature = "rules")]
 mod explain;
 #[cfg(feature = "rules")]
@@ -29,8 +28,6 @@ mod local_shares;
 mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
-#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-mod observed_limits;
 mod openai_error;
 mod options;
 mod own_sets;
@@ -53,9 +50,6 @@ mod without_layer;
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]
 pub(crate) use condition::LayerCondition;
-#[cfg(any(feature = "metrics", feature = "dashboard"))]
-pub(crate) use event::OUTCOMES;
-pub use event::{Event, Outcome};
 #[cfg(feature = "rules")]
 pub(crate) use explained::{Asks, Explained, ExplainedLimit, Left};
 pub use future::ResponseFuture;
@@ -67,8 +61,6 @@ pub use limit_report::MissingLimitReport;
 pub(crate) use live::{Follower, Followers};
 #[cfg(feature = "rules")]
 pub(crate) use next::Next;
-#[cfg(any(feature = "metrics", all(feature = "rules", any(feature = "offenders", feature = "tracing"))))]
-pub(crate) use observed_limits::Observed;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};
 pub use permits::InFlight;

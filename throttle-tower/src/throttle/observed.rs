@@ -1,15 +1,17 @@
 //! What observers need to know of a layer.
 
+use std::sync::Arc;
+
 use throttle_core::Backend;
 
 use super::build::tell_observers;
 use super::layer::ThrottleLayer;
-use super::observed_limits::Observed;
-#[cfg(feature = "metrics")]
-use super::observed_limits::counted_apart;
-use crate::observe::Observer;
+use super::shared::Shared;
 #[cfg(feature = "offenders")]
-use crate::observe::Observers;
+use crate::event::Observers;
+use crate::event::{Observed, Observer};
+#[cfg(feature = "metrics")]
+use crate::limit::{Applied, Keying};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Adds an observer.
@@ -21,7 +23,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Adds an observer of the limits as they are now. They are not replaced meanwhile.
     pub(crate) fn observed_as<T: Observer>(self, make: impl FnOnce(&Observed) -> T) -> Self {
         self.changed(|shared| {
-            shared.options.observers = shared.options.observers.with(make(&Observed::of(shared)));
+            shared.options.observers = shared.options.observers.with(make(&observed(shared)));
             // An observer that was replaced sees the backend no longer.
             shared.built_on = shared.built_on.renewed();
             tell_observers(shared);
@@ -48,6 +50,24 @@ impl<B: Backend> ThrottleLayer<B> {
     /// The limits of the layer as they are now.
     #[cfg(feature = "offenders")]
     pub(crate) fn observed(&self) -> Observed {
-        self.current.with(|shared| Observed::of(shared))
+        self.current.with(|shared| observed(shared))
     }
+}
+
+/// The limits of a layer, for its observers.
+pub(super) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
+    Observed {
+        policies: Arc::clone(&shared.announced.policies),
+        applied: Arc::clone(&shared.applied),
+        permits: shared.permits.names().cloned().collect(),
+    }
+}
+
+#[cfg(feature = "metrics")]
+pub(super) fn counted_apart(applied: &[Applied]) -> Arc<[Applied]> {
+    let apart = |limit: &Applied| match &limit.keying {
+        Keying::Tiered(lookup) => Applied { keying: Keying::Tiered(lookup.counted_apart()), ..limit.clone() },
+        Keying::Extracted(_) | Keying::Future(_) => limit.clone(),
+    };
+    applied.iter().map(apart).collect()
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use throttle_core::Key;
 
 use super::condition::LayerCondition;
-use super::event::Event;
 use super::local_shares::LocalStore;
 use super::response_builder::ResponseBuilder;
+use crate::event::Event;
+use crate::event::Observers;
 use crate::jitter;
 use crate::limit::{Applied, OnError};
-use crate::observe::Observers;
 use crate::usage::Background;
 
 /// What decides and refuses requests.

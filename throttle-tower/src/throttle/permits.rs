@@ -14,9 +14,9 @@ use throttle_core::{AnyCharge, Key, PolicyName};
 
 #[cfg(feature = "rules")]
 use super::explained::{Asks, ExplainedLimit, Left};
+use crate::event::Observers;
 use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
-use crate::observe::Observers;
 
 /// All of a layer's limits on requests in flight, and how many permits of each are taken.
 pub(crate) struct Permits {

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::forecast::{Forecast, made_up_for};
 use super::line::{Entry, Found, GRACE, Line};
+use crate::event::Observers;
 use crate::lock::lock;
-use crate::observe::Observers;
 use crate::time::FAR;
 
 /// Only the first request of a queue asks the backend. The others wait for their turn, and so do new requests, so no

@@ -7,7 +7,7 @@ use throttle_core::{Backend, ConfigError};
 use super::build::{make_share, tell_observers, unshared};
 use super::next::Next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-use super::observed_limits::Observed;
+use super::observed::observed;
 use super::shared::Shared;
 use crate::limit::Compiled;
 
@@ -42,8 +42,8 @@ pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result
 fn renew_observers<B: Backend>(shared: &mut Shared<B>, former: &Shared<B>) {
     #[cfg(feature = "metrics")]
     if !shared.options.observers.is_empty() {
-        shared.applied = super::observed_limits::counted_apart(&shared.applied);
+        shared.applied = super::observed::counted_apart(&shared.applied);
     }
-    let (former, now) = (Observed::of(former), Observed::of(shared));
+    let (former, now) = (observed(former), observed(shared));
     shared.options.observers = shared.options.observers.renewed(&former, &now);
 }

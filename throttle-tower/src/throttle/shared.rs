@@ -10,8 +10,8 @@ use super::permits::Permits;
 use super::queues::Queues;
 use super::uses::Uses;
 use crate::client_ip::first_requests::KnownSources;
+use crate::event::BuiltOn;
 use crate::limit::Applied;
-use crate::observe::BuiltOn;
 
 /// What the clones of a layer and its services share.
 pub(crate) struct Shared<B: Backend> {

@@ -12,13 +12,14 @@ use super::shown::Shown;
 use super::tightest::Tightest;
 #[cfg(feature = "rules")]
 use super::tightest::capacities;
-use crate::lock::lock;
-use crate::observe::backends::Backends;
-use crate::observe::offenders::tracker::Tracker;
-use crate::observe::{BuiltOn, Observer, Offender};
+use crate::event::Backends;
 #[cfg(feature = "rules")]
-use crate::throttle::Observed;
-use crate::throttle::{Event, OUTCOMES};
+use crate::event::Observed;
+use crate::event::{BuiltOn, Observer};
+use crate::event::{Event, OUTCOMES};
+use crate::lock::lock;
+use crate::observe::Offender;
+use crate::observe::offenders::tracker::Tracker;
 use crate::time::micros;
 
 /// What a layer does, for its page: two minutes by the second, at 5 KB for each policy. A request adds to a few numbers,

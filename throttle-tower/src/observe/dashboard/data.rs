@@ -6,9 +6,9 @@ use super::changes::Change;
 use super::flows::{Flow, PolicyFlow};
 use super::tight_list::{KeyName, TightKey};
 use super::tightest::Tightest;
+use crate::event::OUTCOMES;
 use crate::observe::Offender;
 use crate::observe::decider::Decider;
-use crate::throttle::OUTCOMES;
 
 /// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
 #[derive(Serialize)]

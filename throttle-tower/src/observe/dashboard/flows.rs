@@ -6,13 +6,13 @@ use throttle_core::Decision;
 
 use super::buckets::Buckets;
 use super::changes::Changes;
+use crate::event::{Event, OUTCOMES};
 use crate::lock::{lock, try_lock};
 use crate::observe::decider::Decider;
 use crate::observe::per_thread::counts::{Counts, ROW, Rows, USUAL};
 use crate::observe::per_thread::report::Reports;
 use crate::observe::per_thread::schedule::{Schedule, next_second};
 use crate::observe::per_thread::turns::Turns;
-use crate::throttle::{Event, OUTCOMES};
 
 /// Counts requests by the second.
 ///
@@ -66,7 +66,7 @@ pub(super) const TEN: u32 = 10;
 
 /// Where the counters are: a row for all requests, by their outcomes and then their deciders, and one for each policy.
 mod place {
-    use crate::throttle::OUTCOMES;
+    use crate::event::OUTCOMES;
 
     pub(super) const REQUESTS: usize = 0;
     pub(super) const POLICIES: usize = 1;

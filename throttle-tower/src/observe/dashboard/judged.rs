@@ -7,11 +7,11 @@ use throttle_core::{DecidedBy, Decision, Key, Policy, Status};
 
 use super::board::Board;
 use super::flows::Flows;
+use crate::event::{Event, Outcome};
 use crate::observe::decider::Decider;
 use crate::observe::per_thread::counts::Rows;
 use crate::observe::per_thread::report::{begin_report, report_if_overdue};
 use crate::observe::per_thread::turns::{NONE, PATIENT};
-use crate::throttle::{Event, Outcome};
 
 impl Board {
     #[inline(always)]

@@ -23,11 +23,12 @@ use super::board::Board;
 use super::rendered::Rendered;
 use super::shown::Shown;
 use crate::down::Down;
+use crate::event::Observer;
+use crate::event::{Event, Outcome};
+use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::observe::per_thread::own_place::give_up_place;
-use crate::observe::{Observer, Offender};
 use crate::plans::Tier;
-use crate::throttle::{Event, Outcome};
 use crate::{Concurrency, Constant, Gcra, Header, LimitTree, OnError, Rate, ThrottleLayer, all, any, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -157,7 +158,7 @@ async fn every_field_is_documented() {
     advance(SECOND).await;
     let mut names = Vec::new();
     fields(&data(&page).await, &mut names);
-    let outcomes = crate::throttle::OUTCOMES;
+    let outcomes = crate::event::OUTCOMES;
     let docs: Vec<_> = include_str!("mod.rs").lines().filter(|line| line.trim_start().starts_with("/// |")).collect();
     for name in names.iter().filter(|name| !outcomes.contains(&name.as_str())) {
         let documented = [format!("`{name}`"), format!(".{name}`"), format!("`{name}.")];

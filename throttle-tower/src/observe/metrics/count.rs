@@ -8,9 +8,9 @@ use throttle_core::{DecidedBy, Decision, Policy, Status};
 
 use super::handles::place;
 use super::throttle::{Metrics, Watched, fifth};
+use crate::event::{Event, Outcome};
 use crate::observe::decider::Decider;
 use crate::observe::per_thread::counts::{ROW, Rows};
-use crate::throttle::{Event, Outcome};
 
 impl Metrics {
     /// Counts a usual request: the only policy of the layer has admitted or refused it, as the store decided. Returns

@@ -4,8 +4,8 @@ use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, descri
 use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
+use crate::event::OUTCOMES;
 use crate::observe::decider::Decider;
-use crate::throttle::OUTCOMES;
 
 pub(super) struct Handles {
     /// Rows, by their [`place`].

@@ -15,10 +15,11 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::handles::Handles;
 use super::shape::ShapeMetrics;
-use crate::observe::Correction;
-use crate::observe::per_thread::own_place::{Own, give_up_place};
 #[cfg(feature = "rules")]
-use crate::{Concurrency, throttle::Observed};
+use crate::Concurrency;
+use crate::event::Correction;
+use crate::event::Observed;
+use crate::observe::per_thread::own_place::{Own, give_up_place};
 use crate::{Constant, Gcra, Header, Rate, ThrottleLayer, all, limit};
 
 /// What a recorder is told about each name: its kind with its unit and its help, and the kind of its series.

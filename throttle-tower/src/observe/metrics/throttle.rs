@@ -9,12 +9,12 @@ use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 use super::handles::{Handles, place};
 use super::level::Level;
 use crate::ThrottleLayer;
+use crate::event::Backends;
+use crate::event::{BuiltOn, Correction, Observer};
+use crate::event::{Event, Observed};
 use crate::limit::{Applied, Keying, LookupCounts, TierLookup};
-use crate::observe::backends::Backends;
 use crate::observe::per_thread::counts::{Counts, ROW};
 use crate::observe::per_thread::schedule::{DELAY, Schedule};
-use crate::observe::{BuiltOn, Correction, Observer};
-use crate::throttle::{Event, Observed};
 use crate::time::micros;
 
 impl<B: Backend> ThrottleLayer<B> {

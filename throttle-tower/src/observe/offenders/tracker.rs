@@ -9,16 +9,16 @@ use tokio::time::Instant;
 use super::offender::Offender;
 use super::recent::{Recent, Refused};
 use super::repeats::Repeats;
+#[cfg(feature = "rules")]
+use crate::event::Observed;
+use crate::event::Observer;
+use crate::event::{Event, Outcome};
 use crate::lock::{lock, try_lock};
-use crate::observe::Observer;
 use crate::observe::key_tags::KeyTags;
 use crate::observe::per_thread::own_place::Own;
 use crate::observe::per_thread::report::{Reports, begin_report, report_if_overdue};
 use crate::observe::per_thread::schedule::{Schedule, next_second};
 use crate::observe::per_thread::turns::{NONE, PATIENT, Turns};
-#[cfg(feature = "rules")]
-use crate::throttle::Observed;
-use crate::throttle::{Event, Outcome};
 use crate::time::micros;
 
 /// Shows a key of a policy as text.

@@ -5,11 +5,11 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Span, dispatcher};
 
 use super::event_budget::EventBudget;
-use crate::observe::Observer;
-use crate::observe::decider::Decider;
 #[cfg(feature = "rules")]
-use crate::throttle::Observed;
-use crate::throttle::{Event, Outcome};
+use crate::event::Observed;
+use crate::event::Observer;
+use crate::event::{Event, Outcome};
+use crate::observe::decider::Decider;
 use crate::time::micros;
 
 /// Emits the events of a layer.

@@ -9,8 +9,8 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
+use crate::event::{Correction, Observers};
 use crate::limit::ChargeRules;
-use crate::observe::{Correction, Observers};
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared::Shared;
 use crate::usage::{Account, Ledger, Settling, Step, Tally};

@@ -2,7 +2,7 @@ use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision};
 
-use crate::throttle::event::{Event, Outcome};
+use crate::event::{Event, Outcome};
 use crate::throttle::shared::Shared;
 
 /// Calls the hook for decisions and the observers, if there are any.

@@ -14,7 +14,7 @@ use super::look_up::look_up;
 use super::own_numbers;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
-use crate::throttle::event::Outcome;
+use crate::event::Outcome;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 

@@ -10,9 +10,9 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Policy, P
 
 use super::notify::notify;
 use super::write_headers::write_refused;
+use crate::event::Outcome;
 use crate::headers::retry_after::{self, RetryAfter};
 use crate::limit::{Applied, OnError};
-use crate::throttle::event::Outcome;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::Places;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};

@@ -24,16 +24,16 @@ impl BuiltOn {
 
 /// The backends of the layers that report to an observer: a layer and its clones may have several.
 #[derive(Default)]
-pub(super) struct Backends(Mutex<Vec<(Weak<BuiltOn>, Arc<KeysHeld>)>>);
+pub(crate) struct Backends(Mutex<Vec<(Weak<BuiltOn>, Arc<KeysHeld>)>>);
 
 impl Backends {
-    pub(super) fn add(&self, on: &Arc<BuiltOn>) {
+    pub(crate) fn add(&self, on: &Arc<BuiltOn>) {
         lock(&self.0).push((Arc::downgrade(on), Arc::clone(&on.0)));
     }
 
     /// The keys that all of them hold together; `None` if none holds keys in this process. When no layer is left, those
     /// of the last ones still count: what they did may be reported after their end.
-    pub(super) fn keys_held(&self) -> Option<usize> {
+    pub(crate) fn keys_held(&self) -> Option<usize> {
         let all: Vec<_> = {
             let mut all = lock(&self.0);
             let is_used = |(on, _): &(Weak<BuiltOn>, _)| on.strong_count() > 0;
