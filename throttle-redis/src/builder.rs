@@ -8,11 +8,11 @@ use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::backend::RedisBackend;
-use crate::decide::places::SharedPlaces;
 use crate::keyspace::{Keyspace, Placement};
 use crate::link::Link;
 use crate::link::connection::{Connector, Single};
 use crate::observed::Label;
+use crate::places::SharedPlaces;
 use crate::shared::{Batches, Options, Shared};
 use crate::shortcut::Shortcut;
 

@@ -116,7 +116,9 @@
 //! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for your own certificates |
 
 mod backend;
+mod breaker;
 mod builder;
+mod call_result;
 mod decide;
 mod inspect;
 mod keyspace;
@@ -125,6 +127,7 @@ mod link;
 pub mod metrics;
 #[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
 mod observed;
+mod places;
 mod reset;
 mod script;
 mod seldom;

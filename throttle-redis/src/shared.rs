@@ -5,9 +5,9 @@ use std::sync::Arc;
 use throttle_core::Timestamp;
 use throttle_core::backend::PolicyRegistry;
 
-use crate::decide::places::SharedPlaces;
 use crate::keyspace::Keyspace;
 use crate::link::{Link, hash_slot};
+use crate::places::SharedPlaces;
 use crate::shortcut::Shortcut;
 
 pub(crate) struct Shared {

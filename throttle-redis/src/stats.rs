@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throttle_core::BackendErrorKind;
 
-use crate::link::breaker::Breaker;
+use crate::breaker::Breaker;
 use crate::observed::{Label, Observed};
 
 macro_rules! counters {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use throttle_core::BackendErrorKind;
 
-use crate::link::breaker::Breaker;
-use crate::link::call_error::CallError;
+use crate::breaker::Breaker;
 
 #[derive(Debug, Default)]
 pub(crate) struct Label {}
@@ -59,7 +58,7 @@ not_counted!(
 pub(crate) struct ObservedCall;
 
 impl ObservedCall {
-    pub(crate) fn see<T>(&mut self, outcome: Result<T, CallError>) -> Result<T, CallError> {
+    pub(crate) fn see<T, E>(&mut self, outcome: Result<T, E>) -> Result<T, E> {
         outcome
     }
 }

@@ -5,7 +5,6 @@ pub(crate) mod by_slot;
 pub(crate) mod call;
 mod cross_slot;
 pub(crate) mod one_slot;
-pub(crate) mod places;
 pub(crate) mod set;
 pub(crate) mod settle;
 

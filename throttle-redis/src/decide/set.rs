@@ -12,9 +12,9 @@ use tokio::sync::SemaphorePermit;
 
 use super::batch::Batcher;
 use super::by_slot::SlotBatchers;
-use super::places::{Places, is_beside};
 use crate::keyspace::{Keyspace, PolicyNames};
 use crate::link::call_error::CallError;
+use crate::places::{Places, is_beside};
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 use crate::seldom::Line;

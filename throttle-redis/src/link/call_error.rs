@@ -3,6 +3,7 @@ use std::fmt;
 use throttle_core::{BackendError, BackendErrorKind};
 
 use super::connection::{Fault, FaultKind};
+use crate::call_result::CallResult;
 
 /// Why a command has no answer.
 #[derive(Clone, Debug)]
@@ -45,6 +46,23 @@ impl CallError {
             Self::Fault(fault) => fault.did_not_run(),
             Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated | Self::Divided => true,
             Self::Late | Self::Malformed(_) | Self::PartlyCharged(_) => false,
+        }
+    }
+}
+
+impl From<&CallError> for CallResult {
+    fn from(error: &CallError) -> Self {
+        match error {
+            CallError::Late => Self::Late,
+            CallError::Fault(fault) if *fault.kind() == FaultKind::NotSent => Self::Unsent,
+            CallError::Fault(_) | CallError::Divided => Self::Fault,
+            CallError::Malformed(_) => Self::Malformed,
+            CallError::TooLate
+            | CallError::Expired
+            | CallError::Suspended
+            | CallError::Overdue
+            | CallError::Saturated => Self::Unsent,
+            CallError::PartlyCharged(first) => Self::from(&**first),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The link to the store: one connection, which is watched, reopened when it breaks, and not used while the store is
 //! down.
 
-pub(crate) mod breaker;
 pub(crate) mod call_error;
 pub(crate) mod connection;
 mod doubt;
@@ -29,7 +28,6 @@ use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use breaker::{Breaker, Failure, Leave};
 use connection::{Command, Connector, Fault, FaultKind, Pending, Place, Reply};
 use late_answer::{EARLY, SentCommand, Verdict};
 use reconnect_pauses::{Pauses, Reconnecting};
@@ -42,6 +40,7 @@ use in_flight_limit::{Held, InFlightLimit};
 use live_connection::LiveConnection;
 use moving_slots::MovingSlots;
 
+use crate::breaker::{Breaker, Failure, Leave};
 use crate::observed::Label;
 use crate::seldom::Seldom;
 use crate::stats::Counters;

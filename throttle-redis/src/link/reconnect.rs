@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::breaker::Breaker;
 use super::call_error::CallError;
 use super::connection::{Command, Fault, FaultKind, Route};
 use super::live_connection::LiveConnection;
 use super::{Link, Suspect};
+use crate::breaker::Breaker;
 
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metrics::Gauge;
 use parking_lot::Mutex;
 
-use crate::link::breaker::Breaker;
+use crate::breaker::Breaker;
 
 /// The breakers of a backend, and what the gauges show of them.
 ///
@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::link::breaker::Failure;
+    use crate::breaker::Failure;
 
     /// Otherwise the older of two counts could be shown last, and stay until the next change.
     #[test]

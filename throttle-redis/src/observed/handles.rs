@@ -6,6 +6,8 @@ use metrics::{
 };
 use throttle_core::BackendErrorKind;
 
+use crate::call_result::CallResult;
+
 macro_rules! counted {
     ($($count:ident, $name:literal, $text:literal;)*) => {
         /// The counters that have no label but the backend's name.
@@ -56,19 +58,9 @@ const BATCH: &str = "throttle_redis_batch_decisions";
 const WAITING: &str = "throttle_redis_waiting_decisions";
 const BREAKERS: &str = "throttle_redis_breakers";
 
+/// By the number of the [`CallResult`].
 const RESULTS: [&str; 6] = ["ok", "late", "fault", "malformed", "unsent", "abandoned"];
 const STATES: [&str; 3] = ["closed", "half_open", "open"];
-
-/// How a call that carried decisions ended. The places are those of [`RESULTS`].
-#[derive(Clone, Copy, Debug)]
-pub(super) enum CallResult {
-    Ok,
-    Late,
-    Fault,
-    Malformed,
-    Unsent,
-    Abandoned,
-}
 
 impl Handles {
     pub(super) fn register(backend: &SharedString) -> Self {

@@ -12,11 +12,10 @@ use metrics::{Gauge, SharedString};
 use throttle_core::BackendErrorKind;
 use throttle_core::metrics::Registered;
 
-use crate::link::breaker::Breaker;
-use crate::link::call_error::CallError;
-use crate::link::connection::FaultKind;
+use crate::breaker::Breaker;
+use crate::call_result::CallResult;
 use breaker_states::BreakerStates;
-use handles::{CallResult, Handles};
+use handles::Handles;
 
 /// The name of a backend in its metrics; without one, it reports nothing.
 #[derive(Debug, Default)]
@@ -142,22 +141,12 @@ pub(crate) struct ObservedCall<'a> {
 impl ObservedCall<'_> {
     /// Notes how the call ended, and returns it.
     #[inline]
-    pub(crate) fn see<T>(&mut self, outcome: Result<T, CallError>) -> Result<T, CallError> {
-        self.result = outcome.as_ref().map_or_else(result_of, |_| CallResult::Ok);
+    pub(crate) fn see<T, E>(&mut self, outcome: Result<T, E>) -> Result<T, E>
+    where
+        for<'e> &'e E: Into<CallResult>,
+    {
+        self.result = outcome.as_ref().map_or_else(Into::into, |_| CallResult::Ok);
         outcome
-    }
-}
-
-fn result_of(error: &CallError) -> CallResult {
-    match error {
-        CallError::Late => CallResult::Late,
-        CallError::Fault(fault) if *fault.kind() == FaultKind::NotSent => CallResult::Unsent,
-        CallError::Fault(_) | CallError::Divided => CallResult::Fault,
-        CallError::Malformed(_) => CallResult::Malformed,
-        CallError::TooLate | CallError::Expired | CallError::Suspended | CallError::Overdue | CallError::Saturated => {
-            CallResult::Unsent
-        }
-        CallError::PartlyCharged(first) => result_of(first),
     }
 }
 

@@ -12,8 +12,9 @@ use throttle_core::{Backend, Gcra, Key, Policy, PolicySet, PolicyTree, Rate, Tim
 use super::*;
 use crate::decide::set::RedisSet;
 use crate::link::Link;
-use crate::link::connection::Fault;
+use crate::link::call_error::CallError;
 use crate::link::connection::by_hand::{ByHand, fault, turns};
+use crate::link::connection::{Fault, FaultKind};
 use crate::{RedisBackend, RedisBuilder};
 
 fn link(store: &ByHand) -> Arc<Link> {

@@ -56,12 +56,12 @@ impl SharedPlaces {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.lock().len()
     }
 }
 
 /// Whether a set stands beside others of its names.
-pub(super) fn is_beside(set: &PolicySet) -> bool {
+pub(crate) fn is_beside(set: &PolicySet) -> bool {
     set.policies().iter().any(Policy::is_beside_existing)
 }
