@@ -21,6 +21,8 @@ mod future;
 mod http;
 mod into_shaper;
 mod layer;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod obey_upstream;
 mod one_key;
 mod pauses;

@@ -2,29 +2,9 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics::{gauge, histogram};
-use throttle_core::Backend;
 use throttle_core::metrics::Registered;
 
 use super::level::show;
-use crate::ShapeLayer;
-
-impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
-    /// Reports what the shaper does through the facade of the `metrics` crate, with `name` as the label `layer`: see
-    /// [`metrics`](mod@crate::metrics). All layers and clones of one shaper report together. The first name stays, and each
-    /// shaper needs a name of its own.
-    /// Defaults to reporting nothing.
-    ///
-    /// ```
-    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
-    /// let pace = LeakyBucket::new(Rate::per_second(50));
-    /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::new(pace)?.metrics("billing-api");
-    /// # Ok::<(), throttle_tower::ConfigError>(())
-    /// ```
-    pub fn metrics(self, name: impl Into<String>) -> Self {
-        self.shaper().report_metrics(ShapeMetrics::new(name.into()));
-        self
-    }
-}
 
 /// Counts what a shaper does.
 pub(crate) struct ShapeMetrics(Registered<Handles>);
@@ -39,7 +19,7 @@ struct Handles {
 }
 
 impl ShapeMetrics {
-    pub(super) fn new(layer: String) -> Self {
+    pub(crate) fn new(layer: String) -> Self {
         Self(Registered::new(move || {
             describe();
             let layer = || layer.clone();
