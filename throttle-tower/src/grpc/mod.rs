@@ -8,9 +8,10 @@ mod details;
 mod response;
 mod text;
 mod wire;
+mod words;
 
 pub(crate) use content_type::response_type;
-pub(crate) use details::{QuotaDetails, Violation};
-pub(crate) use response::{Code, DETAILS, GrpcRefusal, PUSHBACK, Retry, STATUS};
+pub(crate) use response::{DETAILS, PUSHBACK, STATUS};
 #[cfg(test)]
 pub(crate) use text::base64;
+pub(crate) use words::{UsedUp, missing_key, quota_exceeded, reduced_capacity};

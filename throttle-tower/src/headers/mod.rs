@@ -51,6 +51,7 @@ mod existing;
 mod legacy;
 mod names;
 mod openai;
+pub(crate) mod openai_error;
 pub(crate) mod policy_header;
 pub(crate) mod policy_status;
 mod problem;

@@ -16,7 +16,6 @@ mod explained;
 mod follow;
 mod forecast;
 mod future;
-mod grpc_words;
 mod in_progress;
 mod layer;
 mod limit_report;
@@ -28,7 +27,6 @@ mod local_shares;
 mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
-mod openai_error;
 mod options;
 mod own_sets;
 mod permits;

@@ -8,9 +8,9 @@ use http::{HeaderValue, Response, StatusCode};
 use throttle_core::{BackendErrorKind, Policy, PolicyName};
 
 use super::limit_report::LimitReport;
-use super::openai_error::OpenAiError;
-use crate::grpc;
-use crate::headers::Problem;
+use crate::grpc::{self, UsedUp};
+use crate::headers::openai_error::OpenAiError;
+use crate::headers::{Dialect, Problem};
 
 /// A refusal, for a closure that [builds the response](crate::ThrottleLayer::response).
 ///
@@ -208,6 +208,36 @@ impl Refusal<'_> {
     pub fn grpc_response(&self) -> Option<Response<Bytes>> {
         let content_type = grpc::response_type(&self.parts.method, &self.parts.headers)?;
         Some(self.in_grpc_words(content_type))
+    }
+
+    #[cold]
+    fn in_grpc_words(&self, content_type: HeaderValue) -> Response<Bytes> {
+        let wait = self.retry_after();
+        match self.reason {
+            Reason::Quota(report) => {
+                let options = &report.announced().options;
+                let has_numbers = options.dialect != Dialect::None;
+                let open = self.quota_exceeded(report, content_type.clone(), has_numbers);
+                if options.hides(&open) { self.quota_exceeded(report, content_type, false) } else { open }
+            }
+            Reason::Store(_, policies) => grpc::reduced_capacity(policies.iter().map(Policy::name), wait, content_type),
+            Reason::NoPermit(names) => grpc::reduced_capacity(names.iter().map(PolicyName::as_str), wait, content_type),
+            Reason::MissingKey(_) => grpc::missing_key(self.status, content_type),
+        }
+    }
+
+    /// With the numbers of the quotas, or with their names alone.
+    fn quota_exceeded(&self, report: &LimitReport, content_type: HeaderValue, with_numbers: bool) -> Response<Bytes> {
+        let quota = |place: usize| {
+            let tier = report.decision().statuses().get(place)?.tier();
+            Some(report.announced().terms(place, tier).quota)
+        };
+        let used_up = report.violated_places().filter_map(|(place, policy)| {
+            let (quota, unit) = (quota(place)?, policy.unit().unwrap_or("requests"));
+            Some(UsedUp { policy: policy.name(), unit, q: quota.q, w: quota.w })
+        });
+        let binding = report.decision().binding().and_then(|place| Some((report.binding()?.name(), quota(place)?.q)));
+        grpc::quota_exceeded(report.violated(), used_up, binding, self.retry_after(), with_numbers, content_type)
     }
 
     /// The response that clients of OpenAI's API understand, with the status of the default response and a JSON body:

@@ -7,7 +7,6 @@ use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::Asked;
 use super::dropped_decision::RefundedIfDropped;
-use crate::throttle::announced::Announced;
 use crate::throttle::permits::{Needs, Places};
 use crate::throttle::shared::Shared;
 
@@ -95,14 +94,5 @@ fn not_limited(calls: &[Call]) -> Decision {
 fn note<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
     if let Some(share) = &shared.share {
         share.note(decision, calls);
-    }
-}
-
-/// What is announced of the parameters in force.
-#[inline]
-pub(super) fn announced<B: Backend>(shared: &Shared<B>) -> Arc<Announced> {
-    match shared.backend.in_force(&shared.prepared) {
-        None => Arc::clone(&shared.announced),
-        Some(set) => shared.replaced.announced(&shared.announced, set),
     }
 }

@@ -5,13 +5,14 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision};
 
 use super::ask::Asked;
-use super::decide::{Decided, announced};
+use super::decide::Decided;
 use super::late::Late;
 use super::notify::notify;
 use super::write_headers;
 use super::{correct_charges, give_back_unserved, refuse};
 use crate::event::Outcome;
 use crate::headers::decision_headers::DecisionHeaders;
+use crate::throttle::announced::Announced;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::InFlight;
@@ -80,6 +81,15 @@ pub(super) fn judge_decision<B: Backend>(
     };
     parts.extensions.insert(LimitReport::new(decision, announced));
     Judged::Pass(Admitted { headers, late, held })
+}
+
+/// What is announced of the parameters in force.
+#[inline]
+fn announced<B: Backend>(shared: &Shared<B>) -> Arc<Announced> {
+    match shared.backend.in_force(&shared.prepared) {
+        None => Arc::clone(&shared.announced),
+        Some(set) => shared.replaced.announced(&shared.announced, set),
+    }
 }
 
 /// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits

@@ -3,23 +3,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderValue;
 
-use crate::headers::retry_after::RetryAfter;
+use super::retry_after::RetryAfter;
 use crate::json::escape;
 use crate::time::micros;
 
 /// An error object as OpenAI's API has it: `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OpenAiError<'a> {
+pub(crate) enum OpenAiError<'a> {
     RateLimit { unit: &'a str, wait: Option<Duration> },
     Server,
     InvalidRequest,
 }
 
 impl OpenAiError<'_> {
-    pub(super) const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
+    pub(crate) const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 
     /// `violated` are the names of the policies that refused.
-    pub(super) fn body<'a>(self, violated: impl IntoIterator<Item = &'a str>) -> Bytes {
+    pub(crate) fn body<'a>(self, violated: impl IntoIterator<Item = &'a str>) -> Bytes {
         let (kind, code) = match self {
             Self::RateLimit { unit, .. } => (unit, r#""rate_limit_exceeded""#),
             Self::Server => ("server_error", "null"),
