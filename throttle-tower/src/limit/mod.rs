@@ -13,6 +13,8 @@ mod compile;
 mod compose;
 mod concurrency;
 mod cost;
+#[cfg(feature = "rules")]
+mod explained;
 mod keying;
 mod on_error;
 mod on_missing;
@@ -26,6 +28,8 @@ pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub use cost::IntoCost;
+#[cfg(feature = "rules")]
+pub(crate) use explained::{Asks, Explained, ExplainedLimit, Left};
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;
 pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, TierLookup};

@@ -7,7 +7,7 @@ use throttle_core::{BackendError, Policy};
 
 use super::Rules;
 use super::handle::Handle;
-use crate::throttle::{Asks, Explained, ExplainedLimit as Found, Left};
+use crate::limit::{Asks, Explained, ExplainedLimit as Found, Left};
 
 /// What the rules in force would do with a request: see [`Handle::explain`].
 ///

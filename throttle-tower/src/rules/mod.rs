@@ -262,6 +262,7 @@ mod file;
 mod handle;
 mod key;
 mod layer_settings;
+pub(crate) mod live;
 mod matching;
 mod names;
 mod options;

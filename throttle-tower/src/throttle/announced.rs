@@ -25,7 +25,7 @@ pub(crate) struct Announced {
     /// The same where the only policy with tiers is in another than the first, by its place and tier.
     tier_headers: Option<(usize, Arc<[PolicyHeader]>)>,
     problems: Arc<Problems>,
-    pub(super) options: ResponseOptions,
+    pub(crate) options: ResponseOptions,
 }
 
 impl Announced {

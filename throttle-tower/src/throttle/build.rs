@@ -35,7 +35,7 @@ pub(super) fn build<B: Backend>(
 }
 
 /// A layer without shares, which no observer knows yet.
-pub(super) fn unshared<B: Backend>(
+pub(crate) fn unshared<B: Backend>(
     (backend, built_on): (B, Arc<BuiltOn>),
     set: PolicySet,
     applied: Arc<[Applied]>,
@@ -66,7 +66,7 @@ pub(super) fn unshared<B: Backend>(
 }
 
 /// Tells the observers what the layer runs on.
-pub(super) fn tell_observers<B: Backend>(shared: &Shared<B>) {
+pub(crate) fn tell_observers<B: Backend>(shared: &Shared<B>) {
     shared.options.observers.each(|observer| observer.built(&shared.built_on));
 }
 
@@ -75,7 +75,7 @@ pub(super) fn tell_observers<B: Backend>(shared: &Shared<B>) {
 /// # Errors
 ///
 /// If the store for shares cannot hold them. Then there are none.
-pub(super) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
+pub(crate) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
     // The number of processes may have changed, and then the layer's former share is replaced.
     let made = new_share(shared, shared.share.is_some());
     let (share, result) = match made {

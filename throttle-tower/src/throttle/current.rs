@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throttle_core::Backend;
 
 #[cfg(feature = "rules")]
-use super::live::Live;
+use super::followed::Live;
 use super::shared::Shared;
 
 pub(crate) enum Current<B: Backend> {
@@ -21,7 +21,7 @@ impl<B: Backend> Current<B> {
 
     /// Calls `read` with what the layer decides by now. A request reads it once, and keeps to it until its response.
     #[inline(always)]
-    pub(super) fn with<R>(&self, read: impl FnOnce(&Arc<Shared<B>>) -> R) -> R {
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&Arc<Shared<B>>) -> R) -> R {
         #[cfg(feature = "rules")]
         let now;
         let shared = match self {

@@ -78,7 +78,7 @@ use crate::usage::Settlements;
 #[derive(Clone)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
 pub struct ThrottleLayer<B: Backend = MemoryBackend> {
-    pub(super) current: Current<B>,
+    pub(crate) current: Current<B>,
 }
 
 impl ThrottleLayer {

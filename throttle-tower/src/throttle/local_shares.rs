@@ -51,7 +51,7 @@ impl Shares {
     }
 
     /// Where the shares are kept.
-    pub(super) fn store(&self) -> &LocalStore {
+    pub(crate) fn store(&self) -> &LocalStore {
         &self.store
     }
 

@@ -9,19 +9,13 @@ mod build;
 mod condition;
 mod current;
 #[cfg(feature = "rules")]
-mod explain;
-#[cfg(feature = "rules")]
-mod explained;
-#[cfg(feature = "rules")]
-mod follow;
+mod followed;
 mod forecast;
 mod future;
 mod in_progress;
 mod layer;
 mod limit_report;
 mod line;
-#[cfg(feature = "rules")]
-mod live;
 mod local_shares;
 #[cfg(feature = "rules")]
 mod next;
@@ -31,8 +25,6 @@ mod options;
 mod own_sets;
 mod permits;
 mod queues;
-#[cfg(feature = "rules")]
-mod rebuild;
 mod refusal;
 mod response_builder;
 mod response_options;
@@ -47,20 +39,28 @@ mod without_layer;
 
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]
+pub(crate) use build::{make_share, tell_observers, unshared};
+#[cfg(feature = "rules")]
 pub(crate) use condition::LayerCondition;
 #[cfg(feature = "rules")]
-pub(crate) use explained::{Asks, Explained, ExplainedLimit, Left};
+pub(crate) use current::Current;
+#[cfg(feature = "rules")]
+pub(crate) use followed::{Asking, Follower, Followers, Live};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use limit_report::LimitReport;
 #[cfg(feature = "axum")]
 pub use limit_report::MissingLimitReport;
 #[cfg(feature = "rules")]
-pub(crate) use live::{Follower, Followers};
-#[cfg(feature = "rules")]
 pub(crate) use next::Next;
+#[cfg(all(feature = "rules", feature = "metrics"))]
+pub(crate) use observed::counted_apart;
+#[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+pub(crate) use observed::observed;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};
+#[cfg(feature = "rules")]
+pub(crate) use own_sets::OwnNumbers;
 pub use permits::InFlight;
 #[cfg(feature = "axum")]
 pub use permits::MissingInFlight;
@@ -68,4 +68,8 @@ pub use refusal::{Reason, Refusal};
 #[cfg(feature = "rules")]
 pub(crate) use response_options::ResponseOptions;
 pub use service::Throttle;
+#[cfg(feature = "rules")]
+pub(crate) use shared::Shared;
+#[cfg(feature = "rules")]
+pub(crate) use steps::wait_queue::waits as composition_waits;
 pub use warning::Warning;

@@ -55,7 +55,7 @@ impl<B: Backend> ThrottleLayer<B> {
 }
 
 /// The limits of a layer, for its observers.
-pub(super) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
+pub(crate) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
     Observed {
         policies: Arc::clone(&shared.announced.policies),
         applied: Arc::clone(&shared.applied),
@@ -64,7 +64,7 @@ pub(super) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
 }
 
 #[cfg(feature = "metrics")]
-pub(super) fn counted_apart(applied: &[Applied]) -> Arc<[Applied]> {
+pub(crate) fn counted_apart(applied: &[Applied]) -> Arc<[Applied]> {
     let apart = |limit: &Applied| match &limit.keying {
         Keying::Tiered(lookup) => Applied { keying: Keying::Tiered(lookup.counted_apart()), ..limit.clone() },
         Keying::Extracted(_) | Keying::Future(_) => limit.clone(),

@@ -27,8 +27,8 @@ pub(crate) struct Options {
     pub(crate) unavailable_retry_after: Option<Duration>,
     pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
-    pub(super) on_error: Option<OnError>,
-    pub(super) local_store: Option<LocalStore>,
+    pub(crate) on_error: Option<OnError>,
+    pub(crate) local_store: Option<LocalStore>,
     pub(crate) jitter: Option<Jitter>,
     pub(super) background: Background,
     /// Most requests that wait in queues at once.

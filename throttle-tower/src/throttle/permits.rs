@@ -12,9 +12,9 @@ use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 use throttle_core::{AnyCharge, Key, PolicyName};
 
-#[cfg(feature = "rules")]
-use super::explained::{Asks, ExplainedLimit, Left};
 use crate::event::Observers;
+#[cfg(feature = "rules")]
+use crate::limit::{Asks, ExplainedLimit, Left};
 use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
 
@@ -107,7 +107,7 @@ impl Permits {
 
     /// What the limits would do with a request, and whether it would get all its permits.
     #[cfg(feature = "rules")]
-    pub(super) fn explain(&self, parts: &Parts) -> (Vec<ExplainedLimit>, bool) {
+    pub(crate) fn explain(&self, parts: &Parts) -> (Vec<ExplainedLimit>, bool) {
         let explained = self.limits.iter().map(|PermitLimit { name, limit, count }| {
             let (asks, left) = match limit.ask(parts) {
                 Err(status) => (Asks::RefusedWithoutKey(status), None),

@@ -15,24 +15,24 @@ use crate::limit::Applied;
 
 /// What the clones of a layer and its services share.
 pub(crate) struct Shared<B: Backend> {
-    pub(super) backend: B,
+    pub(crate) backend: B,
     /// The backend, for observers.
-    pub(super) built_on: Arc<BuiltOn>,
-    pub(super) prepared: Arc<B::Prepared>,
+    pub(crate) built_on: Arc<BuiltOn>,
+    pub(crate) prepared: Arc<B::Prepared>,
     /// The limits as they were written, if they were prepared otherwise, to replace former ones.
-    pub(super) written: Option<Arc<PolicySet>>,
+    pub(crate) written: Option<Arc<PolicySet>>,
     /// How each policy of the set is applied.
-    pub(super) applied: Arc<[Applied]>,
+    pub(crate) applied: Arc<[Applied]>,
     pub(super) uses: Uses,
     /// Which sources of the client's address have found clients.
     pub(super) sources: Arc<KnownSources>,
-    pub(super) permits: Arc<Permits>,
+    pub(crate) permits: Arc<Permits>,
     pub(super) queues: Arc<Queues>,
     /// What this process decides by when the store does not, if a limit says so.
-    pub(super) share: Option<Shares>,
-    pub(super) options: Options,
+    pub(crate) share: Option<Shares>,
+    pub(crate) options: Options,
     /// Also part of every report, so that a request clones one pointer only.
-    pub(super) announced: Arc<Announced>,
+    pub(crate) announced: Arc<Announced>,
     pub(super) replaced: Arc<Replaced>,
     /// The same with numbers of customers' own.
     pub(super) own_sets: Arc<OwnSets<Self>>,

@@ -378,7 +378,7 @@ async fn numbers_that_the_backend_refuses_are_tried_once_and_change_nothing() {
     {
         let (parts, ()) = Request::builder().header("x-customer", "ada").body(()).unwrap().into_parts();
         let shared = layer.current.with(Arc::clone);
-        let error = crate::throttle::explain::explain(shared, &parts).await.err().unwrap();
+        let error = crate::rules::live::explain::explain(shared, &parts).await.err().unwrap();
         assert!(std::error::Error::source(&error).unwrap().to_string().contains("this backend has no 40"));
         assert_eq!(lock(&backend.1).pop(), Some(vec![40]), "to explain keeps nothing");
     }
@@ -482,7 +482,7 @@ async fn law_14_an_explanation_keeps_no_set_of_numbers() {
     let layer = layer(plan(&rows));
     let (parts, ()) = Request::builder().header("x-customer", "ada").body(()).unwrap().into_parts();
     for _ in 0..3 {
-        let explained = crate::throttle::explain::explain(layer.current.with(Arc::clone), &parts).await.unwrap();
+        let explained = crate::rules::live::explain::explain(layer.current.with(Arc::clone), &parts).await.unwrap();
         assert_eq!(explained.limits[0].left.as_ref().map(|left| (left.units, left.of)), Some((20, 20)));
     }
     assert!(layer.current.with(|shared| lock(&shared.own_sets.sets).slots.is_empty()));

@@ -274,7 +274,7 @@ impl Room {
 }
 
 /// Whether a composition waits: an `all` if every member does, an `any` if some member does.
-pub(in crate::throttle) fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
+pub(crate) fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
     match set.node(node) {
         PolicyNode::Policy(policy) => policy_waits(policy),
         PolicyNode::All => set.members(node).all(|member| waits(set, member, policy_waits)),

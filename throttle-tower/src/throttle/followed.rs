@@ -1,4 +1,5 @@
-//! Layers whose limits are replaced while requests run.
+//! What a layer holds whose limits are replaced while requests run. The rule file that replaces them is in
+//! [`rules`](crate::rules): this file has what a request passes, and what the rules can ask of any layer.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -9,22 +10,21 @@ use arc_swap::{ArcSwap, Guard};
 use http::request::Parts;
 use throttle_core::{Backend, BackendError, ConfigError};
 
-use super::explain;
-use super::explained::Explained;
 use super::next::Next;
-use super::rebuild::rebuild;
+use super::own_sets::OwnNumbers;
 use super::shared::Shared;
+use crate::limit::Explained;
 use crate::lock::lock;
 
 /// What the clones of a layer decide by, until it is replaced.
 pub(crate) struct Live<B: Backend> {
-    current: ArcSwap<Shared<B>>,
+    pub(crate) current: ArcSwap<Shared<B>>,
     followers: Arc<Followers>,
 }
 
 /// The layers that follow the same rules: one for each backend and each set of options, however often it is cloned.
 #[derive(Default)]
-pub(crate) struct Followers(Mutex<Vec<Weak<dyn Follower>>>);
+pub(crate) struct Followers(pub(crate) Mutex<Vec<Weak<dyn Follower>>>);
 
 pub(crate) trait Follower: Send + Sync {
     /// Whether each limit must say what happens when the store fails.
@@ -52,7 +52,7 @@ pub(crate) type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendErr
 
 impl<B: Backend> Live<B> {
     #[inline]
-    pub(super) fn now(&self) -> Guard<Arc<Shared<B>>> {
+    pub(crate) fn now(&self) -> Guard<Arc<Shared<B>>> {
         self.current.load()
     }
 
@@ -73,7 +73,7 @@ impl<B: Backend> Live<B> {
     }
 
     /// A layer of its own.
-    pub(super) fn of(shared: Arc<Shared<B>>, followers: &Arc<Followers>) -> Arc<Self> {
+    pub(crate) fn of(shared: Arc<Shared<B>>, followers: &Arc<Followers>) -> Arc<Self> {
         Self::added(shared, followers, &mut lock(&followers.0))
     }
 
@@ -86,62 +86,13 @@ impl<B: Backend> Live<B> {
     }
 }
 
-impl Followers {
-    /// Whether a layer's limits must say what happens when the store fails.
-    pub(crate) fn need_on_error(&self) -> bool {
-        lock(&self.0).iter().filter_map(Weak::upgrade).any(|follower| follower.needs_on_error())
-    }
-
-    /// The layer that was made last, of those that are left.
-    pub(crate) fn latest(&self) -> Option<Arc<dyn Follower>> {
-        lock(&self.0).iter().rev().find_map(Weak::upgrade)
-    }
-
-    /// Replaces the limits of all layers, or of none.
+impl<B: Backend> Shared<B> {
+    /// The same limits with numbers of a request's own, for an explanation.
     ///
     /// # Errors
     ///
-    /// If the limits cannot be enforced on the backend of one of the layers.
-    pub(crate) fn replace(&self, next: &Next<'_>) -> Result<(), ConfigError> {
-        let mut followers = lock(&self.0);
-        followers.retain(|follower| follower.strong_count() > 0);
-        let all: Vec<_> = followers.iter().filter_map(Weak::upgrade).collect();
-        let built: Result<Vec<_>, _> = all.iter().map(|follower| Arc::clone(follower).build(next)).collect();
-        match built {
-            Ok(built) => {
-                built.into_iter().for_each(|replace| replace());
-                Ok(())
-            }
-            Err(error) => {
-                all.iter().for_each(|follower| follower.restore());
-                Err(error)
-            }
-        }
-    }
-}
-
-impl<B: Backend> Follower for Live<B> {
-    fn needs_on_error(&self) -> bool {
-        let now = self.now();
-        now.backend.can_fail() && now.options.on_error.is_none()
-    }
-
-    fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explained> {
-        Box::pin(explain::explain(self.current.load_full(), parts))
-    }
-
-    fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool> {
-        Box::pin(explain::reset(self.current.load_full(), limit, parts))
-    }
-
-    fn build(self: Arc<Self>, next: &Next<'_>) -> Result<Box<dyn FnOnce()>, ConfigError> {
-        let shared = Arc::new(rebuild(&self.now(), next)?);
-        Ok(Box::new(move || self.current.store(shared)))
-    }
-
-    fn restore(&self) {
-        let shared = self.now();
-        // It is in use, so it was accepted before.
-        let _ = shared.backend.prepare(B::set(&shared.prepared).clone().replace_existing());
+    /// If the backend does not enforce them.
+    pub(crate) fn explained_with_own(&self, numbers: &OwnNumbers) -> Result<Arc<Self>, BackendError> {
+        self.peeking_with_own(numbers)
     }
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use throttle_core::Backend;
 
-use super::current::Current;
-use super::layer::ThrottleLayer;
-use super::live::{Followers, Live};
+use crate::ThrottleLayer;
+use crate::throttle::{Current, Followers, Live};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// The same layer, with limits that are replaced together with those of other followers.

@@ -9,18 +9,15 @@ use throttle_core::{
     Algorithm, AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status,
 };
 
-use super::explained::{Asks, Explained, ExplainedLimit, Left};
-use super::own_sets::OwnNumbers;
-use super::shared::Shared;
-use super::steps::wait_queue;
-use crate::limit::{Applied, Found, FoundTier, Keying, OnMissing};
+use crate::limit::{Applied, Asks, Explained, ExplainedLimit, Found, FoundTier, Keying, Left, OnMissing};
+use crate::throttle::{OwnNumbers, Shared, composition_waits};
 
 /// Looks at what a request would be charged to, and charges nothing.
 ///
 /// # Errors
 ///
 /// If the backend fails.
-pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explained, BackendError> {
+pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explained, BackendError> {
     if let Some(why) = mismatch(&shared, parts) {
         return Ok(skipped(&shared, why));
     }
@@ -35,7 +32,7 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         looks.push(key.map_or(Call::SKIP, |key| Call::peek(key).in_tier(tier)));
         asks.push(asked);
     }
-    let shared = if own.is_empty() { shared } else { shared.peeking_with_own(&own)? };
+    let shared = if own.is_empty() { shared } else { shared.explained_with_own(&own)? };
     let set = B::set(&shared.prepared);
     let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
     let decision = match looks.iter().all(|call| call.key().is_none()) {
@@ -67,7 +64,7 @@ pub(super) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     let (is_admitted, retry_after) = (wait.is_zero(), Some(wait).filter(|wait| *wait < NEVER));
     let holds = |place: usize| waits[place].is_none_or(|wait| wait.is_zero() || is_held(&shared.applied[place], wait));
     let binds = |place: usize| waits[place] == Some(wait) && is_held(&shared.applied[place], wait);
-    let is_held = wait_queue::waits(set, 0, &holds) && (0..waits.len()).any(binds);
+    let is_held = composition_waits(set, 0, &holds) && (0..waits.len()).any(binds);
     Ok(Explained { limits, is_admitted, is_held, retry_after, layer_skips: None })
 }
 

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError};
 
-use super::build::{make_share, tell_observers, unshared};
-use super::next::Next;
-#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-use super::observed::observed;
-use super::shared::Shared;
 use crate::limit::Compiled;
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+use crate::throttle::observed;
+use crate::throttle::{Next, Shared, make_share, tell_observers, unshared};
 
 /// What replaces the limits of a layer, on the same backend and with its options.
 ///
@@ -42,7 +40,7 @@ pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result
 fn renew_observers<B: Backend>(shared: &mut Shared<B>, former: &Shared<B>) {
     #[cfg(feature = "metrics")]
     if !shared.options.observers.is_empty() {
-        shared.applied = super::observed::counted_apart(&shared.applied);
+        shared.applied = crate::throttle::counted_apart(&shared.applied);
     }
     let (former, now) = (observed(former), observed(shared));
     shared.options.observers = shared.options.observers.renewed(&former, &now);

@@ -1,0 +1,75 @@
+//! Layers whose limits are replaced while requests run: what a rule file does to them, and what it asks of them.
+
+pub(crate) mod explain;
+mod follow;
+mod rebuild;
+
+use std::sync::{Arc, Weak};
+
+use http::request::Parts;
+use throttle_core::{Backend, ConfigError};
+
+use self::rebuild::rebuild;
+use crate::limit::Explained;
+use crate::lock::lock;
+use crate::throttle::{Asking, Follower, Followers, Live, Next};
+
+impl Followers {
+    /// Whether a layer's limits must say what happens when the store fails.
+    pub(crate) fn need_on_error(&self) -> bool {
+        lock(&self.0).iter().filter_map(Weak::upgrade).any(|follower| follower.needs_on_error())
+    }
+
+    /// The layer that was made last, of those that are left.
+    pub(crate) fn latest(&self) -> Option<Arc<dyn Follower>> {
+        lock(&self.0).iter().rev().find_map(Weak::upgrade)
+    }
+
+    /// Replaces the limits of all layers, or of none.
+    ///
+    /// # Errors
+    ///
+    /// If the limits cannot be enforced on the backend of one of the layers.
+    pub(crate) fn replace(&self, next: &Next<'_>) -> Result<(), ConfigError> {
+        let mut followers = lock(&self.0);
+        followers.retain(|follower| follower.strong_count() > 0);
+        let all: Vec<_> = followers.iter().filter_map(Weak::upgrade).collect();
+        let built: Result<Vec<_>, _> = all.iter().map(|follower| Arc::clone(follower).build(next)).collect();
+        match built {
+            Ok(built) => {
+                built.into_iter().for_each(|replace| replace());
+                Ok(())
+            }
+            Err(error) => {
+                all.iter().for_each(|follower| follower.restore());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<B: Backend> Follower for Live<B> {
+    fn needs_on_error(&self) -> bool {
+        let now = self.now();
+        now.backend.can_fail() && now.options.on_error.is_none()
+    }
+
+    fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explained> {
+        Box::pin(explain::explain(self.current.load_full(), parts))
+    }
+
+    fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool> {
+        Box::pin(explain::reset(self.current.load_full(), limit, parts))
+    }
+
+    fn build(self: Arc<Self>, next: &Next<'_>) -> Result<Box<dyn FnOnce()>, ConfigError> {
+        let shared = Arc::new(rebuild(&self.now(), next)?);
+        Ok(Box::new(move || self.current.store(shared)))
+    }
+
+    fn restore(&self) {
+        let shared = self.now();
+        // It is in use, so it was accepted before.
+        let _ = shared.backend.prepare(B::set(&shared.prepared).clone().replace_existing());
+    }
+}
