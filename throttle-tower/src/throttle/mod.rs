@@ -1,7 +1,7 @@
 //! The middleware that refuses: its layer, its service and its future; and in [`steps`] what happens to a request.
 //!
 //! What a user sets is in `options`, what responses say about the policies in `announced`, and what clones of a layer
-//! share in `shared`.
+//! share in `shared`. Where a rule file replaces the limits, a request finds them through `followed`.
 
 mod announced;
 mod body;
