@@ -55,6 +55,18 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    /// Deletes the keys under the prefix: whoever looks for its own keys walks through those of all others.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let mut connection = self.server.connection();
+            for some in self.own_keys().chunks(1000) {
+                redis::cmd("UNLINK").arg(some).exec(&mut connection).expect("UNLINK of any key");
+            }
+        }
+    }
+}
+
 impl Default for Shared {
     fn default() -> Self {
         Self::new()
