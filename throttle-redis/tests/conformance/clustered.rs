@@ -37,7 +37,7 @@ harness!(
 
 mod together {
     use super::*;
-    conformance_tests!(Together);
+    conformance_tests!(Together, adapter);
 }
 
 mod spread {

@@ -1,4 +1,8 @@
 //! The conformance kit of throttle-core, on real servers, over every kind of connection.
+//!
+//! What an algorithm decides is worked out by the same scripts on every connection. So each case runs on each algorithm
+//! three times only: where calls are batched, where refusals are kept in the process, and where each key has a slot of its
+//! own. On the other connections it runs on one algorithm.
 
 mod clustered;
 mod fixture;
@@ -13,7 +17,7 @@ mod single {
 
 mod pooled {
     use super::*;
-    conformance_tests!(Pooled);
+    conformance_tests!(Pooled, adapter);
 }
 
 /// Refusals are kept, and used as long as they are true.
@@ -25,5 +29,5 @@ mod cached {
 /// Not batched: as on a cluster, but on one server.
 mod unmerged {
     use super::*;
-    conformance_tests!(OneByOne);
+    conformance_tests!(OneByOne, adapter);
 }
