@@ -11,7 +11,7 @@ use throttle_test_servers::{Cluster, slot_of};
 use crate::app::{Mode, Path, Sample, Told};
 use crate::course::Course;
 use crate::report::Report;
-use crate::{alone, aside};
+use crate::{aside, place};
 
 /// The node timeout of the test clusters.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ pub(crate) fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_killed_with_keys_spread() {
-    let _alone = alone().await;
+    let _place = place().await;
     let cluster = Arc::new(aside(Cluster::start).await);
     let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
     // The first and the last of its slots share a breaker with slots of its neighbours.
@@ -91,7 +91,7 @@ async fn master_killed_with_keys_spread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_killed_with_keys_together() {
-    let _alone = alone().await;
+    let _place = place().await;
     let cluster = Arc::new(aside(Cluster::start).await);
     let mut course = Course::start(|| clustered(&cluster).single_slot(TAG)).await;
     let dead = cluster.master_of(slot_of(TAG));
@@ -111,7 +111,7 @@ async fn master_killed_with_keys_together() {
 /// The node holds its connections open and answers nothing; the breaker of each of its slot ranges opens by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_stopped_with_keys_spread() {
-    let _alone = alone().await;
+    let _place = place().await;
     let cluster = Arc::new(aside(Cluster::start).await);
     let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
     const HUNG: usize = 1;
@@ -137,7 +137,7 @@ const UNHURRIED: Duration = Duration::from_secs(2);
 /// Redirections are followed, and no request is degraded by them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_migrated_under_load() {
-    let _alone = alone().await;
+    let _place = place().await;
     let cluster = Arc::new(aside(Cluster::start).await);
     // With all keys in one slot, the slots' new servers do not have the scripts.
     for together in [false, true] {
@@ -185,7 +185,7 @@ async fn slots_migrated_under_load() {
 /// degraded, and is never charged in part. A single policy is decided at the server that has its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_half_migrated() {
-    let _alone = alone().await;
+    let _place = place().await;
     let cluster = Arc::new(aside(Cluster::start).await);
     let mut course = Course::start(|| clustered(&cluster).single_slot(TAG).deadline(UNHURRIED / 8)).await;
     let (slot, moving) = (slot_of(TAG), Arc::clone(&cluster));

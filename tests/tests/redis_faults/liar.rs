@@ -8,12 +8,12 @@ use throttle_test_servers::{Proxy, Server};
 use crate::app::{Mode, Told};
 use crate::course::Course;
 use crate::server::single;
-use crate::{alone, aside};
+use crate::{aside, place};
 
 /// Another program stores a list in place of a key. Requests about that key are degraded, all others are not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn something_else_in_a_keys_place() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(Server::start).await);
     let url = server.url();
     // The deadline is long enough that a stall of the machine makes no answer late.
@@ -59,7 +59,7 @@ async fn something_else_in_a_keys_place() {
 /// Whatever the bytes are, they admit no request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_replies() {
-    let _alone = alone().await;
+    let _place = place().await;
     let garbage: [&[u8]; 6] = [
         b"+OK\r\n",
         b"$9\r\n\0\0\0\0\0\0\0\0A\r\n",

@@ -4,7 +4,7 @@
 //! fault. The requirements are the same for all of them: see [`Report`](report::Report). `--nocapture` shows the
 //! figures.
 //!
-//! Latencies are asserted, so only one test runs at a time: each one holds [`alone`].
+//! Latencies are asserted, so few tests run at a time: each one holds a [`place`].
 
 mod app;
 mod cluster;
@@ -27,10 +27,10 @@ const DEADLINE: Duration = Duration::from_millis(25);
 /// The store must decide again within this time of its return.
 const BACK: Duration = Duration::from_millis(500);
 
-/// Runs the tests of this binary one at a time: the work of another test would show in the latencies.
-async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
-    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    ALONE.lock().await
+/// Runs the tests of this binary two at a time. Each of them mostly waits; the work of many would show in the latencies.
+async fn place() -> tokio::sync::SemaphorePermit<'static> {
+    static PLACES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
+    PLACES.acquire().await.expect("never closed")
 }
 
 /// Runs blocking work, which may take long, outside of the load's threads.

@@ -7,7 +7,7 @@ use throttle_redis::RedisBackend;
 use throttle_test_servers::Sentinel;
 
 use crate::course::Course;
-use crate::{alone, aside};
+use crate::{aside, place};
 
 /// Waits until the replica has its master's data. The replica may report its link as up before it has any, and a
 /// failover cannot restore what it lacks: that would be a different fault.
@@ -40,7 +40,7 @@ async fn course_of(group: &Arc<Sentinel>) -> Course {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_killed_and_replaced() {
-    let _alone = alone().await;
+    let _place = place().await;
     let group = Arc::new(aside(|| Sentinel::start(1)).await);
     let mut course = course_of(&group).await;
     course.fault_begins();
@@ -64,7 +64,7 @@ async fn master_killed_and_replaced() {
 /// master is closed: only its answers show that it is a replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_demoted_with_its_connections_open() {
-    let _alone = alone().await;
+    let _place = place().await;
     let group = Arc::new(aside(|| Sentinel::start(1)).await);
     let mut course = course_of(&group).await;
     course.fault_begins();
@@ -100,7 +100,7 @@ async fn master_demoted_with_its_connections_open() {
 /// The replica takes over while the old master runs on as a replica, and refuses writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_demoted() {
-    let _alone = alone().await;
+    let _place = place().await;
     let group = Arc::new(aside(|| Sentinel::start(1)).await);
     let mut course = course_of(&group).await;
     course.fault_begins();

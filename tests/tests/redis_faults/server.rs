@@ -9,7 +9,7 @@ use throttle_test_servers::Server;
 
 use crate::app::{Sample, Told};
 use crate::course::Course;
-use crate::{alone, aside};
+use crate::{aside, place};
 
 /// A server that keeps its answered charges across a kill, so that they can be counted afterwards.
 pub(crate) fn lasting() -> Arc<Server> {
@@ -22,7 +22,7 @@ pub(crate) fn single(url: &str) -> RedisBuilder {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_restarted() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = aside(lasting).await;
     let url = server.url();
     let mut course = Course::start(|| single(&url)).await;
@@ -44,7 +44,7 @@ async fn killed_and_restarted() {
 /// Each of several connections breaks, and is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_restarted_behind_a_pool() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(lasting).await);
     let url = server.url();
     let mut course = Course::start(|| RedisBackend::builder(Pool::new(&url, 4).expect("a URL"))).await;
@@ -65,7 +65,7 @@ async fn killed_and_restarted_behind_a_pool() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_for_five_seconds() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(Server::start).await);
     let url = server.url();
     let mut course = Course::start(|| single(&url)).await;
@@ -92,7 +92,7 @@ async fn stopped_for_five_seconds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_flushed() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(Server::start).await);
     let url = server.url();
     let mut course = Course::start(|| single(&url)).await;
@@ -121,7 +121,7 @@ async fn scripts_flushed() {
 /// Writing scripts fail without partial effect; the breaker holds back most of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn out_of_memory() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(|| Server::builder().arg("--maxmemory-policy", "noeviction").start()).await);
     let url = server.url();
     let mut course = Course::start(|| single(&url)).await;
@@ -157,7 +157,7 @@ async fn out_of_memory() {
 /// but not with every request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turned_into_a_replica() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(Server::start).await);
     let url = server.url();
     let mut course = Course::start(|| single(&url)).await;

@@ -7,11 +7,11 @@ use throttle_test_servers::{Proxy, Server};
 
 use crate::course::Course;
 use crate::server::single;
-use crate::{alone, aside};
+use crate::{aside, place};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn started_without_a_store() {
-    let _alone = alone().await;
+    let _place = place().await;
     let server = Arc::new(aside(Server::start).await);
     let proxy = Proxy::start(server.port());
     proxy.refuse(true);

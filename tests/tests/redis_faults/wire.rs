@@ -10,7 +10,7 @@ use crate::cluster::{check_charges, clustered};
 use crate::course::Course;
 use crate::report::Report;
 use crate::server::single;
-use crate::{alone, aside};
+use crate::{aside, place};
 
 /// A server behind a proxy.
 async fn wired() -> (Arc<Server>, Arc<Proxy>) {
@@ -25,7 +25,7 @@ async fn wired() -> (Arc<Server>, Arc<Proxy>) {
 /// Answers within the deadline count, however slow they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_delayed_within_the_deadline() {
-    let _alone = alone().await;
+    let _place = place().await;
     let (server, proxy) = wired().await;
     let url = proxy.url();
     const DELAY: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ async fn replies_delayed_within_the_deadline() {
 /// Answers after the deadline do not count, and no other request gets them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_delayed_beyond_the_deadline() {
-    let _alone = alone().await;
+    let _place = place().await;
     for delay in [30, 100].map(Duration::from_millis) {
         let (server, proxy) = wired().await;
         let url = proxy.url();
@@ -90,7 +90,7 @@ const LOST: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_lost_after_execution() {
-    let _alone = alone().await;
+    let _place = place().await;
     let (server, proxy) = wired().await;
     let report = answers_lost("replies lost after execution", || single(&proxy.url()), &[&proxy]).await;
     report.check_charges(&[&server], 0, true);
@@ -98,7 +98,7 @@ async fn replies_lost_after_execution() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_lost_behind_a_pool() {
-    let _alone = alone().await;
+    let _place = place().await;
     let (server, proxy) = wired().await;
     let pool = || RedisBackend::builder(Pool::new(&proxy.url(), 4).expect("a URL"));
     let report = answers_lost("replies lost behind a pool", pool, &[&proxy]).await;
@@ -108,7 +108,7 @@ async fn replies_lost_behind_a_pool() {
 /// With keys in slots of their own, a decision is not repeated either if one half of its answer is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replies_lost_of_a_cluster() {
-    let _alone = alone().await;
+    let _place = place().await;
     let cluster = Arc::new(aside(|| Cluster::builder().proxied().start()).await);
     let proxies = [0, 1, 2].map(|master| cluster.proxy(master));
     let report = answers_lost("replies lost of a cluster", || clustered(&cluster).per_key_slot(), &proxies).await;
@@ -118,7 +118,7 @@ async fn replies_lost_of_a_cluster() {
 /// Connections stay open, and nothing passes. The held requests arrive in the end, and are charged late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_open() {
-    let _alone = alone().await;
+    let _place = place().await;
     let (server, proxy) = wired().await;
     let url = proxy.url();
     let mut course = Course::start(|| single(&url)).await;
@@ -143,7 +143,7 @@ async fn half_open() {
 /// The old connections are dead, as behind a firewall that has lost their state: new ones must be opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_connections_swallowed() {
-    let _alone = alone().await;
+    let _place = place().await;
     let (server, silent) = wired().await;
     let url = silent.url();
     let mut course = Course::start(|| single(&url)).await;
@@ -163,7 +163,7 @@ async fn old_connections_swallowed() {
 /// Attempts to connect are far fewer than decisions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_refused() {
-    let _alone = alone().await;
+    let _place = place().await;
     let (server, proxy) = wired().await;
     let url = proxy.url();
     let mut course = Course::start(|| single(&url)).await;
