@@ -85,11 +85,10 @@ fn check(model: &Model, seeds: [u64; 2]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn rules_are_the_same_after_they_were_written_and_read(model in model(), seeds: [u64; 2]) {
-        check(&model, seeds)?;
-    }
+#[test]
+fn rules_are_the_same_after_they_were_written_and_read() {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let compare = move || proptest!(config, |(model in model(), seeds: [u64; 2])| check(&model, seeds)?);
+    // Drawing a model takes more stack than a test has, if the compiler does not optimise it.
+    std::thread::Builder::new().stack_size(16 << 20).spawn(compare).unwrap().join().unwrap();
 }
