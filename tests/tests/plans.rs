@@ -24,8 +24,8 @@ use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::plans::Plans;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Carry, Concurrency, Constant, Dialect, Gcra, Header, LimitReport, OnError, OnMissing, Rate, Route, ThrottleLayer,
-    Warning, all, any, limit, plans,
+    Concurrency, Constant, Dialect, Gcra, Header, LimitReport, OnError, OnMissing, Rate, Route, ThrottleLayer, Warning,
+    all, any, limit, plans,
 };
 use tokio::net::TcpListener;
 use tower::{Layer, ServiceExt};
@@ -44,7 +44,7 @@ impl Table {
     }
 
     /// Six, sixty or six hundred a minute. No tier is cached, so that a change takes effect at once.
-    fn plans(&self, carry: Carry) -> Plans {
+    fn plans(&self) -> Plans {
         let table = self.clone();
         let tiers = [("free", 6), ("pro", 60), ("internal", 600)];
         plans("per-user", tiers.map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count)))))
@@ -62,7 +62,6 @@ impl Table {
             })
             .unknown("free")
             .cache(100, Duration::ZERO)
-            .on_change(carry)
             .on_error(OnError::Closed)
     }
 }
@@ -150,7 +149,7 @@ fn remaining(response: &Response<()>) -> String {
 
 async fn kept(store: Store) {
     let table = Table::default();
-    let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
+    let server = Server::start(table.plans(), store.backend.clone()).await;
     assert_eq!(server.left("ada").await, "5 of 6", "an unknown identity is in the stated tier");
     for left in ["4 of 6", "3 of 6", "2 of 6"] {
         assert_eq!(server.left("ada").await, left);
@@ -167,17 +166,16 @@ async fn kept(store: Store) {
         assert_eq!(server.left("ada").await, format!("{left} of 60"));
     }
     table.put("ada", "free");
-    // Each tier counts all charges, as far as it holds them: all six of the free one are used, and come back at its pace.
+    // The middle tier counts 36, one a second less, until there is room for one of six. A refusal changes nothing.
     for _ in 0..3 {
-        assert_eq!(server.wait("ada").await, "10");
+        assert_eq!(server.wait("ada").await, "31");
     }
-    store.clock.advance(Duration::from_micros(9_999_999));
+    store.clock.advance(Duration::from_micros(30_999_999));
     assert_eq!(server.wait("ada").await, "1");
     store.clock.advance(Duration::from_micros(1));
     assert_eq!(server.left("ada").await, "0 of 6");
     table.put("ada", "internal");
-    // Of 36 units of the middle tier ten have come back, and one more was used since, and one now.
-    assert_eq!(server.left("ada").await, "572 of 600", "to and fro is no way to a full budget");
+    assert_eq!(server.left("ada").await, "593 of 600", "six were used, and one now");
 }
 
 #[tokio::test]
@@ -190,54 +188,10 @@ async fn plans_keep_used_units_in_redis() {
     kept(redis()).await;
 }
 
-async fn in_proportion(store: Store) {
-    let table = Table::default();
-    let server = Server::start(table.plans(Carry::Proportional), store.backend.clone()).await;
-    for left in ["5 of 6", "4 of 6", "3 of 6"] {
-        assert_eq!(server.left("ada").await, left);
-    }
-    table.put("ada", "pro");
-    assert_eq!(server.left("ada").await, "29 of 60", "half of it was used");
-    table.put("ada", "free");
-    // 31 of 60 units are used, which is more than 3 of 6.
-    assert_eq!(server.left("ada").await, "1 of 6");
-}
-
-#[tokio::test]
-async fn plans_carry_used_units_in_proportion_in_memory() {
-    in_proportion(memory()).await;
-}
-
-#[tokio::test]
-async fn plans_carry_used_units_in_proportion_in_redis() {
-    in_proportion(redis()).await;
-}
-
-async fn reset(store: Store) {
-    let table = Table::default();
-    let server = Server::start(table.plans(Carry::Reset), store.backend.clone()).await;
-    for left in ["5 of 6", "4 of 6"] {
-        assert_eq!(server.left("ada").await, left);
-    }
-    table.put("ada", "pro");
-    assert_eq!(server.left("ada").await, "59 of 60");
-    assert_eq!(server.left("ada").await, "58 of 60", "once for each change");
-}
-
-#[tokio::test]
-async fn plans_reset_used_units_in_memory() {
-    reset(memory()).await;
-}
-
-#[tokio::test]
-async fn plans_reset_used_units_in_redis() {
-    reset(redis()).await;
-}
-
 /// 64 clients of one identity, whose tier changes all the time.
 async fn race(store: Store) {
     let table = Table::default();
-    let server = Server::start(table.plans(Carry::Keep), store.backend.clone()).await;
+    let server = Server::start(table.plans(), store.backend.clone()).await;
     let racers: Vec<_> = (0..64_usize)
         .map(|racer| {
             let (table, server) = (table.clone(), server.clone());
@@ -278,7 +232,7 @@ async fn composed(store: Store) {
     let table = Table::default();
     table.put("ada", "pro");
     let pool = limit("pool", Gcra::new(Rate::per_minute(2))).by(Constant).on_error(OnError::Closed);
-    let limits = all((table.plans(Carry::Keep).cost(3).unit("tokens").on_missing(OnMissing::Skip), pool));
+    let limits = all((table.plans().cost(3).unit("tokens").on_missing(OnMissing::Skip), pool));
     let server = Server::start(limits, store.backend.clone()).await;
     let first = server.ask(Some("ada")).await;
     assert_eq!(field(&first, "ratelimit-policy"), "\"per-user\";q=60;qu=\"tokens\";w=60, \"pool\";q=2;w=60");
@@ -304,7 +258,7 @@ async fn plan_is_not_charged_if_another_limit_refuses_in_redis() {
 async fn made_up_identities(store: Store) {
     let table = Table::default();
     table.put("ada", "pro");
-    let plans = table.plans(Carry::Keep).unknown_as_missing().cache(100, Duration::from_secs(600));
+    let plans = table.plans().unknown_as_missing().cache(100, Duration::from_secs(600));
     let server = Server::start(plans, store.backend.clone()).await;
     for left in ["5 of 6", "4 of 6", "3 of 6"] {
         assert_eq!(server.left(&format!("made up {left}")).await, left, "looked up");
@@ -333,7 +287,7 @@ async fn unknown_identities_share_one_budget_in_redis() {
 async fn unknown_identities_are_rejected() {
     let (store, table) = (memory(), Table::default());
     table.put("ada", "pro");
-    let plans = table.plans(Carry::Keep).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)).unknown_as_missing();
+    let plans = table.plans().on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)).unknown_as_missing();
     let server = Server::start(plans, store.backend).await;
     for who in [Some("made up"), None] {
         assert_eq!(server.ask(who).await.status(), StatusCode::UNAUTHORIZED);
@@ -345,7 +299,7 @@ async fn unknown_identities_are_rejected() {
 async fn tier_is_looked_up_once_while_it_is_remembered() {
     let (store, table) = (memory(), Table::default());
     table.put("ada", "pro");
-    let limits = table.plans(Carry::Keep).cache(10, Duration::from_secs(600));
+    let limits = table.plans().cache(10, Duration::from_secs(600));
     let server = Server::start(limits, store.backend).await;
     for left in ["59 of 60", "58 of 60", "57 of 60"] {
         assert_eq!(server.left("ada").await, left);
@@ -359,7 +313,7 @@ async fn tier_is_looked_up_once_while_it_is_remembered() {
 async fn failing_lookup_leaves_the_last_known_tier() {
     let (store, table) = (memory(), Table::default());
     table.put("ada", "pro");
-    let server = Server::start(table.plans(Carry::Keep), store.backend).await;
+    let server = Server::start(table.plans(), store.backend).await;
     assert_eq!(server.left("ada").await, "59 of 60");
     *table.broken.lock().unwrap() = true;
     assert_eq!(server.left("ada").await, "58 of 60", "the last known");
@@ -370,7 +324,7 @@ async fn failing_lookup_leaves_the_last_known_tier() {
 async fn failing_store_leaves_the_share_of_a_plan() {
     let table = Table::default();
     table.put("ada", "pro");
-    let limits = table.plans(Carry::Keep).on_error(OnError::local(2));
+    let limits = table.plans().on_error(OnError::local(2));
     let server = Server::start(limits, common::Remote::failing(BackendErrorKind::Unavailable)).await;
     assert_eq!(server.left("ada").await, "29 of 60", "half of sixty is this process's");
     assert_eq!(server.left("bob").await, "2 of 6", "half of six");
@@ -397,7 +351,7 @@ async fn two_plans_are_each_announced_in_their_tier() {
             .unknown("free")
             .on_missing(OnMissing::Skip)
             .on_error(OnError::Closed);
-        let throttle = ThrottleLayer::new(all((users.plans(Carry::Keep), by_team))).unwrap();
+        let throttle = ThrottleLayer::new(all((users.plans(), by_team))).unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (hearing, reported) = (Arc::clone(&heard), Mutex::new(Vec::new()));
         let throttle = throttle.on_decision(move |event| {
@@ -432,7 +386,7 @@ async fn two_plans_are_each_announced_in_their_tier() {
 async fn wait_queue_of_a_plan_is_as_long_as_its_tier_admits() {
     let table = Table::default();
     table.put("ada", "internal");
-    let held = table.plans(Carry::Keep).into_limit().wait_up_to(Duration::from_millis(500));
+    let held = table.plans().into_limit().wait_up_to(Duration::from_millis(500));
     let clock = TokioClock::default();
     let backend = MemoryBackend::builder().clock(clock).build();
     let app = Router::new().route("/", get(tier)).layer(ThrottleLayer::new(held).unwrap().backend(backend).unwrap());
@@ -457,7 +411,7 @@ async fn wait_queue_of_a_plan_is_as_long_as_its_tier_admits() {
 async fn every_tier_is_announced_in_the_chosen_dialect() {
     let table = Table::default();
     table.put("ada", "pro");
-    let throttle = ThrottleLayer::new(table.plans(Carry::Keep)).unwrap().headers(Dialect::Draft07);
+    let throttle = ThrottleLayer::new(table.plans()).unwrap().headers(Dialect::Draft07);
     for throttle in [throttle.clone(), throttle.backend(MemoryBackend::new()).unwrap()] {
         let app = Router::new().route("/", get(tier)).layer(throttle);
         for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
@@ -489,7 +443,7 @@ async fn plans_by_an_unknown_route_warn() {
 /// One a minute for all requests, beside plans that cache no tier.
 fn behind_one_a_minute(table: &Table) -> [throttle_tower::LimitTree; 2] {
     let once = || limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
-    let plans = || table.plans(Carry::Keep);
+    let plans = || table.plans();
     [all((once(), plans())).into_limit_tree(), all((plans(), once())).into_limit_tree()]
 }
 
@@ -532,7 +486,7 @@ async fn law_14_peek_before_a_lookup_charges_nothing() {
         let table = Table::default();
         table.put("ada", "pro");
         let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
-        let server = Server::start(all((ten, table.plans(Carry::Keep))), store.backend.clone()).await;
+        let server = Server::start(all((ten, table.plans())), store.backend.clone()).await;
         for left in (50..60).rev() {
             assert_eq!(server.left("ada").await, format!("{left} of 60"));
         }
@@ -547,7 +501,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
     let one = |name: &str| limit(name, Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
     for store in [memory(), redis()] {
         let table = Table::default();
-        let either = any((one("pool"), table.plans(Carry::Keep)));
+        let either = any((one("pool"), table.plans()));
         let server = Server::start(either, store.backend.clone()).await;
         assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK, "the pool pays");
         assert_eq!(server.left("ada").await, "5 of 6");
@@ -555,7 +509,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
 
         // Both are certain to refuse: the pool is empty, and so is the limit beside the plan.
         let table = Table::default();
-        let both = all((table.plans(Carry::Keep), one("with-plan")));
+        let both = all((table.plans(), one("with-plan")));
         let limits = any((both, one("other-pool").when(|parts| parts.uri.path() != "/none")));
         let server = Server::start(limits, store.backend.clone()).await;
         for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::TOO_MANY_REQUESTS] {
@@ -565,7 +519,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
 
         // The refusal names the limit that refuses, not the pool, because the plan may admit in its place.
         let table = Table::default();
-        let limits = all((one("all"), any((one("third-pool"), table.plans(Carry::Keep)))));
+        let limits = all((one("all"), any((one("third-pool"), table.plans()))));
         let server = Server::start(limits, store.backend.clone()).await;
         assert_eq!(server.ask(Some("eve")).await.status(), StatusCode::OK);
         let refused = server.ask(Some("eve")).await;
@@ -579,7 +533,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
 #[tokio::test]
 async fn request_without_a_permit_is_not_looked_up() {
     let table = Table::default();
-    let limits = all((Concurrency::new(1).cost(2), table.plans(Carry::Keep)));
+    let limits = all((Concurrency::new(1).cost(2), table.plans()));
     let server = Server::start(limits, memory().backend).await;
     assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(table.lookups.load(Ordering::SeqCst), 0);
@@ -590,7 +544,7 @@ async fn request_without_a_permit_is_not_looked_up() {
 async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     let (store, table) = (memory(), Table::default());
     let once = limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant);
-    let counting = table.plans(Carry::Keep).into_limit().charge_refused();
+    let counting = table.plans().into_limit().charge_refused();
     let server = Server::start(all((once, counting)), store.backend.clone()).await;
     assert_eq!(server.left("ada").await, "5 of 6");
     for _ in 0..3 {
@@ -606,7 +560,7 @@ async fn request_that_is_refused_is_looked_up_where_attempts_count() {
 async fn request_that_can_be_held_is_looked_up_and_admitted() {
     let table = Table::default();
     let ten = limit("per-ip", Gcra::new(Rate::per_second(10)).burst(1)).by(Constant);
-    let limits = all((ten.wait_up_to(Duration::from_millis(500)), table.plans(Carry::Keep)));
+    let limits = all((ten.wait_up_to(Duration::from_millis(500)), table.plans()));
     let backend = MemoryBackend::builder().clock(TokioClock::default()).build();
     let app = Router::new().route("/", get(tier)).layer(ThrottleLayer::new(limits).unwrap().backend(backend).unwrap());
     for _ in 0..3 {
@@ -645,7 +599,7 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
     let (store, table) = (common::Remote::faltering(false), Table::default());
     table.put("ada", "pro");
     let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
-    let remembering = table.plans(Carry::Keep).cache(10, Duration::from_secs(600));
+    let remembering = table.plans().cache(10, Duration::from_secs(600));
     let server = Server::start(all((ten, remembering)), store.clone()).await;
     for asked in [2, 3, 4] {
         server.left("ada").await;
@@ -669,7 +623,7 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
 #[tokio::test]
 async fn store_is_asked_before_a_lookup_only_about_limits_whose_keys_are_known() {
     let (store, table) = (common::Remote::faltering(false), Table::default());
-    let server = Server::start(table.plans(Carry::Keep), store.clone()).await;
+    let server = Server::start(table.plans(), store.clone()).await;
     for asked in [1, 2] {
         server.left("ada").await;
         assert_eq!(store.decisions.load(Ordering::SeqCst), asked);
@@ -681,7 +635,7 @@ async fn store_is_asked_before_a_lookup_only_about_limits_whose_keys_are_known()
         tokio::task::yield_now().await;
         Some("ada")
     });
-    let limits = all((ten, slow.on_error(OnError::Closed), table.plans(Carry::Keep)));
+    let limits = all((ten, slow.on_error(OnError::Closed), table.plans()));
     let server = Server::start(limits, store.clone()).await;
     server.left("ada").await;
     assert_eq!(store.decisions.load(Ordering::SeqCst), 2);
@@ -692,7 +646,7 @@ async fn store_is_asked_before_a_lookup_only_about_limits_whose_keys_are_known()
 async fn refusal_without_a_lookup_announces_every_known_limit() {
     let (store, table) = (memory(), Table::default());
     let each = |name, count| limit(name, Gcra::new(Rate::per_minute(count))).by(Constant);
-    let limits = all((each("once", 1), any([each("own", 3), each("pool", 4)]), table.plans(Carry::Keep)));
+    let limits = all((each("once", 1), any([each("own", 3), each("pool", 4)]), table.plans()));
     let server = Server::start(limits, store.backend).await;
     assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK);
     let refused = server.ask(Some("ada")).await;
@@ -730,7 +684,7 @@ async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {
     ] {
         let (store, table) = (common::Remote::failing(BackendErrorKind::Timeout), Table::default());
         let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(rule);
-        let server = Server::start(all((ten, table.plans(Carry::Keep).on_error(rule))), store.clone()).await;
+        let server = Server::start(all((ten, table.plans().on_error(rule))), store.clone()).await;
         assert_eq!(server.ask(Some("ada")).await.status(), status);
         assert_eq!((store.decisions.load(Ordering::SeqCst), table.lookups.load(Ordering::SeqCst)), (1, lookups));
     }
@@ -742,7 +696,7 @@ async fn made_up_identities_gain_nothing_while_lookups_fail() {
     for store in [memory(), redis()] {
         let table = Table::default();
         table.put("ada", "pro");
-        let server = Server::start(table.plans(Carry::Keep).unknown_as_missing(), store.backend.clone()).await;
+        let server = Server::start(table.plans().unknown_as_missing(), store.backend.clone()).await;
         assert_eq!(server.left("ada").await, "59 of 60");
         *table.broken.lock().unwrap() = true;
         let mut admitted = 0;

@@ -1,7 +1,11 @@
+use std::sync::Arc;
+
+use crate::algorithm::Algorithm;
 use crate::cost::Cost;
 use crate::key::Key;
+use crate::policy::Policy;
 
-/// One policy's part of a request: a key, a cost and a tier.
+/// One policy's part of a request: a key, a cost and the parameters to decide by.
 ///
 /// ```
 /// use throttle_core::Key;
@@ -17,29 +21,54 @@ pub struct Call {
     pub(crate) key: Option<Key>,
     pub(crate) cost: u64,
     pub(crate) tier: u8,
+    pub(crate) own: Option<Arc<Algorithm>>,
 }
 
 impl Call {
     /// A policy that does not apply to the request.
-    pub const SKIP: Self = Self { key: None, cost: 0, tier: 0 };
+    pub const SKIP: Self = Self { key: None, cost: 0, tier: 0, own: None };
 
     /// `cost` units for `key`.
     #[must_use]
     pub const fn new(key: Key, cost: Cost) -> Self {
-        Self { key: Some(key), cost: cost.get(), tier: 0 }
+        Self { key: Some(key), cost: cost.get(), tier: 0, own: None }
     }
 
     /// A peek at `key`, which charges nothing.
     #[must_use]
     pub const fn peek(key: Key) -> Self {
-        Self { key: Some(key), cost: 0, tier: 0 }
+        Self { key: Some(key), cost: 0, tier: 0, own: None }
     }
 
     /// Sets the tier of the policy, by its [number](crate::Policy::tier_named). Defaults to 0, the first. An unknown
     /// number stands for the first tier.
     #[must_use]
-    pub const fn in_tier(mut self, tier: u8) -> Self {
-        self.tier = tier;
+    pub fn in_tier(mut self, tier: u8) -> Self {
+        (self.tier, self.own) = (tier, None);
+        self
+    }
+
+    /// Sets parameters of the key's own in place of a tier: the numbers in a customer's row of a database, checked by
+    /// [`Policy::own`]. The key has one budget, whatever its parameters.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
+    ///
+    /// let tiers = [("free", Gcra::new(Rate::per_day(60))), ("pro", Gcra::new(Rate::per_day(600)))];
+    /// let plan = Policy::tiered("per-user", tiers)?;
+    /// let own = plan.own(Gcra::new(Rate::per_day(250)))?;
+    /// let backend = MemoryBackend::new();
+    /// let set = backend.prepare(PolicySet::new(plan)?)?;
+    ///
+    /// let call = Call::from(Key::from("ada")).costing(30);
+    /// assert_eq!(backend.decide_now(&set, &[call.clone()]).remaining(), 30);
+    /// assert_eq!(backend.decide_now(&set, &[call.under(own)]).remaining(), 190);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn under(mut self, parameters: Arc<Algorithm>) -> Self {
+        (self.tier, self.own) = (Policy::OWN, Some(parameters));
         self
     }
 
@@ -50,10 +79,23 @@ impl Call {
         self
     }
 
-    /// The number of the tier.
+    /// The number of the tier; [`Policy::OWN`] for [parameters of the key's own](Self::under).
     #[must_use]
     pub const fn tier(&self) -> u8 {
         self.tier
+    }
+
+    /// The key's [own parameters](Self::under), if it has some.
+    #[must_use]
+    pub const fn own(&self) -> Option<&Arc<Algorithm>> {
+        self.own.as_ref()
+    }
+
+    /// The parameters of `policy`, the call's, that decide: the key's own, or those of the tier.
+    #[inline]
+    #[must_use]
+    pub fn parameters<'a>(&'a self, policy: &'a Policy) -> &'a Algorithm {
+        policy.parameters(self.tier, self.own.as_ref())
     }
 
     /// The key, unless the policy is skipped.

@@ -381,7 +381,7 @@ mod tests {
     use crate::time::{ManualClock, Timestamp};
 
     #[test]
-    fn a_peek_turned_into_a_refusal_names_its_policy_and_a_wait_that_is_neither_zero_nor_endless() {
+    fn a_refused_peek_names_its_policy_and_a_finite_wait() {
         for policies in [1, 2, 5] {
             let policy =
                 |n: usize| Policy::new(&format!("p{n}"), Gcra::new(Rate::per_day(9))).expect("a policy").into();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_lasts_until_the_window_ends_or_for_as_long_as_the_pace_says() {
+    fn effective_window_ends_with_the_window_or_follows_the_pace() {
         const HOUR: Duration = Duration::from_secs(3_600);
         let noon = Timestamp::from_micros(1_790_078_400_000_000);
         let window = |algorithm: Algorithm, cost| {

@@ -20,7 +20,7 @@
 //! | [`Rate`] | a count per period |
 //! | burst, capacity | most units admitted at one instant from an unused key |
 //! | [`Algorithm`] | a pure transition: (state, now, cost) to (state, verdict) |
-//! | [`Policy`], [`Carry`] | a public name and an algorithm, or one algorithm for each tier |
+//! | [`Policy`] | a public name and an algorithm, or one algorithm for each tier |
 //! | [`Key`] | whose budget a request uses |
 //! | [`Cost`] | units that a request uses, at least 1 |
 //! | [`PolicySet`], [`PolicyTree`] | policies composed with `all` and `any` |
@@ -68,8 +68,8 @@ mod tier;
 mod time;
 
 pub use algorithm::{
-    Algorithm, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter,
-    SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 pub use backend::{Backend, BoxBackend};
 pub use backend_error::{BackendError, BackendErrorKind};

@@ -47,8 +47,7 @@ impl<B: Backend> Limiter<B> {
     ///
     /// # Errors
     ///
-    /// If the backend cannot hold such a set, or a policy's name is in use there with
-    /// [other parameters](crate::Policy::replace_existing).
+    /// If the backend cannot hold such a set.
     pub fn new(backend: B, set: PolicySet) -> Result<Self, ConfigError> {
         let prepared = Arc::new(backend.prepare(set)?);
         Ok(Self { backend, prepared })

@@ -49,7 +49,7 @@ pub struct LocalShare {
     memory: MemoryBackend<AnyClock>,
     set: Arc<MemorySet>,
     /// Which policies have a share; the others are open.
-    shared: Arc<[bool]>,
+    processes: Arc<[Option<NonZeroU32>]>,
 }
 
 impl LocalShare {
@@ -81,17 +81,17 @@ impl LocalShare {
         set: &PolicySet,
         processes: impl Fn(usize) -> Option<NonZeroU32>,
     ) -> Result<Self, ConfigError> {
-        let (mut set, mut shared) = (set.clone(), Vec::new());
+        let (mut set, mut each) = (set.clone(), Vec::new());
         for (place, policy) in set.policies_mut().enumerate() {
             let processes = processes(place);
             if let Some(processes) = processes {
                 policy.change_algorithms(|algorithm| algorithm.share(processes));
             }
-            shared.push(processes.is_some());
+            each.push(processes);
         }
         let memory = store.on_clock(AnyClock::new(store.clock().clone()));
         let set = Arc::new(memory.prepare(set)?);
-        Ok(Self { memory, set, shared: shared.into() })
+        Ok(Self { memory, set, processes: each.into() })
     }
 
     /// The set, where each policy that has a share has the share's parameters.
@@ -104,9 +104,8 @@ impl LocalShare {
     /// [`decided_by`](crate::Status::decided_by) of every policy that applies. Policies without a share are skipped.
     #[must_use]
     pub fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Decision {
-        let asked: SmallVec<[Call; 3]> = (calls.iter().enumerate())
-            .map(|(place, call)| if self.has_share(place) { call.clone() } else { Call::SKIP })
-            .collect();
+        let asked: SmallVec<[Call; 3]> =
+            (calls.iter().enumerate()).map(|(place, call)| self.call(place, call)).collect();
         let mut decision = self.memory.decide_now(&self.set, &asked);
         decision.set_decided_by(|place| match calls.get(place) {
             Some(Call { key: Some(_), .. }) if self.has_share(place) => DecidedBy::Local(why),
@@ -120,9 +119,9 @@ impl LocalShare {
     /// that the backend did not make change nothing. A call takes little longer than a decision in memory.
     pub fn note(&self, decision: &Decision, calls: &[Call]) {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
-            let (Some(key), cost @ 1..) = (&call.key, status.taken.cost) else { continue };
-            if status.decided_by == DecidedBy::Store && self.has_share(place) {
-                self.memory.charge_at_most(&self.set, place, key, cost, status.tier);
+            let cost = status.taken.cost;
+            if cost > 0 && status.decided_by == DecidedBy::Store {
+                self.memory.charge_at_most(&self.set, place, &self.call(place, call).costing(cost));
             }
         }
     }
@@ -136,17 +135,18 @@ impl LocalShare {
     pub fn settle(&self, mut receipt: Receipt) -> Option<Receipt> {
         let local = receipt.take_local();
         if !local.items().is_empty() {
-            self.memory.settle_now(&self.set, local);
+            self.memory.settle_now(&self.set, self.shared(local));
         }
         if receipt.items().is_empty() {
             return None;
         }
         let policies = self.set().policies();
         let noted = receipt.noted(|item| {
-            let policy = policies.get(item.policy).filter(|_| self.has_share(item.policy))?;
-            Some(policy.tier(item.tier).algorithm().capacity())
+            let (policy, processes) = (policies.get(item.policy)?, self.processes(item.policy)?);
+            let own = item.own.as_ref().map(|own| own.share(processes).capacity());
+            Some(own.unwrap_or_else(|| policy.tier(item.tier).algorithm().capacity()))
         });
-        self.memory.settle_now(&self.set, noted);
+        self.memory.settle_now(&self.set, self.shared(noted));
         Some(receipt)
     }
 
@@ -160,8 +160,30 @@ impl LocalShare {
         drop(self.memory.reset_all(prefix));
     }
 
+    /// The same call for the share.
+    fn call(&self, place: usize, call: &Call) -> Call {
+        let Some(processes) = self.processes(place) else { return Call::SKIP };
+        let mut call = call.clone();
+        call.own = call.own.map(|own| Arc::new(own.share(processes)));
+        call
+    }
+
+    /// The same receipt for the share.
+    fn shared(&self, mut receipt: Receipt) -> Receipt {
+        for item in &mut receipt.items {
+            if let (Some(own), Some(processes)) = (&mut item.own, self.processes(item.policy)) {
+                *own = Arc::new(own.share(processes));
+            }
+        }
+        receipt
+    }
+
     fn has_share(&self, place: usize) -> bool {
-        self.shared.get(place).is_some_and(|shared| *shared)
+        self.processes(place).is_some()
+    }
+
+    fn processes(&self, place: usize) -> Option<NonZeroU32> {
+        self.processes.get(place).copied().flatten()
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::algorithm::{Algorithm, Carry, IntoAlgorithm};
+use crate::algorithm::{Algorithm, IntoAlgorithm};
 use crate::error::ConfigError;
 
 /// The public name of a limit: what headers, problem documents and metrics call it.
@@ -86,20 +86,9 @@ impl fmt::Display for PolicyName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     name: PolicyName,
-    algorithm: Algorithm,
+    pub(crate) algorithm: Algorithm,
     unit: Option<Arc<str>>,
-    pub(crate) tiers: Option<Arc<Tiers>>,
-    replaces_existing: bool,
-    keeps_parameters: bool,
-    is_beside: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Tiers {
-    pub(crate) each: Box<[Tier]>,
-    pub(crate) carry: Carry,
-    /// Whether these are no tiers but the [own](Policy::with_own) parameters of some keys.
-    pub(crate) is_own: bool,
+    pub(crate) tiers: Option<Arc<[Tier]>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,15 +106,7 @@ impl Policy {
     /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
     pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
-        Ok(Self {
-            name: PolicyName::new(name)?,
-            algorithm: algorithm?,
-            unit: None,
-            tiers: None,
-            replaces_existing: false,
-            keeps_parameters: false,
-            is_beside: false,
-        })
+        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, tiers: None })
     }
 
     /// Sets what the policy counts, as headers name it: `content-bytes`, `tokens`. Defaults to requests.
@@ -138,86 +119,6 @@ impl Policy {
         let unit: Arc<str> = unit.into();
         self.change_each(|policy| policy.unit = Some(Arc::clone(&unit)));
         Ok(self)
-    }
-
-    /// Lets this policy replace the parameters of a policy of the same name that is in use on the same store. The new
-    /// parameters are then in force for every set that names the policy, and used units stay used, as
-    /// [`Carry::Keep`] says. If they are changed back, a key has lost nothing. By default, other
-    /// parameters for a name in use are an error. The error keeps two limits that share a name by accident from sharing
-    /// their budgets.
-    ///
-    /// ```
-    /// use throttle_core::{Backend, Gcra, PolicySet, MemoryBackend, Policy, Rate};
-    ///
-    /// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
-    /// let backend = MemoryBackend::new();
-    /// let five = backend.prepare(PolicySet::new(limit(5)?)?)?;
-    /// assert!(backend.prepare(PolicySet::new(limit(100)?)?).is_err());
-    /// assert!(backend.prepare(PolicySet::new(limit(100)?.replace_existing())?).is_ok());
-    /// # Ok::<(), throttle_core::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub const fn replace_existing(mut self) -> Self {
-        self.replaces_existing = true;
-        self
-    }
-
-    /// Whether the policy [replaces](Self::replace_existing) other parameters of its name.
-    #[must_use]
-    pub const fn replaces_existing(&self) -> bool {
-        self.replaces_existing
-    }
-
-    /// Lets sets with this policy decide by its parameters for as long as they exist, also after another set has
-    /// [replaced](Self::replace_existing) them: for limits that are exchanged as a whole while requests run, each of
-    /// which is decided by the limits that it began with.
-    ///
-    /// ```
-    /// use throttle_core::backend::Call;
-    /// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
-    ///
-    /// let limit = |count| Policy::new("per-ip", Gcra::new(Rate::per_minute(count)));
-    /// let backend = MemoryBackend::new();
-    /// let five = backend.prepare(PolicySet::new(limit(5)?.keep_parameters())?)?;
-    /// let _hundred = backend.prepare(PolicySet::new(limit(100)?.replace_existing())?)?;
-    /// assert_eq!(backend.decide_now(&five, &[Call::from(Key::from("ada"))]).remaining(), 4);
-    /// # Ok::<(), throttle_core::ConfigError>(())
-    /// ```
-    #[must_use]
-    pub const fn keep_parameters(mut self) -> Self {
-        self.keeps_parameters = true;
-        self
-    }
-
-    /// Whether sets with this policy [keep](Self::keep_parameters) its parameters.
-    #[must_use]
-    pub const fn keeps_parameters(&self) -> bool {
-        self.keeps_parameters
-    }
-
-    /// Lets sets with this policy stand beside all others that have a policy of its name, whatever their parameters. It
-    /// [keeps](Self::keep_parameters) its own, and changes nothing for the others. All of them charge the same budgets:
-    /// [`carry`](Self::carry) says how what was used under one set of parameters counts under another. For parameters
-    /// that belong to a few keys only, which the program assigns to sets: see [`with_own`](Self::with_own).
-    ///
-    /// By accident, two limits of one name can share budgets then. So use it for a policy that stands beside one of the
-    /// same program.
-    #[must_use]
-    pub const fn beside_existing(mut self) -> Self {
-        self.keeps_parameters = true;
-        self.is_beside = true;
-        self
-    }
-
-    /// Whether sets with this policy stand [beside](Self::beside_existing) others of its name.
-    #[must_use]
-    pub const fn is_beside_existing(&self) -> bool {
-        self.is_beside
-    }
-
-    /// Whether two policies have the same parameters, whatever their names.
-    pub(crate) fn has_parameters_of(&self, other: &Self) -> bool {
-        (&self.algorithm, &self.unit, &self.tiers) == (&other.algorithm, &other.unit, &other.tiers)
     }
 
     /// The public name.
@@ -243,19 +144,13 @@ impl Policy {
         self.change_each(|policy| policy.algorithm = change(&policy.algorithm));
     }
 
-    pub(crate) fn take_parameters(&mut self, other: &Self) {
-        let unit = self.unit.take();
-        (self.algorithm, self.tiers) = (other.algorithm, other.tiers.clone());
-        self.change_each(|policy| policy.unit.clone_from(&unit));
-    }
-
     /// Changes the policy, and its copy in each tier.
     pub(crate) fn change_each(&mut self, change: impl Fn(&mut Self)) {
         change(self);
         if let Some(tiers) = &self.tiers {
-            let mut each = tiers.each.clone();
-            each.iter_mut().for_each(|tier| change(&mut tier.policy));
-            self.tiers = Some(Arc::new(Tiers { each, ..**tiers }));
+            let mut tiers = tiers.to_vec();
+            tiers.iter_mut().for_each(|tier| change(&mut tier.policy));
+            self.tiers = Some(tiers.into());
         }
     }
 
@@ -290,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_an_algorithm_names_its_policy_and_an_error_of_the_name_comes_first() {
+    fn an_error_of_the_name_comes_before_one_of_the_algorithm() {
         let field = |name: &str, burst| {
             let error = Policy::new(name, Gcra::new(Rate::per_minute(5)).burst(burst)).expect_err("wrong");
             (error.policy().map(str::to_owned), error.field())
@@ -308,27 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_counts_requests_and_replaces_nothing_unless_it_says_so() {
+    fn unit_defaults_to_requests() {
         let plain = policy("p");
-        assert_eq!((plain.unit(), plain.replaces_existing(), plain.is_tiered()), (None, false, false));
-        let bytes = plain.clone().with_unit("bytes").expect("a unit");
-        assert_eq!((bytes.unit(), bytes.replaces_existing()), (Some("bytes"), false));
-        let replaces = plain.clone().replace_existing();
-        assert_eq!((replaces.unit(), replaces.replaces_existing()), (None, true));
-        assert!(plain.has_parameters_of(&replaces) && plain.has_parameters_of(&policy("q")));
-        assert!(!plain.has_parameters_of(&bytes));
-        let faster = Policy::new("p", Gcra::new(Rate::per_minute(6))).expect("a policy");
-        assert!(!plain.has_parameters_of(&faster));
-    }
-
-    /// The unit is the policy's own; the limits are the other's.
-    #[test]
-    fn parameters_that_are_taken_over_leave_the_unit() {
-        let mut taker = policy("p").with_unit("bytes").expect("a unit");
-        let other = Policy::new("q", Gcra::new(Rate::per_minute(7))).expect("a policy");
-        taker.take_parameters(&other.with_unit("tokens").expect("a unit"));
-        assert_eq!((taker.name(), taker.unit(), taker.algorithm().capacity()), ("p", Some("bytes"), 7));
-        taker.change_algorithms(|algorithm| algorithm.share(std::num::NonZeroU32::new(7).expect("seven")));
-        assert_eq!((taker.unit(), taker.algorithm().capacity()), (Some("bytes"), 1));
+        assert_eq!((plain.unit(), plain.is_tiered()), (None, false));
+        assert_eq!(plain.with_unit("bytes").expect("a unit").unit(), Some("bytes"));
     }
 }

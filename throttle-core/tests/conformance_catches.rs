@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::naive::{Naive, place};
+use support::naive::{Naive, fresh_at, place};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Algorithm, AnyCharge, Backend, BackendError, BackendErrorKind, Carry, Clock, ConfigError, Cost, Decision, Key,
-    KeyPart, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp,
+    AnyCharge, Backend, BackendError, BackendErrorKind, Clock, ConfigError, Cost, Decision, Key, KeyPart, Policy,
+    PolicyNode, PolicySet, PolicyTree, Timestamp,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
@@ -49,10 +49,6 @@ trait Fault: Send + Sync + 'static {
     fn clone_of(naive: &Naive) -> Naive {
         naive.clone()
     }
-
-    fn prepare(_: &Naive, set: PolicySet) -> Result<PolicySet, ConfigError> {
-        Ok(set)
-    }
 }
 
 struct Broken<F>(Naive, PhantomData<F>);
@@ -69,7 +65,7 @@ impl<F: Fault> Backend for Broken<F> {
     type Done = Boxed<()>;
 
     fn prepare(&self, set: PolicySet) -> Result<PolicySet, ConfigError> {
-        F::prepare(&self.0, set)
+        Ok(set)
     }
 
     fn set(prepared: &PolicySet) -> &PolicySet {
@@ -172,7 +168,7 @@ catches! {
         }
     }
     law_01_deny_never_consumes(gcra), law_01_deny_never_consumes(sliding_log), law_08_traces_equal_the_model(gcra),
-    law_01_refusals_in_another_tier_change_nothing(gcra)
+    law_01_other_parameters_consume_nothing(gcra)
 }
 
 catches! {
@@ -190,38 +186,6 @@ catches! {
 }
 
 catches! {
-    /// The parameters that were prepared last are in force.
-    TakesAnyParameters {}
-    contract_a_name_stands_for_one_limit
-}
-
-catches! {
-    /// A name that was ever in use stays in use.
-    NeverFreesNames {
-        fn prepare(naive: &Naive, set: PolicySet) -> Result<PolicySet, ConfigError> {
-            std::mem::forget(naive.names.register(set.clone())?);
-            Ok(set)
-        }
-    }
-    contract_a_name_stands_for_one_limit
-}
-
-catches! {
-    /// A limit can be replaced once, and not changed back.
-    NeverChangesBack {
-        fn prepare(naive: &Naive, set: PolicySet) -> Result<PolicySet, ConfigError> {
-            if naive.names.epoch() > 0 {
-                let rule = "a policy is replaced once";
-                return Err(ConfigError::new("policy", set.policies()[0].name(), rule));
-            }
-            std::mem::forget(naive.names.register(set.clone())?);
-            Ok(set)
-        }
-    }
-    law_08_traces_equal_the_model(gcra)
-}
-
-catches! {
     /// A clock in milliseconds.
     CoarseClock {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -230,7 +194,7 @@ catches! {
         }
     }
     law_02_retry_is_tight(gcra), law_02_retry_is_tight(calendar_month), law_04_reset_is_exact(sliding_window),
-    law_02_waits_in_another_tier_are_tight(gcra), law_08_traces_equal_the_model(interval_bucket)
+    law_02_waits_under_other_parameters_are_tight(gcra), law_08_traces_equal_the_model(interval_bucket)
 }
 
 catches! {
@@ -238,7 +202,7 @@ catches! {
     ExpiresAMicrosecondEarly {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let soon = naive.clock.now() + Duration::from_micros(1);
-            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > soon);
+            naive.states.lock().unwrap().retain(|_, state| fresh_at(state) > soon);
             honest(naive, set, calls)
         }
     }
@@ -251,7 +215,7 @@ catches! {
     ExpiresEarly {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let soon = naive.clock.now() + Duration::from_secs(1);
-            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > soon);
+            naive.states.lock().unwrap().retain(|_, state| fresh_at(state) > soon);
             honest(naive, set, calls)
         }
     }
@@ -349,86 +313,6 @@ catches! {
 }
 
 catches! {
-    /// Each tier has a budget of its own.
-    CountsTiersApart {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let of_tier = |(policy, call): (&Policy, &Call)| {
-                let name = format!("{} {}", policy.name(), call.tier());
-                Policy::new(&name, *policy.tier(call.tier()).algorithm()).unwrap().into()
-            };
-            let apart = PolicyTree::All(set.policies().iter().zip(calls).map(of_tier).collect());
-            honest(naive, &PolicySet::new(apart).unwrap(), calls)
-        }
-    }
-    law_06_racers_in_all_tiers_share_one_budget, law_08_tiers_equal_the_model(gcra),
-    law_08_tiers_of_composites_equal_the_model
-}
-
-/// The same policies, whose tiers keep what is used, whatever their rule.
-fn keeping(set: &PolicySet) -> PolicySet {
-    let keep = |policy: &Policy| {
-        let tiers = policy.tiers().map(|(name, tier)| (name, *tier.algorithm()));
-        if policy.is_tiered() { Policy::tiered(policy.name(), tiers, Carry::Keep).unwrap() } else { policy.clone() }
-    };
-    PolicySet::new(PolicyTree::All(set.policies().iter().map(|policy| keep(policy).into()).collect())).unwrap()
-}
-
-catches! {
-    /// A key that changes its tier keeps what it has used, whatever the policy's rule.
-    IgnoresTheCarryRule {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            honest(naive, &keeping(set), calls)
-        }
-
-        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
-            honest_settle(naive, &keeping(set), charge);
-        }
-    }
-    law_08_tiers_equal_the_model(gcra), law_08_tiers_equal_the_model(sliding_log),
-    law_08_tiers_of_composites_equal_the_model
-}
-
-/// Notes that a key was used under the first policy's parameters in this set. Returns under how many parameters it was
-/// used.
-fn parameters_used(naive: &Naive, set: &PolicySet, key: &Key) -> usize {
-    let policy = &set.policies()[0];
-    let (notes, parameters) =
-        (format!("parameters of {}, {key:?}", policy.name()), format!("{:?}", policy.algorithm()));
-    let mut states = naive.states.lock().unwrap();
-    let fresh = (*policy.algorithm(), policy.algorithm().fresh());
-    states.insert((notes.clone(), Key::from(parameters.as_str())), fresh);
-    states.keys().filter(|(policy, _)| *policy == notes).count()
-}
-
-catches! {
-    /// A key that was used under more than eight parameters is forgotten.
-    KeepsEightNumbersOfAKey {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            for key in calls.iter().filter_map(Call::key) {
-                if parameters_used(naive, set, key) > 8 {
-                    naive.forget(&set.policies()[0], key);
-                }
-            }
-            honest(naive, set, calls)
-        }
-    }
-    law_08_own_numbers_equal_the_model(gcra)
-}
-
-catches! {
-    /// A policy that was used under more than 256 parameters starts over.
-    CountsNumbersInAByte {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            if parameters_used(naive, set, &Key::CONSTANT) > 256 {
-                naive.states.lock().unwrap().retain(|(policy, _), _| policy != set.policies()[0].name());
-            }
-            honest(naive, set, calls)
-        }
-    }
-    law_09_keys_keep_what_they_used_under_numbers_that_are_gone
-}
-
-catches! {
     /// Reads, decides and writes in three steps.
     Races {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -447,7 +331,7 @@ catches! {
     DistrustsTheFuture {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let latest = naive.clock.now() + Duration::from_secs(200);
-            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) <= latest);
+            naive.states.lock().unwrap().retain(|_, state| fresh_at(state) <= latest);
             honest(naive, set, calls)
         }
     }
@@ -480,7 +364,7 @@ catches! {
     ForgetsTheHorizon {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let now = naive.clock.now();
-            naive.states.lock().unwrap().retain(|_, (algorithm, state)| algorithm.fresh_at(state) > now);
+            naive.states.lock().unwrap().retain(|_, state| fresh_at(state) > now);
             honest(naive, set, calls)
         }
     }
@@ -488,41 +372,12 @@ catches! {
 }
 
 catches! {
-    /// New parameters are new budgets.
-    NeverCarriesOver {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let current = |algorithm: &Algorithm| set.policies().iter().any(|policy| policy.algorithm() == algorithm);
-            naive.states.lock().unwrap().retain(|_, (algorithm, _)| current(algorithm));
-            honest(naive, set, calls)
-        }
-    }
-    law_07_changed_limit_is_carried_over(gcra), law_08_traces_equal_the_model(calendar_week)
-}
-
-catches! {
-    /// A refusal or a look under new parameters rewrites the state, and what does not fit is lost.
-    CarriesOverAtOnce {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            for (policy, call) in set.policies().iter().zip(calls).filter(|(policy, _)| !policy.is_tiered()) {
-                let Some(key) = call.key() else { continue };
-                if let Some((old, state)) = naive.states.lock().unwrap().get_mut(&place(policy, key)) {
-                    *state = policy.algorithm().carry_over(old, state, naive.clock.now());
-                    *old = *policy.algorithm();
-                }
-            }
-            honest(naive, set, calls)
-        }
-    }
-    law_07_changed_limit_is_carried_over(token_bucket)
-}
-
-catches! {
     /// A key that is used again after its reset has one unit less.
     RemembersForEver {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let now = naive.clock.now();
-            let is_over = naive.states.lock().unwrap().iter().any(|((_, key), (algorithm, state))| {
-                calls.iter().any(|call| call.key() == Some(key)) && algorithm.fresh_at(state) <= now
+            let is_over = naive.states.lock().unwrap().iter().any(|((_, key), state)| {
+                calls.iter().any(|call| call.key() == Some(key)) && fresh_at(state) <= now
             });
             if is_over {
                 let _ = honest(naive, set, &at_cost(calls, 1));
@@ -868,6 +723,10 @@ catches! {
     }
     contract_skipped_policies
 }
+
+/// Faults about parameters that did not write a key's state.
+#[path = "conformance_catches/parameters.rs"]
+mod parameters;
 
 /// Faults that show in one step of a case only.
 #[path = "conformance_catches/in_one_step.rs"]

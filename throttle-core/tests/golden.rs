@@ -28,8 +28,7 @@ impl Replay for Pure {
 
     fn settle(&mut self, now: Timestamp, receipt: Receipt) {
         for item in receipt.items() {
-            let algorithm = self.set.policies()[item.policy()].algorithm();
-            item.apply(algorithm, &mut self.states[item.policy()], now);
+            item.apply_to(&self.set.policies()[item.policy()], &mut self.states[item.policy()], now);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throttle_core::backend::{Call, Receipt, ReceiptItem};
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
@@ -56,13 +56,21 @@ impl RedisBackend {
     ///
     /// # Errors
     ///
-    /// If the store fails, or the value was written under other parameters than the policy's and cannot be read.
+    /// If the store fails, or the value cannot be read.
     ///
     /// # Cancel safety
     ///
     /// The call changes nothing, so its future may be dropped at any point.
     pub async fn inspect(&self, policy: &Policy, key: &Key) -> Result<Inspection, BackendError> {
         inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
+    }
+
+    fn ask(&self, prepared: &Arc<RedisSet>, ask: Ask) -> RedisFuture<Decision> {
+        if let Err(error) = ask.check() {
+            return refused(error);
+        }
+        let ask = Arc::new(ask);
+        self.on(prepared, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
     }
 
     /// Runs `step`, or returns an error if another backend prepared the set.
@@ -75,13 +83,17 @@ impl RedisBackend {
         F: Future<Output = Result<T, CallError>> + Send + 'static,
     {
         if prepared.backend != self.shared.id {
-            let error = BackendError::new(BackendErrorKind::Protocol).uncharged();
-            let error = error.with_source("the set of limits was prepared by another RedisBackend");
-            return RedisFuture(Box::pin(std::future::ready(Err(error))));
+            return refused("the set of limits was prepared by another RedisBackend");
         }
         let (shared, prepared) = (Arc::clone(&self.shared), Arc::clone(prepared));
         RedisFuture(Box::pin(async { step(shared, prepared).await.map_err(BackendError::from) }))
     }
+}
+
+/// Something that the caller has to mend. Nothing is sent.
+fn refused<T: Send + 'static>(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RedisFuture<T> {
+    let error = BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(why);
+    RedisFuture(Box::pin(std::future::ready(Err(error))))
 }
 
 impl Backend for RedisBackend {
@@ -91,26 +103,18 @@ impl Backend for RedisBackend {
 
     /// # Errors
     ///
-    /// If a policy is a sliding log of more than 10,000 units: one decision would keep the server busy for too long. If
-    /// a policy's name is in use on this backend with other parameters, unless the policy
-    /// [replaces](Policy::replace_existing) them.
+    /// If a policy is a sliding log of more than 10,000 units: one decision would keep the server busy for too long.
     fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
         server_work::check(&set)?;
-        RedisSet::registered(&self.shared, set)
+        Ok(RedisSet::new(&self.shared, set))
     }
 
     fn set(prepared: &RedisSet) -> &PolicySet {
-        &prepared.set
-    }
-
-    fn in_force(&self, prepared: &Arc<RedisSet>) -> Option<Arc<PolicySet>> {
-        prepared.replaced()
+        prepared.set()
     }
 
     fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {
-        let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
-        let ask = Arc::new(set.ask(&self.shared, calls));
-        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
+        self.ask(prepared, prepared.ask(&self.shared, calls))
     }
 
     fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {
@@ -121,15 +125,11 @@ impl Backend for RedisBackend {
     }
 
     fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> RedisFuture<Decision> {
-        let set = prepared.for_tiers(&self.shared, |place| calls.get(place).map_or(0, Call::tier));
-        let ask = Arc::new(Ask { as_of: Some(at), ..set.ask(&self.shared, calls) });
-        self.on(&set, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
+        self.ask(prepared, Ask { as_of: Some(at), ..prepared.ask(&self.shared, calls) })
     }
 
     fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {
-        let tier = |place| receipt.items().iter().find(|item| item.policy() == place).map_or(0, ReceiptItem::tier);
-        let set = prepared.for_tiers(&self.shared, tier);
-        self.on(&set, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
+        self.on(prepared, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
     }
 
     fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> RedisFuture<()> {
@@ -189,7 +189,7 @@ impl<T> fmt::Debug for RedisFuture<T> {
 mod tests {
     use std::error::Error;
 
-    use throttle_core::{Carry, Gcra, Limiter, PolicyTree, Rate};
+    use throttle_core::{Gcra, Limiter, PolicyTree, Rate};
 
     use super::*;
     use crate::link::connection::FaultKind;
@@ -270,7 +270,7 @@ mod tests {
         let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
         store.connect(Ok(())).await;
         let gcra = |count| Gcra::new(Rate::per_minute(count));
-        let tiers = |name| Policy::tiered(name, [("low", gcra(5)), ("high", gcra(50))], Carry::Keep).expect("tiers");
+        let tiers = |name| Policy::tiered(name, [("low", gcra(5)), ("high", gcra(50))]).expect("tiers");
         let tree = || PolicyTree::All(vec![tiers("a").into(), tiers("b").into()]);
         let set = Arc::new(backend.prepare(PolicySet::new(tree()).expect("a set")).expect("a set"));
         let memory = Limiter::in_memory(tree()).expect("a set");
@@ -287,7 +287,7 @@ mod tests {
                 let head = 3 + sent.keys().len() + 2;
                 let headers = sent.command.args().skip(head).take(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
                 let policies = RedisBackend::set(&set).policies().iter();
-                let tag = |(policy, tier): (&Policy, u8)| [policy.tier(tier).algorithm().tag(), vec![b'0']].concat();
+                let tag = |(policy, tier): (&Policy, u8)| policy.tier(tier).algorithm().tag();
                 assert_eq!(headers, policies.zip(tiers).map(tag).collect::<Vec<_>>(), "{tiers:?}");
             }
             decided.iter().for_each(tokio::task::JoinHandle::abort);

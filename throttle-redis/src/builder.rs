@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use throttle_core::backend::PolicyRegistry;
 use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
@@ -12,7 +11,6 @@ use crate::keyspace::{Keyspace, Placement};
 use crate::link::Link;
 use crate::link::connection::{Connector, Single};
 use crate::observed::Label;
-use crate::places::SharedPlaces;
 use crate::shared::{Batches, Options, Shared};
 use crate::shortcut::Shortcut;
 
@@ -144,16 +142,17 @@ impl RedisBuilder {
     }
 
     /// Sets how many decisions of a set one script call may carry, 1 to 64; 1 disables batches. A call carries fewer if
-    /// they would keep the server busy for more than about a millisecond, as with large sliding logs. On a cluster, a
-    /// call carries decisions about one hash slot; while that slot moves to another server, each has a call of its own.
+    /// they would keep the server busy for more than about a millisecond, as with large sliding logs. A call carries
+    /// decisions in the same tiers; a decision by a key's own parameters has a call of its own. On a cluster, a call
+    /// carries decisions about one hash slot; while that slot moves to another server, each has a call of its own.
     /// Defaults to 64.
     pub fn max_batch(mut self, decisions: usize) -> Self {
         self.max_batch = decisions;
         self
     }
 
-    /// Sets how many decisions of a set may wait for a call; further ones fail at once as
-    /// [saturated](throttle_core::BackendErrorKind::Saturated). At least 1. Defaults to 1,024.
+    /// Sets how many decisions of a set may wait for a call, counted separately for each of its tiers; further ones fail
+    /// at once as [saturated](throttle_core::BackendErrorKind::Saturated). At least 1. Defaults to 1,024.
     pub fn queue(mut self, decisions: usize) -> Self {
         self.queue = decisions;
         self
@@ -176,9 +175,10 @@ impl RedisBuilder {
 
     /// Caches up to `most` refusals in this process. While a cached refusal is valid, requests of the same or a greater
     /// cost are refused without a call to the store. A refund or reset by this backend clears the cached refusals of
-    /// its keys at once. Refunds, resets and charges by other processes are not seen until the wait is over. So a key
+    /// its keys at once. A cached refusal reports the limits that do not refuse as they were when it was made. Refunds,
+    /// resets and charges by other processes are not seen until the wait is over. So a key
     /// that another process refunds or resets stays refused here for that time, and `remaining` may be too high when
-    /// other processes charge. Defaults to 0: no cache.
+    /// other processes charge. Refusals in tiers and by keys' own parameters are not cached. Defaults to 0: no cache.
     pub fn deny_cache(mut self, most: usize) -> Self {
         self.refusals = most;
         self
@@ -245,8 +245,6 @@ impl RedisBuilder {
             link: Link::new(self.connector, self.deadline, self.threshold, self.label),
             keyspace,
             options: Options { batches, max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
-            policies: PolicyRegistry::default(),
-            places: SharedPlaces::default(),
             shortcut: Shortcut::new(self.refusals),
         };
         Ok(RedisBackend { shared: Arc::new(shared) })

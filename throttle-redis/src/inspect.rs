@@ -12,8 +12,8 @@ use crate::decide::one_slot::ask_in_one_slot;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply, Route};
+use crate::script::layout;
 use crate::script::reply::answer;
-use crate::script::{first_state, layout};
 use crate::shared::Shared;
 
 /// The value that the store holds for one key of a policy. `Display` shows it in one line, without the key's name.
@@ -36,8 +36,7 @@ pub struct Inspection {
     /// The stored bytes; `None` for a key that is unused or has expired.
     pub value: Option<Vec<u8>>,
     /// The value's numbers by name, as [`State::to_wire`](throttle_core::algorithm::State::to_wire) lists them.
-    /// Instants in µs since the Unix epoch. Of a key that was charged under several sets of parameters, the numbers of
-    /// the last one.
+    /// Instants in µs since the Unix epoch.
     pub fields: Vec<(&'static str, i64)>,
     /// The time until the server expires the key.
     pub expires_in: Option<Duration>,
@@ -87,10 +86,9 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     })
 }
 
-/// The numbers at the end of a value, by name. The value may have been written by another algorithm than the policy's:
-/// a tier's, or a former one from which nothing can be carried over.
+/// The numbers at the end of a value, by name. Another algorithm than the policy's may have written the value: a tier's,
+/// a key's own or a former one.
 fn fields(value: &[u8]) -> Vec<(&'static str, i64)> {
-    let value = first_state(value);
     let Some((algorithm, header)) = layout(value) else { return Vec::new() };
     let (first, more): (&[&str], &[&str]) = match algorithm {
         "gcra" => (&["arrival", "arrival_part"], &[]),

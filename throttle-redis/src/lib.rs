@@ -35,6 +35,8 @@
 //!   connection within their deadlines. If a connection ends without a word, because packets are dropped, the decisions
 //!   of one deadline fail. Connections use RESP3, which reports the end; where a proxy only knows RESP2, the first
 //!   decision after the end fails.
+//! * **One state for a key**, whatever parameters decide: a tier, a key's own parameters, or those of another version of
+//!   the program. The value names the parameters that wrote it, and others read it as so many used units.
 //! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten seconds.
 //!
 //! # Which connection
@@ -83,7 +85,7 @@
 //!
 //! ```text
 //! $ redis-cli --eval /dev/stdin 'throttle{all}per-user:Zk…' <<< "
-//!     local kind, p, q, depth, _, arrival, part = struct.unpack('<c2dddc1dd', redis.call('GET', KEYS[1]))
+//!     local kind, p, q, depth, arrival, part = struct.unpack('<c2ddddd', redis.call('GET', KEYS[1]))
 //!     return {kind, string.format('%.0f', arrival), string.format('%.0f', part)}"
 //! ```
 //!
@@ -127,7 +129,6 @@ mod link;
 pub mod metrics;
 #[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
 mod observed;
-mod places;
 mod reset;
 mod script;
 mod seldom;

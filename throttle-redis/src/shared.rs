@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use throttle_core::Timestamp;
-use throttle_core::backend::PolicyRegistry;
 
 use crate::keyspace::Keyspace;
 use crate::link::{Link, hash_slot};
-use crate::places::SharedPlaces;
 use crate::shortcut::Shortcut;
 
 pub(crate) struct Shared {
@@ -16,9 +14,6 @@ pub(crate) struct Shared {
     pub(crate) link: Arc<Link>,
     pub(crate) keyspace: Keyspace,
     pub(crate) options: Options,
-    /// The sets in use.
-    pub(crate) policies: PolicyRegistry,
-    pub(crate) places: SharedPlaces,
     pub(crate) shortcut: Shortcut,
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use common::{LimitTree, policy};
+use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, BackendErrorKind, Carry, FixedWindow, Gcra, Policy, PolicySet, Rate, SlidingLog, SlidingWindow, Timestamp,
+    Backend, BackendErrorKind, FixedWindow, Gcra, Key, Policy, PolicySet, Rate, SlidingLog, SlidingWindow, Timestamp,
 };
 use throttle_redis::{Cluster, Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Server};
@@ -211,7 +212,20 @@ async fn a_sliding_log_too_large_for_the_store_is_refused_when_it_is_prepared() 
     let tiers = Policy::tiered(
         "plan",
         [("free", SlidingLog::new(Rate::per_day(10))), ("pro", SlidingLog::new(Rate::per_day(50_000)))],
-        Carry::Keep,
     );
     assert_eq!(prepare(tiers.unwrap()).unwrap_err().policy(), Some("plan"));
+}
+
+#[tokio::test]
+async fn own_parameters_too_large_for_the_store_are_refused_when_they_decide() {
+    let server = Server::start();
+    let backend = single(&server).build().unwrap();
+    let log = policy("log", SlidingLog::new(Rate::per_day(10)));
+    let set = Arc::new(backend.prepare(PolicySet::new(log.clone()).unwrap()).unwrap());
+    for (units, is_decided) in [(MOST_UNITS, true), (MOST_UNITS + 1, false)] {
+        let own = log.own(SlidingLog::new(Rate::per_day(units))).unwrap();
+        let decided = backend.decide(&set, &[Call::from(Key::from("ada")).under(own)]).await;
+        assert_eq!(decided.is_ok(), is_decided, "{units}");
+        assert!(decided.err().is_none_or(|error| error.is_uncharged()));
+    }
 }

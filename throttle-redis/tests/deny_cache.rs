@@ -76,9 +76,9 @@ async fn refunds_resets_and_changed_limits_clear_it() {
     }
     assert!(limits.take("raised", 3).await.is_admitted());
     assert!(!limits.take("raised", 1).await.is_admitted());
-    let raised = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))).replace_existing());
+    let raised = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))));
     assert!(raised.take("raised", 1).await.is_admitted());
-    assert!(limits.take("raised", 1).await.is_admitted(), "what was prepared last is in force");
+    assert!(!limits.take("raised", 1).await.is_admitted(), "each decides by its own parameters");
 }
 
 #[tokio::test]
@@ -273,15 +273,24 @@ async fn a_refusal_whose_wait_is_over_makes_room_for_another() {
     assert_eq!(backend.stats().cached_refusals, 1, "the second refusal of bob's");
 }
 
+/// Its parameters may let the key recover sooner.
 #[tokio::test]
-async fn a_refusal_under_former_parameters_is_not_repeated() {
+async fn charge_by_another_writer_clears_every_refusal_of_its_key() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let slow = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_day(3))));
-    assert!(slow.take("ada", 3).await.is_admitted());
-    assert!(slow.take("ada", 1).await.retry_after().unwrap() > HOUR);
-    let _fast = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_hour(3))).replace_existing());
-    assert!(slow.take("ada", 1).await.retry_after().unwrap() <= HOUR, "by the parameters in force");
+    let window = |count| policy("p", FixedWindow::new(Rate::new(count, 24 * HOUR)));
+    let other = policy("other", FixedWindow::new(Rate::new(9, 24 * HOUR)));
+    let both = LimitTree::new(&backend, PolicyTree::All(vec![window(3).into(), other.into()]));
+    let raised = LimitTree::new(&backend, window(5));
+    assert!(both.take("ada", 3).await.is_admitted());
+    for _ in 0..2 {
+        assert!(!both.take("ada", 1).await.is_admitted());
+    }
+    assert_eq!(backend.stats().cached_refusals, 1);
+    assert!(raised.take("ada", 1).await.is_admitted());
+    let calls = backend.stats().calls;
+    assert!(!both.take("ada", 1).await.is_admitted());
+    assert_eq!(backend.stats().calls, calls + 1, "the store is asked again");
 }
 
 /// A refusal as of an instant that has passed says nothing about now, and the reverse.

@@ -2,17 +2,18 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, Carry, Cost, Decision, FixedWindow, Gcra, Key, Policy, PolicyTree, Rate};
+use throttle_core::{Algorithm, Backend, Cost, Decision, FixedWindow, Gcra, Key, Policy, PolicyTree, Rate};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, Shared};
 
-fn daily(counts: [u64; 2], carry: Carry) -> Policy {
+fn daily(counts: [u64; 2]) -> Policy {
     let tier = |count: u64| FixedWindow::new(Rate::per_day(count));
-    Policy::tiered("tiered", [("low", tier(counts[0])), ("high", tier(counts[1]))], carry).unwrap()
+    Policy::tiered("tiered", [("low", tier(counts[0])), ("high", tier(counts[1]))]).unwrap()
 }
 
 fn call(key: &str, cost: u64) -> Call {
@@ -23,19 +24,44 @@ async fn ask(limits: &LimitTree, calls: &[Call]) -> Decision {
     limits.backend.decide(&limits.prepared, calls).await.unwrap()
 }
 
-/// A charge in another tier makes a refusal untrue.
+/// A charge in another tier can make a refusal untrue.
 #[tokio::test]
 async fn refusals_of_tiers_are_not_cached() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, daily([5, 1], Carry::Reset));
+    let limits = LimitTree::new(&backend, daily([5, 1]));
     assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted());
     for _ in 0..3 {
         assert!(!ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted());
     }
     assert_eq!(backend.stats().cached_refusals, 0);
     assert!(ask(&limits, &[call("ada", 1)]).await.is_admitted());
-    assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted(), "reset by the change");
+    assert!(!ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted(), "both were used");
+}
+
+/// A refusal under the policy's parameters answers no call under a key's own, and the reverse.
+#[tokio::test]
+async fn refusals_and_own_parameters_are_not_mixed_up() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let window = |count| FixedWindow::new(Rate::per_day(count));
+    let plain = policy("plain", window(5));
+    let [less, more] = [1, 50].map(|count| plain.own(window(count)).unwrap());
+    let limits = LimitTree::new(&backend, plain);
+    let under = |own: &Arc<Algorithm>| [call("ada", 1).under(Arc::clone(own))];
+    assert!(ask(&limits, &[call("ada", 5)]).await.is_admitted());
+    for _ in 0..2 {
+        assert!(!ask(&limits, &[call("ada", 1)]).await.is_admitted());
+    }
+    assert_eq!(backend.stats().cached_refusals, 1);
+    assert!(!ask(&limits, &under(&less)).await.is_admitted());
+    assert!(ask(&limits, &under(&more)).await.is_admitted());
+    for _ in 0..2 {
+        assert!(!ask(&limits, &under(&less)).await.is_admitted());
+        assert!(!ask(&limits, &[call("ada", 1)]).await.is_admitted());
+    }
+    assert_eq!(backend.stats().cached_refusals, 1, "other parameters have written the value");
+    assert_eq!(ask(&limits, &under(&more)).await.remaining(), 43);
 }
 
 #[tokio::test]
@@ -44,7 +70,7 @@ async fn inspection_reads_a_value_by_the_tier_that_wrote_it() {
     let backend = builder(&shared).build().unwrap();
     let (low, high) =
         (Gcra::new(Rate::per_day(5)).build().unwrap(), FixedWindow::new(Rate::per_day(50)).build().unwrap());
-    let mixed = Policy::tiered("tiered", [("low", low), ("high", high)], Carry::Keep).unwrap();
+    let mixed = Policy::tiered("tiered", [("low", low), ("high", high)]).unwrap();
     let limits = LimitTree::new(&backend, mixed.clone());
     assert!(ask(&limits, &[call("ada", 3).in_tier(1)]).await.is_admitted());
     let held = backend.inspect(&mixed, &Key::from("ada")).await.unwrap();
@@ -64,7 +90,7 @@ async fn tiers_of_keys_on_several_servers() {
     let slot = |key: &str| throttle_test_servers::slot_of(format!("tiers{{t{key}}}:"));
     assert_ne!(slot("ada"), slot("pool"), "keys in one slot would be decided in one call");
     let pool = policy("pool", Gcra::new(Rate::per_day(3)));
-    let limits = LimitTree::new(&backend, PolicyTree::All(vec![daily([5, 50], Carry::Keep).into(), pool.into()]));
+    let limits = LimitTree::new(&backend, PolicyTree::All(vec![daily([5, 50]).into(), pool.into()]));
     let ada = |cost: u64, tier: u8| [call("ada", cost).in_tier(tier), call("pool", 1)];
     let first = ask(&limits, &ada(20, 1)).await;
     assert!(first.is_admitted());

@@ -21,7 +21,7 @@ fn poisons() -> [(Algorithm, f64); 2] {
 /// Stores a fresh state with its first number replaced.
 fn poison(server: &Server, algorithm: Algorithm, number: f64) {
     let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
-    let at = algorithm.tag().len() + 1;
+    let at = algorithm.tag().len();
     value[at..at + 8].copy_from_slice(&number.to_le_bytes());
     let mut set = redis::cmd("SET");
     set.arg("throttle{all}p:tvictim").arg(value).exec(&mut server.connection()).unwrap();

@@ -3,24 +3,24 @@
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
-use throttle_core::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, PolicySet};
 
 /// A store that is down.
 #[derive(Clone, Default)]
-pub(crate) struct Down(PolicyRegistry);
+pub(crate) struct Down;
 
 impl Backend for Down {
-    type Prepared = RegisteredSet;
+    type Prepared = PolicySet;
     type Decide = Ready<Result<Decision, BackendError>>;
     type Done = Ready<Result<(), BackendError>>;
 
     fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
-        self.0.register(set)
+        Ok(set)
     }
 
     fn set(prepared: &Self::Prepared) -> &PolicySet {
-        prepared.set()
+        prepared
     }
 
     fn decide(&self, _: &Arc<Self::Prepared>, _: &[Call]) -> Self::Decide {

@@ -98,7 +98,7 @@ pub use throttle::{MissingInFlight, MissingLimitReport};
 pub use throttle_core;
 #[doc(no_inline)]
 pub use throttle_core::{
-    Backend, CalendarQuota, Carry, Clock, ConfigError, DecidedBy, Decision, FixedWindow, Gcra, IntervalBucket, Key,
+    Backend, CalendarQuota, Clock, ConfigError, DecidedBy, Decision, FixedWindow, Gcra, IntervalBucket, Key,
     LeakyBucket, LeakyMeter, ManualClock, MemoryBackend, Rate, SlidingLog, SlidingWindow, SystemClock, Timestamp,
     TokenBucket,
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use throttle_tower::{
-    Carry, ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer, TokenBucket,
+    ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer, TokenBucket,
     TrustedProxies, all, limit, plans,
 };
 
@@ -24,8 +24,7 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
             .lookup(plan_of)
             .unknown("free")
             .cache(10_000, Duration::from_secs(10))
-            .unknown_as_missing()
-            .on_change(Carry::Keep),
+            .unknown_as_missing(),
         // Held for a moment instead of refused.
         limit("reports", Gcra::new(Rate::per_second(5)))
             .by(api_key())

@@ -12,7 +12,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use throttle_tower::plans::Tier;
-use throttle_tower::{Carry, ConfigError, Gcra, Header, LimitReport, Rate, ThrottleLayer, plans};
+use throttle_tower::{ConfigError, Gcra, Header, LimitReport, Rate, ThrottleLayer, plans};
 use tokio::net::TcpListener;
 
 /// The plans, and how many requests a minute each allows.
@@ -60,8 +60,7 @@ fn app() -> Result<Router, ConfigError> {
             .lookup(move |customer: String| table.clone().tier_of(customer))
             .unknown("free")
             // A change of plan takes effect within a second.
-            .cache(10_000, Duration::from_secs(1))
-            .on_change(Carry::Keep),
+            .cache(10_000, Duration::from_secs(1)),
     )?;
     // Plans change outside the throttle. A real server would also check that the caller may change them.
     let limited = Router::new().route("/", get(hello)).layer(throttle);

@@ -38,8 +38,7 @@ pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
 
 /// Takes units of the budget that [`shared`] makes, if so many are left. Returns what remains.
 pub(crate) fn take(memory: &Memory, name: &str, burst: u64, units: u64) -> u64 {
-    let policy =
-        throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap().replace_existing();
+    let policy = throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap();
     let prepared = memory.prepare(PolicySet::new(policy).unwrap()).unwrap();
     memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT).costing(units)]).remaining()
 }
@@ -146,10 +145,6 @@ impl Backend for Remote {
 
     fn set(prepared: &MemorySet) -> &PolicySet {
         Memory::set(prepared)
-    }
-
-    fn in_force(&self, prepared: &Arc<MemorySet>) -> Option<Arc<PolicySet>> {
-        self.memory.in_force(prepared)
     }
 
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {

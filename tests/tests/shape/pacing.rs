@@ -169,23 +169,6 @@ async fn shape_clock_counts_from_its_creation() {
     assert_eq!(clocks.map(|clock| clock.now().as_micros()), [1_234_567; 2]);
 }
 
-/// Whether it is asked for before the store is set or after.
-#[test]
-fn shape_name_in_use_has_one_pace_unless_it_is_replaced() {
-    let remote = Remote::new(MS);
-    let paced = |per_second| {
-        let builder = Shaper::builder(LeakyBucket::new(Rate::per_second(per_second)));
-        builder.headroom(Duration::ZERO).name("api").on_error(OnError::Closed)
-    };
-    let first = paced(10).backend(remote.clone()).build().unwrap();
-    let error = paced(20).backend(remote.clone()).build().map(drop).unwrap_err();
-    assert_eq!(error.policy(), Some("api"), "{error}");
-    let before = paced(20).replace_existing().backend(remote.clone()).build().unwrap();
-    let after = paced(30).backend(remote.clone()).replace_existing().build().unwrap();
-    assert_eq!([&first, &before, &after].map(Shaper::rate), [10, 20, 30].map(Rate::per_second));
-    assert!(paced(20).backend(remote).build().is_err());
-}
-
 #[tokio::test(start_paused = true)]
 async fn shape_key_cost_and_deadline_hold_in_any_order() {
     type Set = fn(ShapeLayer<u64>) -> ShapeLayer<u64>;

@@ -130,7 +130,7 @@ async fn shape_pause_that_is_too_long_at_the_store_stops_a_process_once() {
     let long = over(&store, ten(60_000).share_pauses(Duration::from_secs(3_600)), OnError::Closed);
     long.pause("key", Duration::from_secs(3_600));
     sleep(20 * MS).await;
-    let short = ten(60_000).share_pauses(LONGEST).replace_existing();
+    let short = ten(60_000).share_pauses(LONGEST);
     let short = over(&store, short, OnError::Closed);
     let stopped = stopped_for(&short).await;
     assert!(stopped <= LONGEST + 20 * MS, "{stopped:?}");

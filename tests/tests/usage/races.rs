@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::get;
 use http::{Request, StatusCode};
+use throttle_core::PolicySet;
 use throttle_core::backend::Call;
-use throttle_core::{Carry, PolicySet};
 use throttle_core::{Limiter, Policy};
 use throttle_tower::plans::Plans;
 use throttle_tower::{FixedWindow, Header, KeyExtractor, OnError, Rate, Usage, all, plans};
@@ -113,7 +113,6 @@ impl Table {
             })
             .unknown("low")
             .cache(100, Duration::ZERO)
-            .on_change(Carry::Keep)
             .on_error(OnError::Closed)
     }
 }
@@ -123,7 +122,7 @@ async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
     site.settled().await;
     let (parts, ()) = Request::get("/").header("x-user", USER).body(()).unwrap().into_parts();
     let key = Header::new("x-user").extract(&parts).unwrap();
-    let policy = Policy::tiered(name, tiers(counts), Carry::Keep).unwrap();
+    let policy = Policy::tiered(name, tiers(counts)).unwrap();
     let limiter = Limiter::new(site.store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
     counts[2] - limiter.decide(&[Call::peek(key).in_tier(2)]).await.unwrap().remaining()
 }

@@ -7,8 +7,7 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use throttle_core::backend::Call;
-use throttle_core::{Carry, PolicySet};
-use throttle_core::{Limiter, Policy};
+use throttle_core::{Limiter, Policy, PolicySet};
 use throttle_tower::{FixedWindow, Header, KeyExtractor, Rate, Usage, plans};
 use tower::ServiceExt;
 
@@ -67,7 +66,7 @@ async fn charge_settled_later_stays_in_its_tier() {
 async fn left(store: &Store, user: &str, tier: u8) -> u64 {
     let (parts, ()) = Request::get("/").header("x-user", user).body(()).unwrap().into_parts();
     let key = Header::new("x-user").extract(&parts).unwrap();
-    let policy = Policy::tiered("tokens", tiers(), Carry::Keep).unwrap();
+    let policy = Policy::tiered("tokens", tiers()).unwrap();
     let limiter = Limiter::new(store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
     limiter.decide(&[Call::peek(key).in_tier(tier)]).await.unwrap().remaining()
 }

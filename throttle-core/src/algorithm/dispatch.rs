@@ -184,24 +184,6 @@ impl Algorithm {
         (delay, Taken { cost, mark })
     }
 
-    /// Charges all that remains, the part of a unit that is available too.
-    pub(super) fn fill(&self, repr: &mut Repr, now: Timestamp) {
-        each!(&self.kind, a => {
-            if Stored::change(repr, |state| a.fill(state, now)).is_none() {
-                let mut state = a.fresh();
-                a.fill(&mut state, now);
-                *repr = state.into_repr();
-            }
-        });
-    }
-
-    /// µs in which a key that uses all units at an instant becomes as good as unused again.
-    pub(super) fn recovers_in(&self, at: Timestamp) -> u64 {
-        let mut repr = self.fresh_repr();
-        self.take(&mut repr, at, self.capacity());
-        self.standing(&repr, at).reset
-    }
-
     pub(super) fn standing(&self, repr: &Repr, now: Timestamp) -> Standing {
         each!(&self.kind, a => match Stored::read(repr, |state| a.standing(state, now)) {
             Some(standing) => standing,
@@ -227,9 +209,9 @@ impl Algorithm {
         });
     }
 
-    /// The first instant at which a charge may have been made, in µs.
-    pub(super) fn charged_from(&self, mark: Mark) -> i64 {
-        each!(&self.kind, a => a.charged_from(mark))
+    /// The mark of the latest charge that still counts.
+    pub(super) fn latest(&self, repr: &Repr, now: Timestamp) -> Mark {
+        each!(&self.kind, a => Stored::read(repr, |state| a.latest(state, now)).unwrap_or_default())
     }
 
     /// Whether the window of a charge has ended.

@@ -6,7 +6,6 @@ mod tests;
 use std::sync::Arc;
 
 use super::dispatch::{Algorithm, Visitor};
-use super::kin::{KinState, MOST_KIN};
 use super::state::State;
 use super::stored::{Repr, Stored};
 use super::wire::{LARGEST, Numbers, Wire};
@@ -46,7 +45,7 @@ impl Algorithm {
 
 impl State {
     /// The state as bytes: the [tag](Algorithm::tag) of the algorithm that wrote it, which is the given one unless the
-    /// state names another; a byte that is `0`; then numbers, each a double, little endian.
+    /// state names another; then numbers, each a double, little endian.
     ///
     /// | algorithm | numbers |
     /// |---|---|
@@ -59,80 +58,26 @@ impl State {
     /// | `sliding_window` | the time of the last charge, then S + 1 counters, where S is the number of sub-windows; sub-window n, counted from the epoch, has the place n modulo (S + 1) |
     /// | `sliding_log` | the sum of units, then a time and units for each run, oldest first |
     ///
-    /// A key that was charged under several sets of parameters has a state for each. The one that was charged last
-    /// comes first, with a `1` in place of the `0`; the others follow, each with a `0`. Then come three doubles for each
-    /// of them: its length, the instant of the last charge under its own parameters, and the last instant at which it
-    /// could not hold all that it should count (−2^53 for never). The last byte is the number of states but the first.
-    ///
     /// Nothing if an algorithm that the state does not name made it.
     #[must_use]
     pub fn to_wire(&self, algorithm: &Algorithm) -> Option<Vec<u8>> {
-        let by = self.under.as_deref().unwrap_or(algorithm);
-        if self.kin.is_empty() {
-            return one(by, &self.first.repr, ALONE);
-        }
-        let (mut bytes, mut trailer) = (Vec::new(), Vec::new());
-        let kin = self.kin.iter().map(|(by, state)| (&**by, state, ALONE));
-        for (by, state, flag) in std::iter::once((by, &self.first, HAS_KIN)).chain(kin) {
-            let state_bytes = one(by, &state.repr, flag)?;
-            let length = i64::try_from(state_bytes.len()).ok()?;
-            write(&mut trailer, &[length, state.since, state.cut]);
-            bytes.extend(state_bytes);
-        }
-        bytes.extend(trailer);
-        bytes.push(u8::try_from(self.kin.len()).ok()?);
+        let by = self.writer.as_deref().unwrap_or(algorithm);
+        let mut bytes = by.tag();
+        write(&mut bytes, &by.accept(ReadNumbers(&self.repr))?);
         Some(bytes)
     }
 
-    /// Reads a state from its bytes. `None` unless they are a state that this algorithm with these parameters wrote
-    /// last. Any bytes may be passed.
+    /// Reads a state from its bytes. `algorithm` is tried first; the state names its parameters if others wrote it.
+    /// `None` if the bytes are no state. Any bytes may be passed.
     #[must_use]
     pub fn from_wire(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
-        let rest = algorithm.accept(BehindTag(bytes))?;
-        match rest.split_first()? {
-            (&ALONE, rest) => Some(Self::alone(algorithm.accept(ReadState(&read(rest)?))?)),
-            (&HAS_KIN, _) => Self::several(algorithm, bytes),
-            _ => None,
+        if let Some(numbers) = algorithm.accept(BehindTag(bytes)) {
+            return Some(Self::of(algorithm.accept(ReadState(&read(numbers)?))?));
         }
+        let writer = Algorithm::from_tag(bytes)?;
+        let repr = writer.accept(ReadState(&read(writer.accept(BehindTag(bytes))?)?))?;
+        Some(Self { repr, writer: Some(Arc::new(writer)) })
     }
-
-    fn several(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
-        let (count, rest) = bytes.split_last()?;
-        let count = usize::from(*count);
-        if count == 0 || count > MOST_KIN {
-            return None;
-        }
-        let (mut rest, trailer) = rest.split_at_checked(rest.len().checked_sub(24 * (count + 1))?)?;
-        let mut state = Self::alone(Repr::EMPTY);
-        for (place, [length, since, cut]) in read(trailer)?.as_chunks().0.iter().enumerate() {
-            let (one, behind) = rest.split_at_checked(usize::try_from(*length).ok()?)?;
-            rest = behind;
-            let by = if place == 0 { *algorithm } else { Algorithm::from_tag(one)? };
-            let (flag, numbers) = by.accept(BehindTag(one))?.split_first()?;
-            if *flag != if place == 0 { HAS_KIN } else { ALONE } {
-                return None;
-            }
-            let repr = by.accept(ReadState(&read(numbers)?))?;
-            let one = KinState { repr, since: *since, cut: *cut };
-            if place == 0 {
-                state.first = one;
-            } else {
-                state.kin.push((Arc::new(by), one));
-            }
-        }
-        rest.is_empty().then_some(state)
-    }
-}
-
-/// Behind the tag of a state: whether others follow it.
-const ALONE: u8 = b'0';
-const HAS_KIN: u8 = b'1';
-
-fn one(by: &Algorithm, repr: &Repr, flag: u8) -> Option<Vec<u8>> {
-    let mut bytes = by.tag();
-    bytes.push(flag);
-    write(&mut bytes, &by.accept(ReadNumbers(repr))?);
-    Some(bytes)
 }
 
 /// The bytes behind the tag, compared in place: a backend reads a state for each policy of each request.

@@ -182,6 +182,10 @@ impl<W: Windows> Transition for Counter<W> {
         }
     }
 
+    fn latest(&self, state: &Count, _: Timestamp) -> Mark {
+        Mark { at: state.start, frac: 0 }
+    }
+
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         self.window.window(mark.at).1 <= now.as_micros()
     }

@@ -123,13 +123,6 @@ impl Transition for Arrival {
         Mark::at(now)
     }
 
-    fn fill(&self, tat: &mut Tat, now: Timestamp) {
-        if matches!(self.debt(*tat, now), Debt::Grains(debt) if debt < self.0.depth) {
-            let (whole, frac) = self.0.p.split(self.0.depth);
-            *tat = Tat { whole: now.as_micros() + whole.cast_signed(), frac };
-        }
-    }
-
     #[inline(always)]
     fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
         let ahead = tat.whole - now.as_micros();

@@ -198,6 +198,10 @@ impl Transition for Portions {
         self.take(state, now, units.min(left));
     }
 
+    fn latest(&self, state: &Tokens, now: Timestamp) -> Mark {
+        Mark { at: self.view(*state, now).anchor, frac: 0 }
+    }
+
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         self.quota && mark.at + self.interval <= now.as_micros()
     }

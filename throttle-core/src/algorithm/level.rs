@@ -109,10 +109,6 @@ impl<V: Vocabulary> Transition for Leveled<V> {
         Mark::at(now)
     }
 
-    fn fill(&self, level: &mut Level, now: Timestamp) {
-        self.set(level, now, self.0.depth);
-    }
-
     #[inline]
     fn standing(&self, level: &Level, now: Timestamp) -> Standing {
         let debt = self.debt(level, now);

@@ -18,12 +18,11 @@
 //! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree do not
 //! admit the same units twice.
 
-// `cell` is where requests meet states, and `kin` the states of a key whose limit has changed. Each algorithm has a file with its builder and its `Transition`; GCRA, token
+// `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
 // bucket and leaky meter are one `drain` in three vocabularies.
 
 mod build;
 mod calendar_quota;
-mod carry;
 mod cell;
 mod civil;
 mod decode;
@@ -34,7 +33,6 @@ mod encode;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
-mod kin;
 mod leaky_bucket;
 mod leaky_meter;
 mod level;
@@ -53,7 +51,6 @@ mod wire;
 
 pub use build::IntoAlgorithm;
 pub use calendar_quota::CalendarQuota;
-pub use carry::Carry;
 pub(crate) use cell::{Cell, Outcome, decide, take};
 pub use departures::{Departure, DepartureSchedule};
 pub use dispatch::Algorithm;
@@ -61,13 +58,11 @@ pub(crate) use dispatch::Visitor;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use interval_bucket::IntervalBucket;
-pub(crate) use kin::{Kin, KinState, States, Writer};
 pub use leaky_bucket::LeakyBucket;
 pub use leaky_meter::LeakyMeter;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::State;
-pub(crate) use state::Writers;
 pub(crate) use stored::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
 pub(crate) use transition::Transition;

@@ -172,6 +172,10 @@ impl Transition for Trailing {
         }
     }
 
+    fn latest(&self, log: &Log, now: Timestamp) -> Mark {
+        Mark { at: log.runs.back().map_or(now.as_micros(), |newest| newest.0), frac: 0 }
+    }
+
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
         mark.at + self.window <= now.as_micros()
     }

@@ -276,8 +276,8 @@ impl Transition for Estimate {
         }
     }
 
-    fn charged_from(&self, mark: Mark) -> i64 {
-        mark.at.saturating_mul(self.width())
+    fn latest(&self, ring: &Ring, _: Timestamp) -> Mark {
+        Mark { at: split(ring.last, self.width).0, frac: 0 }
     }
 
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {

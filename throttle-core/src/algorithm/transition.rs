@@ -31,15 +31,6 @@ pub(crate) trait Transition {
     /// Charges a cost that [`wait`](Self::wait) has just admitted.
     fn take(&self, state: &mut Self::State, now: Timestamp, cost: u64) -> Mark;
 
-    /// Charges all that remains. An algorithm whose units become available in parts charges the part of a unit that is
-    /// available too.
-    fn fill(&self, state: &mut Self::State, now: Timestamp) {
-        let left = self.standing(state, now).remaining;
-        if left > 0 {
-            self.take(state, now, left);
-        }
-    }
-
     /// Where the key stands at this instant.
     fn standing(&self, state: &Self::State, now: Timestamp) -> Standing;
 
@@ -49,9 +40,9 @@ pub(crate) trait Transition {
     /// Debits `units` more to an earlier charge, as far as units remain and its window is still open.
     fn debit(&self, state: &mut Self::State, now: Timestamp, mark: Mark, units: u64);
 
-    /// The first instant at which a charge may have been made, in µs, as far as its mark tells.
-    fn charged_from(&self, mark: Mark) -> i64 {
-        mark.at
+    /// The mark of the latest charge that still counts, for an algorithm that finds charges by their marks.
+    fn latest(&self, _state: &Self::State, now: Timestamp) -> Mark {
+        Mark::at(now)
     }
 
     /// Whether the window of a charge has ended, so that the charge no longer counts. Always `false` for an algorithm

@@ -70,7 +70,6 @@ impl fmt::Debug for BoxPrepared {
 
 trait ErasedBackend: Send + Sync {
     fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError>;
-    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<PolicySet>>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
     fn now(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Timestamp>;
@@ -94,10 +93,6 @@ impl<B: Backend> ErasedBackend for B {
     fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError> {
         let prepared = Arc::new(Backend::prepare(self, set)?);
         Ok(BoxPrepared { set: B::set(&prepared).clone(), inner: Box::new(prepared) })
-    }
-
-    fn in_force(&self, prepared: &BoxPrepared) -> Option<Arc<PolicySet>> {
-        Backend::in_force(self, inner::<B>(prepared).ok()?)
     }
 
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision> {
@@ -160,10 +155,6 @@ impl Backend for BoxBackend {
 
     fn set(prepared: &BoxPrepared) -> &PolicySet {
         &prepared.set
-    }
-
-    fn in_force(&self, prepared: &Arc<BoxPrepared>) -> Option<Arc<PolicySet>> {
-        self.0.in_force(prepared)
     }
 
     fn decide(&self, prepared: &Arc<BoxPrepared>, calls: &[Call]) -> Self::Decide {
@@ -244,7 +235,6 @@ mod tests {
             assert_eq!(source, "the set was prepared by another backend");
         }
         assert!(own.decide_at_once(&foreign, &calls).is_none() && own.now(&foreign, &calls).is_none());
-        assert!(own.in_force(&foreign).is_none());
     }
 
     #[test]

@@ -24,13 +24,14 @@ use crate::time::Timestamp;
 /// Decisions are those of this crate's algorithms, bit for bit. A refused request and a peek change nothing that a
 /// later decision could observe. A state may be forgotten only when it equals a fresh one.
 ///
-/// ## Changed parameters
+/// ## Other parameters
 ///
-/// A key keeps its state when its policy gets other parameters. A charged state names those that wrote it. So a backend
-/// keeps the state as [`PolicySet::decide`](crate::PolicySet::decide) and
+/// A call carries its parameters, and a key has one state, which names the parameters that wrote it. Other parameters
+/// read it as so many used units: those that the writer counts, at most their own capacity. Only a charge writes. So a
+/// backend keeps the state as [`PolicySet::decide`](crate::PolicySet::decide) and
 /// [`ReceiptItem::apply_to`](super::ReceiptItem::apply_to) have left it, and passes it to the next set unchanged. Bytes
 /// keep the names, too, if the backend writes them with [`State::to_wire`](crate::algorithm::State::to_wire) and reads
-/// them with [`State::from_wire_of`](crate::algorithm::State::from_wire_of).
+/// them with [`State::from_wire`](crate::algorithm::State::from_wire).
 ///
 /// ## Time
 ///
@@ -67,32 +68,17 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Prepares a set, to decide requests against it.
     ///
-    /// Sets with a policy of the same name share that policy's budgets. If a set in this process has a policy of the
-    /// same name with other parameters, `prepare` fails, unless the policy [replaces](crate::Policy::replace_existing)
-    /// them. The new parameters are then in force for every such set, unless its policy
-    /// [keeps](crate::Policy::keep_parameters) its own, and used units stay used (see
-    /// [`Carry::Keep`](crate::Carry::Keep)). A policy that stands [beside](crate::Policy::beside_existing) others of
-    /// its name conflicts with none of them, and puts nothing in force. A [`PolicyRegistry`](super::PolicyRegistry)
-    /// checks the names and holds the parameters in force. All [tiers](crate::Policy::tiered) of a policy are in force
-    /// at the same time. When a key is first charged in another tier, the same step carries its used units over by the
-    /// policy's [rule](crate::Carry). [`PolicySet::decide`](crate::PolicySet::decide) does all this on a
-    /// [`State`](crate::algorithm::State).
+    /// Sets with a policy of the same name share that policy's budgets, and each decides by its own parameters. Where a
+    /// backend does not enforce the [parameters of a call](Call::under), it charges nothing and returns an error whose
+    /// [source](std::error::Error::source) is a [`ConfigError`].
     ///
     /// # Errors
     ///
-    /// If the backend cannot hold such a set, or a policy's name is in use with other parameters.
+    /// If the backend cannot hold such a set.
     fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError>;
 
     /// The prepared set.
     fn set(prepared: &Self::Prepared) -> &PolicySet;
-
-    /// Returns the set with the parameters in force, if another set has [replaced](crate::Policy::replace_existing)
-    /// some of this set's; decisions use these parameters. Returns the same `Arc` until they change. `None` means that
-    /// the set's own parameters are in force. Defaults to `None`.
-    fn in_force(&self, prepared: &Arc<Self::Prepared>) -> Option<Arc<PolicySet>> {
-        let _ = prepared;
-        None
-    }
 
     /// Decides about one request and charges it. `calls` stand in the order of the set's policies; policies without a
     /// call are skipped.

@@ -4,12 +4,10 @@
 
 mod boxed;
 mod contract;
-mod policy_registry;
 mod receipt;
 
 pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};
 pub use contract::Backend;
-pub use policy_registry::{PolicyRegistry, RegisteredSet};
 pub use receipt::{Receipt, ReceiptItem};

@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::{Algorithm, Carry, Cell, State, Taken, Writer};
+use crate::algorithm::{Algorithm, Cell, State, Taken};
 use crate::call::Call;
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
@@ -59,6 +61,7 @@ pub struct ReceiptItem {
     pub(crate) overflow: bool,
     pub(crate) decided_by: DecidedBy,
     pub(crate) tier: u8,
+    pub(crate) own: Option<Arc<Algorithm>>,
     pub(crate) taken: Taken,
     pub(crate) actual: u64,
 }
@@ -106,8 +109,8 @@ impl ReceiptItem {
     pub fn give_back(&mut self, units: u64) -> Receipt {
         let (taken, kept) = (self.taken, self.taken.cost.saturating_sub(units));
         (self.taken.cost, self.actual) = (kept, kept);
-        let Self { policy, overflow, decided_by, tier, .. } = *self;
-        Receipt::from(Self { policy, key: self.key.clone(), overflow, decided_by, tier, taken, actual: kept })
+        let (key, own) = (self.key.clone(), self.own.clone());
+        Receipt::from(Self { key, own, taken, actual: kept, ..*self })
     }
 
     /// Two numbers by which the algorithm finds the charge when it is settled. Only the algorithm reads them. For
@@ -117,10 +120,17 @@ impl ReceiptItem {
         (self.taken.mark.at, self.taken.mark.frac)
     }
 
-    /// The tier of the policy that was charged; 0 for a policy without tiers.
+    /// The tier of the policy that was charged; 0 for a policy without tiers, and [`Policy::OWN`] for parameters of the
+    /// key's own.
     #[must_use]
     pub const fn tier(&self) -> u8 {
         self.tier
+    }
+
+    /// The parameters of `policy`, the item's, that the key was charged under.
+    #[must_use]
+    pub fn parameters<'a>(&'a self, policy: &'a Policy) -> &'a Algorithm {
+        policy.parameters(self.tier, self.own.as_ref())
     }
 
     /// What made the charge. Only charges of the [store](DecidedBy::Store) can be settled there.
@@ -129,24 +139,15 @@ impl ReceiptItem {
         self.decided_by
     }
 
-    /// Settles this item on the key's state, for backends that keep [`State`]s of policies without tiers. The state
-    /// then names the parameters that wrote it. An item that was not charged at the store changes nothing.
-    pub fn apply(&self, algorithm: &Algorithm, state: &mut State, now: Timestamp) {
-        self.apply_in(algorithm, algorithm, Carry::Keep, state, now);
-    }
-
-    /// Settles like [`apply`](Self::apply) on a state of a policy that may have tiers, or that former parameters of the
-    /// policy have written.
+    /// Settles this item of a policy on the key's state, for backends that keep [`State`]s. The state then names the
+    /// parameters that wrote it. An item that was not charged at the store changes nothing.
     pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
-        self.apply_in(policy.tier(self.tier).algorithm(), policy.algorithm(), policy.carry(), state, now);
-    }
-
-    fn apply_in(&self, by: &Algorithm, first: &Algorithm, rule: Carry, state: &mut State, now: Timestamp) {
         if self.decided_by == DecidedBy::Store {
-            let writers = state.writers(first);
-            let mut cell = Cell::of(Writer::of(by), rule, state.take(&writers), now);
+            let by = self.parameters(policy);
+            let writer = state.writer(by);
+            let mut cell = Cell::new(by, &writer, state.take(), now);
             cell.settle(self.taken, self.actual);
-            state.put(cell.into_states(), first, true);
+            state.put(cell, by, true);
         }
     }
 }
@@ -161,9 +162,10 @@ impl Receipt {
         let items: SmallVec<[ReceiptItem; 3]> = statuses
             .filter_map(|(policy, status)| {
                 let taken = status.taken;
-                let key = calls.get(policy).filter(|_| taken.cost > 0)?.key.clone()?;
+                let call = calls.get(policy).filter(|_| taken.cost > 0)?;
+                let (key, own) = (call.key.clone()?, call.own.clone());
                 let (overflow, decided_by, tier) = (status.overflow, status.decided_by, status.tier);
-                Some(ReceiptItem { policy, key, overflow, decided_by, tier, taken, actual: taken.cost })
+                Some(ReceiptItem { policy, key, overflow, decided_by, tier, own, taken, actual: taken.cost })
             })
             .collect();
         if items.is_empty() { None } else { Some(Self { items }) }
@@ -256,7 +258,8 @@ impl Receipt {
             // Units beyond the share were never noted. Units that the request owes beyond its charge are owed here too.
             let owed = item.actual.saturating_sub(item.taken.cost);
             let actual = item.actual.min(taken.cost).saturating_add(owed);
-            Some(ReceiptItem { key: item.key.clone(), overflow: false, taken, actual, ..*item })
+            let (key, own) = (item.key.clone(), item.own.clone());
+            Some(ReceiptItem { key, own, overflow: false, taken, actual, ..*item })
         });
         Self { items: noted.collect() }
     }
@@ -275,22 +278,26 @@ mod tests {
 
     fn receipt(policy: usize, cost: u64) -> Receipt {
         let (key, decided_by, taken) = (Key::from("ada"), DecidedBy::Store, Taken { cost, ..Taken::default() });
-        ReceiptItem { policy, key, overflow: false, decided_by, tier: 0, taken, actual: cost }.into()
+        ReceiptItem { policy, key, overflow: false, decided_by, tier: 0, own: None, taken, actual: cost }.into()
     }
 
-    /// An unknown number stands for the first tier, and parameters of a key's own are no tier.
+    /// An unknown number stands for the first tier, and a key's own parameters are no tier.
     #[test]
-    fn an_item_has_the_tier_that_decided() {
-        use crate::{Backend, Gcra, MemoryBackend, Policy, PolicySet, Rate};
+    fn an_item_has_the_parameters_that_decided() {
+        use crate::{Backend, Gcra, MemoryBackend, PolicySet, Rate};
 
         let gcra = |count| Gcra::new(Rate::per_day(count));
-        let tiered = Policy::tiered("p", [("low", gcra(5)), ("high", gcra(50))], Carry::Keep).expect("tiers");
-        let own = tiered.with_own(gcra(9)).expect("parameters");
-        for (policy, asked, tier) in [(&tiered, 1, 1), (&tiered, 9, 0), (&own, 0, Policy::OWN)] {
-            let (memory, calls) = (MemoryBackend::new(), [Call::from(Key::from("ada")).in_tier(asked)]);
+        let policy = Policy::tiered("p", [("low", gcra(5)), ("high", gcra(50))]).expect("tiers");
+        let own = policy.own(gcra(9)).expect("parameters");
+        let ada = || Call::from(Key::from("ada"));
+        for (call, tier, capacity) in
+            [(ada().in_tier(1), 1, 50), (ada().in_tier(9), 0, 5), (ada().under(own), Policy::OWN, 9)]
+        {
+            let (memory, calls) = (MemoryBackend::new(), [call]);
             let set = memory.prepare(PolicySet::new(policy.clone()).expect("a set")).expect("a set");
             let receipt = Receipt::of(&memory.decide_now(&set, &calls), &calls).expect("a charge");
-            assert_eq!(receipt.items()[0].tier(), tier, "asked for {asked}");
+            let item = &receipt.items()[0];
+            assert_eq!((item.tier(), item.parameters(&policy).capacity()), (tier, capacity));
         }
     }
 
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_noted_less_than_was_charged_notes_what_the_request_owes_beyond_its_charge() {
+    fn a_share_notes_what_a_request_owes_beyond_its_charge() {
         let noted = |actual: u64| {
             let noted = receipt(0, 10).actual(actual).noted(|_| Some(3));
             (noted.taken(0), noted.items()[0].actual)
@@ -341,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_receipt_the_share_settles_what_it_decided_and_the_store_what_the_store_did() {
+    fn share_and_store_settle_each_what_they_decided() {
         let here = |policy, decided_by| {
             let mut receipt = receipt(policy, 1);
             receipt.items[0].decided_by = decided_by;

@@ -87,10 +87,9 @@ pub fn law_07_forgetting_and_stepping_back_is_bounded<H: Harness>(sample: &Sampl
     assert!(bought <= most, "{bought} units of a key with {} on two clocks that took turns", sample.capacity());
 }
 
-/// A lowered limit counts former use, and refuses a key for no longer than its own window. A raised limit counts former
-/// use only. Another algorithm under the same name starts with the former use. A limit that is changed back has lost
-/// nothing.
-pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
+/// A changed limit counts what the key has used, and refuses a key for no longer than the longer window of the two.
+/// What is used under another limit stays used when the limit is changed back.
+pub fn law_07_changed_limit_counts_former_use<H: Harness>(sample: &Sample) {
     let (high, low) = (*sample.algorithm(), *sample.lowered());
     let other = Gcra::new(Rate::per_hour(5)).burst(6).build().expect("a valid algorithm");
     let changes: [(Algorithm, Algorithm, u64); 6] = [
@@ -104,26 +103,23 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
     for (round, (old, new, used)) in changes.into_iter().enumerate() {
         let harness = start::<H>();
         let key = Key::from(round as u64);
-        let before = Fixture::<H>::of(&harness, &old);
+        let [before, after] = [&old, &new].map(|limit| Fixture::<H>::of(&harness, limit));
         assert!(before.take(&key, used).is_admitted());
-        let after = Fixture::<H>::of(&harness, &new);
         let expected = new.capacity().saturating_sub(used);
         assert_eq!(after.remaining(&key), expected, "{used} of {} used, then {}", old.capacity(), new.capacity());
         assert_eq!(after.drain(&key), expected);
         let wait = wait(&after.take(&key, 1));
-        let (_, full) = new.decide(new.fresh(), START, new.capacity());
-        assert!(wait <= full.reset_after_micros(), "refused for {wait} µs by a limit that resets in {full:?}");
+        let window = |limit: &Algorithm| limit.decide(limit.fresh(), START, limit.capacity()).1.reset_after_micros();
+        let longest = window(&old).max(window(&new));
+        assert!(wait <= longest, "refused for {wait} µs by limits that reset in {longest} µs");
         harness.set_time(START.after_micros(wait));
         assert!(after.take(&key, 1).is_admitted(), "after its wait of {wait} µs");
-        both_versions_take_turns(&harness, &before, &after, round as u64);
+        limits_take_turns(&harness, [&before, &after], round as u64);
         let key = Key::builder().text("back").number(round as u64).finish();
         harness.set_time(LATER);
-        before.put_in_force();
         assert!(before.take(&key, used).is_admitted());
-        after.put_in_force();
         let more = u64::from(after.take(&key, 1).is_admitted());
         let _ = (after.take(&key, new.capacity()), after.remaining(&key));
-        before.put_in_force();
         let expected = old.capacity().saturating_sub(used + more);
         assert_eq!(before.remaining(&key), expected, "{used} and {more} of {} used", old.capacity());
     }
@@ -132,19 +128,18 @@ pub fn law_07_changed_limit_is_carried_over<H: Harness>(sample: &Sample) {
 /// After all that happens before.
 const LATER: Timestamp = START.after_micros(180_000_000_000_000);
 
-/// Two versions of a limit, deployed in turn: a change that is made, reverted and made again.
-fn both_versions_take_turns<H: Harness>(harness: &H, old: &Fixture<'_, H>, new: &Fixture<'_, H>, seed: u64) {
+/// Two programs that hold different limits of one name, or a change that is made, reverted and made again.
+fn limits_take_turns<H: Harness>(harness: &H, limits: [&Fixture<'_, H>; 2], seed: u64) {
     let key = Key::builder().text("both").number(seed).finish();
     let mut model = Model::new();
     let mut now = START.after_micros(90_000_000_000_000);
     for turn in 0..12 {
         now = now.after_micros(7_654_321 * (turn % 3));
         harness.set_time(now);
-        let fixture = if turn % 4 < 2 { old } else { new };
-        fixture.put_in_force();
+        let fixture = limits[usize::from(turn % 4 >= 2)];
         let calls = [call(&key, turn % 3)];
         let expected = model.decide(fixture.limiter.set(), now, &calls);
         let expected = Observed::new(fixture.limiter.set(), &expected);
-        assert_eq!(fixture.observed(&fixture.decide(&calls)), expected, "turn {turn} of two versions");
+        assert_eq!(fixture.observed(&fixture.decide(&calls)), expected, "turn {turn} of two limits");
     }
 }

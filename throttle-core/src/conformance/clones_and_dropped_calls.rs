@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 use super::fixture::{Fixture, Observed, START, call, policy, start};
 use super::model::Model;
 use super::{Harness, Sample};
+use crate::algorithm::Algorithm;
 use crate::backend::{Backend, Call};
 use crate::decision::Decision;
 use crate::key::Key;
-use crate::policy::Policy;
 use crate::set::{PolicySet, PolicyTree};
 
 /// Clones of a backend, later handles on it and sets that are prepared again share one store.
@@ -38,31 +38,22 @@ pub fn contract_clones_share_the_store<H: Harness>() {
     assert_eq!(elsewhere.remaining(&key), sample.capacity() - 4);
 }
 
-/// A name stands for one limit of a store. While a set with the name is in use, a set with other parameters is refused
-/// and changes nothing. If its policy replaces the existing one, its parameters are in force for both sets.
-pub fn contract_a_name_stands_for_one_limit<H: Harness>() {
+/// Sets that name one policy share its budgets, and each decides by its own parameters, whichever was prepared last.
+pub fn contract_each_set_decides_by_its_own_parameters<H: Harness>() {
     let harness = start::<H>();
-    let backend = harness.backend();
     let sample = Sample::fixed_window();
-    let (own, changed) = (policy("name", sample.algorithm()), policy("name", sample.lowered()));
-    let set = |policy: &Policy| PolicySet::new(policy.clone()).expect("one policy");
-    let look = |prepared: &Arc<<H::Backend as Backend>::Prepared>| {
-        let decision = harness.block_on(backend.decide(prepared, &[Call::peek(Key::from("key"))]));
-        decision.expect("the backend decides").remaining()
-    };
-    let first = Arc::new(backend.prepare(set(&own)).expect("one policy"));
-    assert!(backend.clone().prepare(set(&own)).is_ok(), "the same parameters are the same limit");
-    let Err(error) = backend.clone().prepare(set(&changed)) else {
-        panic!("other parameters of a name in use are prepared without an error");
-    };
-    assert_eq!(error.policy(), Some("name"), "{error}");
-    assert_eq!(look(&first), sample.capacity(), "refused parameters are in force");
-
-    let second = backend.prepare(set(&changed.clone().replace_existing()));
-    let second = Arc::new(second.expect("it replaces the existing one"));
-    assert_eq!(look(&second), sample.lowered().capacity());
-    drop((first, second));
-    assert!(backend.prepare(set(&own)).is_ok(), "no set is in use any more");
+    let limits = [sample.algorithm(), sample.lowered()];
+    let [high, low] = limits.map(|limit| Fixture::<H>::of(&harness, limit));
+    let again = Fixture::<H>::of(&harness, sample.algorithm());
+    let key = Key::from("key");
+    let left = || [&high, &low, &again].map(|fixture| fixture.remaining(&key));
+    let [most, least] = limits.map(Algorithm::capacity);
+    assert_eq!(left(), [most, least, most]);
+    assert!(low.take(&key, 1).is_admitted() && high.take(&key, 1).is_admitted());
+    assert_eq!(left(), [most - 2, least - 2, most - 2]);
+    drop(high);
+    assert!(low.take(&key, 1).is_admitted());
+    assert_eq!([&low, &again].map(|fixture| fixture.remaining(&key)), [least - 3, most - 3]);
 }
 
 /// Polls once, and drops a future that is not ready.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Harness;
 use crate::algorithm::Algorithm;
-use crate::backend::{Backend, Call, Receipt};
+use crate::backend::{Call, Receipt};
 use crate::cost::Cost;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -51,16 +51,9 @@ pub(super) struct Fixture<'h, H: Harness> {
 
 impl<'h, H: Harness> Fixture<'h, H> {
     pub(super) fn new(harness: &'h H, tree: impl Into<PolicyTree>) -> Self {
-        // Cases prepare changed limits beside the former ones.
-        let set = PolicySet::new(tree).expect("the kit's sets are valid").replace_existing();
+        let set = PolicySet::new(tree).expect("the kit's sets are valid");
         let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
         Self { harness, limiter }
-    }
-
-    /// Puts this set's parameters in force again, after another set has prepared others for the same names.
-    pub(super) fn put_in_force(&self) {
-        let again = self.limiter.backend().prepare(self.limiter.set().clone());
-        assert!(again.is_ok(), "the backend held this set before");
     }
 
     /// A set of one policy named "policy".

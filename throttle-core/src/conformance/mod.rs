@@ -44,10 +44,9 @@
 //!
 //! The kit checks four details of the contract:
 //!
-//! * The parameters of a policy that were prepared last are in force, and only a policy that
-//!   [replaces](crate::Policy::replace_existing) those in use can change them. A key keeps a state for each set of
-//!   parameters that charges it, as [`PolicySet::decide`](crate::PolicySet::decide) does, so that a limit that is changed
-//!   back has lost nothing. See [`Carry`](crate::Carry).
+//! * A call is decided by its own parameters: those of its tier in the set it is decided against, or those it
+//!   [brings](crate::backend::Call::under). A key has one state, which names the parameters that wrote it, and only a
+//!   charge writes it anew, as in [`PolicySet::decide`](crate::PolicySet::decide).
 //! * A state may be dropped as soon as the kit's clock shows that it cannot be told from a fresh one, and never before.
 //!   A store that expires keys by a clock of its own must not do so while the kit's clock stands still.
 //! * If the clock steps back to before the instant at which a dropped state became fresh, a decision may be made
@@ -69,12 +68,11 @@ mod fixture;
 mod forgetting;
 mod isolation;
 mod model;
-mod own_numbers;
+mod parameters;
 mod race;
 mod random;
 mod sample;
 mod suite;
-mod tiers;
 mod trace;
 
 use std::future::Future;
@@ -88,13 +86,13 @@ pub use charges::{
     law_10_never_into_a_later_window, law_10_refund_gives_back_once, law_10_settle_corrects,
 };
 pub use clock::{
-    law_07_backward_clock_buys_nothing, law_07_changed_limit_is_carried_over,
+    law_07_backward_clock_buys_nothing, law_07_changed_limit_counts_former_use,
     law_07_forgetting_and_stepping_back_is_bounded, law_07_forward_jump_buys_one_burst,
     law_07_two_clocks_buy_nothing_twice,
 };
 pub use clones_and_dropped_calls::{
-    contract_a_name_stands_for_one_limit, contract_clones_share_the_store,
-    contract_dropped_futures_charge_at_most_once, contract_sets_of_every_size, contract_skipped_policies,
+    contract_clones_share_the_store, contract_dropped_futures_charge_at_most_once,
+    contract_each_set_decides_by_its_own_parameters, contract_sets_of_every_size, contract_skipped_policies,
 };
 pub use composition::{
     law_05_all_charges_every_member_or_none, law_05_any_charges_by_its_rule, law_05_nested_charges_all_or_nothing,
@@ -106,17 +104,13 @@ pub use forgetting::{law_09_denied_stay_denied, law_09_expired_is_as_new, law_09
 pub use isolation::{
     law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix, law_11_reset_one_key,
 };
-pub use own_numbers::{
-    law_06_racers_in_tiers_and_under_own_numbers_share_one_budget, law_08_own_numbers_equal_the_model,
-    law_09_keys_keep_what_they_used_under_numbers_that_are_gone,
+pub use parameters::{
+    law_01_other_parameters_consume_nothing, law_02_waits_under_other_parameters_are_tight,
+    law_06_racers_under_all_parameters_share_one_budget, law_08_parameters_equal_the_model,
+    law_08_parameters_in_composites_equal_the_model, law_09_keys_keep_what_they_used_under_gone_parameters,
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sample::Sample;
-pub use tiers::{
-    law_01_refusals_in_another_tier_change_nothing, law_02_waits_in_another_tier_are_tight,
-    law_06_racers_in_all_tiers_share_one_budget, law_08_tiers_equal_the_model,
-    law_08_tiers_of_composites_equal_the_model,
-};
 pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model};
 
 /// How the kit starts a backend and sets its clock. See the [module](self) for an example.
@@ -136,6 +130,12 @@ pub trait Harness: Sized + Sync {
     /// request whose future was dropped may have charged only some policies. No limit may be exceeded even then. In
     /// traces with such sets, the kit does not step the clock back.
     const ATOMIC_SETS: bool = true;
+
+    /// Whether the backend answers with a refusal that it keeps. Defaults to `false`.
+    ///
+    /// Set it to `true` for a backend that reports the limits of a kept refusal which do not refuse as they were when it
+    /// was made. In traces of sets of several policies, the kit then compares only that a request is refused.
+    const KEEPS_REFUSALS: bool = false;
 
     /// Starts an empty store for one test. Tests run at the same time, so stores on one server must be kept apart, for
     /// example by a prefix.

@@ -10,7 +10,8 @@ use crate::time::Timestamp;
 /// The reference that a backend is compared with: the pure algorithms on states that are never forgotten.
 #[derive(Debug)]
 pub(super) struct Model {
-    states: HashMap<(String, Key), (Algorithm, State)>,
+    /// Each state names the parameters that wrote it.
+    states: HashMap<(String, Key), State>,
     floor: Timestamp,
 }
 
@@ -22,13 +23,13 @@ impl Model {
     pub(super) fn decide(&mut self, set: &PolicySet, now: Timestamp, calls: &[Call]) -> Decision {
         self.look(now);
         let at = |policy: usize| Some((set.policies()[policy].name().to_owned(), calls.get(policy)?.key()?.clone()));
-        let mut states: Vec<State> = (0..set.policies().len())
-            .map(|policy| self.state(set.policies()[policy].algorithm(), at(policy).as_ref()))
-            .collect();
+        let by = |policy: usize| calls.get(policy).unwrap_or(&Call::SKIP).parameters(&set.policies()[policy]);
+        let places = 0..set.policies().len();
+        let mut states: Vec<State> = places.map(|policy| self.state(by(policy), at(policy).as_ref())).collect();
         let decision = set.decide(&mut states, now, calls);
         for (policy, state) in states.into_iter().enumerate() {
             if let Some(place) = at(policy) {
-                self.states.insert(place, (*set.policies()[policy].algorithm(), state));
+                self.states.insert(place, state);
             }
         }
         self.look(now);
@@ -40,9 +41,9 @@ impl Model {
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
             let place = (policy.name().to_owned(), item.key().clone());
-            let mut state = self.state(policy.algorithm(), Some(&place));
+            let mut state = self.state(item.parameters(policy), Some(&place));
             item.apply_to(policy, &mut state, now);
-            self.states.insert(place, (*policy.algorithm(), state));
+            self.states.insert(place, state);
         }
         self.look(now);
     }
@@ -58,12 +59,12 @@ impl Model {
     }
 
     fn look(&mut self, now: Timestamp) {
-        let fresh = self.states.values().map(|(algorithm, state)| algorithm.fresh_at(state));
+        let fresh = self.states.values().filter_map(|state| Some(state.writer.as_deref()?.fresh_at(state)));
         self.floor = fresh.filter(|at| *at <= now).fold(self.floor, Timestamp::max);
     }
 
-    fn state(&self, algorithm: &Algorithm, place: Option<&(String, Key)>) -> State {
-        // What a state of other parameters means under these is for the set to say.
-        place.and_then(|place| self.states.get(place)).map_or_else(|| algorithm.fresh(), |(_, state)| state.clone())
+    fn state(&self, by: &Algorithm, place: Option<&(String, Key)>) -> State {
+        let known = place.and_then(|place| self.states.get(place));
+        known.cloned().unwrap_or_else(|| by.fresh().written_under(by))
     }
 }

@@ -26,9 +26,9 @@ macro_rules! __conformance_suite {
             $crate::$cases! { $harness;
                 law_01_deny_never_consumes
                 law_01_peek_never_consumes
-                law_01_refusals_in_another_tier_change_nothing
+                law_01_other_parameters_consume_nothing
                 law_02_retry_is_tight
-                law_02_waits_in_another_tier_are_tight
+                law_02_waits_under_other_parameters_are_tight
                 law_03_remaining_is_exact
                 law_04_reset_is_exact
                 law_05_all_charges_every_member_or_none
@@ -38,10 +38,9 @@ macro_rules! __conformance_suite {
                 law_07_forward_jump_buys_one_burst
                 law_07_two_clocks_buy_nothing_twice
                 law_07_forgetting_and_stepping_back_is_bounded
-                law_07_changed_limit_is_carried_over
+                law_07_changed_limit_counts_former_use
                 law_08_traces_equal_the_model
-                law_08_tiers_equal_the_model
-                law_08_own_numbers_equal_the_model
+                law_08_parameters_equal_the_model
                 law_09_expired_is_as_new
                 law_09_forgetting_is_invisible
                 law_09_denied_stay_denied
@@ -57,17 +56,16 @@ macro_rules! __conformance_suite {
                 law_05_any_charges_by_its_rule
                 law_05_nested_charges_all_or_nothing
                 law_05_saturated_member_under_contention
-                law_06_racers_in_all_tiers_share_one_budget
-                law_06_racers_in_tiers_and_under_own_numbers_share_one_budget
+                law_06_racers_under_all_parameters_share_one_budget
                 law_08_composites_equal_the_model
-                law_08_tiers_of_composites_equal_the_model
-                law_09_keys_keep_what_they_used_under_numbers_that_are_gone
+                law_08_parameters_in_composites_equal_the_model
+                law_09_keys_keep_what_they_used_under_gone_parameters
                 law_11_keys_are_injective
                 law_11_policies_are_isolated
                 law_11_reset_all_by_prefix
-                contract_a_name_stands_for_one_limit
                 contract_clones_share_the_store
                 contract_dropped_futures_charge_at_most_once
+                contract_each_set_decides_by_its_own_parameters
                 contract_sets_of_every_size
                 contract_skipped_policies
             }

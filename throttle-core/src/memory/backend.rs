@@ -18,17 +18,12 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   policies counts twice. Sliding windows and logs store their counters in addition; a log takes up to 16 bytes for
 ///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
 ///   and drops those that equal unused ones.
-///   A key that was charged under several versions of a limit, or in several tiers, takes about 60 bytes more for each
-///   of them, up to eight, until it is idle. Under [numbers of its own](crate::Policy::with_own) it takes some 200
-///   more, and its decisions take a lock.
+///   The state of a key that has [parameters of its own](crate::backend::Call::under) takes some 150 bytes more, and
+///   its decisions take a lock.
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
-///   see [`Status::is_overflow`]. Each tier of a policy has an overflow bucket, and so have all keys with numbers of
-///   their own together. It has room for eight different numbers that count something: while it is full, keys of other
-///   numbers are refused, until one of the eight counts nothing any more. A key that shares a bucket is charged in all
-///   of the policy's buckets, whatever the [`Carry`](crate::Carry) rule. So the eight count what keys in tiers are
-///   charged, too, and while such keys keep them in use, new keys of a ninth number may get nothing. Give the store
-///   room for the keys that are live, and none to those that anybody can make up.
+///   see [`Status::is_overflow`]. Keys of the same parameters share a bucket, so while the store is full, a key without
+///   a place of its own has a budget in the bucket of each tier that it changes to.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
 /// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16 bytes.
 ///   It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the key's
@@ -116,8 +111,7 @@ impl<C: Clock> MemoryBuilder<C> {
     /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
     /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each shard that is used at
-    /// least 2 kB. When the store is full, it adds at most one overflow bucket for each policy in each shard, where each
-    /// tier counts as a policy. The number of shards is a power of two: about one per 128 keys, at most 1,024.
+    /// least 2 kB. When the store is full, it adds at most one overflow bucket for each set of parameters in each shard. The number of shards is a power of two: about one per 128 keys, at most 1,024.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
@@ -158,10 +152,10 @@ impl<C: Clock> MemoryBackend<C> {
         self.store.settle(prepared, receipt, self.clock.now());
     }
 
-    /// Charges a key of the policy at a place in the set at most `cost` units: as many as remain.
-    pub(crate) fn charge_at_most(&self, prepared: &MemorySet, policy: usize, key: &Key, cost: u64, tier: u8) {
+    /// Charges the key of a call about the policy at a place in the set, as far as units remain.
+    pub(crate) fn charge_at_most(&self, prepared: &MemorySet, policy: usize, call: &Call) {
         self.store.check(prepared);
-        self.store.charge_at_most(prepared, policy, key, (cost, tier), self.clock.now());
+        self.store.charge_at_most(prepared, policy, call, self.clock.now());
     }
 
     pub(crate) fn clock(&self) -> &C {
@@ -188,20 +182,13 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If a policy's name is in use with other parameters, unless the policy
-    /// [replaces](crate::Policy::replace_existing) them. Also if this would be the backend's 1,024th policy, or a
-    /// policy's 129th set of parameters.
+    /// If this would be the backend's 1,024th policy.
     fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         self.store.prepare(set)
     }
 
     fn set(prepared: &MemorySet) -> &PolicySet {
-        prepared.set.set()
-    }
-
-    #[inline]
-    fn in_force(&self, prepared: &Arc<MemorySet>) -> Option<Arc<PolicySet>> {
-        prepared.set.replaced()
+        &prepared.set
     }
 
     #[inline]
@@ -268,21 +255,5 @@ mod tests {
         }
         let of_ten = MemoryBackend::builder().max_keys(10).clock(ManualClock::default()).build();
         assert_eq!(format!("{of_ten:?}"), million.replace("1000000", "10"), "another clock changes no number");
-    }
-
-    #[test]
-    fn a_set_of_a_store_in_memory_has_its_own_parameters_until_they_are_replaced() {
-        let backend = MemoryBackend::new();
-        let prepare = |count| {
-            let policy = Policy::new("p", Gcra::new(Rate::per_day(count))).expect("a policy").replace_existing();
-            Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"))
-        };
-        let first = prepare(9);
-        assert!(backend.in_force(&first).is_none());
-        let second = prepare(5);
-        let in_force = backend.in_force(&first).expect("they are replaced");
-        assert_eq!(in_force.policies()[0].algorithm().capacity(), 5);
-        assert_eq!(MemoryBackend::<SystemClock>::set(&first).policies()[0].algorithm().capacity(), 9);
-        assert!(backend.in_force(&second).is_none());
     }
 }

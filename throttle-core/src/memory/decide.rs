@@ -5,21 +5,21 @@ use smallvec::SmallVec;
 use super::entry::Entry;
 use super::fast_path::Asked;
 use super::key_hash::KeyHash;
+use super::policies::{Member, Parameters};
 use super::shard::LockedShard;
 use super::slot::Label;
 use super::store::{MemorySet, Store};
 use crate::algorithm::{Cell, Outcome};
 use crate::backend::Call;
 use crate::decision::Decision;
-use crate::key::Key;
 use crate::set::{self, PolicyCell};
 use crate::time::Timestamp;
 
 impl Store {
     #[inline(always)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        if let (Some(policy), [Call { key: Some(key), cost, tier }]) = (&set.alone, calls) {
-            return self.decide_alone(&Asked { in_force: policy.in_force(*tier), key, cost: *cost, now });
+        if let (Some(policy), [Call { key: Some(key), cost, tier, own: None }]) = (&set.alone, calls) {
+            return self.decide_alone(&Asked { parameters: policy.parameters(*tier), key, cost: *cost, now });
         }
         self.decide_set(set, calls, now)
     }
@@ -56,6 +56,8 @@ impl Store {
         for (policy, hash) in set.policies.iter().zip(&hashes) {
             kept.extend(hash.map(|hash| Label::new(hash, policy.number())));
         }
+        let own = |(policy, call): (&Member, &Call)| call.own.as_ref().map(|own| policy.own(own));
+        let own: SmallVec<[Option<Parameters>; 3]> = set.policies.iter().zip(calls).map(own).collect();
         let mut entries: SmallVec<[Option<(usize, Entry<'_>)>; 3]> = SmallVec::new();
         let mut cells: SmallVec<[Option<PolicyCell<'_>>; 3]> = SmallVec::new();
         for (place, (policy, hash)) in set.policies.iter().zip(&hashes).enumerate() {
@@ -64,21 +66,22 @@ impl Store {
                 cells.push(None);
                 continue;
             };
-            let (cost, in_force) = (calls[place].cost, policy.in_force(calls[place].tier));
+            let cost = calls[place].cost;
+            let parameters = own[place].as_ref().unwrap_or_else(|| policy.parameters(calls[place].tier));
             let shard = indices.partition_point(|index| *index < self.index(*hash));
             let label = Label::new(*hash, policy.number());
-            let (entry, cell) = Entry::locate(in_force, label, (cost, now), &mut shards[shard], &kept, &self.shared);
+            let (entry, cell) = Entry::locate(parameters, label, (cost, now), &mut shards[shard], &kept, &self.shared);
             let overflow = entry.is_overflow();
             if overflow {
                 kept.push(entry.label());
             }
             entries.push(Some((shard, entry)));
-            cells.push(Some(PolicyCell { cell, cost, tier: in_force.tier, overflow }));
+            cells.push(Some(PolicyCell { cell, cost, tier: parameters.tier, overflow }));
         }
-        let decision = set::decide(set.set.set(), &mut cells);
+        let decision = set::decide(&set.set, &mut cells);
         for ((entry, policy), status) in entries.into_iter().zip(cells).zip(decision.statuses()) {
             if let (Some((shard, entry)), Some(PolicyCell { cell, .. })) = (entry, policy) {
-                entry.finish(cell, (status.charged(), now), &mut shards[shard], &self.shared);
+                entry.store(cell, status.charged() > 0, &mut shards[shard], &self.shared);
             }
         }
         drop(shards);
@@ -95,19 +98,18 @@ impl Store {
         self.on_entry(asked, |cell, overflow| {
             let wait = cell.wait(cost);
             let (delay, taken) = if wait == 0 && cost > 0 { cell.take(cost) } else { Default::default() };
-            if wait > 0 {
-                cell.refuse(cost);
-            }
             let outcome = Outcome { wait, delay, taken };
-            (taken.cost, Decision::of_one(outcome, cell.standing(), asked.in_force.tier, overflow))
+            (taken.cost, Decision::of_one(outcome, cell.standing(), asked.parameters.tier, overflow))
         })
     }
 
-    /// Charges at most `cost` units to a key of one policy: as many as remain.
-    pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, key: &Key, call: (u64, u8), now: Timestamp) {
-        let ((cost, tier), Some(policy)) = (call, set.policies.get(policy)) else { return };
-        self.on_entry(&Asked { in_force: policy.in_force(tier), key, cost, now }, |cell, _| {
-            let units = cost.min(cell.standing().remaining);
+    /// Charges the key of a call about one policy, as far as units remain.
+    pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, call: &Call, now: Timestamp) {
+        let (Some(policy), Call { key: Some(key), cost, .. }) = (set.policies.get(policy), call) else { return };
+        let own = call.own.as_ref().map(|own| policy.own(own));
+        let parameters = own.as_ref().unwrap_or_else(|| policy.parameters(call.tier));
+        self.on_entry(&Asked { parameters, key, cost: *cost, now }, |cell, _| {
+            let units = (*cost).min(cell.standing().remaining);
             if units > 0 {
                 cell.take(units);
             }
@@ -119,14 +121,14 @@ impl Store {
     /// charged.
     #[inline]
     fn on_entry<R>(&self, asked: &Asked<'_>, step: impl FnOnce(&mut Cell<'_>, bool) -> (u64, R)) -> R {
-        let Asked { in_force, key, cost, now } = *asked;
+        let Asked { parameters, key, cost, now } = *asked;
         let hash = self.key_hasher.hash(key);
-        let label = Label::new(hash, in_force.version.policy);
+        let label = Label::new(hash, parameters.policy);
         let mut shard = self.shard(hash).lock();
-        let (entry, mut cell) = Entry::locate(in_force, label, (cost, now), &mut shard, &[], &self.shared);
+        let (entry, mut cell) = Entry::locate(parameters, label, (cost, now), &mut shard, &[], &self.shared);
         let overflow = entry.is_overflow();
         let (charged, result) = step(&mut cell, overflow);
-        entry.finish(cell, (charged, now), &mut shard, &self.shared);
+        entry.store(cell, charged > 0, &mut shard, &self.shared);
         drop(shard);
         if overflow {
             self.sweep_elsewhere(now);

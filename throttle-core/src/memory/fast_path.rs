@@ -1,11 +1,11 @@
-//! The fast path: one policy whose key has a slot that the parameters in force wrote. Nearly every request takes it, or
+//! The fast path: one policy whose key has a slot that the same parameters wrote. Nearly every request takes it, or
 //! that [of several policies](super::fast_set).
 //!
 //! A small state is decided as a copy, which was read without a lock. A request that is charged begins a change of its
 //! key's shard, which fails if another thread has changed it since, and writes the copy; any other request writes
 //! nothing. After such a failure, requests for the shard begin their change before they read, for a while.
 
-use super::policies::{InForce, Version};
+use super::policies::Parameters;
 use super::shard::Shard;
 use super::slot::Label;
 use super::store::Store;
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 /// What one policy is asked.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    pub(super) in_force: &'a InForce,
+    pub(super) parameters: &'a Parameters,
     pub(super) key: &'a Key,
     pub(super) cost: u64,
     pub(super) now: Timestamp,
@@ -28,9 +28,9 @@ impl Store {
     /// Decides one policy.
     #[inline(always)]
     pub(super) fn decide_alone(&self, asked: &Asked<'_>) -> Decision {
-        let (shard, label, generation) = self.place(asked);
-        match shard.table.read(label, generation) {
-            Ok(known) => asked.in_force.algorithm.accept(Alone { store: self, shard, known, asked }),
+        let (shard, label, writer) = self.place(asked);
+        match shard.table.read(label, writer) {
+            Ok(known) => asked.parameters.algorithm.accept(Alone { store: self, shard, known, asked }),
             Err(unread) => self.decide_otherwise(asked, unread),
         }
     }
@@ -39,7 +39,7 @@ impl Store {
     #[cold]
     #[inline(never)]
     fn decide_otherwise(&self, asked: &Asked<'_>, unread: Unread) -> Decision {
-        if unread == Unread::Disturbed && asked.in_force.algorithm.is_small() {
+        if unread == Unread::Disturbed && asked.parameters.algorithm.is_small() {
             self.decide_undisturbed(asked, false)
         } else {
             self.decide_new(asked).unwrap_or_else(|| self.decide_one(asked))
@@ -50,9 +50,9 @@ impl Store {
     #[cold]
     #[inline(never)]
     fn decide_undisturbed(&self, asked: &Asked<'_>, was_disturbed: bool) -> Decision {
-        let (shard, label, generation) = self.place(asked);
+        let (shard, label, writer) = self.place(asked);
         let mut table = shard.table.change();
-        let known = table.read_held(label, generation);
+        let known = table.read_held(label, writer);
         if was_disturbed {
             table.begin_dispute();
         }
@@ -60,14 +60,13 @@ impl Store {
             drop(table);
             return self.decide_one(asked);
         };
-        asked.in_force.algorithm.accept(Alone { store: self, shard, known, asked })
+        asked.parameters.algorithm.accept(Alone { store: self, shard, known, asked })
     }
 
     #[inline(always)]
     pub(super) fn place(&self, asked: &Asked<'_>) -> (&Shard, Label, u8) {
-        let Version { policy, generation } = asked.in_force.version;
         let hash = self.key_hasher.hash(asked.key);
-        (self.shard(hash), Label::new(hash, policy), generation)
+        (self.shard(hash), Label::new(hash, asked.parameters.policy), asked.parameters.writer)
     }
 }
 
@@ -85,7 +84,7 @@ impl Visitor for Alone<'_> {
     #[inline(always)]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
         let Self { store, known, asked, .. } = self;
-        let Asked { in_force, cost, now, .. } = *asked;
+        let Asked { parameters, cost, now, .. } = *asked;
         let Some(mut state) = A::State::from_words(known.words) else {
             return self.on_large(algorithm).unwrap_or_else(|| store.decide_one(asked));
         };
@@ -95,7 +94,7 @@ impl Visitor for Alone<'_> {
         {
             return store.decide_undisturbed(asked, true);
         }
-        Decision::of_one(outcome, algorithm.standing(&state, now), in_force.tier, false)
+        Decision::of_one(outcome, algorithm.standing(&state, now), parameters.tier, false)
     }
 }
 
@@ -103,18 +102,18 @@ impl Alone<'_> {
     /// Decides on a state that is too large for its slot. `None` if the key is gone.
     #[inline(never)]
     fn on_large<A: Transition<State: Stored>>(&self, algorithm: &A) -> Option<Decision> {
-        let Asked { in_force, cost, now, .. } = *self.asked;
+        let Asked { parameters, cost, now, .. } = *self.asked;
         let mut rest = self.shard.lock_rest();
         // Keys do not move from here on.
         let words = if self.known.is_still() {
             self.known.words
         } else {
-            let (shard, label, generation) = self.store.place(self.asked);
-            shard.table.change().read_held(label, generation)?.words
+            let (shard, label, writer) = self.store.place(self.asked);
+            shard.table.change().read_held(label, writer)?.words
         };
         let (outcome, standing) = A::State::change(rest.large_state(words)?, |state| {
             (decide(algorithm, state, now, cost, true), algorithm.standing(state, now))
         })?;
-        Some(Decision::of_one(outcome, standing, in_force.tier, false))
+        Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }
 }

@@ -1,4 +1,4 @@
-//! The fast path of an `all` of at most 16 policies, whose keys all have slots that the parameters in force wrote.
+//! The fast path of an `all` of at most 16 policies, whose keys all have slots that the same parameters wrote.
 //!
 //! The shards of the keys are held, so each small state is charged at once, and put back if a later policy refuses. Large
 //! states cannot be put back: their shards are locked first, and they are charged when every policy has admitted.
@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::key_hash::KeyHash;
-use super::policies::InForce;
+use super::policies::Parameters;
 use super::shard::Rest;
 use super::slot::{Label, Slot};
 use super::store::{MemorySet, Store};
@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 /// A key that has a slot.
 #[derive(Clone, Copy)]
 struct Known<'a> {
-    in_force: &'a InForce,
+    parameters: &'a Parameters,
     slot: &'a Slot,
     /// The state before the request, or the place of a large one.
     words: Words,
@@ -35,27 +35,26 @@ impl Store {
         if !self.key_hasher.hash_each(calls, &mut hashes[..count]) {
             return self.decide_located(set, calls, now);
         }
-        // Looked up once: another thread may put other parameters in force.
-        let mut in_force: [Option<&InForce>; N] = [None; N];
+        let mut parameters: [Option<&Parameters>; N] = [None; N];
         let mut large = LargeStates::default();
         for n in 0..count {
-            let current = set.policies[n].in_force(calls[n].tier);
+            let current = set.policies[n].parameters(calls[n].tier);
             if !current.algorithm.is_small() {
                 large.add(self.index(hashes[n]));
             }
-            in_force[n] = Some(current);
+            parameters[n] = Some(current);
         }
         large.lock(self);
         let tables = HeldTables::hold(self, &hashes, count);
         let mut known: [Option<Known<'_>>; N] = [None; N];
         for n in 0..count {
-            let Some(in_force) = in_force[n] else { continue };
-            let label = Label::new(hashes[n], in_force.version.policy);
-            let Some((slot, words)) = tables.get(n).find_known(label, in_force.version.generation) else {
+            let Some(parameters) = parameters[n] else { continue };
+            let label = Label::new(hashes[n], parameters.policy);
+            let Some((slot, words)) = tables.get(n).find_known(label, parameters.writer) else {
                 drop((tables, large));
                 return self.decide_located(set, calls, now);
             };
-            known[n] = Some(Known { in_force, slot, words });
+            known[n] = Some(Known { parameters, slot, words });
         }
         let mut decision = Decision::not_limited(count);
         let (statuses, delay) = decision.parts();
@@ -63,9 +62,9 @@ impl Store {
         while n < count {
             let Some(key) = &known[n] else { break };
             let (cost, status, rest) = (calls[n].cost, &mut statuses[n], large.of(self, hashes[n]));
-            status.tier = key.in_force.tier;
+            status.tier = key.parameters.tier;
             let step = Step { words: key.words, rest, cost, now, pass, status, delay };
-            if let Some(charged) = key.in_force.algorithm.accept(step) {
+            if let Some(charged) = key.parameters.algorithm.accept(step) {
                 key.slot.set_words(charged);
             }
             n += 1;
@@ -79,9 +78,9 @@ impl Store {
         if pass == Pass::First && !large.is_empty() {
             for (n, key) in known[..count].iter().flatten().enumerate() {
                 let (cost, rest, status) = (calls[n].cost, large.of(self, hashes[n]), &mut statuses[n]);
-                if cost > 0 && !key.in_force.algorithm.is_small() {
+                if cost > 0 && !key.parameters.algorithm.is_small() {
                     let step = Step { words: key.words, rest, cost, now, pass: Pass::Admitted, status, delay };
-                    key.in_force.algorithm.accept(step);
+                    key.parameters.algorithm.accept(step);
                 }
             }
         }

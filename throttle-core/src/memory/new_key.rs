@@ -14,7 +14,7 @@ impl Store {
     /// for large states.
     pub(super) fn decide_new(&self, asked: &Asked<'_>) -> Option<Decision> {
         let (shard, label, _) = self.place(asked);
-        if !asked.in_force.algorithm.is_small() || self.shared.is_nearly_full() {
+        if !asked.parameters.algorithm.is_small() || self.shared.is_nearly_full() {
             return None;
         }
         let mut shard = shard.lock();
@@ -22,7 +22,7 @@ impl Store {
         if !is_fresh || shard.find(label).is_some() {
             return None;
         }
-        asked.in_force.algorithm.accept(NewKey { shard: &mut shard, shared: &self.shared, label, asked })
+        asked.parameters.algorithm.accept(NewKey { shard: &mut shard, shared: &self.shared, label, asked })
     }
 }
 
@@ -38,7 +38,7 @@ impl Visitor for NewKey<'_, '_> {
 
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
         let Self { shard, shared, label, asked } = self;
-        let Asked { in_force, cost, now, .. } = *asked;
+        let Asked { parameters, cost, now, .. } = *asked;
         let mut state = algorithm.fresh();
         let outcome = decide(algorithm, &mut state, now, cost, true);
         if outcome.taken.cost > 0 {
@@ -46,8 +46,8 @@ impl Visitor for NewKey<'_, '_> {
             if !shard.make_room(now, &[], shared) {
                 return None;
             }
-            shard.table.insert(Content::new(label, in_force.version.generation, words));
+            shard.table.insert(Content::new(label, parameters.writer, words));
         }
-        Some(Decision::of_one(outcome, algorithm.standing(&state, now), in_force.tier, false))
+        Some(Decision::of_one(outcome, algorithm.standing(&state, now), parameters.tier, false))
     }
 }

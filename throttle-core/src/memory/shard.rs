@@ -3,15 +3,14 @@
 //! A request that needs several shards locks all their rests in ascending order, and then holds their tables in
 //! ascending order. A request that holds a table waits for no rest. So no two requests wait for each other.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::policies::{Policies, PolicyVersions, Version};
-use super::slot::{Content, HAS_KIN, Label};
+use super::policies::{Parameters, Policies};
+use super::slot::{Content, Label};
 use super::sync::{AtomicUsize, Mutex, MutexGuard};
 use super::table::{ChangingTable, Table};
-use crate::algorithm::{Algorithm, Kin, KinState, Repr, States, Words, Writer};
+use crate::algorithm::{Algorithm, Repr, Words};
 use crate::time::Timestamp;
 
 /// The keys and states of one shard, on cache lines of its own, so that threads on different shards do not disturb each
@@ -32,59 +31,33 @@ pub(super) struct LockedShard<'a> {
 /// What is used under the lock only.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// States larger than two words, and which of their places are free.
+    /// States that do not fit their slots, and which of their places are free.
     large: Option<Box<LargeStates>>,
-    /// What the slots of keys with kin have no room for.
-    kin: HashMap<Label, KinSlots>,
     /// Where the sweep continues.
     pub(super) cursor: usize,
     /// The latest instant at which a forgotten state had become fresh. For a clock before it, a key without a slot may
     /// have been forgotten rather than never used.
     pub(super) horizon: Timestamp,
     overflow_buckets: u32,
-    /// Those of them that keys with numbers of their own share.
-    own_buckets: u32,
 }
 
 #[derive(Debug, Default)]
 struct LargeStates {
-    states: Vec<Repr>,
+    states: Vec<(Repr, Option<Arc<Algorithm>>)>,
     free: Vec<u32>,
 }
 
-/// The rest of a key that has kin.
+/// Which parameters wrote a state, as a slot names them.
 #[derive(Debug)]
-struct KinSlots {
-    /// Of the state in the slot, which is not repeated here. `None` if that one is an unused one in the place of a
-    /// state whose parameters have no generation.
-    first: Option<KinState>,
-    /// The states under other parameters.
-    others: Vec<(KinWriter, KinState)>,
+pub(super) struct Written {
+    pub(super) writer: u8,
+    /// The parameters themselves, if they have no number.
+    pub(super) unnumbered: Option<Arc<Algorithm>>,
 }
 
-/// The parameters of a state in the side table.
-#[derive(Debug)]
-enum KinWriter {
-    Generation(u8),
-    Kept(Arc<Algorithm>),
-}
-
-impl KinWriter {
-    fn of(writer: Writer<'_>) -> Self {
-        match writer {
-            Writer::Numbered(_, generation) => Self::Generation(generation),
-            Writer::Kept(by) => Self::Kept(by),
-        }
-    }
-
-    fn writer<'a>(&self, policies: &'a Policies, policy: u16) -> Option<Writer<'a>> {
-        Some(match self {
-            Self::Generation(generation) => {
-                let generation = *generation;
-                Writer::Numbered(policies.algorithm(Version { policy, generation })?, generation)
-            }
-            Self::Kept(by) => Writer::Kept(Arc::clone(by)),
-        })
+impl Written {
+    pub(super) fn by(parameters: &Parameters) -> Self {
+        Self { writer: parameters.writer, unnumbered: parameters.unnumbered.clone() }
     }
 }
 
@@ -126,14 +99,7 @@ impl Shared {
 impl Shard {
     /// A shard for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
-        let rest = Rest {
-            large: None,
-            kin: HashMap::new(),
-            cursor: 0,
-            horizon: Timestamp::MIN,
-            overflow_buckets: 0,
-            own_buckets: 0,
-        };
+        let rest = Rest { large: None, cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
         Self { table: Table::new(usual), rest: Mutex::new(rest) }
     }
 
@@ -165,68 +131,57 @@ impl Rest {
         self.overflow_buckets
     }
 
-    /// Whether a key that counts nothing may still not be forgotten: the bucket of own numbers, beside buckets of
-    /// tiers. Numbers that have no state there begin with what those count. Buckets of another policy's tiers keep it,
-    /// too, because they are counted together: that costs at most one slot for each policy.
-    pub(super) fn keeps_idle(&self, label: Label) -> bool {
-        label.is_overflow_of_own() && self.overflow_buckets > self.own_buckets
-    }
-
     /// Large states, and the places that there are for them.
     #[cfg(test)]
     pub(super) fn large_states(&self) -> (usize, usize) {
         let states = self.large.as_ref().map_or(&[][..], |large| &large.states);
-        (states.iter().filter(|state| **state != Repr::EMPTY).count(), states.len())
+        (states.iter().filter(|(state, _)| *state != Repr::EMPTY).count(), states.len())
     }
 
     /// Frees what a removed slot has held here, and returns for how many keys room is to be released.
-    pub(super) fn forget(&mut self, content: &Content, small: bool) -> usize {
-        self.free_large(content, small);
-        if content.has_kin() {
-            self.take_kin(content.label());
-        }
+    pub(super) fn forget(&mut self, content: &Content, policies: &Policies) -> usize {
+        self.take_large(content, policies);
         let is_overflow = content.label().is_overflow();
         self.overflow_buckets -= u32::from(is_overflow);
-        self.own_buckets -= u32::from(content.label().is_overflow_of_own());
         usize::from(!is_overflow)
     }
 
-    /// Frees the place of a slot's large state.
-    fn free_large(&mut self, content: &Content, small: bool) {
-        if let Some(large) = self.large.as_mut().filter(|_| !small) {
-            let place = content.words().amount as u32;
-            large.states[place as usize] = Repr::EMPTY;
-            large.free.push(place);
+    /// Moves out a slot's state and its parameters, if they are here, and frees their place.
+    fn take_large(&mut self, content: &Content, policies: &Policies) -> Option<(Repr, Option<Arc<Algorithm>>)> {
+        if policies.writer(content).is_some_and(Algorithm::is_small) {
+            return None;
         }
+        let (large, place) = (self.large.as_mut()?, content.words().amount as u32);
+        let state = large.states.get_mut(place as usize)?;
+        large.free.push(place);
+        Some(std::mem::replace(state, (Repr::EMPTY, None)))
     }
 
-    fn take_kin(&mut self, label: Label) -> Option<KinSlots> {
-        let taken = self.kin.remove(&label);
-        if self.kin.is_empty() && self.kin.capacity() > 0 {
-            self.kin = HashMap::new();
+    /// Puts a state and its parameters here. Returns what the slot holds in its place.
+    fn put_large(&mut self, repr: Repr, unnumbered: Option<Arc<Algorithm>>) -> Words {
+        let large = self.large.get_or_insert_default();
+        let place = large.free.pop().unwrap_or_else(|| {
+            large.states.push((Repr::EMPTY, None));
+            (large.states.len() - 1) as u32
+        });
+        large.states[place as usize] = (repr, unnumbered);
+        Words { instant: 0, amount: u64::from(place) }
+    }
+
+    /// The first instant from which a slot's state is as good as unused.
+    #[inline]
+    pub(super) fn fresh_at(&mut self, content: &Content, writer: Option<&Algorithm>) -> Option<Timestamp> {
+        if let Some(writer) = writer.filter(|writer| writer.is_small()) {
+            return Some(writer.repr_fresh_at(&Repr::Words(content.words())));
         }
-        taken
-    }
-
-    /// The first instant at which none of a key's kin counts anything; `None` for a slot without kin.
-    #[cold]
-    pub(super) fn kin_fresh_at(&self, label: Label, policies: &Policies) -> Option<Timestamp> {
-        let kin = self.kin.get(&label)?;
-        let fresh_at =
-            |(by, state): &(KinWriter, KinState)| Some(by.writer(policies, label.policy())?.repr_fresh_at(&state.repr));
-        kin.others.iter().filter_map(fresh_at).max()
-    }
-
-    /// Keys that have kin.
-    #[cfg(test)]
-    pub(super) fn keys_with_kin(&self) -> usize {
-        self.kin.len()
+        let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
+        Some(writer.or(unnumbered.as_deref())?.repr_fresh_at(repr))
     }
 
     /// The large state that a slot's words refer to.
     #[inline]
     pub(super) fn large_state(&mut self, words: Words) -> Option<&mut Repr> {
-        self.large.as_mut()?.states.get_mut(words.amount as usize)
+        self.large.as_mut()?.states.get_mut(words.amount as usize).map(|(repr, _)| repr)
     }
 }
 
@@ -241,60 +196,36 @@ impl LockedShard<'_> {
         if unmoved { Some(index) } else { self.find(label) }
     }
 
-    /// Moves the states of a key out of its used slot and the side table. `by` wrote the one in the slot.
-    /// [`put_states`](Self::put_states) moves them in again.
-    pub(super) fn take_states<'a>(&mut self, content: Content, by: &'a Algorithm, shared: &'a Shared) -> States<'a> {
-        let Version { policy, generation } = content.version();
-        let repr = if by.is_small() {
-            Repr::Words(content.words())
-        } else {
-            let state = self.rest.large_state(content.words());
-            state.map_or(Repr::EMPTY, |state| std::mem::replace(state, Repr::EMPTY))
-        };
-        let mut states = States::new();
-        states.push(Kin::alone(Writer::Numbered(by, generation), repr));
-        if content.has_kin()
-            && let Some(kin) = self.rest.take_kin(content.label())
-        {
-            match kin.first {
-                Some(KinState { since, cut, .. }) => (states[0].state.since, states[0].state.cut) = (since, cut),
-                None => states.clear(),
-            }
-            for (by, state) in kin.others {
-                states.extend(by.writer(&shared.policies, policy).map(|by| Kin { by, state }));
-            }
+    /// Moves the state of a key out of its used slot; [`put_state`](Self::put_state) moves one in again.
+    pub(super) fn take_state(&mut self, content: &Content, policies: &Policies) -> (Repr, Written) {
+        let writer = content.writer();
+        match self.rest.take_large(content, policies) {
+            Some((repr, unnumbered)) => (repr, Written { writer, unnumbered }),
+            None => (Repr::Words(content.words()), Written { writer, unnumbered: None }),
         }
-        states
     }
 
-    /// Puts a key's states into its used slot, in the place of one that was small or large.
-    pub(super) fn put_states(&mut self, index: usize, was_small: bool, states: States<'_>, shared: &Shared) {
+    /// Puts a state into a used slot whose own was taken out.
+    pub(super) fn put_state(&mut self, index: usize, repr: Repr, written: Written) {
+        let (writer, words) = self.words_of(repr, written);
+        self.table.set(index, writer, words);
+    }
+
+    pub(super) fn insert(&mut self, label: Label, repr: Repr, written: Written) {
+        self.rest.overflow_buckets += u32::from(label.is_overflow());
+        let (writer, words) = self.words_of(repr, written);
+        self.table.insert(Content::new(label, writer, words));
+    }
+
+    pub(super) fn remove(&mut self, index: usize, shared: &Shared) {
         let Some(content) = self.table.get(index) else { return };
-        self.rest.free_large(&content, was_small);
-        if let Some((generation, words)) = self.words_of(content.label(), states, shared) {
-            self.table.set(index, generation, words);
-        }
-    }
-
-    pub(super) fn insert(&mut self, label: Label, states: States<'_>, shared: &Shared) {
-        if label.is_overflow() {
-            self.rest.overflow_buckets += 1;
-            self.rest.own_buckets += u32::from(label.is_overflow_of_own());
-        }
-        if let Some((generation, words)) = self.words_of(label, states, shared) {
-            self.table.insert(Content::new(label, generation, words));
-        }
-    }
-
-    pub(super) fn remove(&mut self, index: usize, small: bool, shared: &Shared) {
-        let Some(content) = self.table.get(index) else { return };
-        shared.release(self.rest.forget(&content, small));
+        shared.release(self.rest.forget(&content, &shared.policies));
         self.table.remove(index);
     }
 
-    /// The overflow bucket of a policy's tier, if there is one.
-    pub(super) fn overflow_bucket(&self, policy: u16, tier: u8) -> Option<usize> {
-        if self.rest.overflow_buckets() == 0 { None } else { self.find(Label::overflow(policy, tier)) }
+    /// Finds an overflow bucket, if there are any.
+    pub(super) fn find_bucket(&self, bucket: Label) -> Option<usize> {
+        if self.rest.overflow_buckets() == 0 { None } else { self.find(bucket) }
     }
 
     /// The instant that counts for a key without a slot.
@@ -305,7 +236,7 @@ impl LockedShard<'_> {
     /// Forgets one key, whatever its state.
     pub(super) fn forget(&mut self, label: Label, shared: &Shared) {
         if let Some(index) = self.find(label) {
-            self.remove_any(index, shared);
+            self.remove(index, shared);
         }
     }
 
@@ -315,55 +246,19 @@ impl LockedShard<'_> {
         while index < self.table.end() {
             // Closing the gap may move another slot here, so the index stays after a removal.
             match self.table.get(index).map(|content| content.label()) {
-                Some(label) if of(label.policy()) => self.remove_any(index, shared),
+                Some(label) if of(label.policy()) => self.remove(index, shared),
                 _ => index += 1,
             }
         }
     }
 
-    fn remove_any(&mut self, index: usize, shared: &Shared) {
-        let algorithm = self.table.get(index).and_then(|content| shared.policies.algorithm(content.version()));
-        self.remove(index, algorithm.is_none_or(|algorithm| algorithm.is_small()), shared);
-    }
-
-    /// A key's states as what its slot holds: the generation, and the two words of the first. The others go to the side
-    /// table.
-    fn words_of(&mut self, label: Label, states: States<'_>, shared: &Shared) -> Option<(u8, Words)> {
-        let mut states = states.into_iter().peekable();
-        let (generation, repr, first) = match states.next_if(|kin| matches!(kin.by, Writer::Numbered(..))) {
-            Some(Kin { by: Writer::Numbered(_, generation), state }) => {
-                let KinState { repr, since, cut } = state;
-                (generation, repr, Some(KinState { repr: Repr::EMPTY, since, cut }))
-            }
-            _ => {
-                states.peek()?;
-                let placeholder = shared.policies.get(label.policy()).map(PolicyVersions::placeholder)?;
-                (placeholder.version.generation, placeholder.algorithm.fresh_repr(), None)
-            }
+    /// What a slot holds of a state: the number of its parameters, and two words.
+    fn words_of(&mut self, repr: Repr, written: Written) -> (u8, Words) {
+        let Written { writer, unnumbered } = written;
+        let words = match repr {
+            Repr::Words(words) if unnumbered.is_none() => words,
+            repr => self.rest.put_large(repr, unnumbered),
         };
-        let others: Vec<_> = states.map(|kin| (KinWriter::of(kin.by), kin.state)).collect();
-        let has_kin = if others.is_empty() { 0 } else { HAS_KIN };
-        if has_kin > 0 {
-            self.rest.kin.insert(label, KinSlots { first, others });
-        }
-        Some((generation | has_kin, self.words_of_one(repr)))
-    }
-
-    fn words_of_one(&mut self, repr: Repr) -> Words {
-        if let Repr::Words(words) = repr {
-            return words;
-        }
-        let large = self.rest.large.get_or_insert_default();
-        let place = match large.free.pop() {
-            Some(place) => {
-                large.states[place as usize] = repr;
-                place
-            }
-            None => {
-                large.states.push(repr);
-                (large.states.len() - 1) as u32
-            }
-        };
-        Words { instant: 0, amount: u64::from(place) }
+        (writer, words)
     }
 }

@@ -1,12 +1,12 @@
 //! One key of one policy, and its state.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering;
 
 use super::key_hash::KeyHash;
-use super::policies::Version;
+use super::policies::Parameters;
 use super::sync::AtomicU64;
 use crate::algorithm::Words;
-use crate::policy::Policy;
 
 /// What a slot is found by: a hashed key and a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,19 +27,20 @@ impl Label {
         Self { number: key.number, tag: flag | (u64::from(policy) + 1) }
     }
 
-    /// The overflow bucket, which new keys of a tier share when the store is full. Digests are random, so none is such
-    /// a small number.
-    pub(super) fn overflow(policy: u16, tier: u8) -> Self {
-        Self::new(KeyHash { number: u128::from(tier), digested: true }, policy)
+    /// The overflow bucket, which new keys of the same parameters share when the store is full. Digests are random, so
+    /// none is such a small number.
+    pub(super) fn overflow(parameters: &Parameters) -> Self {
+        let bucket = match &parameters.unnumbered {
+            None => u64::from(parameters.writer),
+            // Should two such numbers be the same, their keys share one bucket of one state, as a key that changes its
+            // tier has one state.
+            Some(unnumbered) => BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered) | 1 << 63,
+        };
+        Self::new(KeyHash { number: u128::from(bucket), digested: true }, parameters.policy)
     }
 
     pub(super) fn is_overflow(self) -> bool {
-        self.number <= u128::from(u8::MAX) && self.tag & DIGESTED != 0
-    }
-
-    /// Whether this is the bucket that keys with numbers of their own share.
-    pub(super) fn is_overflow_of_own(self) -> bool {
-        self.is_overflow() && self.number == u128::from(Policy::OWN)
+        self.number <= u128::from(u64::MAX) && self.tag & DIGESTED != 0
     }
 
     pub(super) fn policy(self) -> u16 {
@@ -65,16 +66,11 @@ fn order(low: u64, tag: u64) -> u64 {
     low.wrapping_add(tag.wrapping_mul(SPREAD))
 }
 
-/// A flag in a slot's generation: the key has states under other parameters too, its kin. They are in the shard's side
-/// table. No generation equals one with the flag, so the fast paths do not take such a slot.
-pub(super) const HAS_KIN: u8 = 1 << 7;
-
 /// What a slot holds: 32 bytes, the state beside the key.
 ///
-/// `instant` holds the generation of the parameters in its top 8 bits (with a flag, [`HAS_KIN`]) and the state's instant
-/// in the rest. `amount` holds the label's tag in its top 11 bits and the
-/// state's amount, which is below 2^53, in the rest. For a state larger than two words the amount is its place among
-/// the shard's large states.
+/// `instant` holds the number of the parameters that wrote the state in its top 8 bits, and the state's instant in the
+/// rest. `amount` holds the label's tag in its top 11 bits and the state's amount, which is below 2^53, in the rest. For a
+/// state larger than two words, or of parameters without a number, the amount is its place beside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     number: u128,
@@ -88,30 +84,22 @@ const AMOUNT_BITS: u32 = 53;
 impl Content {
     pub(super) const EMPTY: Self = Self { number: 0, instant: 0, amount: 0 };
 
-    pub(super) fn new(label: Label, generation: u8, words: Words) -> Self {
+    pub(super) fn new(label: Label, writer: u8, words: Words) -> Self {
         let Label { number, tag } = label;
-        Self { number, instant: instant(generation, words), amount: amount(tag, words) }
+        Self { number, instant: instant(writer, words), amount: amount(tag, words) }
     }
 
     pub(super) fn words(&self) -> Words {
         Words { instant: self.instant.cast_signed() << 8 >> 8, amount: self.amount << 11 >> 11 }
     }
 
-    /// The generation, with the flag.
-    pub(super) fn generation(&self) -> u8 {
+    /// The number of the parameters that wrote the state.
+    pub(super) fn writer(&self) -> u8 {
         (self.instant >> INSTANT_BITS) as u8
     }
 
     pub(super) fn label(&self) -> Label {
         Label { number: self.number, tag: self.amount >> AMOUNT_BITS }
-    }
-
-    pub(super) fn version(&self) -> Version {
-        Version { policy: self.label().policy(), generation: self.generation() & !HAS_KIN }
-    }
-
-    pub(super) fn has_kin(&self) -> bool {
-        self.generation() & HAS_KIN != 0
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -120,8 +108,8 @@ impl Content {
 }
 
 #[inline]
-fn instant(generation: u8, words: Words) -> u64 {
-    u64::from(generation) << INSTANT_BITS | words.instant.cast_unsigned() << 8 >> 8
+fn instant(writer: u8, words: Words) -> u64 {
+    u64::from(writer) << INSTANT_BITS | words.instant.cast_unsigned() << 8 >> 8
 }
 
 #[inline]
@@ -163,12 +151,12 @@ impl Slot {
         }
     }
 
-    /// The state, if the parameters of a generation wrote it.
+    /// The state, if the parameters of that number wrote it.
     #[inline]
-    pub(super) fn words_of(&self, generation: u8) -> Option<Words> {
+    pub(super) fn words_of(&self, writer: u8) -> Option<Words> {
         let instant = self.instant.load(Ordering::Relaxed);
         let content = Content { number: 0, instant, amount: self.amount.load(Ordering::Relaxed) };
-        (content.generation() == generation).then(|| content.words())
+        (content.writer() == writer).then(|| content.words())
     }
 
     #[inline]
@@ -196,15 +184,15 @@ impl Slot {
         self.amount.store(content.amount, Ordering::Relaxed);
     }
 
-    /// Replaces the state, and the generation that wrote it.
+    /// Replaces the state, and the number of the parameters that wrote it.
     #[inline]
-    pub(super) fn set(&self, generation: u8, words: Words) {
+    pub(super) fn set(&self, writer: u8, words: Words) {
         let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
-        self.instant.store(instant(generation, words), Ordering::Relaxed);
+        self.instant.store(instant(writer, words), Ordering::Relaxed);
         self.amount.store(amount(tag, words), Ordering::Relaxed);
     }
 
-    /// Replaces the state; the generation stays.
+    /// Replaces the state; who wrote it stays.
     #[inline]
     pub(super) fn set_words(&self, words: Words) {
         self.set((self.instant.load(Ordering::Relaxed) >> INSTANT_BITS) as u8, words);

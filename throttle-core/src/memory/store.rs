@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use super::entry::Entry;
 use super::key_hash::{KeyHash, KeyHasher};
-use super::policies::{Added, Member, Policies};
+use super::policies::{Member, Policies};
 use super::shard::{OwnCacheLine, Shard, Shared};
 use super::slot::Label;
 use super::sync::AtomicUsize;
-use crate::backend::{PolicyRegistry, Receipt, RegisteredSet};
+use crate::backend::Receipt;
 use crate::decided_by::DecidedBy;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -35,8 +33,6 @@ pub(super) struct Store {
     pub(super) shards: Box<[Shard]>,
     pub(super) key_hasher: KeyHasher,
     pub(super) shared: Shared,
-    /// The sets in use.
-    registry: Mutex<PolicyRegistry>,
     /// The shard that is swept for the next key that finds no room.
     pub(super) next_swept: OwnCacheLine<AtomicUsize>,
 }
@@ -54,8 +50,7 @@ pub(super) struct Store {
 #[derive(Clone, Debug)]
 pub struct MemorySet {
     store: u64,
-    /// Dropping the last clone frees the policies' names.
-    pub(super) set: Arc<RegisteredSet>,
+    pub(super) set: Arc<PolicySet>,
     pub(super) policies: Arc<[Member]>,
     /// The policy, if the set is one.
     pub(super) alone: Option<Member>,
@@ -73,7 +68,6 @@ impl Store {
             shards: (0..shards).map(|_| Shard::new(max_keys / shards)).collect(),
             key_hasher: KeyHasher::random(),
             shared: Shared { policies: Policies::new(), keys: OwnCacheLine::default(), max_keys },
-            registry: Mutex::default(),
             next_swept: OwnCacheLine::default(),
         }
     }
@@ -87,14 +81,9 @@ impl Store {
     }
 
     pub(super) fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
-        // One set at a time, so that the registry and the store agree on the parameters in force.
-        let registry = self.registry.lock();
-        let added: Vec<Added> =
+        let policies: Arc<[Member]> =
             set.policies().iter().map(|policy| self.shared.policies.add(policy)).collect::<Result<_, _>>()?;
-        let set = registry.register(set)?;
-        added.iter().for_each(Added::put_in_force);
-        let policies: Arc<[Member]> = added.into_iter().map(Added::into_member).collect();
-        let is_all = set.set().is_all() && !policies.iter().any(Member::has_own);
+        let is_all = set.is_all() && !policies.iter().any(Member::has_unnumbered);
         let alone = policies.first().filter(|_| is_all && policies.len() == 1).cloned();
         Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, is_all })
     }
@@ -111,11 +100,12 @@ impl Store {
         // A charge that was made elsewhere has nothing to give back here.
         for item in receipt.items.into_iter().filter(|item| item.decided_by == DecidedBy::Store) {
             let Some(policy) = set.policies.get(item.policy) else { continue };
-            let in_force = policy.in_force(item.tier);
-            let (number, hash) = (in_force.version.policy, self.key_hasher.hash(&item.key));
-            let own = Label::new(hash, number);
-            let label = if item.overflow { Label::overflow(number, in_force.tier) } else { own };
-            Entry::settle(in_force, label, (&item, now), &mut self.shard(hash).lock(), &self.shared);
+            let own = item.own.as_ref().map(|own| policy.own(own));
+            let parameters = own.as_ref().unwrap_or_else(|| policy.parameters(item.tier));
+            let hash = self.key_hasher.hash(&item.key);
+            let key = Label::new(hash, policy.number());
+            let label = if item.overflow { Label::overflow(parameters) } else { key };
+            Entry::settle(parameters, label, (&item, now), &mut self.shard(hash).lock(), &self.shared);
         }
     }
 
@@ -127,7 +117,7 @@ impl Store {
     }
 
     pub(super) fn reset_all(&self, prefix: &str) {
-        let has_prefix = |policy| self.shared.policies.get(policy).is_some_and(|policy| policy.has_prefix(prefix));
+        let has_prefix = |policy| self.shared.policies.has_prefix(policy, prefix);
         for shard in &self.shards {
             shard.lock().clear(&self.shared, has_prefix);
         }

@@ -6,11 +6,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::policies::Policies;
 use super::shard::{LockedShard, Rest, Shared};
 use super::slot::{Content, Label};
 use super::store::Store;
-use crate::algorithm::{Algorithm, Repr};
+use crate::algorithm::Algorithm;
 use crate::time::Timestamp;
 
 /// Slots looked at for each new key of a store that is nearly full. One key in, up to four stale ones out.
@@ -38,14 +37,15 @@ impl LockedShard<'_> {
         let (rest, mut forgotten, mut writer) = (&mut *self.rest, 0, None);
         self.table.rebuild(|content| {
             // Most keys of a shard have the same writer.
-            let version = content.version();
-            if writer.is_none_or(|(last, _)| last != version) {
-                writer = shared.policies.algorithm(version).map(|algorithm| (version, algorithm));
-            }
-            let stale = writer.and_then(|(_, algorithm)| rest.stale(content, algorithm, (now, kept), &shared.policies));
-            let Some((fresh_at, small)) = stale else { return true };
+            let number = (content.label().policy(), content.writer());
+            let by = match writer {
+                Some((last, by)) if last == number => by,
+                _ => shared.policies.writer(content),
+            };
+            writer = Some((number, by));
+            let Some(fresh_at) = rest.stale(content, by, (now, kept)) else { return true };
             rest.horizon = rest.horizon.max(fresh_at);
-            forgotten += rest.forget(content, small);
+            forgotten += rest.forget(content, &shared.policies);
             false
         });
         shared.release(forgotten);
@@ -56,12 +56,12 @@ impl LockedShard<'_> {
         let mut forgotten = false;
         for _ in 0..count.min(self.table.end()) {
             let at = if self.rest.cursor < self.table.end() { self.rest.cursor } else { 0 };
-            let used = self.table.get(at).and_then(|slot| Some((slot, shared.policies.algorithm(slot.version())?)));
-            match used.and_then(|(slot, writer)| self.rest.stale(&slot, writer, (now, kept), &shared.policies)) {
+            let slot = self.table.get(at);
+            match slot.and_then(|slot| self.rest.stale(&slot, shared.policies.writer(&slot), (now, kept))) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
-                Some((fresh_at, small)) => {
+                Some(fresh_at) => {
                     self.rest.horizon = self.rest.horizon.max(fresh_at);
-                    self.remove(at, small, shared);
+                    self.remove(at, shared);
                     forgotten = true;
                 }
                 None => self.rest.cursor = at + 1,
@@ -78,27 +78,18 @@ impl LockedShard<'_> {
 }
 
 impl Rest {
-    /// The instant at which a key's states became fresh, if all have, and whether the one in the slot is small.
+    /// The instant at which a key's state became fresh, if it has.
     #[inline]
     fn stale(
         &mut self,
         content: &Content,
-        writer: &Algorithm,
+        writer: Option<&Algorithm>,
         (now, kept): (Timestamp, &[Label]),
-        policies: &Policies,
-    ) -> Option<(Timestamp, bool)> {
-        let small = writer.is_small();
-        let mut fresh_at = if small {
-            writer.repr_fresh_at(&Repr::Words(content.words()))
-        } else {
-            writer.repr_fresh_at(self.large_state(content.words())?)
-        };
-        if content.has_kin() && fresh_at <= now {
-            fresh_at = self.kin_fresh_at(content.label(), policies).map_or(fresh_at, |kin| fresh_at.max(kin));
-        }
+    ) -> Option<Timestamp> {
+        let fresh_at = self.fresh_at(content, writer)?;
         // The last instant stands for all that come after it, so nothing is known to be fresh there.
         let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
-        (stale && !self.keeps_idle(content.label())).then_some((fresh_at, small))
+        stale.then_some(fresh_at)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Law 12: what one decision does is bounded, however large the store is, and waits for its own keys' shards only.
 
 mod growth;
-mod kin;
 mod labels;
 mod large_states;
+mod parameters;
 mod room;
 
 use std::sync::Arc;
@@ -149,15 +149,15 @@ fn law_12_decisions_on_known_keys_with_small_states_wait_for_no_lock() {
 fn law_14_refusals_and_looks_of_a_known_key_write_nothing() {
     let fixture = Fixture::new(1_000);
     (0..9).for_each(|_| assert!(fixture.take(1).is_admitted()));
-    let version = || fixture.store.shards[fixture.shard_of(1)].table.seen();
-    let before = version();
+    let changes = || fixture.store.shards[fixture.shard_of(1)].table.seen();
+    let before = changes();
     assert!(before.is_some() && !fixture.take(1).is_admitted());
     let look = fixture.store.decide(&fixture.set, &[Call::peek(Key::from(1))], NOW);
-    assert_eq!((look.remaining(), version()), (0, before));
+    assert_eq!((look.remaining(), changes()), (0, before));
 }
 
 #[test]
-fn law_09_newcomers_whose_own_shard_is_empty_get_the_room_of_idle_keys_elsewhere() {
+fn law_09_newcomers_get_the_room_of_idle_keys_in_other_shards() {
     const KEYS: usize = 512;
     // The policies of the set, and those that a request asks.
     for (policies, asked) in [(1, [true; 2]), (2, [true; 2]), (2, [false, true])] {

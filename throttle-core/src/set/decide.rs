@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
-use crate::algorithm::{Cell, NEVER, State, Writers};
+use crate::algorithm::{Algorithm, Cell, NEVER, State};
 use crate::call::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
 use crate::time::Timestamp;
@@ -22,11 +22,6 @@ pub(crate) struct PolicyCell<'a> {
 pub(crate) fn decide(set: &PolicySet, cells: &mut [Option<PolicyCell<'_>>]) -> Decision {
     let waits: SmallVec<[Option<u64>; 4]> =
         cells.iter().map(|policy| policy.as_ref().map(|policy| policy.cell.wait(policy.cost))).collect();
-    for (policy, wait) in cells.iter_mut().zip(&waits) {
-        if let (Some(policy), Some(1..)) = (policy, wait) {
-            policy.cell.refuse(policy.cost);
-        }
-    }
     let tree = Tree { set, waits: &waits };
     let asked = tree.wait(0);
     let wait = asked.map_or(0, |asked| asked.wait);
@@ -202,18 +197,23 @@ impl PolicySet {
 
     fn decide_states(&self, states: &mut [State], at: impl Fn(usize) -> Timestamp, calls: &[Call]) -> Decision {
         let policies = self.policies();
-        let writers = states.iter().zip(policies).map(|(state, policy)| state.writers(policy.algorithm()));
-        let writers: SmallVec<[Writers; 3]> = writers.collect();
-        let cells = policies.iter().enumerate().map(|(place, policy)| {
+        let by = |place: usize| {
             let call = calls.get(place).filter(|call| call.key.is_some())?;
-            let cell = policy.cell(call.tier, states.get_mut(place)?, &writers[place], at(place));
+            Some((call, call.parameters(&policies[place])))
+        };
+        let writers: SmallVec<[Algorithm; 3]> = (states.iter().zip(policies).enumerate())
+            .map(|(place, (state, policy))| state.writer(by(place).map_or(policy.algorithm(), |(_, by)| by)))
+            .collect();
+        let cells = policies.iter().enumerate().map(|(place, policy)| {
+            let (call, by) = by(place)?;
+            let cell = Cell::new(by, &writers[place], states.get_mut(place)?.take(), at(place));
             Some(PolicyCell { cell, cost: call.cost, tier: policy.effective_tier(call.tier), overflow: false })
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();
         let decision = decide(self, &mut cells);
-        for (((policy, state), cell), status) in policies.iter().zip(states).zip(cells).zip(decision.statuses()) {
-            if let Some(PolicyCell { cell, .. }) = cell {
-                policy.put_back(cell, state, status.charged() > 0);
+        for (place, ((state, cell), status)) in states.iter_mut().zip(cells).zip(decision.statuses()).enumerate() {
+            if let (Some(PolicyCell { cell, .. }), Some((_, by))) = (cell, by(place)) {
+                state.put(cell, by, status.charged() > 0);
             }
         }
         decision

@@ -1,4 +1,3 @@
-use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::Policy;
 
@@ -136,70 +135,10 @@ impl PolicySet {
         Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }] }
     }
 
-    /// The set with every policy [replacing](Policy::replace_existing) other parameters of its name.
-    #[must_use]
-    pub fn replace_existing(mut self) -> Self {
-        self.policies = self.policies.into_iter().map(Policy::replace_existing).collect();
-        self
-    }
-
-    /// The set for keys with parameters of their own in the policies at some places: see [`Policy::with_own`]. It
-    /// stands [beside](Policy::beside_existing) this one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Policy::with_own`], and if there is no policy at a place.
-    ///
-    /// ```
-    /// use throttle_core::{Gcra, IntoAlgorithm, Policy, PolicySet, Rate};
-    ///
-    /// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(60)))?)?;
-    /// let own = Gcra::new(Rate::per_day(250)).into_algorithm()?;
-    /// assert_eq!(set.clone().with_own([(0, own)])?.policies()[0].algorithm().capacity(), 250);
-    /// assert_eq!(set.with_own([(1, own)]).unwrap_err().field(), "place of a policy");
-    /// # Ok::<(), throttle_core::ConfigError>(())
-    /// ```
-    pub fn with_own(mut self, own: impl IntoIterator<Item = (usize, Algorithm)>) -> Result<Self, ConfigError> {
-        let policies = self.policies.len();
-        for (place, algorithm) in own {
-            let Some(policy) = self.policies.get_mut(place) else {
-                let rule = format!("the set has {policies} policies, whose places are numbered from 0");
-                return Err(ConfigError::new("place of a policy", place, rule));
-            };
-            *policy = policy.with_own(algorithm)?;
-        }
-        self.policies = self.policies.into_iter().map(Policy::beside_existing).collect();
-        Ok(self)
-    }
-
     /// The policies, in the order given.
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
-    }
-
-    /// The set with the parameters of the policies that `of` returns for its own. Names and units stay.
-    #[must_use]
-    pub(crate) fn with_parameters(&self, of: impl Fn(&Policy) -> Option<Policy>) -> Self {
-        let mut set = self.clone();
-        for policy in &mut set.policies {
-            if let Some(other) = of(policy) {
-                policy.take_parameters(&other);
-            }
-        }
-        set
-    }
-
-    /// The set with only one tier of each policy that has tiers: the tier whose number stands in `tiers` at the
-    /// policy's place in the set. If `tiers` is shorter than the set, the remaining policies get their first tier.
-    #[must_use]
-    pub fn in_tiers(&self, tiers: &[u8]) -> Self {
-        let mut set = self.clone();
-        let tiers = tiers.iter().copied().chain(std::iter::repeat(0));
-        for (policy, tier) in set.policies.iter_mut().zip(tiers) {
-            *policy = policy.only_tier(tier);
-        }
-        set
     }
 
     /// Whether some policy has tiers.

@@ -6,7 +6,7 @@ use super::*;
 /// Notes something of a key, beside its states.
 fn note(naive: &Naive, what: &str, key: &Key) {
     let algorithm = *Sample::gcra().algorithm();
-    naive.states.lock().unwrap().insert((what.to_owned(), key.clone()), (algorithm, algorithm.fresh()));
+    naive.states.lock().unwrap().insert((what.to_owned(), key.clone()), algorithm.fresh().written_under(&algorithm));
 }
 
 /// Whether the keys of a request have such a note, which is removed.
@@ -83,8 +83,8 @@ catches! {
             honest_settle(naive, set, charge);
             for item in charge.items().iter().filter(|item| item.actual() < item.taken()) {
                 let place = place(&set.policies()[item.policy()], item.key());
-                let (algorithm, state) = naive.states.lock().unwrap()[&place].clone();
-                if algorithm.fresh_at(&state) <= naive.clock.now() {
+                let state = naive.states.lock().unwrap()[&place].clone();
+                if fresh_at(&state) <= naive.clock.now() {
                     note(naive, "credit", item.key());
                 }
             }

@@ -229,7 +229,7 @@ fn rates_are_read_and_written_as_people_do_and_nothing_else_is_a_rate() {
 
 /// A schedule in hand: each departure leaves one interval after the one before, and only the last can be given back.
 #[test]
-fn departures_are_scheduled_one_interval_apart_and_the_last_can_be_given_back() {
+fn departures_are_one_interval_apart_and_the_last_can_return() {
     let micros = Duration::from_micros;
     let bucket = LeakyBucket::new(Rate::new(1, micros(10))).max_wait(micros(35)).build().unwrap();
     let mut schedule = DepartureSchedule::new(&bucket).expect("it is a leaky bucket");

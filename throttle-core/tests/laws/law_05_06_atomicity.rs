@@ -118,7 +118,7 @@ async fn race(
 /// 64 tasks use three limits, of which one, under a key that all tasks share, is exhausted. The other two, one with a
 /// key for each task and one with a shared key, stay untouched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn law_05_a_saturated_member_leaves_the_others_untouched_under_concurrency() {
+async fn law_05_a_saturated_member_leaves_the_others_as_they_were() {
     for saturated in 0..3 {
         for kind in Kind::ALL {
             let backend = frozen(10_000);
@@ -229,7 +229,7 @@ async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
 /// One key that eight threads ask all the time, while other keys come and go beside it: tables grow, idle keys are swept,
 /// and the store is full at times.
 #[test]
-fn law_06_ten_million_decisions_of_eight_threads_admit_exactly_as_many_as_one_key_has() {
+fn law_06_ten_million_decisions_of_eight_threads_admit_exactly_k() {
     const THREADS: u64 = 8;
     const DECISIONS: u64 = 1_250_000;
     const UNITS: u64 = 4_000_000;
@@ -270,7 +270,7 @@ fn law_06_ten_million_decisions_of_eight_threads_admit_exactly_as_many_as_one_ke
 /// Eight threads on two keys, which they name in both orders, of two policies: both states small, both large, and one
 /// of each. Other keys come, go and are reset beside them, so that tables grow and places of large states change hands.
 #[test]
-fn law_06_eight_threads_on_sets_of_small_and_large_states_admit_exactly_as_many_as_their_keys_have() {
+fn law_06_eight_threads_on_small_and_large_states_admit_exactly_k() {
     const THREADS: u64 = 8;
     const DECISIONS: u64 = 3_000;
     const UNITS: u64 = 9_000;

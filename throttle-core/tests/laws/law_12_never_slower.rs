@@ -100,7 +100,7 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_blocks_no_other_thread() {
 }
 
 #[test]
-fn law_12_a_thread_that_is_stopped_in_the_clock_of_a_share_blocks_no_other_thread() {
+fn law_12_a_thread_stopped_in_a_share_s_clock_blocks_no_other() {
     let clock = Stoppable { stop: Arc::default() };
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, Key, Timestamp};
+use throttle_core::{Key, Timestamp};
 
 use crate::support::machines::{InMemory, Machine, calls};
 use crate::support::strategies::for_every_tree;
@@ -27,7 +27,7 @@ fn looking_changes_nothing(case: &Case) -> TestCaseResult {
         for key in 0..4_u64 {
             let _ = observed.backend.decide_now(&prepared, &vec![Call::peek(Key::from(key)); costs.len()]);
         }
-        let _ = (format!("{:?}", observed.backend), observed.backend.keys(), observed.backend.in_force(&prepared));
+        let _ = (format!("{:?}", observed.backend), observed.backend.keys());
         let decision = observed.backend.decide_now(&prepared, &asked);
         prop_assert_eq!(&decision, &quiet.backend.decide_now(&quiet.prepared, &asked), "at {}: {:?}", t, costs);
     }

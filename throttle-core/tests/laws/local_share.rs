@@ -276,7 +276,6 @@ fn a_state_settles_only_what_the_store_took() {
     let (mut state, _) = algorithm.decide(algorithm.fresh(), now, 5);
     let before = state.clone();
     let receipt = Receipt::of(&share(&set, 1).decide(&[ada(5)], WHY), &[ada(5)]).unwrap().actual(0);
-    receipt.items()[0].apply(algorithm, &mut state, now);
     receipt.items()[0].apply_to(&set.policies()[0], &mut state, now);
     assert_eq!(state, before);
 }
@@ -316,7 +315,7 @@ fn forgetting_here_is_forgetting() {
 
 /// A store without room charges a shared bucket. The share of the key is its own all the same.
 #[test]
-fn a_charge_of_a_shared_bucket_is_noted_and_settled_in_the_key_s_own_share() {
+fn a_charge_of_an_overflow_bucket_is_settled_in_the_key_s_share() {
     let set = PolicySet::new(gcra("p", 9)).unwrap();
     let full = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
     let prepared = full.prepare(set.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! The life of one key whose tier changes: requests, settlements, forgetting and time in any order, on several machines
+//! The life of one key whose tier and own parameters change: requests, settlements, forgetting and time in any order, on several machines
 //! at once, each compared with the reference in every field of every decision.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Decision, Key};
 
-use super::machines::{Machine, call};
+use super::machines::Machine;
 use super::plans::Plan;
 use super::reference::{Paid, Reference, told};
 use super::spec::{Leaf, TODAY, Tree};
@@ -20,7 +20,8 @@ use super::trace::clamp;
 #[derive(Clone)]
 pub(crate) enum Op {
     Decide([Ask; 3]),
-    /// One of the open receipts, what each policy turns out to have cost, and the tiers to peek from afterwards.
+    /// One of the open receipts, what each policy turns out to have cost, and the numbers of the parameters to peek under
+    /// afterwards.
     Settle(u8, [Cost; 3], [u8; 3]),
     Pass(Time),
     Forget,
@@ -30,8 +31,8 @@ impl fmt::Debug for Op {
     /// On one line, so that a failing life can be read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {
-            Self::Decide(asks) => format!("Decide({:?})", asks.map(|Ask { tier, units }| (tier, units))),
-            Self::Settle(pick, costs, tiers) => format!("Settle({pick}, {costs:?}, {tiers:?})"),
+            Self::Decide(asks) => format!("Decide({:?})", asks.map(|Ask { number, units }| (number, units))),
+            Self::Settle(pick, costs, numbers) => format!("Settle({pick}, {costs:?}, {numbers:?})"),
             Self::Pass(time) => format!("Pass({time:?})"),
             Self::Forget => "Forget".to_owned(),
         })
@@ -40,7 +41,8 @@ impl fmt::Debug for Op {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
-    tier: u8,
+    /// Of the parameters.
+    number: u8,
     units: Units,
 }
 
@@ -49,7 +51,7 @@ enum Units {
     Skip,
     None,
     Few(u64),
-    /// A part of the tier's capacity, in 2^32nds.
+    /// A part of the capacity, in 2^32nds.
     Part(u32),
     All,
     TooMany,
@@ -120,8 +122,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => Just(Units::All),
         1 => Just(Units::TooMany),
     ];
-    // A number without a tier stands for the first tier.
-    (0..5_u8, units).prop_map(|(tier, units)| Ask { tier, units })
+    // A number without parameters stands for the first tier.
+    (0..8_u8, units).prop_map(|(number, units)| Ask { number, units })
 }
 
 fn cost() -> impl Strategy<Value = Cost> {
@@ -150,8 +152,8 @@ fn ahead() -> impl Strategy<Value = Time> {
 pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         8 => [ask(), ask(), ask()].prop_map(Op::Decide),
-        4 => (any::<u8>(), [cost(), cost(), cost()], [0..4_u8, 0..4_u8, 0..4_u8])
-            .prop_map(|(pick, costs, tiers)| Op::Settle(pick, costs, tiers)),
+        4 => (any::<u8>(), [cost(), cost(), cost()], [0..7_u8, 0..7_u8, 0..7_u8])
+            .prop_map(|(pick, costs, numbers)| Op::Settle(pick, costs, numbers)),
         4 => ahead().prop_map(Op::Pass),
         1 => Just(Op::Forget),
     ];
@@ -216,7 +218,7 @@ pub(crate) fn live<'a>(
     for op in ops {
         match op {
             Op::Decide(asks) => life.ask(asks)?,
-            Op::Settle(pick, costs, tiers) => life.settle(*pick, costs, tiers)?,
+            Op::Settle(pick, costs, numbers) => life.settle(*pick, costs, numbers)?,
             Op::Pass(time) => life.pass(*time),
             Op::Forget => life.forget(),
         }
@@ -227,22 +229,23 @@ pub(crate) fn live<'a>(
 impl Life<'_> {
     fn ask(&mut self, asks: &[Ask; 3]) -> TestCaseResult {
         let each = self.tree.leaves().into_iter().zip(asks.iter().cycle());
-        let (costs, tiers): (Vec<Option<u64>>, Vec<u8>) =
-            each.map(|(plan, ask)| (ask.units.cost(plan.tier(ask.tier).algorithm().capacity()), ask.tier)).unzip();
-        self.decide(&costs, &tiers)
+        let capacity = |plan: &Plan, number| plan.parameters(number).algorithm().capacity();
+        let (costs, numbers): (Vec<Option<u64>>, Vec<u8>) =
+            each.map(|(plan, ask)| (ask.units.cost(capacity(plan, ask.number)), ask.number)).unzip();
+        self.decide(&costs, &numbers)
     }
 
-    fn decide(&mut self, costs: &[Option<u64>], tiers: &[u8]) -> TestCaseResult {
+    fn decide(&mut self, costs: &[Option<u64>], numbers: &[u8]) -> TestCaseResult {
         let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
         self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
-        let calls = calls(&self.key, costs, tiers);
-        let (expected, paid) = self.reference.decide_in(self.now, costs, tiers);
+        let calls = self.calls(costs, numbers);
+        let (expected, paid) = self.reference.decide_in(self.now, costs, numbers);
         let now = self.now;
         let decisions: Vec<Decision> =
             self.machines.iter_mut().map(|machine| machine.decide_calls(now, &calls)).collect();
         for (place, decision) in decisions.iter().enumerate() {
             let told = told(decision);
-            prop_assert_eq!(&told, &expected, "machine {} at {}, {:?} in tiers {:?}", place, now, costs, tiers);
+            prop_assert_eq!(&told, &expected, "machine {} at {}, {:?} under {:?}", place, now, costs, numbers);
             prop_assert_eq!(decision, &decisions[0], "machine {} and the first at {}", place, now);
         }
         self.wait = expected.retry.map_or(0, |micros| micros as i64);
@@ -256,7 +259,7 @@ impl Life<'_> {
     }
 
     /// Settles a charge, and compares the result.
-    fn settle(&mut self, pick: u8, costs: &[Cost; 3], tiers: &[u8; 3]) -> TestCaseResult {
+    fn settle(&mut self, pick: u8, costs: &[Cost; 3], numbers: &[u8; 3]) -> TestCaseResult {
         if self.open.is_empty() {
             return Ok(());
         }
@@ -270,8 +273,8 @@ impl Life<'_> {
             machine.settle(self.now, receipt);
         }
         let policies = self.tree.leaves().len();
-        let tiers: Vec<u8> = tiers.iter().copied().cycle().take(policies).collect();
-        self.decide(&vec![Some(0); policies], &tiers)
+        let numbers: Vec<u8> = numbers.iter().copied().cycle().take(policies).collect();
+        self.decide(&vec![Some(0); policies], &numbers)
     }
 
     fn pass(&mut self, time: Time) {
@@ -292,24 +295,23 @@ impl Life<'_> {
         self.now = clamp(self.now.saturating_add(micros)).clamp(-self.far, self.far);
     }
 
-    /// Forgets a key that is idle in every tier.
+    /// Forgets a key that counts nothing.
     fn forget(&mut self) {
-        let plans = self.tree.leaves();
-        for (policy, plan) in plans.iter().enumerate() {
-            let unused = (0..plan.tiers.len() as u8).all(|tier| {
-                let mut costs = vec![None; plans.len()];
-                costs[policy] = Some(0);
-                self.reference.decide_in(self.now, &costs, &vec![tier; plans.len()]).0.reset == 0
-            });
+        let policies = self.tree.leaves().len();
+        for policy in 0..policies {
+            let mut costs = vec![None; policies];
+            costs[policy] = Some(0);
+            let unused = self.reference.decide_in(self.now, &costs, &vec![0; policies]).0.reset == 0;
             for machine in self.machines.iter_mut().filter(|_| unused) {
                 machine.forget(self.now, policy, &self.key);
             }
         }
     }
-}
 
-fn calls(key: &Key, costs: &[Option<u64>], tiers: &[u8]) -> Vec<Call> {
-    costs.iter().zip(tiers).map(|(cost, tier)| call(key, *cost).in_tier(*tier)).collect()
+    fn calls(&self, costs: &[Option<u64>], numbers: &[u8]) -> Vec<Call> {
+        let each = self.tree.leaves().into_iter().zip(costs.iter().zip(numbers));
+        each.map(|(plan, (cost, number))| plan.call(&self.key, *cost, *number)).collect()
+    }
 }
 
 /// Up to here, instants and what is added to them are exact in a double.

@@ -2,7 +2,9 @@
 
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, Cost, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet, Timestamp};
+use throttle_core::{
+    Algorithm, Backend, Cost, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet, Timestamp,
+};
 
 use super::spec::Tree;
 
@@ -60,7 +62,7 @@ impl Pure {
     }
 
     pub(crate) fn of(set: PolicySet) -> Self {
-        let states = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+        let states = set.policies().iter().map(|policy| fresh(policy.algorithm())).collect();
         Self { set, states }
     }
 }
@@ -82,8 +84,13 @@ impl Machine for Pure {
     }
 
     fn forget(&mut self, _: i64, policy: usize, _: &Key) {
-        self.states[policy] = self.set.policies()[policy].algorithm().fresh();
+        self.states[policy] = fresh(self.set.policies()[policy].algorithm());
     }
+}
+
+/// An unused state that names its parameters, because a call may bring others.
+fn fresh(algorithm: &Algorithm) -> State {
+    algorithm.fresh().written_under(algorithm)
 }
 
 #[derive(Debug)]

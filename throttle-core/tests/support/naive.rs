@@ -2,22 +2,23 @@
 
 use std::collections::HashMap;
 use std::future::{Ready, ready};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, PolicyRegistry, Receipt, RegisteredSet};
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Key, ManualClock, Policy, PolicySet, Timestamp,
+    Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Gcra, Key, ManualClock, Policy, PolicySet, Rate,
+    Timestamp,
 };
 
 pub(crate) type Place = (String, Key);
-pub(crate) type States = HashMap<Place, (Algorithm, State)>;
+/// Each state names the parameters that wrote it.
+pub(crate) type States = HashMap<Place, State>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Naive {
     pub(crate) clock: ManualClock,
     pub(crate) states: Arc<Mutex<States>>,
-    pub(crate) names: PolicyRegistry,
 }
 
 pub(crate) fn place(policy: &Policy, key: &Key) -> Place {
@@ -27,12 +28,14 @@ pub(crate) fn place(policy: &Policy, key: &Key) -> Place {
 impl Naive {
     pub(crate) fn decide_at(&self, set: &PolicySet, calls: &[Call], now: Timestamp) -> Decision {
         let mut stored = self.states.lock().unwrap();
-        let place = |policy: &Policy, i: usize| Some(place(policy, calls.get(i)?.key()?));
+        let asked = |i: usize| calls.get(i).filter(|call| call.key().is_some()).unwrap_or(&Call::SKIP);
+        let place = |policy: &Policy, i: usize| Some(place(policy, asked(i).key()?));
         let policies = || set.policies().iter().enumerate();
-        let mut states: Vec<_> = policies().map(|(i, policy)| load(&stored, policy, place(policy, i))).collect();
+        let load = |(i, policy)| load(&stored, asked(i).parameters(policy), place(policy, i));
+        let mut states: Vec<_> = policies().map(load).collect();
         let decision = set.decide(&mut states, now, calls);
         for ((i, policy), state) in policies().zip(states) {
-            place(policy, i).map(|place| stored.insert(place, (*policy.algorithm(), state)));
+            place(policy, i).map(|place| stored.insert(place, state));
         }
         decision
     }
@@ -46,43 +49,50 @@ impl Naive {
         for item in charge.items() {
             let policy = &set.policies()[item.policy()];
             let place = place(policy, item.key());
-            let mut state = load(&stored, policy, Some(place.clone()));
+            let mut state = load(&stored, item.parameters(policy), Some(place.clone()));
             item.apply_to(policy, &mut state, now);
-            stored.insert(place, (*policy.algorithm(), state));
+            stored.insert(place, state);
         }
     }
 }
 
-/// A key's state, whichever parameters wrote it.
-fn load(stored: &States, policy: &Policy, place: Option<Place>) -> State {
-    let algorithm = policy.algorithm();
-    place.and_then(|place| stored.get(&place)).map_or_else(|| algorithm.fresh(), |(_, state)| state.clone())
+/// A key's state, whichever parameters wrote it, or a fresh one for those that ask.
+fn load(stored: &States, by: &Algorithm, place: Option<Place>) -> State {
+    let known = place.and_then(|place| stored.get(&place));
+    known.cloned().unwrap_or_else(|| by.fresh().written_under(by))
+}
+
+/// The first instant from which a state cannot be told from a fresh one.
+pub(crate) fn fresh_at(state: &State) -> Timestamp {
+    // The state names what wrote it, so any algorithm will do.
+    static ANY: LazyLock<Algorithm> = LazyLock::new(|| Gcra::new(Rate::per_second(1)).build().unwrap());
+    ANY.fresh_at(state)
 }
 
 impl Backend for Naive {
-    type Prepared = RegisteredSet;
+    type Prepared = PolicySet;
     type Decide = Ready<Result<Decision, BackendError>>;
     type Done = Ready<Result<(), BackendError>>;
 
-    fn prepare(&self, set: PolicySet) -> Result<RegisteredSet, ConfigError> {
-        self.names.register(set)
+    fn prepare(&self, set: PolicySet) -> Result<PolicySet, ConfigError> {
+        Ok(set)
     }
 
-    fn set(prepared: &RegisteredSet) -> &PolicySet {
-        prepared.set()
+    fn set(prepared: &PolicySet) -> &PolicySet {
+        prepared
     }
 
-    fn decide(&self, prepared: &Arc<RegisteredSet>, calls: &[Call]) -> Self::Decide {
-        ready(Ok(self.decide_at(prepared.set(), calls, self.clock.now())))
+    fn decide(&self, prepared: &Arc<PolicySet>, calls: &[Call]) -> Self::Decide {
+        ready(Ok(self.decide_at(prepared, calls, self.clock.now())))
     }
 
-    fn settle(&self, prepared: &Arc<RegisteredSet>, charge: Receipt) -> Self::Done {
-        self.settle_at(prepared.set(), &charge, self.clock.now());
+    fn settle(&self, prepared: &Arc<PolicySet>, charge: Receipt) -> Self::Done {
+        self.settle_at(prepared, &charge, self.clock.now());
         ready(Ok(()))
     }
 
-    fn reset(&self, prepared: &Arc<RegisteredSet>, policy: usize, key: &Key) -> Self::Done {
-        self.forget(&prepared.set().policies()[policy], key);
+    fn reset(&self, prepared: &Arc<PolicySet>, policy: usize, key: &Key) -> Self::Done {
+        self.forget(&prepared.policies()[policy], key);
         ready(Ok(()))
     }
 

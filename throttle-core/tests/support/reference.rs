@@ -44,22 +44,8 @@ pub(crate) struct Paid {
     pub(crate) cost: i128,
     pub(crate) at: i128,
     pub(crate) place: Place,
-    /// The tier that was charged; the first one for a limit without tiers.
+    /// The number of the parameters that were charged; 0 for a limit that has only one.
     pub(crate) tier: usize,
-}
-
-impl Paid {
-    /// The first instant at which the charge may have been made, as far as its place tells.
-    fn from(&self, spec: &Spec) -> i128 {
-        match (self.place, spec) {
-            (Place::Window(start), _) => start,
-            (Place::Entry(at), _) => at,
-            (Place::SubWindow(number), Spec::Buckets { window, buckets, .. }) => {
-                number * i128::from(*window / *buckets)
-            }
-            _ => self.at,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,28 +79,28 @@ pub(crate) trait Model: Debug {
         0
     }
 
-    /// Takes all that remains, and of a limit that drains the part of a unit that remains too.
-    fn fill(&mut self, t: i128) {
-        let left = self.remaining(t);
-        if left > 0 {
-            self.take(t, left);
-        }
+    /// The place of the latest charge that counts, as one of a charge that other parameters have made.
+    fn latest(&self, _t: i128, _other: Paid) -> Place {
+        Place::Anywhere
     }
-
-    /// Notes that a cost was refused.
-    fn refuse(&mut self, _t: i128, _cost: i128) {}
 
     /// Whether the window of this charge is over, so that the charge no longer counts.
     fn is_over(&self, _t: i128, _place: Place) -> bool {
         false
     }
 
-    /// Selects the tier of later questions; the first tier if there is none of that number.
-    fn ask_in(&mut self, _tier: usize) {}
+    /// Selects the parameters of later questions: the tiers, then the key's own; the first tier if there are none of
+    /// that number.
+    fn ask_in(&mut self, _number: usize) {}
 
-    /// The selected tier.
-    fn tier(&self) -> usize {
+    /// The number of the selected parameters.
+    fn number(&self) -> usize {
         0
+    }
+
+    /// Whether the selected parameters are the key's own.
+    fn is_under_own(&self) -> bool {
+        false
     }
 
     /// Takes more for an earlier request, as far as units remain.
@@ -156,10 +142,7 @@ impl Modelled for Spec {
 
 impl Modelled for Plan {
     fn model(&self) -> Box<dyn Model> {
-        match self.carry {
-            Some(carry) => Box::new(tiered::Tiered::new(&self.tiers, carry)),
-            None => model(&self.tiers[0]),
-        }
+        Box::new(tiered::Tiered::new(&self.tiers, &self.own))
     }
 }
 

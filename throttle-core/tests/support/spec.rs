@@ -114,6 +114,8 @@ impl Spec {
             Self::Gcra { limit, period, burst } => Some((Kind::Gcra, limit, period, burst)),
             Self::TokenBucket { limit, period, burst } => Some((Kind::TokenBucket, limit, period, burst)),
             Self::LeakyMeter { limit, period, burst } => Some((Kind::LeakyMeter, limit, period, burst)),
+            Self::Shaper { limit, period, max_wait } => Some((Kind::Shaper, limit, period, max_wait)),
+            Self::Undelayed { limit, period, max_wait } => Some((Kind::Undelayed, limit, period, max_wait)),
             _ => None,
         };
         match (self, other) {

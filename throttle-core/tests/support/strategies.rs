@@ -31,7 +31,12 @@ pub(crate) fn for_every_kind<S: Strategy>(
 }
 
 pub(crate) fn run<S: Strategy>(what: &str, cases: &S, check: impl Fn(&S::Value) -> TestCaseResult) {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+    run_times(Config::default().cases, what, cases, check);
+}
+
+/// Runs a check on so many random cases.
+pub(crate) fn run_times<S: Strategy>(times: u32, what: &str, cases: &S, check: impl Fn(&S::Value) -> TestCaseResult) {
+    let mut runner = TestRunner::new(Config { failure_persistence: None, cases: times, ..Config::default() });
     if let Err(error) = runner.run(cases, |case| check(&case)) {
         panic!("{what}: {error}");
     }

@@ -302,25 +302,18 @@ impl Drop for CallGuard {
     }
 }
 
-/// Sends all jobs in one call for each version of the set; mostly there is one version.
-async fn send(mut jobs: Vec<Job>, guard: CallGuard) {
+/// Sends all jobs in one call.
+async fn send(jobs: Vec<Job>, guard: CallGuard) {
     let shared = &guard.shared;
-    loop {
-        jobs = still_waiting(jobs);
-        let Some(first) = jobs.first() else { return };
-        let prepared = Arc::clone(&first.ask.prepared);
-        let alike = jobs.iter().take_while(|job| Arc::ptr_eq(&job.ask.prepared, &prepared)).count();
-        let rest = jobs.split_off(alike);
-        if let Some((_room, mut jobs)) = room_for(shared, jobs).await {
-            jobs.retain(|job| job.caller.claim.take());
-            let (asks, mut callers) = unzip(jobs);
-            match decide_in_time(shared, &asks, &mut callers).await {
-                // A decision is charged even if its caller no longer waits.
-                Ok(parts) => callers.iter_mut().zip(parts).for_each(|(caller, part)| caller.answer(Ok(part))),
-                Err(error) => callers.iter_mut().for_each(|caller| caller.answer(Err(error.clone()))),
-            }
+    let jobs = still_waiting(jobs);
+    if let Some((_room, mut jobs)) = room_for(shared, jobs).await {
+        jobs.retain(|job| job.caller.claim.take());
+        let (asks, mut callers) = unzip(jobs);
+        match decide_in_time(shared, &asks, &mut callers).await {
+            // A decision is charged even if its caller no longer waits.
+            Ok(parts) => callers.iter_mut().zip(parts).for_each(|(caller, part)| caller.answer(Ok(part))),
+            Err(error) => callers.iter_mut().for_each(|caller| caller.answer(Err(error.clone()))),
         }
-        jobs = rest;
     }
 }
 

@@ -7,16 +7,15 @@ use tokio::time::Instant;
 
 use crate::link::call_error::CallError;
 use crate::link::connection::Command;
-use crate::link::script::Script;
 use crate::link::script_call::{Head, ScriptCall, Subject};
-use crate::script::prepared::Prepared;
 use crate::script::reply::{Part, Parts, split};
 use crate::script::request::Ask;
 use crate::shared::Shared;
 
 pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
     let _room = shared.link.room_for_one(&shared.link.room, (ask.slot, ask.work()), until).await?;
-    ask_one(shared, &ask.prepared.scripts.decide, ask, until).await
+    let parts = ask_all(shared, std::slice::from_ref(ask), until).await?;
+    parts.into_iter().next().ok_or(CallError::Malformed("the script answered nothing"))
 }
 
 /// Decides several requests in one call. The caller has taken the room for it.
@@ -26,26 +25,17 @@ pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Arc<Ask>], until:
     if asks.len() > 1 && shared.link.moving.contains(first.slot) {
         return Err(CallError::Divided);
     }
-    ask_all(shared, &first.prepared.scripts.decide, asks, until).await
+    ask_all(shared, asks, until).await
 }
 
-/// Decides a request whose stored values were written under other parameters.
-pub(crate) async fn carry_over(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
-    let _room = shared.link.room_for_one(&shared.link.room, (ask.slot, ask.work()), until).await?;
-    ask_one(shared, &ask.prepared.scripts.carry, ask, until).await
-}
-
-async fn ask_one(shared: &Arc<Shared>, script: &Script, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
-    let parts = ask_all(shared, script, std::slice::from_ref(ask), until).await?;
-    parts.into_iter().next().ok_or(CallError::Malformed("the script answered nothing"))
-}
-
-/// Asks about several requests of the same set.
-async fn ask_all(shared: &Arc<Shared>, script: &Script, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
+/// Asks about several requests of the same set that have their parameters in common.
+async fn ask_all(shared: &Arc<Shared>, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
     let Some(first) = asks.first() else { return Ok(Parts::new()) };
     let time = time_word(shared, first.as_of);
     let mut observed = shared.link.counters.observed.call(asks.len());
-    let reply = observed.see(run(shared, &first.prepared, script, &time, asks, first.slot, until).await)?;
+    let head = Head { time: &time, slack: &shared.options.slack, headers: &first.headers() };
+    let call = ScriptCall { script: &first.prepared.scripts.decide, head, subject: asks, slot: first.slot };
+    let reply = observed.see(call.run(&shared.link, until).await)?;
     let applying = asks.iter().map(|ask| ask.names.len());
     let parts = split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"));
     let parts = observed.see(parts)?;
@@ -71,20 +61,6 @@ impl Subject for [Arc<Ask>] {
     }
 }
 
-/// Runs a script of a set with the arguments that all its scripts begin with.
-pub(crate) async fn run<S: Subject + ?Sized>(
-    shared: &Arc<Shared>,
-    prepared: &Prepared,
-    script: &Script,
-    time: &str,
-    subject: &S,
-    slot: u16,
-    until: Instant,
-) -> Result<Vec<u8>, CallError> {
-    let head = Head { time, slack: &shared.options.slack, headers: &prepared.headers };
-    ScriptCall { script, head, subject, slot }.run(&shared.link, until).await
-}
-
 /// The first argument of every script: the time to decide at.
 pub(crate) fn time_word(shared: &Shared, as_of: Option<Timestamp>) -> String {
     match (shared.time(), as_of) {
@@ -100,7 +76,6 @@ mod tests {
 
     use throttle_core::backend::Call;
     use throttle_core::{Backend, BackendErrorKind, Gcra, Key, ManualClock, Policy, PolicySet, Rate};
-    use tokio::time::timeout;
 
     use super::*;
     use crate::RedisBackend;
@@ -155,37 +130,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_of_other_parameters_is_carried_over_when_the_server_has_room_for_it() {
-        let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).deadline(Duration::from_secs(1)).build();
-        let backend = backend.expect("valid options");
-        store.connect(Ok(())).await;
-        let (set, room) = (set(&backend), &backend.shared.link.room);
-        for in_time in [true, false] {
-            let deciding = tokio::spawn(backend.decide(&set, &[Call::from(Key::from("ada"))]));
-            let sent = store.next().await;
-            let mut all = Box::pin(room.take(0, u32::MAX));
-            assert!(timeout(Duration::ZERO, &mut all).await.is_err(), "some of it is in use");
-            let foreign = [&1e15_f64.to_le_bytes()[..], b"C\0\0\0\0"].concat();
-            sent.answer(Ok(Reply::Bytes(foreign))).await;
-            let all = all.await;
-            assert!(store.is_idle().await, "there is no room");
-            if in_time {
-                drop(all);
-                let sent = store.next().await;
-                assert_eq!(sent.words()[1], set.prepared(&backend.shared).scripts.carry.sha());
-                let all = timeout(Duration::ZERO, room.take(0, u32::MAX)).await;
-                assert!(all.is_err(), "it keeps its room until it is answered");
-                sent.admit().await;
-                assert!(deciding.await.expect("no panic").is_ok());
-            } else {
-                let error = deciding.await.expect("no panic").expect_err("there is no room");
-                assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_call_has_the_names_then_time_slack_and_headers_then_a_cost_for_each_policy_that_applies() {
         let store = ByHand::default();
         let builder = RedisBackend::builder(store.clone()).readable_keys().kept_beyond_reset(Duration::from_millis(7));
@@ -198,8 +142,7 @@ mod tests {
         let _deciding = tokio::spawn(backend.decide(&set, &calls));
         let sent = store.next().await;
         let words: Vec<&[u8]> = sent.command.args().collect();
-        let prepared = set.prepared(&backend.shared);
-        let header = &*prepared.headers[0];
+        let (prepared, header) = (&set.prepared, &*set.set().policies()[0].algorithm().tag());
         let names = ["throttle{all}a:tada", "throttle{all}c:tbob"].map(str::as_bytes);
         let expected = [prepared.scripts.decide.sha().as_bytes(), b"2", names[0], names[1], b"", b"7"];
         let expected = expected.into_iter().chain([header; 3]).chain([&b"4294967299"[..], b"", b"0"]);

@@ -1,7 +1,7 @@
 //! Decides one request: by a shortcut, in one script call, or in one call for each hash slot.
 
-pub(crate) mod batch;
-pub(crate) mod by_slot;
+mod batch;
+mod batchers;
 pub(crate) mod call;
 mod cross_slot;
 pub(crate) mod one_slot;
@@ -53,7 +53,7 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<
 #[cold]
 fn warn(set: &RedisSet, ask: &Ask, error: &CallError) {
     if let Some(kept_back) = set.undecided.pass() {
-        let applying = set.set.policies().iter().zip(&ask.calls).filter(|(_, call)| call.key().is_some());
+        let applying = set.set().policies().iter().zip(&ask.calls).filter(|(_, call)| call.key().is_some());
         let policies: Vec<&str> = applying.map(|(policy, _)| policy.name()).collect();
         tracing::warn!(
             ?policies,
@@ -125,7 +125,7 @@ mod tests {
             assert!(deciding.await.expect("no panic").is_err());
             assert_eq!(counted(), [1, 1 + unknown, unknown, 0, 2 + unknown]);
         }
-        let algorithm = set.set.policies()[0].algorithm();
+        let algorithm = set.set().policies()[0].algorithm();
         let used = algorithm.decide(algorithm.fresh(), NOW, 1).0.to_wire(algorithm).expect("a value");
         let length = u32::try_from(used.len()).expect("short").to_le_bytes();
         let reply = [&(NOW.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();

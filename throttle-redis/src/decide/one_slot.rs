@@ -9,7 +9,7 @@ use super::call;
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::script::reply::{Part, answer};
-use crate::script::request::Ask;
+use crate::script::request::{Ask, Tiers};
 use crate::shared::{Batches, Shared};
 
 pub(crate) async fn decide_in_one_slot(
@@ -33,28 +33,22 @@ pub(crate) async fn ask_in_one_slot(
     until: Instant,
 ) -> Result<Part, CallError> {
     let _leave = shared.link.leave(ask.slot)?;
-    // All decisions in one call are made as of one instant.
-    let is_as_of_now = ask.as_of.is_none();
-    let part = match shared.options.batches {
-        Batches::OfSet if is_as_of_now => {
-            let _place = set.place_beside()?;
-            set.batcher.ask(shared, ask, until).await?
+    // All decisions in one call are made as of one instant, and by the same parameters.
+    let tiers = ask.tiers().filter(|_| ask.as_of.is_none());
+    match (shared.options.batches, tiers) {
+        (Batches::OfSet, Some(tiers)) if tiers.iter().all(|tier| *tier == 0) => {
+            set.batcher.ask(shared, ask, until).await
         }
-        batches => {
-            let _place = set.places.take()?;
-            let _room = shared.link.room_for_one(&set.places.room, (ask.slot, ask.work()), until).await?;
-            if batches == Batches::OfSlot && is_as_of_now {
-                ask_with_its_slot(shared, set, ask, until).await?
-            } else {
-                call::decide_one(shared, ask, until).await?
+        (Batches::OfSet, Some(tiers)) => set.batchers.ask(shared, ask, tiers, until).await,
+        (batches, tiers) => {
+            let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
+            let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
+            match tiers.filter(|_| batches == Batches::OfSlot) {
+                Some(tiers) => ask_with_its_slot(shared, set, ask, tiers, until).await,
+                None => call::decide_one(shared, ask, until).await,
             }
         }
-    };
-    if part.flag() == Some(b'C') {
-        // One of the values was written under other parameters, and the script did nothing.
-        return Box::pin(call::carry_over(shared, ask, until)).await;
     }
-    Ok(part)
 }
 
 /// Asks in one call with other decisions about the slot, or by itself while the slot moves to another server.
@@ -62,10 +56,11 @@ async fn ask_with_its_slot(
     shared: &Arc<Shared>,
     set: &RedisSet,
     ask: &Arc<Ask>,
+    tiers: Tiers,
     until: Instant,
 ) -> Result<Part, CallError> {
     if !shared.link.moving.contains(ask.slot) {
-        match set.slot_batchers.ask(shared, ask, until).await {
+        match set.batchers.ask(shared, ask, tiers, until).await {
             Err(CallError::Divided) => {}
             answered => return answered,
         }
@@ -128,33 +123,55 @@ mod tests {
         }
     }
 
-    /// Each customer with numbers of its own has a set, and so a batcher with a queue.
+    /// All decisions in one call have one list of headers.
     #[tokio::test(start_paused = true)]
-    async fn decisions_under_own_numbers_have_as_many_places_together_as_one_queue() {
+    async fn decisions_under_own_parameters_travel_alone_within_the_queue() {
         let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).queue(2).build().expect("valid options");
+        let builder = RedisBackend::builder(store.clone()).queue(2).deadline(Duration::from_secs(1));
+        let backend = builder.build().expect("valid options");
         store.connect(Ok(())).await;
-        let per_day = |count| FixedWindow::new(Rate::per_day(count));
-        let policy = Policy::new("p", per_day(9)).expect("a policy");
-        let prepare =
-            |policy: Policy| Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
-        let base = prepare(policy.clone());
-        let own = [10, 11, 12].map(|count| prepare(policy.with_own(per_day(count)).expect("a rate")));
-        let decide = |set| tokio::spawn(backend.decide(set, &call()));
-        let deciding = [decide(&own[0]), decide(&own[1])];
+        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
+        let own = policy.own(FixedWindow::new(Rate::per_day(12))).expect("parameters");
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let [call] = call();
+        let calls = [call.under(Arc::clone(&own))];
+        let deciding = [(); 2].map(|()| tokio::spawn(backend.decide(&set, &calls)));
         let sent = [store.next().await, store.next().await];
-        let error = backend.decide(&own[2], &call()).await.expect_err("both places are taken");
+        let error = backend.decide(&set, &calls).await.expect_err("both places are taken");
         assert_eq!(error.kind(), BackendErrorKind::Saturated);
-        let in_a_tier = decide(&base);
-        store.next().await.admit().await;
-        assert!(in_a_tier.await.expect("no panic").is_ok(), "it has a queue of its own");
         for (sent, deciding) in sent.into_iter().zip(deciding) {
+            assert_eq!(sent.command.args().nth(6), Some(own.tag().as_slice()));
             sent.admit().await;
             assert!(deciding.await.expect("no panic").is_ok());
         }
-        let later = decide(&own[2]);
-        store.next().await.admit().await;
-        assert!(later.await.expect("no panic").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_in_one_tier_travel_together() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone()).deadline(Duration::from_secs(1)).build();
+        let backend = backend.expect("valid options");
+        store.connect(Ok(())).await;
+        let tiers = [9, 90].map(|count| (count.to_string(), FixedWindow::new(Rate::per_day(count))));
+        let policy = Policy::tiered("p", tiers).expect("tiers");
+        let tags = [0, 1].map(|tier| policy.tier(tier).algorithm().tag());
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let decide = |n: u8| tokio::spawn(backend.decide(&set, &call().map(|call| call.in_tier(n % 2))));
+        let deciding: Vec<_> = (0..40).map(decide).collect();
+        let (mut calls, mut carried) = (0, [0, 0]);
+        while !store.is_idle().await {
+            let sent = store.next().await;
+            let keys = sent.keys().len();
+            let header = sent.command.args().nth(5 + keys).expect("a header").to_vec();
+            carried[tags.iter().position(|tag| *tag == header).expect("of a tier")] += keys;
+            calls += 1;
+            sent.admit().await;
+        }
+        assert!(calls < 20, "{calls} calls");
+        assert_eq!(carried, [20, 20]);
+        for deciding in deciding {
+            assert!(deciding.await.expect("no panic").is_ok());
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -164,7 +181,7 @@ mod tests {
             let error = decided.expect_err("there is no room");
             assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
         };
-        let room = set.places.room.take_now(0, u32::MAX).expect("nothing is under way");
+        let room = set.room.take_now(0, u32::MAX).expect("nothing is under way");
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         drop(room);
         let _room = backend.shared.link.room.take_now(0, u32::MAX).expect("nothing is under way");

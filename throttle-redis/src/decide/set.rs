@@ -1,20 +1,15 @@
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
-use throttle_core::backend::{Call, RegisteredSet};
-use throttle_core::{ConfigError, Policy, PolicySet};
-use tokio::sync::SemaphorePermit;
+use throttle_core::backend::Call;
+use throttle_core::{Policy, PolicySet};
+use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
-use super::by_slot::SlotBatchers;
+use super::batchers::Batchers;
 use crate::keyspace::{Keyspace, PolicyNames};
-use crate::link::call_error::CallError;
-use crate::places::{Places, is_beside};
+use crate::link::in_flight_limit::InFlightLimit;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 use crate::seldom::Line;
@@ -35,139 +30,47 @@ use crate::shared::Shared;
 /// ```
 pub struct RedisSet {
     pub(crate) backend: u64,
-    pub(crate) set: PolicySet,
-    /// Keeps the names in use; `None` for a part of another set, and for a set that is only inspected.
-    registered: Option<RegisteredSet>,
-    /// The tiers that this set's requests are in.
-    tiers: Tiers,
-    /// The sets for requests in other tiers, each made when its first request arrives.
-    others: Mutex<HashMap<Tiers, Arc<RedisSet>>>,
     pub(crate) names: Vec<PolicyNames>,
+    pub(crate) prepared: Arc<Prepared>,
     /// That an answer of the store is no decision.
     pub(crate) undecided: Line,
-    prepared: ArcSwap<Prepared>,
+    /// Batches requests in the first tiers.
     pub(crate) batcher: Batcher,
-    /// Takes the place of the batcher on a cluster.
-    pub(crate) slot_batchers: SlotBatchers,
-    pub(crate) places: Arc<Places>,
-    /// Whether the set stands beside others of its names. Such sets may be many, with a batcher for each.
-    is_beside: bool,
+    /// Batches requests in other tiers, and all requests on a cluster.
+    pub(crate) batchers: Batchers,
+    /// Places for decisions that are not batched, or batched by slot.
+    pub(crate) waiting: Semaphore,
+    /// The work of those that are under way.
+    pub(crate) room: InFlightLimit,
     /// Each policy as a set of its own, for keys that are in different slots.
     singles: OnceLock<Vec<Arc<RedisSet>>>,
 }
 
-/// One number for each policy; empty for the first tier of each.
-type Tiers = SmallVec<[u8; 8]>;
-
 impl RedisSet {
     pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
-        let places = shared.places.of(&shared.link, shared.options.queue, &set);
-        Self::in_tiers(shared, set, Tiers::new(), places)
-    }
-
-    /// Returns a set whose names are in use as long as it exists.
-    pub(crate) fn registered(shared: &Shared, set: PolicySet) -> Result<Self, ConfigError> {
-        let registered = shared.policies.register(set)?;
-        let set = Self::new(shared, registered.set().clone());
-        Ok(Self { registered: Some(registered), ..set })
-    }
-
-    /// The set in force, if another one has replaced the parameters of this one.
-    #[inline]
-    pub(crate) fn replaced(&self) -> Option<Arc<PolicySet>> {
-        self.registered.as_ref()?.replaced()
-    }
-
-    fn in_tiers(shared: &Shared, set: PolicySet, tiers: Tiers, places: Arc<Places>) -> Self {
-        let names = set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect();
-        let prepared = ArcSwap::from_pointee(in_force(shared, &set, &tiers));
-        let (batcher, slot_batchers) = (Batcher::default(), SlotBatchers::default());
-        let (others, singles) = (Mutex::default(), OnceLock::new());
-        let (backend, is_beside) = (shared.id, is_beside(&set));
         Self {
-            backend,
-            set,
-            registered: None,
-            tiers,
-            others,
-            names,
+            backend: shared.id,
+            names: set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect(),
+            prepared: Arc::new(Prepared::new(set)),
             undecided: Line::default(),
-            prepared,
-            batcher,
-            slot_batchers,
-            places,
-            is_beside,
-            singles,
+            batcher: Batcher::default(),
+            batchers: Batchers::default(),
+            waiting: Semaphore::new(shared.options.queue),
+            room: shared.link.room_of_set(),
+            singles: OnceLock::new(),
         }
     }
 
-    /// The set for requests in the tiers that `tier_of` returns for each policy's place: itself, unless it has tiers.
-    #[inline]
-    pub(crate) fn for_tiers<'a>(
-        self: &'a Arc<Self>,
-        shared: &Shared,
-        tier_of: impl Fn(usize) -> u8,
-    ) -> Cow<'a, Arc<Self>> {
-        if self.set.is_tiered() { self.for_these(shared, tier_of) } else { Cow::Borrowed(self) }
-    }
-
-    /// A place for a batched decision, where the queue of the set's batcher is not bound enough.
-    ///
-    /// # Errors
-    ///
-    /// If all places of the sets beside each other are taken.
-    #[inline]
-    pub(crate) fn place_beside(&self) -> Result<Option<SemaphorePermit<'_>>, CallError> {
-        if self.is_beside { self.places.take().map(Some) } else { Ok(None) }
-    }
-
-    fn for_these<'a>(self: &'a Arc<Self>, shared: &Shared, tier_of: impl Fn(usize) -> u8) -> Cow<'a, Arc<Self>> {
-        let tier = |(place, policy): (usize, &Policy)| {
-            let tier = tier_of(place);
-            // An unknown number stands for the first tier, and so does that of own numbers, which are in a set's only
-            // one.
-            if usize::from(tier) < policy.tiers().count() { tier } else { 0 }
-        };
-        let tiers: Tiers = self.set.policies().iter().enumerate().map(tier).collect();
-        if tiers.iter().all(|tier| *tier == 0) {
-            return Cow::Borrowed(self);
-        }
-        let mut others = self.others.lock();
-        if let Some(other) = others.get(&tiers) {
-            return Cow::Owned(Arc::clone(other));
-        }
-        let places = Arc::clone(&self.places);
-        let other = Arc::new(Self::in_tiers(shared, self.set.clone(), tiers.clone(), places));
-        others.insert(tiers, Arc::clone(&other));
-        Cow::Owned(other)
-    }
-
-    /// The set with the parameters that are in force now.
-    #[inline]
-    pub(crate) fn prepared(&self, shared: &Shared) -> Arc<Prepared> {
-        let prepared = self.prepared.load_full();
-        if prepared.epoch == shared.policies.epoch() { prepared } else { self.prepare_again(shared) }
+    pub(crate) fn set(&self) -> &PolicySet {
+        &self.prepared.set
     }
 
     /// Each policy as a set of its own.
     pub(crate) fn singles(&self, shared: &Shared) -> &[Arc<RedisSet>] {
         self.singles.get_or_init(|| {
-            let tiers = self.tiers.iter().copied().chain(std::iter::repeat(0));
-            let single = |(policy, tier): (&Policy, u8)| {
-                let set = PolicySet::new(policy.clone())?;
-                let places = shared.places.of(&shared.link, shared.options.queue, &set);
-                Ok::<_, ConfigError>(Arc::new(Self::in_tiers(shared, set, Tiers::from_slice(&[tier]), places)))
-            };
-            let singles = self.set.policies().iter().zip(tiers).map(single).collect::<Result<_, _>>();
-            singles.expect("a policy of a set is a set")
+            let set = |policy: &Policy| PolicySet::new(policy.clone()).expect("a policy of a set is a set");
+            self.set().policies().iter().map(|policy| Arc::new(Self::new(shared, set(policy)))).collect()
         })
-    }
-
-    #[cold]
-    fn prepare_again(&self, shared: &Shared) -> Arc<Prepared> {
-        let prepared = Arc::new(in_force(shared, &self.set, &self.tiers));
-        self.prepared.store(Arc::clone(&prepared));
-        prepared
     }
 
     /// The question of a request: its calls, with the names of their keys on the server.
@@ -177,7 +80,7 @@ impl RedisSet {
         let calls: SmallVec<[Call; 3]> = calls.collect();
         let names = self.names_of(shared, &calls);
         let slot = names.first().map_or(0, |name| shared.slot(name));
-        Ask { prepared: self.prepared(shared), calls, names, slot, as_of: None }
+        Ask { prepared: Arc::clone(&self.prepared), calls, names, slot, as_of: None }
     }
 
     fn names_of(&self, shared: &Shared, calls: &[Call]) -> SmallVec<[Vec<u8>; 3]> {
@@ -197,22 +100,15 @@ impl RedisSet {
     }
 }
 
-/// The set with the parameters in force, prepared for requests in these tiers.
-fn in_force(shared: &Shared, set: &PolicySet, tiers: &[u8]) -> Prepared {
-    // Read first: a set that is newer than its epoch is only prepared again.
-    let epoch = shared.policies.epoch();
-    Prepared::new(epoch, shared.policies.in_force(set), tiers)
-}
-
 impl fmt::Debug for RedisSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSet").field("set", &self.set).finish_non_exhaustive()
+        f.debug_struct("RedisSet").field("set", self.set()).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Backend, Carry, Gcra, Key, PolicyTree, Rate};
+    use throttle_core::{Backend, ConfigError, Gcra, Key, PolicyTree, Rate};
 
     use super::*;
     use crate::RedisBackend;
@@ -228,33 +124,6 @@ mod tests {
 
     fn prepare(backend: &RedisBackend, policy: Policy) -> Result<Arc<RedisSet>, ConfigError> {
         backend.prepare(PolicySet::new(policy)?).map(Arc::new)
-    }
-
-    #[test]
-    fn a_name_stands_for_one_limit_of_a_backend_for_as_long_as_a_set_has_it() {
-        let backend = backend();
-        let five = prepare(&backend, limit("p", 5)).expect("the first");
-        assert_eq!(prepare(&backend, limit("p", 100)).expect_err("another limit").policy(), Some("p"));
-        assert!(backend.in_force(&five).is_none());
-        let hundred = prepare(&backend, limit("p", 100).replace_existing()).expect("it replaces the first");
-        let in_force = backend.in_force(&five).expect("its parameters were replaced");
-        assert_eq!(in_force.policies()[0].algorithm().capacity(), 100);
-        assert!(backend.in_force(&hundred).is_none());
-        drop((five, hundred));
-        assert!(prepare(&backend, limit("p", 7)).is_ok());
-    }
-
-    #[test]
-    fn a_set_is_prepared_once_for_each_change_of_parameters() {
-        let backend = backend();
-        let five = prepare(&backend, limit("p", 5)).expect("a set");
-        let before = five.prepared(&backend.shared);
-        let _other = prepare(&backend, limit("other", 9)).expect("a set");
-        assert!(Arc::ptr_eq(&before, &five.prepared(&backend.shared)), "nothing has changed");
-        let _hundred = prepare(&backend, limit("p", 100).replace_existing()).expect("a set");
-        let after = five.prepared(&backend.shared);
-        assert_eq!(after.set.policies()[0].algorithm().capacity(), 100);
-        assert!(Arc::ptr_eq(&after, &five.prepared(&backend.shared)));
     }
 
     #[test]
@@ -276,57 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_one_tier_share_a_set() {
+    fn a_name_may_stand_for_several_limits() {
         let backend = backend();
-        let tiers = [("low", Gcra::new(Rate::per_minute(5))), ("high", Gcra::new(Rate::per_minute(50)))];
-        let set = prepare(&backend, Policy::tiered("p", tiers, Carry::Keep).expect("tiers")).expect("a set");
-        let in_tier = |tier| set.for_tiers(&backend.shared, |_| tier).into_owned();
-        assert!(Arc::ptr_eq(&in_tier(1), &in_tier(1)));
-        assert!(!Arc::ptr_eq(&in_tier(1), &set));
-        for first in [0, 9] {
-            assert!(Arc::ptr_eq(&in_tier(first), &set), "{first} stands for the first tier");
-        }
-        let changed = [("low", Gcra::new(Rate::per_minute(6))), ("high", Gcra::new(Rate::per_minute(60)))];
-        let changed = Policy::tiered("p", changed, Carry::Keep).expect("tiers").replace_existing();
-        let _changed = prepare(&backend, changed.clone()).expect("a set");
-        let header = |tier: u8| [changed.tier(tier).algorithm().tag(), vec![b'0']].concat();
-        for tier in [0, 1] {
-            assert_eq!(in_tier(tier).prepared(&backend.shared).headers, [header(tier)], "tier {tier}");
-        }
-    }
-
-    /// One set for each customer with numbers of its own must not have a queue for each.
-    #[test]
-    fn sets_of_own_numbers_share_the_places_of_the_set_beside_which_they_stand() {
-        let backend = backend();
-        let plan = Policy::tiered("p", [("low", Gcra::new(Rate::per_minute(5)))], Carry::Keep).expect("a tier");
-        let own = |count| prepare(&backend, plan.with_own(Gcra::new(Rate::per_minute(count))).expect("a rate"));
-        let base = prepare(&backend, plan.clone()).expect("a set");
-        let [seven, eight] = [7, 8].map(|count| own(count).expect("a set"));
-        let (other, layer) = (prepare(&backend, limit("q", 5)).expect("a set"), prepare(&backend, plan.clone()));
-        let layer = layer.expect("the same limit in another layer");
-        let shares = |one: &RedisSet, with: &RedisSet| Arc::ptr_eq(&one.places, &with.places);
-        assert!(shares(&seven, &eight) && shares(&seven, &base));
-        assert!(!shares(&other, &base) && !shares(&layer, &base));
-        assert!(shares(&seven.singles(&backend.shared)[0], &eight.singles(&backend.shared)[0]));
-        assert_eq!(backend.shared.places.len(), 2);
-        drop((base, layer, seven, eight, other));
-        let _next = own(9).expect("a set");
-        assert_eq!(backend.shared.places.len(), 1, "those of sets that are gone are forgotten");
-    }
-
-    /// A receipt names the tier of own numbers, and a call may name any.
-    #[test]
-    fn a_set_of_own_numbers_has_no_other_sets() {
-        let backend = backend();
-        let tiers = [("low", Gcra::new(Rate::per_minute(5))), ("high", Gcra::new(Rate::per_minute(50)))];
-        let plan = Policy::tiered("p", tiers, Carry::Keep).expect("tiers");
-        let own = plan.with_own(Gcra::new(Rate::per_minute(7))).expect("a rate");
-        let own = prepare(&backend, own).expect("a set");
-        for tier in [0, 1, Policy::OWN] {
-            assert!(Arc::ptr_eq(&own.for_tiers(&backend.shared, |_| tier), &own), "{tier}");
-        }
-        assert!(own.others.lock().is_empty());
+        let (_five, _hundred) = (prepare(&backend, limit("p", 5)), prepare(&backend, limit("p", 100)));
+        assert!(prepare(&backend, limit("p", 7)).is_ok());
     }
 
     /// Half of the work that the server may have, so that no set takes all of it.
@@ -335,9 +157,9 @@ mod tests {
         let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
         let backend = RedisBackend::builder(single).queue(7).build().expect("valid options");
         let set = prepare(&backend, limit("p", 5)).expect("a set");
-        assert_eq!(set.places.waiting.available_permits(), 7);
+        assert_eq!(set.waiting.available_permits(), 7);
         let permits = |room: &InFlightLimit| room.take_now(0, u32::MAX).map(|held| held.num_permits());
-        assert_eq!((permits(&backend.shared.link.room), permits(&set.places.room)), (Some(6_250), Some(3_125)));
+        assert_eq!((permits(&backend.shared.link.room), permits(&set.room)), (Some(6_250), Some(3_125)));
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! Settles charges with actual usage.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::DecidedBy;
 use throttle_core::backend::{Receipt, ReceiptItem};
+use throttle_core::{DecidedBy, Policy, PolicySet};
 use tokio::time::{Instant, timeout_at};
 
-use super::call::{run, time_word};
+use super::call::time_word;
 use super::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::Command;
-use crate::link::script_call::Subject;
-use crate::script::prepared::Prepared;
+use crate::link::script_call::{Head, ScriptCall, Subject};
+use crate::script::prepared::{Headers, Prepared};
 use crate::script::request::MOST;
 use crate::shared::Shared;
 
@@ -29,17 +30,17 @@ pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Recei
 }
 
 async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), CallError> {
-    let prepared = set.prepared(shared);
+    let prepared = &*set.prepared;
     let named = |item| name_of(shared, set, item);
     if shared.keyspace.is_single_slot() || !shared.link.is_cluster() {
         let items: Vec<_> = receipt.items().iter().filter_map(|item| Some((named(item)?, item))).collect();
-        return settle_in_one_slot(shared, &prepared, &items).await;
+        return settle_in_one_slot(shared, prepared, &items).await;
     }
     // A server that fails must not prevent the charges of other slots from being settled.
     let mut settled = Ok(());
     for item in receipt.items() {
         if let Some(name) = named(item) {
-            settled = settled.and(settle_in_one_slot(shared, &prepared, &[(name, item)]).await);
+            settled = settled.and(settle_in_one_slot(shared, prepared, &[(name, item)]).await);
         }
     }
     settled
@@ -82,19 +83,26 @@ async fn settle_by(
     slot: u16,
     until: Instant,
 ) -> Result<(), CallError> {
-    let (scripts, time) = (&prepared.scripts, time_word(shared, None));
+    let of = |policy| items.iter().map(|(_, item)| *item).find(|item| item.policy() == policy);
+    let headers = headers(&prepared.set, of);
+    let head = Head { time: &time_word(shared, None), slack: &shared.options.slack, headers: &headers };
+    let call = ScriptCall { script: &prepared.scripts.settle, head, subject: items, slot };
     // A request that was refused before the settlement may be admitted after it.
     let _forgetting = shared.shortcut.forgetting(|| items.iter().map(|(name, _)| name.as_slice()).collect());
-    for script in [&scripts.settle, &scripts.settle_carried] {
-        match run(shared, prepared, script, &time, items, slot, until).await?.as_slice() {
-            b"A" => return Ok(()),
-            // A value was written under other parameters.
-            b"C" => {}
-            b"W" => return Err(CallError::Malformed("a key holds something that is no state of a limit")),
-            _ => break,
-        }
+    match call.run(&shared.link, until).await?.as_slice() {
+        b"A" => Ok(()),
+        b"W" => Err(CallError::Malformed("a key holds something that is no state of a limit")),
+        _ => Err(CallError::Malformed("the script's reply has no flag")),
     }
-    Err(CallError::Malformed("the script's reply has no flag"))
+}
+
+/// One header for each policy: that of the parameters under which its charge was made, which `of` returns by the
+/// policy's place.
+pub(crate) fn headers<'a>(set: &PolicySet, of: impl Fn(usize) -> Option<&'a ReceiptItem>) -> Headers<'static> {
+    let header = |(place, policy): (usize, &Policy)| {
+        Cow::Owned(of(place).map_or_else(|| policy.algorithm(), |item| item.parameters(policy)).tag())
+    };
+    set.policies().iter().enumerate().map(header).collect()
 }
 
 impl Subject for [(Vec<u8>, &ReceiptItem)] {
@@ -126,8 +134,7 @@ mod tests {
 
     use throttle_core::backend::Call;
     use throttle_core::{
-        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree,
-        Rate,
+        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, PolicyTree, Rate,
     };
 
     use super::*;
@@ -261,44 +268,46 @@ mod tests {
         assert_eq!(words(item), expected);
     }
 
+    /// A script finds the charge by the parameters that made it.
     #[tokio::test(start_paused = true)]
-    async fn a_value_of_other_parameters_is_settled_by_the_script_that_reads_it() {
-        let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
-        let set = prepared(&store, &backend).await;
-        let settling = tokio::spawn(backend.settle(&set, receipt()));
-        let scripts = &set.prepared(&backend.shared).scripts;
-        for (script, answer) in [(&scripts.settle, b"C"), (&scripts.settle_carried, b"A")] {
+    async fn a_charge_is_settled_under_the_parameters_that_made_it() {
+        let window = |count| FixedWindow::new(Rate::per_day(count));
+        let policy = Policy::tiered("p", [("low", window(9)), ("high", window(90))]).expect("tiers");
+        let own = policy.own(window(30)).expect("parameters");
+        let ada = || Call::from(Key::from("ada"));
+        for (call, tag) in [
+            (ada(), policy.algorithm().tag()),
+            (ada().in_tier(1), policy.tier(1).algorithm().tag()),
+            (ada().under(Arc::clone(&own)), own.tag()),
+        ] {
+            let (store, memory, set) = (ByHand::default(), MemoryBackend::new(), PolicySet::new(policy.clone()));
+            let set = set.expect("a set");
+            let charged = memory.decide_now(&memory.prepare(set.clone()).expect("a set"), std::slice::from_ref(&call));
+            let receipt = Receipt::of(&charged, &[call]).expect("a charge");
+            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            store.connect(Ok(())).await;
+            let set = Arc::new(backend.prepare(set).expect("a set"));
+            let _settling = tokio::spawn(backend.settle(&set, receipt));
             let sent = store.next().await;
-            assert_eq!(sent.words()[1], script.sha());
-            sent.answer(Ok(Reply::Bytes(answer.to_vec()))).await;
+            assert_eq!(sent.words()[1], set.prepared.scripts.settle.sha());
+            assert_eq!(sent.command.args().nth(6), Some(tag.as_slice()));
         }
-        assert!(settling.await.expect("no panic").is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_settlement_that_the_script_does_not_accept_fails_and_says_why() {
         let no_state = "a key holds something that is no state of a limit";
         let no_flag = "the script's reply has no flag";
-        for (answers, why) in [
-            (vec!["W"], no_state),
-            (vec!["C", "W"], no_state),
-            (vec!["x"], no_flag),
-            (vec![""], no_flag),
-            (vec!["C", "x"], no_flag),
-            (vec!["C", "C"], no_flag),
-        ] {
+        for (answer, why) in [("W", no_state), ("x", no_flag), ("", no_flag)] {
             let store = ByHand::default();
             let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
             let set = prepared(&store, &backend).await;
             let settling = tokio::spawn(backend.settle(&set, receipt()));
-            for answer in &answers {
-                store.next().await.answer(Ok(Reply::Bytes(answer.as_bytes().to_vec()))).await;
-            }
+            store.next().await.answer(Ok(Reply::Bytes(answer.as_bytes().to_vec()))).await;
             let error = settling.await.expect("no panic").expect_err("it is not accepted");
             assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, false));
             let source = std::error::Error::source(&error).expect("a reason").to_string();
-            assert_eq!(source, why, "{answers:?}");
+            assert_eq!(source, why, "{answer:?}");
             assert!(store.is_idle().await && backend.stats().failed_settlements == 1);
         }
     }

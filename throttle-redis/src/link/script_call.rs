@@ -1,5 +1,6 @@
 //! One script call, at most once: which calls may be repeated, and which may not.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(crate) struct Head<'a> {
     pub(crate) time: &'a str,
     pub(crate) slack: &'a str,
     /// One for each policy.
-    pub(crate) headers: &'a [Vec<u8>],
+    pub(crate) headers: &'a [Cow<'a, [u8]>],
 }
 
 /// A script with what it is called on.
@@ -51,7 +52,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
     fn command(&self, route: Route) -> Command {
         let Head { time, slack, headers } = &self.head;
         let (keys, names) = self.subject.names().fold((0, 0), |(keys, names), name| (keys + 1, names + name.len()));
-        let fixed = 64 + slack.len() + headers.iter().map(Vec::len).sum::<usize>();
+        let fixed = 64 + slack.len() + headers.iter().map(|header| header.len()).sum::<usize>();
         let mut command = Command::sized("EVALSHA", 5 + headers.len() + 2 * keys, fixed + names + 4 * keys);
         command.push(self.script.sha());
         command.push_number(keys);

@@ -1,6 +1,6 @@
--- Decides a set of policies: one request, or a batch of several. The tree is in pre-order: a policy as its number,
--- `all` as 0, an `any` that charges the first as -1, an `any` that charges every admitting member as -2; and for each
--- node the last node below it.
+-- Decides a set of policies: the requests that the text above did not decide. The tree is in pre-order: a policy as its
+-- number, `all` as 0, an `any` that charges the first as -1, an `any` that charges every admitting member as -2; and for
+-- each node the last node below it.
 
 local nodes, last = {@nodes@}, {@last@}
 
@@ -47,7 +47,7 @@ local function choose(node)
   end
 end
 
-local reply, key, word = {pack('<d', now)}, 0, 2 + count
+local key, word = decided, 2 + count + decided
 local places = {}
 for node = 1, #nodes do
   if nodes[node] > 0 then places[nodes[node]] = node end
@@ -57,38 +57,42 @@ end
 local own
 
 -- The current request is not decided: its part of the reply has no values.
-local function pass(flag)
-  local parts = {flag}
+local function pass()
+  local parts = {'W'}
   for i = 1, count do
     if own[i] then parts[#parts + 1] = pack('<I4', 0) end
   end
   reply[#reply + 1] = concat(parts)
 end
 
--- Charges all of the chosen policies, or none. Returns whether it charged them. `costs` is the word before the costs.
-local function charge(costs)
+-- The value of a key that other parameters have charged, as the call's read it: as many units are used as the writer
+-- counts now, at most all. A shaper holds a part of a unit beyond its capacity, which counts as one, too.
+local function converted(p, cell)
+  local capacity, left, in_use = left_of(p, false), left_of(cell.writer, cell.value)
+  local counted = left_of(cell.writer, false) - max(0, left)
+  local used = min(capacity, max(counted, in_use and 1 or 0))
+  if not (used > 0) then return false end
+  -- What may not be delayed is admitted only when nothing is used.
+  if sub(p.header, 1, 2) == 'q1' then used = capacity end
+  return p.header .. p.kind.try(false, p.at, now, used, p[1], p[2], p[3], p[4])
+end
+
+-- Charges all of the chosen policies, or none. Returns whether it charged them.
+local function charge()
   for n = 1, #chosen do
-    local i = chosen[n]
-    local cell = cells[own[i]]
-    if cell.states then -- kin
-      payloads[i], instants[i] = charged(cell, i, payloads[i], instants[i], ARGV[costs + i] + 0) -- kin
-    else -- kin
-    payloads[i] = cell.header .. payloads[i]
-    end -- kin
-    if not (instants[i] < latest) then return false end
+    if not (instants[chosen[n]] < latest) then return false end
   end
   for n = 1, #chosen do
     local i = chosen[n]
-    replace(own[i], cells[own[i]], payloads[i], instants[i])
+    replace(own[i], parameters[i].header .. payloads[i], instants[i])
   end
   return true
 end
 
 local function decide_rest()
   while word < #ARGV do
-    local flag, parts, costs = nil, {}, word
+    local parts, costs, makes_sense = {}, word, true
     own, admits, payloads, instants, chosen = {}, {}, {}, {}, {}
-    local begun = {} -- kin
     for i = 1, count do
       if ARGV[costs + i] ~= '' then key, own[i] = key + 1, KEYS[key + 1] end
     end
@@ -96,46 +100,39 @@ local function decide_rest()
     for i = 1, count do
       if own[i] then
         local cost, cell, p = ARGV[costs + i] + 0, cell_of(own[i], i), parameters[i]
-        if cell.flag then
-          if flag ~= 'W' then flag = cell.flag end
-        elseif not flag then
-          local told, tell = cell.value or '', tells[i]
-          if cell.states then told, tell = cell.told, nil end -- kin
-          if tell and cell.value then told = tell(told, cell.at, now, cost, p[1], p[2], p[3]) end
-          parts[#parts + 1] = pack('<I4c0', #told, told)
-          local place = places[i]
-          if cost > 0 then
-            payloads[i], instants[i] = tries[i](cell.value, cell.at, now, cost, p[1], p[2], p[3], p[4])
-            admits[place] = payloads[i] ~= nil
-            if not payloads[i] and cell.states then begun[i] = {refused(cell, i, cost)} end -- kin
-          else
-            admits[place] = true
-          end
+        local value, told, kind = cell.value, cell.value or '', p.kind
+        if cell.is_senseless then
+          makes_sense = false
+          break
+        elseif cell.writer then
+          value = converted(p, cell)
+        elseif value and kind.tell then
+          told = kind.tell(value, p.at, now, cost, p[1], p[2])
+        end
+        parts[#parts + 1] = pack('<I4c0', #told, told)
+        admits[places[i]] = true
+        if cost > 0 then
+          payloads[i], instants[i] = kind.try(value, p.at, now, cost, p[1], p[2], p[3], p[4])
+          admits[places[i]] = payloads[i] ~= nil
         end
       end
     end
-    if flag then
-      pass(flag)
-    elseif not ask() then
+    if makes_sense and not ask() then
       reply[#reply + 1] = 'D' .. concat(parts)
     else
-      choose(1)
-      if charge(costs) then
+      if makes_sense then choose(1) end
+      if makes_sense and charge() then
         reply[#reply + 1] = 'A' .. concat(parts)
       else
-        flag = 'W'
-        pass(flag)
+        pass()
       end
     end
-    for i, value in pairs(begun) do -- kin
-      if not flag and value[1] and value[2] < latest then replace(own[i], cells[own[i]], value[1], value[2]) end -- kin
-    end -- kin
   end
 end
 
 -- If a value makes the text fail, only its own request is not decided.
 while not protected(decide_rest) do
-  pass('W')
+  pass()
 end
 write()
 return concat(reply)

@@ -73,10 +73,7 @@ local function settle_calendar_quota(value, at, now, mark, _, cost, actual, limi
   return pack('<dd', start, used), after
 end
 
--- part: fresh
-local function fresh_calendar_quota(value, at, _, shift, _, variant)
-  local start, used = unpack('<dd', value, at)
-  if used <= 0 then return start end
-  local _, after = window_calendar_quota(start, shift, variant)
-  return after
+-- part: latest
+local function latest_calendar_quota(value, at)
+  return (unpack('<d', value, at))
 end

@@ -1,19 +1,34 @@
--- A key's content: its value behind a header, or nothing. It is read once, and written once, after everything is
--- decided.
+-- A key's content: its value, behind a header that names the parameters that wrote it, or nothing. It is read once, and
+-- written once, after everything is decided.
 
-local slack, count = ARGV[2], @count@
-local headers, parameters = {}, {}
-for i = 1, count do
-  local header = ARGV[2 + i]
-  headers[i], parameters[i] = header, {unpack(formats[i], header, 3)}
-  parameters[i][4] = sub(header, 2, 2)
+local known = {}
+
+-- The parameters in the header that some bytes begin with; nothing if there is none.
+local function parameters_of(bytes)
+  local letter = sub(bytes, 1, 1)
+  local kind = known[letter] or kind_of(letter)
+  if not kind or #bytes < kind.header then return nil end
+  known[letter] = kind
+  local p = {unpack(kind.format, bytes, 3)}
+  p.kind, p.header, p.at, p[4] = kind, sub(bytes, 1, kind.header), kind.header + 1, sub(bytes, 2, 2)
+  return p
 end
 
--- Whether a payload has the wrong length. Sizes of 0 and 1 stand for a log and for a ring.
-local function misfit(size, length, buckets)
+local slack, count = ARGV[2], @count@
+local parameters = {}
+for i = 1, count do parameters[i] = parameters_of(ARGV[2 + i]) end
+
+-- Whether a value has the wrong length. Sizes of 0 and 1 stand for a log and for a ring.
+local function misfit(p, value)
+  local size, length = p.kind.size, #value - p.kind.header
   if size == 0 then return length % 16 ~= 8 end
-  if size == 1 then return length ~= 8 * (buckets + 2) end
+  if size == 1 then return length ~= 8 * (p[3] + 2) end
   return length ~= size
+end
+
+-- The units left by these parameters, and whether any are in use.
+local function left_of(p, value)
+  return p.kind.look(value, p.at, now, p[1], p[2], p[3], p[4])
 end
 
 -- No limit can reach instants from here on, and the server accepts no such time to live.
@@ -21,28 +36,24 @@ local latest = @latest@
 
 local cells, changed = {}, {}
 
-local function replace(key, cell, value, fresh)
+local function replace(key, value, fresh)
+  local cell = cells[key]
   if not cell.fresh then changed[#changed + 1] = key end
-  cell.value, cell.fresh = value, fresh
+  cell.value, cell.writer, cell.fresh = value, nil, fresh
 end
 
-local foreign
-
-@foreign@
-
--- The cell of a policy's key. If there is nothing to decide, its flag says why.
+-- The cell of a policy's key, with the parameters that wrote the value if they are others than the call's.
 local function cell_of(key, i)
   local cell = cells[key]
   if cell then return cell end
-  local header, value = headers[i], pcall('GET', key)
-  cell = {key = key, value = value, header = header, at = #header + 1}
+  local value = pcall('GET', key)
+  cell = {value = value}
   if value then
-    if type(value) ~= 'string' then
-      cell.flag = 'W'
-    elseif sub(value, 1, #header) ~= header then
-      foreign(cell, i)
-    elseif misfit(sizes[i], #value - #header, parameters[i][3]) then
-      cell.flag = 'W'
+    local writer = type(value) == 'string' and parameters_of(value)
+    if not writer or misfit(writer, value) then
+      cell.is_senseless = true
+    elseif writer.header ~= parameters[i].header then
+      cell.writer = writer
     end
   end
   cells[key] = cell

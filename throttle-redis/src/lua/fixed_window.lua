@@ -23,7 +23,7 @@ local function look_fixed_window(value, at, now, limit, length, offset)
 end
 
 -- part: over
--- If limits have changed since, the mark need not be the start of a window.
+-- If the limit has changed since the charge, the mark need not be the start of a window.
 local function over_fixed_window(now, mark, _, length, offset)
   return floor((mark - offset) / length) * length + offset + length <= now
 end
@@ -37,8 +37,7 @@ local function settle_fixed_window(value, at, now, mark, _, cost, actual, limit,
   return pack('<dd', start, used), used > 0 and start + length or start
 end
 
--- part: fresh
-local function fresh_fixed_window(value, at, _, length, offset)
-  local start, used = unpack('<dd', value, at)
-  return used > 0 and floor((start - offset) / length) * length + offset + length or start
+-- part: latest
+local function latest_fixed_window(value, at)
+  return (unpack('<d', value, at))
 end

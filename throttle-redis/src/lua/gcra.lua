@@ -39,18 +39,3 @@ local function settle_gcra(value, at, now, _, _, cost, actual, p, q, depth)
   if whole < now then whole, frac = now, 0 end
   return pack('<dd', whole, frac), frac > 0 and whole + 1 or whole
 end
-
--- part: fresh
-local function fresh_gcra(value, at)
-  local whole, frac = unpack('<dd', value, at)
-  return frac > 0 and whole + 1 or whole
-end
-
--- part: fill
-local function fill_gcra(value, at, now, p, _, depth)
-  local whole, frac = unpack('<dd', value, at)
-  if whole >= now and (whole - now) * p + frac >= depth then return nil end
-  local carried = floor(depth / p)
-  whole, frac = now + carried, depth - carried * p
-  return pack('<dd', whole, frac), frac > 0 and whole + 1 or whole
-end

@@ -46,8 +46,7 @@ local function settle_interval_bucket(value, at, now, mark, _, cost, actual, cap
   return kept_interval_bucket(anchor, min(capacity, max(0, tokens + cost - actual)), capacity, refill, interval)
 end
 
--- part: fresh
-local function fresh_interval_bucket(value, at, capacity, refill, interval)
-  local anchor, tokens = unpack('<dd', value, at)
-  return anchor + ceil((capacity - tokens) / refill) * interval
+-- part: latest
+local function latest_interval_bucket(value, at, now, capacity, refill, interval, variant)
+  return (view_interval_bucket(value, at, now, capacity, refill, interval, variant))
 end

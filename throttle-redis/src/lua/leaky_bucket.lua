@@ -76,9 +76,3 @@ local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, 
   if whole < from then whole, frac = from, 0 end
   return pack('<ddd', last, whole, frac), frac > 0 and whole + 1 or whole
 end
-
--- part: fresh
-local function fresh_leaky_bucket(value, at)
-  local last, whole, frac = unpack('<ddd', value, at)
-  return max(last, frac > 0 and whole + 1 or whole)
-end

@@ -31,15 +31,3 @@ local function settle_leaky_meter(value, at, now, _, _, cost, actual, p, q, dept
   debt = max(0, debt - (cost - actual) * q)
   return pack('<dd', last, debt), last + ceil(debt / p)
 end
-
--- part: fresh
-local function fresh_leaky_meter(value, at, p)
-  local last, debt = unpack('<dd', value, at)
-  return last + ceil(debt / p)
-end
-
--- part: fill
-local function fill_leaky_meter(value, at, now, p, _, depth)
-  local _, last = debt_leaky_meter(value, at, now, p)
-  return pack('<dd', last, depth), last + ceil(depth / p)
-end

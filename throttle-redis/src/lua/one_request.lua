@@ -1,8 +1,8 @@
--- One request to which all policies of a plain `all` apply: the usual case, without tables or a tree. Any other case
--- continues in the general text, which reports why.
+-- One request to which all policies of a plain `all` apply, with parameters of the kinds that the set was prepared with,
+-- on values that these wrote: the usual case, without tables or a tree. Any other case continues below.
 
 -- part: open
-if #KEYS == @count@ and #ARGV == @words@ then
+if #KEYS == @count@ and #ARGV == @words@ and @kinds@ then
 
 -- part: read
   local header@i@, key@i@, cost@i@ = ARGV[@header@], KEYS[@i@], ARGV[@cost@] + 0

@@ -6,17 +6,24 @@ for i = 1, #KEYS do
   local mark, part, cost, actual = ARGV[word + 2] + 0, ARGV[word + 3] + 0, ARGV[word + 4] + 0, ARGV[word + 5] + 0
   word = word + 5
   local cell, p = cell_of(KEYS[i], policy), parameters[policy]
-  if cell.flag then return cell.flag end
-  if cell.states then -- kin
-    local value, fresh = settled(cell, policy, mark, part, cost, actual) -- kin
-    if value then replace(KEYS[i], cell, value, fresh) end -- kin
-  else -- kin
-  -- Nothing is left to give back for a key that no longer exists, but a debit is still possible.
-  if cell.value or actual > cost then
-    local payload, fresh = settles[policy](cell.value, cell.at, now, mark, part, cost, actual, p[1], p[2], p[3], p[4])
-    if payload and (cell.value or fresh > now) then replace(KEYS[i], cell, cell.header .. payload, fresh) end
+  if cell.is_senseless then return 'W' end
+  local value, is_over = cell.value, false
+  if cell.writer then
+    is_over = p.kind.over and p.kind.over(now, mark, p[1], p[2], p[3], p[4])
+    local _, in_use = left_of(cell.writer, value)
+    if in_use then
+      -- The writer's latest charge stands for this one.
+      p, mark, part = cell.writer, now, 0
+      if p.kind.latest then mark = p.kind.latest(value, p.at, now, p[1], p[2], p[3], p[4]) end
+    else
+      value = false
+    end
   end
-  end -- kin
+  -- Nothing is left to give back for a key that is unused, but a debit is still possible.
+  if not is_over and (value or actual > cost) then
+    local payload, fresh = p.kind.settle(value, p.at, now, mark, part, cost, actual, p[1], p[2], p[3], p[4])
+    if payload and (value or fresh > now) then replace(KEYS[i], p.header .. payload, fresh) end
+  end
 end
 for i = 1, #changed do
   if not (cells[changed[i]].fresh < latest) then return 'W' end

@@ -88,8 +88,7 @@ local function settle_sliding_log(value, at, now, mark, _, cost, actual, limit, 
   return nil
 end
 
--- part: fresh
-local function fresh_sliding_log(value, at, _, window)
-  if at + 8 > #value then return -9007199254740992 end
-  return unpack('<d', value, #value - 15) + window
+-- part: latest
+local function latest_sliding_log(value)
+  return (unpack('<d', value, #value - 15))
 end

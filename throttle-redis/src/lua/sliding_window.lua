@@ -18,8 +18,9 @@ local function used_sliding_window(counters, last, now, width, buckets)
   local index = floor(instant / width)
   local full, fading = 0, 0
   if index - buckets <= newest then
-    -- Counted in steps: adding one to a senseless number may not change it, and a loop up to it would not end.
-    for step = 0, newest - index + buckets - 1 do
+    -- Counted in steps: adding one to a senseless number may not change it, and a loop up to it would not end. The
+    -- newest is no later than the instant, unless the width makes no sense.
+    for step = 0, min(newest - index, 0) + buckets - 1 do
       full = full + counters[(newest - step) % (buckets + 1) + 1]
     end
     fading = counters[(index - buckets) % (buckets + 1) + 1]
@@ -81,9 +82,7 @@ local function settle_sliding_window(value, at, now, mark, _, cost, actual, limi
   return kept_sliding_window(counters, last, newest, width, buckets)
 end
 
--- part: fresh
-local function fresh_sliding_window(value, at, _, width, buckets)
-  local counters, last = ring_sliding_window(value, at, now, width, buckets)
-  local _, fresh = kept_sliding_window(counters, last, floor(last / width), width, buckets)
-  return fresh
+-- part: latest
+local function latest_sliding_window(value, at, _, _, width)
+  return floor(unpack('<d', value, at) / width)
 end

@@ -32,15 +32,3 @@ local function settle_token_bucket(value, at, now, _, _, cost, actual, p, q, dep
   debt = max(0, debt - (cost - actual) * q)
   return pack('<dd', last, depth - debt), last + ceil(debt / p)
 end
-
--- part: fresh
-local function fresh_token_bucket(value, at, p, _, depth)
-  local last, left = unpack('<dd', value, at)
-  return last + ceil((depth - left) / p)
-end
-
--- part: fill
-local function fill_token_bucket(value, at, now, p, _, depth)
-  local _, last = debt_token_bucket(value, at, now, p, depth)
-  return pack('<dd', last, 0), last + ceil(depth / p)
-end

@@ -136,9 +136,9 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
         let store = ByHand::default();
         let (backend, set) = connected(&store, RedisBackend::builder(store.clone()).max_batch(max_batch), &["p"]).await;
         let waiting = || recorded.value("api", "waiting_decisions");
-        for room in [&backend.shared.link.room, &set.places.room] {
+        for room in [&backend.shared.link.room, &set.room] {
             // A batch has no share of its own.
-            if max_batch > 1 && as_of.is_none() && std::ptr::eq(room, &set.places.room) {
+            if max_batch > 1 && as_of.is_none() && std::ptr::eq(room, &set.room) {
                 continue;
             }
             let all = room.take_now(0, u32::MAX).expect("nothing is under way");

@@ -1,5 +1,5 @@
-//! The scripts that decide on the server, their arguments and their replies. Each kind of set has one text, assembled
-//! from the parts that it needs.
+//! The scripts that decide and settle on the server, their arguments and their replies. Each set has one text of either
+//! kind, for all its tiers and for parameters of keys' own.
 
 mod parts;
 pub(crate) mod prepared;
@@ -9,54 +9,41 @@ pub(crate) mod server_work;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write;
-
 use parts::{ALL, Kind};
-use throttle_core::{AnyCharge, Carry, Policy, PolicyNode, PolicySet};
+use throttle_core::{AnyCharge, PolicyNode, PolicySet};
 
 use crate::link::script::Script;
 
 /// What a set needs.
 ///
-/// Arguments of `decide` and `carry`: as keys one for each request and policy that applies to it; then the time in µs,
-/// or nothing for the server's, or `@` and an instant by the server's that has passed; the milliseconds that a key
-/// outlives its reset; a header for each policy; and for each request and policy a cost, or nothing where the policy
-/// does not apply. The reply is the time, and for each request a flag and the values it was decided on, each behind its
-/// length: `A` admitted and charged, `D` refused, `C` not decided because other parameters wrote a value, `W` not
-/// decided because a value makes no sense.
+/// Arguments of `decide`: as keys one for each request and policy that applies to it; then the time in µs, or nothing
+/// for the server's, or `@` and an instant by the server's that has passed; the milliseconds that a key outlives its
+/// reset; for each policy a header, which names the parameters to decide by; and for each request and policy a cost, or
+/// nothing where the policy does not apply. The reply is the time, and for each request a flag and the values it was
+/// decided on, each behind its length: `A` admitted and charged, `D` refused, `W` not decided because a value makes no
+/// sense.
 ///
-/// Of `settle` and `settle_carried`: as keys one for each item; time, milliseconds and headers as before; for each item
-/// the policy counted from one, the mark's two numbers, what was taken and what it shall have been. The reply is a
-/// flag.
+/// Of `settle`: as keys one for each item; time, milliseconds and headers as before; for each item the policy counted
+/// from one, the mark's two numbers, what was taken and what it shall have been. The reply is a flag.
 pub(crate) struct Scripts {
     pub(crate) decide: Script,
-    /// Decides where a value was written under other parameters.
-    pub(crate) carry: Script,
     pub(crate) settle: Script,
-    pub(crate) settle_carried: Script,
 }
 
 impl Scripts {
+    /// The usual case is decided by a text for the kinds of algorithms that the policies have in their first tiers. The
+    /// general text behind it knows all of them.
     pub(crate) fn assemble(set: &PolicySet) -> Self {
-        let own: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
-        let tree = tree(set);
-        Self {
-            decide: match own.as_slice() {
-                [kind] => script_of(&[&tries(&own), &one(&own), &single(kind)]),
-                _ if is_plain_all(set) && own.len() <= UNROLLED => {
-                    script_of(&[&tries(&own), &one(&own), &several(set, &own, Values::Own, &tree)])
-                }
-                _ => script_of(&[&tries(&own), &several(set, &own, Values::Own, &tree)]),
-            },
-            carry: script_of(&[&several(set, &own, Values::Any, &tree)]),
-            settle: script_of(&[&tries(&own), &several(set, &own, Values::Own, parts::SETTLE)]),
-            settle_carried: script_of(&[&several(set, &own, Values::Any, parts::SETTLE)]),
-        }
+        let first: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
+        let is_unrolled = first.len() == 1 || is_plain_all(set) && first.len() <= UNROLLED;
+        let one_request = if is_unrolled { tries(&first) + &one(&first) } else { String::new() };
+        let batch = if let [kind] = first.as_slice() { single(kind) } else { String::new() };
+        let general = |steps: &[&str]| kinds(steps) + &parts::CELLS.replace("@count@", &first.len().to_string());
+        let decide = general(&["try", "tell", "look"]) + &tree(set);
+        let settle = general(&["try", "look", "over", "latest", "settle"]) + parts::SETTLE;
+        let script_of = |bodies: &[&str]| Script::new(parts::with_names(bodies).replace("@latest@", LATEST));
+        Self { decide: script_of(&[&one_request, REPLY, &batch, &decide]), settle: script_of(&[&settle]) }
     }
-}
-
-fn script_of(bodies: &[&str]) -> Script {
-    Script::new(parts::with_names(bodies))
 }
 
 /// Which algorithm wrote a value, and how many bytes come before its numbers.
@@ -65,18 +52,8 @@ pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
     ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
 }
 
-/// The first of a value's states: the one that was charged last, without the states of other parameters.
-pub(crate) fn first_state(value: &[u8]) -> &[u8] {
-    let length = || {
-        let (count, rest) = value.split_last()?;
-        let trailer = rest.len().checked_sub(24 * (usize::from(*count) + 1))?;
-        Some(f64::from_le_bytes(*rest.get(trailer..)?.first_chunk()?) as usize)
-    };
-    match layout(value).and_then(|(_, header)| value.get(header - 1)) {
-        Some(b'1') => length().and_then(|length| value.get(..length)).unwrap_or(value),
-        _ => value,
-    }
-}
+/// What the texts behind it append to, and how many requests are in it.
+const REPLY: &str = "local reply, decided = {pack('<d', now)}, 0\n";
 
 /// No limit's state names an instant from here on, in µs: the server accepts no such time to live.
 const LATEST: &str = "1e18";
@@ -84,23 +61,24 @@ const LATEST: &str = "1e18";
 /// Up to this many policies are decided one after the other, without a loop.
 const UNROLLED: usize = 8;
 
+/// Whether all policies must admit.
 fn is_plain_all(set: &PolicySet) -> bool {
     let mut nodes = set.tree().map(|(node, _)| node);
-    nodes.next() == Some(PolicyNode::All) && nodes.all(|node| matches!(node, PolicyNode::Policy(_)))
+    nodes.all(|node| matches!(node, PolicyNode::Policy(_) | PolicyNode::All))
 }
 
-/// The text with which each algorithm of a set tries a cost.
-fn tries(own: &[&Kind]) -> String {
-    let used = ALL.iter().filter(|kind| own.iter().any(|own| own.name == kind.name));
+/// The text with which each of some algorithms tries a cost.
+fn tries(first: &[&Kind]) -> String {
+    let used = ALL.iter().filter(|kind| first.iter().any(|first| first.name == kind.name));
     used.flat_map(|kind| [kind.part("try"), kind.part("tell")]).flatten().collect()
 }
 
 /// Decides one request to which every policy applies.
-fn one(own: &[&Kind]) -> String {
+fn one(first: &[&Kind]) -> String {
     let part = |name: &str| parts::part(parts::ONE_REQUEST, name).unwrap_or_default();
-    let count = own.len();
+    let count = first.len();
     let each = |name: &str| -> String {
-        let filled = own.iter().enumerate().map(|(place, kind)| {
+        let filled = first.iter().enumerate().map(|(place, kind)| {
             let i = place + 1;
             let told = match kind.part("tell") {
                 Some(_) => {
@@ -131,7 +109,9 @@ fn one(own: &[&Kind]) -> String {
     let fits = listed(&|i| format!("fits{i}"), " and ");
     let told = listed(&|i| format!("#told{i}, told{i}"), ", ");
     let writable = listed(&|i| format!("instant{i} < {LATEST}"), " and ");
+    let kinds = listed(&|i| format!("sub(ARGV[{}], 1, 1) == '{}'", 2 + i, first[i - 1].letter), " and ");
     let open = part("open").replace("@count@", &count.to_string()).replace("@words@", &(2 + 2 * count).to_string());
+    let open = open.replace("@kinds@", &kinds);
     format!(
         "{open}{}if {fits} then\n{}{}if not payload{count} then\nreturn pack('<dc1{lengths}', now, 'D', {told})\nend\n\
          if {writable} then\n{}return pack('<dc1{lengths}', now, 'A', {told})\nend\nend\nend\n",
@@ -143,7 +123,7 @@ fn one(own: &[&Kind]) -> String {
     )
 }
 
-/// Several requests about one policy.
+/// A batch of requests about one policy.
 fn single(kind: &Kind) -> String {
     let told = match kind.part("tell") {
         Some(_) => format!("value and tell_{}(value, at, now, cost, a, b, c) or ''", kind.name),
@@ -153,100 +133,27 @@ fn single(kind: &Kind) -> String {
         .replace("@format@", kind.format)
         .replace("@misfit@", &kind.misfit(""))
         .replace("@told@", &told)
-        .replace("@latest@", LATEST)
+        .replace("@letter@", &kind.letter.to_string())
         .replace("@try@", &format!("try_{}", kind.name))
         .replace("@variant@", if kind.has_variants { "local variant = sub(header, 2, 2)" } else { "" })
         .replace("@with_variant@", if kind.has_variants { ", variant" } else { "" })
 }
 
-/// Which values a script can read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Values {
-    /// Values written under the set's own parameters.
-    Own,
-    Any,
-}
-
-/// The script of any set; `main` decides or settles.
-fn several(set: &PolicySet, own: &[&Kind], values: Values, main: &str) -> String {
-    let (carries, settles) = (values == Values::Any, main == parts::SETTLE);
-    let mut text = String::new();
-    if carries {
-        text += &tries(&ALL.iter().collect::<Vec<_>>());
-    }
-    for kind in ALL.iter().filter(|kind| carries || own.iter().any(|own| own.name == kind.name)) {
-        let wanted = [
-            ("look", carries || settles),
-            ("fresh", carries),
-            ("fill", carries && !settles),
-            ("over", carries && settles),
-            ("settle", settles),
-        ];
-        text.extend(wanted.iter().filter(|(_, is_wanted)| *is_wanted).filter_map(|(part, _)| kind.part(part)));
-    }
-    table(&mut text, "formats", own.iter().map(|kind| format!("'{}'", kind.format)));
-    table(&mut text, "sizes", own.iter().map(|kind| kind.size.to_string()));
-    // A part that an algorithm may not have.
-    let optional =
-        |part: &str, kind: &Kind| kind.part(part).map_or("false".to_owned(), |_| format!("{part}_{}", kind.name));
-    if settles {
-        table(&mut text, "settles", own.iter().map(|kind| format!("settle_{}", kind.name)));
-    } else {
-        table(&mut text, "tells", own.iter().map(|kind| optional("tell", kind)));
-    }
-    if carries || !settles {
-        table(&mut text, "tries", own.iter().map(|kind| format!("try_{}", kind.name)));
-    }
-    let mut kin = parts::DEFER.to_owned();
-    if carries {
-        table(&mut text, "looks", own.iter().map(|kind| format!("look_{}", kind.name)));
-        let row = |kind: &Kind| {
-            let Kind { letter, name, format, size, .. } = kind;
-            let steps = if settles {
-                format!("settle = settle_{name}")
-            } else {
-                format!("try = try_{name}, fill = {}", optional("fill", kind))
-            };
-            let header = kind.header();
-            format!(
-                "{letter} = {{look = look_{name}, fresh = fresh_{name}, {steps}, format = '{format}', \
-                 header = {header}, size = {size}}}"
-            )
-        };
-        table(&mut text, "kinds", ALL.iter().map(row));
-        table(&mut text, "rules", set.policies().iter().map(rule));
-        table(&mut text, "overs", own.iter().filter(|_| settles).map(|kind| optional("over", kind)));
-        let parts = ["read", if settles { "settle" } else { "charge" }];
-        kin = parts.into_iter().filter_map(|name| parts::part(parts::KIN, name)).collect();
-        kin = kin.replace("@most@", MOST_KIN);
-    }
-    let cells = parts::CELLS.replace("@count@", &own.len().to_string()).replace("@latest@", LATEST);
-    text += &cells.replace("@foreign@", &kin);
-    text + &with_kin(main, carries)
-}
-
-/// Most states of a key beside the one that was charged last, as in memory.
-const MOST_KIN: &str = "7";
-
-/// The rule by which units that other parameters counted count, in Lua.
-fn rule(policy: &Policy) -> String {
-    match policy.carry() {
-        Carry::Keep => "'keep'".to_owned(),
-        Carry::Proportional => "'proportional'".to_owned(),
-        // There is no other rule today. Under an unknown one, the key would start fresh.
-        _ => "'reset'".to_owned(),
-    }
-}
-
-/// A text with the lines that concern kin only, or without them.
-fn with_kin(text: &str, carries: bool) -> String {
-    let lines = text.lines().filter(|line| carries || !line.ends_with("-- kin"));
-    lines.flat_map(|line| [line.strip_suffix("-- kin").unwrap_or(line), "\n"]).collect()
-}
-
-fn table(text: &mut String, name: &str, rows: impl Iterator<Item = String>) {
-    let rows: Vec<String> = rows.collect();
-    let _ = writeln!(text, "local {name} = {{{}}}", rows.join(", "));
+/// The function that returns the steps of an algorithm by its letter. The functions of an algorithm come to be when it
+/// is the first to be needed.
+fn kinds(steps: &[&str]) -> String {
+    let branch = |kind: &Kind| {
+        let Kind { letter, name, format, size, .. } = kind;
+        let known = || steps.iter().filter_map(|step| Some((step, kind.part(step)?)));
+        let text: String = known().map(|(_, text)| text).collect();
+        let fields: String = known().map(|(step, _)| format!("{step} = {step}_{name}, ")).collect();
+        let header = kind.header();
+        format!(
+            "if letter == '{letter}' then\n{text}\
+             return {{{fields}format = '{format}', header = {header}, size = {size}}}\nend\n"
+        )
+    };
+    format!("local function kind_of(letter)\n{}end\n", ALL.iter().map(branch).collect::<String>())
 }
 
 /// The Lua code that evaluates a set's tree.

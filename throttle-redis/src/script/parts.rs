@@ -7,8 +7,6 @@ pub(super) const ONE_POLICY: &str = include_str!("../lua/one_policy.lua");
 pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
 pub(super) const ANY_SET: &str = include_str!("../lua/any_set.lua");
 pub(super) const SETTLE: &str = include_str!("../lua/settle.lua");
-pub(super) const DEFER: &str = include_str!("../lua/defer.lua");
-pub(super) const KIN: &str = include_str!("../lua/kin.lua");
 
 /// An algorithm's text, and how its values are laid out.
 pub(super) struct Kind {
@@ -65,9 +63,9 @@ impl Kind {
         }
     }
 
-    /// Bytes of the header: the tag, and a byte that tells whether other states follow.
+    /// Bytes of the header, which is the tag.
     pub(super) fn header(&self) -> usize {
-        2 + 8 * (self.format.len() - 1) + 1
+        2 + 8 * (self.format.len() - 1)
     }
 
     /// A part of its text.

@@ -1,42 +1,54 @@
 //! A set of policies, prepared for the store: its scripts, the headers of its values, and what a decision costs.
 
-use throttle_core::PolicySet;
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use throttle_core::backend::Call;
+use throttle_core::{Policy, PolicySet};
 
 use super::Scripts;
 use super::server_work;
 
-/// A set as it is in force at one time.
+/// What the requests of a set have in common.
 pub(crate) struct Prepared {
-    /// Counts changes of parameters in the whole backend.
-    pub(crate) epoch: u64,
-    /// The set with all its tiers.
     pub(crate) set: PolicySet,
     pub(crate) scripts: Scripts,
-    /// The first bytes of the values of each policy.
-    pub(crate) headers: Vec<Vec<u8>>,
+    /// The first bytes of the values of each policy, in each of its tiers.
+    headers: Vec<Vec<Vec<u8>>>,
     /// What a decision about each policy costs the server.
     pub(crate) work: Vec<u32>,
 }
 
+/// The first bytes of the values that a request writes, for each policy.
+pub(crate) type Headers<'a> = SmallVec<[Cow<'a, [u8]>; 3]>;
+
 impl Prepared {
-    /// Prepares the set for requests in these tiers of its policies; missing numbers mean the first tier.
-    pub(crate) fn new(epoch: u64, set: PolicySet, tiers: &[u8]) -> Self {
-        let header = |policy: &throttle_core::Policy| {
-            let mut header = policy.algorithm().tag();
-            // No states of other parameters follow.
-            header.push(b'0');
-            header
-        };
-        let in_tiers = set.in_tiers(tiers);
-        let headers = in_tiers.policies().iter().map(header).collect();
+    pub(crate) fn new(set: PolicySet) -> Self {
+        // A policy without tiers counts as one with a single tier.
+        let tiers = |policy: &Policy| (0..=u8::MAX).take(policy.tiers().count().max(1));
+        let in_tiers = |policy: &Policy| tiers(policy).map(|tier| policy.tier(tier).algorithm().tag()).collect();
+        let headers = set.policies().iter().map(in_tiers).collect();
         let work = set.policies().iter().map(server_work::of).collect();
-        Self { epoch, work, scripts: Scripts::assemble(&in_tiers), headers, set }
+        Self { work, scripts: Scripts::assemble(&set), headers, set }
+    }
+
+    /// The tier of a call of the policy at a place. An unknown number stands for the first.
+    pub(crate) fn tier(&self, place: usize, call: &Call) -> u8 {
+        if usize::from(call.tier()) < self.headers[place].len() { call.tier() } else { 0 }
+    }
+
+    /// The first bytes of the values that a call of the policy at a place writes.
+    pub(crate) fn header(&self, place: usize, call: &Call) -> Cow<'_, [u8]> {
+        match call.own() {
+            Some(own) => Cow::Owned(own.tag()),
+            None => Cow::Borrowed(&self.headers[place][usize::from(self.tier(place, call))]),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Carry, Policy, Rate, SlidingLog};
+    use throttle_core::{Key, Rate, SlidingLog};
 
     use super::*;
 
@@ -44,13 +56,28 @@ mod tests {
     #[test]
     fn the_work_of_a_decision_is_that_of_the_heaviest_tier() {
         let log = |units| SlidingLog::new(Rate::per_day(units));
-        let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(5_000))], Carry::Keep).expect("tiers");
+        let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(5_000))]).expect("tiers");
         let heaviest = server_work::of(&tiered);
-        for tier in [0, 1] {
-            let set = PolicySet::new(tiered.clone()).expect("a set");
-            assert_eq!(Prepared::new(0, set, &[tier]).work, [heaviest], "tier {tier}");
-        }
+        assert_eq!(Prepared::new(PolicySet::new(tiered).expect("a set")).work, [heaviest]);
         let light = Policy::new("p", log(5)).expect("a policy");
         assert!(heaviest > server_work::of(&light));
+    }
+
+    #[test]
+    fn a_request_names_the_parameters_that_decide_it() {
+        let log = |units| SlidingLog::new(Rate::per_day(units));
+        let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(500))]).expect("tiers");
+        let own = tiered.own(log(50)).expect("parameters");
+        let tags = [0, 1].map(|tier| tiered.tier(tier).algorithm().tag());
+        let prepared = Prepared::new(PolicySet::new(tiered).expect("a set"));
+        let call = || Call::from(Key::from("ada"));
+        for (call, header) in [
+            (call(), &tags[0]),
+            (call().in_tier(1), &tags[1]),
+            (call().in_tier(2), &tags[0]),
+            (call().under(own.clone()), &own.tag()),
+        ] {
+            assert_eq!(*prepared.header(0, &call), **header, "{call:?}");
+        }
     }
 }

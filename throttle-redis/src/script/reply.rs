@@ -95,17 +95,25 @@ pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
     states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
 }
 
+/// Whether no value was written by other parameters than those that decided.
+pub(crate) fn is_own(ask: &Ask, part: &Part) -> bool {
+    let headers = ask.headers();
+    let mut values = part.values();
+    let mut applying = ask.calls.iter().zip(&headers).filter(|(call, _)| call.key().is_some());
+    applying.all(|(_, header)| values.next().is_none_or(|value| value.is_empty() || value.starts_with(header)))
+}
+
 /// The states of all policies; a policy that does not apply has a fresh state.
 pub(crate) fn states(ask: &Ask, part: &Part) -> Option<SmallVec<[State; 3]>> {
     let mut values = part.values();
     let policies = ask.calls.iter().zip(ask.prepared.set.policies());
     policies
         .map(|(call, policy)| {
-            let algorithm = policy.algorithm();
+            let algorithm = call.parameters(policy);
             match call.key().map(|_| values.next()) {
                 None | Some(Some([])) => Some(algorithm.fresh()),
                 Some(None) => None,
-                Some(Some(value)) => State::from_wire_of(policy, call.tier(), value),
+                Some(Some(value)) => State::from_wire(algorithm, value),
             }
         })
         .collect()
@@ -177,7 +185,7 @@ mod tests {
         let algorithm = *policy.algorithm();
         let set = PolicySet::new(policy).expect("a set");
         let (calls, names) = (smallvec![Call::from(Key::from("ada"))], smallvec![b"p:ada".to_vec()]);
-        let ask = Ask { prepared: Arc::new(Prepared::new(0, set, &[])), calls, names, slot: 0, as_of: None };
+        let ask = Ask { prepared: Arc::new(Prepared::new(set)), calls, names, slot: 0, as_of: None };
         let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW as i64), 1).0;
         let used = used.to_wire(&algorithm).expect("a value");
         let said = |flag: u8, values: &[&[u8]]| {

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use throttle_core::Timestamp;
 use throttle_core::backend::Call;
+use throttle_core::{ConfigError, Timestamp};
 
-use super::prepared::Prepared;
+use super::prepared::{Headers, Prepared};
+use super::server_work;
+
+/// The number of the tier for each policy.
+pub(crate) type Tiers = SmallVec<[u8; 8]>;
 
 /// One request's question about one set.
 #[derive(Clone)]
@@ -22,10 +26,34 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
+    /// Refuses parameters of a key's own by which one decision would keep the server busy for too long.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let mut policies = self.calls.iter().zip(self.prepared.set.policies());
+        policies.try_for_each(|(call, policy)| call.own().map_or(Ok(()), |own| server_work::check_one(policy, own)))
+    }
+
     /// What the decision costs the server, in microseconds.
     pub(crate) fn work(&self) -> u32 {
         let asked = self.calls.iter().zip(&self.prepared.work).filter(|(call, _)| call.key().is_some());
-        asked.map(|(_, work)| work).sum()
+        let work = |(call, work): (&Call, &u32)| call.own().map_or(0, |own| server_work::of_one(own)).max(*work);
+        asked.map(work).fold(0, u32::saturating_add)
+    }
+
+    /// The headers of the parameters to decide by.
+    pub(crate) fn headers(&self) -> Headers<'_> {
+        self.calls.iter().enumerate().map(|(place, call)| self.prepared.header(place, call)).collect()
+    }
+
+    /// The tiers, which requests in one call have in common; `None` for a request with parameters of a key's own, which
+    /// has a call of its own.
+    pub(crate) fn tiers(&self) -> Option<Tiers> {
+        let tier = |(place, call): (usize, &Call)| call.own().is_none().then(|| self.prepared.tier(place, call));
+        self.calls.iter().enumerate().map(tier).collect()
+    }
+
+    /// Whether no other parameters than the policies' only ones decide.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.prepared.set.is_tiered() && self.calls.iter().all(|call| call.own().is_none())
     }
 
     /// One word per policy: the cost, or nothing where it does not apply.
@@ -54,7 +82,6 @@ mod tests {
     use throttle_core::{Gcra, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog};
 
     use super::*;
-    use crate::script::server_work;
 
     #[test]
     fn a_policy_that_does_not_apply_costs_the_server_nothing() {
@@ -62,7 +89,7 @@ mod tests {
         let heavy = Policy::new("heavy", SlidingLog::new(Rate::per_day(5_000))).expect("a policy");
         let (small, large) = (server_work::of(&light), server_work::of(&heavy));
         let set = PolicySet::new(PolicyTree::All(vec![light.into(), heavy.into()])).expect("a set");
-        let prepared = Arc::new(Prepared::new(0, set, &[]));
+        let prepared = Arc::new(Prepared::new(set));
         let work = |calls: [Call; 2]| {
             let (prepared, names) = (Arc::clone(&prepared), SmallVec::new());
             Ask { prepared, calls: calls.into_iter().collect(), names, slot: 0, as_of: None }.work()

@@ -32,7 +32,8 @@ pub(crate) fn of(policy: &Policy) -> u32 {
     algorithms(policy).map(of_one).max().unwrap_or(PLAIN)
 }
 
-fn of_one(algorithm: &Algorithm) -> u32 {
+/// The work of one decision by some parameters.
+pub(crate) fn of_one(algorithm: &Algorithm) -> u32 {
     let more = match algorithm.name() {
         "sliding_log" => algorithm.capacity() / ENTRIES,
         "sliding_window" => counters(algorithm) / COUNTERS,
@@ -51,24 +52,26 @@ fn algorithms(policy: &Policy) -> impl Iterator<Item = &Algorithm> {
 
 /// Refuses policies for which one decision would keep the server busy for too long.
 pub(crate) fn check(set: &PolicySet) -> Result<(), ConfigError> {
-    for policy in set.policies() {
-        for algorithm in algorithms(policy).filter(|algorithm| algorithm.name() == "sliding_log") {
-            let count = algorithm.rate().count();
-            if count > MOST_ENTRIES {
-                let rule = format!(
-                    "a sliding log in Redis can be at most {MOST_ENTRIES}, because each decision reads and writes as \
-                     many entries; take a SlidingWindow"
-                );
-                return Err(ConfigError::new("rate count", count, rule).in_policy(policy.name()));
-            }
-        }
+    let all = |policy| algorithms(policy).map(move |algorithm| (policy, algorithm));
+    set.policies().iter().flat_map(all).try_for_each(|(policy, algorithm)| check_one(policy, algorithm))
+}
+
+/// Refuses such parameters of a policy or of a key's own.
+pub(crate) fn check_one(policy: &Policy, algorithm: &Algorithm) -> Result<(), ConfigError> {
+    let count = algorithm.rate().count();
+    if algorithm.name() != "sliding_log" || count <= MOST_ENTRIES {
+        return Ok(());
     }
-    Ok(())
+    let rule = format!(
+        "a sliding log in Redis can be at most {MOST_ENTRIES}, because each decision reads and writes as many entries; \
+         take a SlidingWindow"
+    );
+    Err(ConfigError::new("rate count", count, rule).in_policy(policy.name()))
 }
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Carry, Gcra, IntoAlgorithm, PolicyTree, Rate, SlidingLog, SlidingWindow};
+    use throttle_core::{Gcra, IntoAlgorithm, PolicyTree, Rate, SlidingLog, SlidingWindow};
 
     use super::*;
 
@@ -88,7 +91,7 @@ mod tests {
             assert!(work.abs_diff(measured) <= measured / 5, "{work} for {buckets} sub-windows");
         }
         for tiers in [[("few", log(5)), ("many", log(5_000))], [("many", log(5_000)), ("few", log(5))]] {
-            assert_eq!(of(&Policy::tiered("p", tiers, Carry::Keep).expect("tiers")), PLAIN + 1_000);
+            assert_eq!(of(&Policy::tiered("p", tiers).expect("tiers")), PLAIN + 1_000);
         }
     }
 
@@ -100,7 +103,7 @@ mod tests {
         assert!(refused(PolicyTree::All(vec![of("a", 10_000), of("b", 10_000)])).is_none());
         let error = refused(PolicyTree::All(vec![of("a", 10_000), of("b", 10_001)])).expect("one is too large");
         assert_eq!(error.policy(), Some("b"));
-        let tiers = Policy::tiered("p", [("few", log(5)), ("many", log(10_001))], Carry::Keep).expect("tiers");
+        let tiers = Policy::tiered("p", [("few", log(5)), ("many", log(10_001))]).expect("tiers");
         assert_eq!(refused(tiers.into()).expect("a tier is too large").policy(), Some("p"));
     }
 }

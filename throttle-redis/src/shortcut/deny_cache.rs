@@ -1,9 +1,12 @@
 //! Refusals that are still true, so that the store need not be asked again.
 //!
-//! The cache keeps what a refusal was decided on: the states, and the server's time. No other request can make a
-//! refused key admit earlier. Therefore, as long as the library refuses on those states, the server would too. Only a
-//! refund or a reset can make a refusal untrue. Those of this process clear it; those of other processes are not seen
-//! until the wait is over.
+//! The cache keeps what a refusal was decided on: the states, and the server's time. No other request under the same
+//! parameters can make a refused key admit earlier. Therefore, as long as the library refuses on those states, the
+//! server would too. Only a refund, a reset or a charge under other parameters can make a refusal untrue. Those of this
+//! process clear it; those of other processes are not seen until the wait is over.
+//!
+//! Limits of the request that do not refuse are reported as they were then. To keep them up to date, each charge of a
+//! key that many requests share would have to forget all refusals in which it takes part.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -214,7 +217,7 @@ mod tests {
     fn holding(cost: u64) -> (DenyCache, Ask) {
         let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
         let set = PolicySet::new(PolicyTree::All(vec![policy("a"), policy("b")])).expect("a set");
-        let prepared = Arc::new(Prepared::new(0, set, &[]));
+        let prepared = Arc::new(Prepared::new(set));
         let cache = DenyCache::new(1);
         let ask = ask(&prepared, "ada", cost);
         keep(&cache, &ask);
@@ -357,7 +360,7 @@ mod tests {
     fn a_refusal_is_kept_if_its_wait_is_a_millisecond() {
         for (now, is_kept) in [(0, true), (1, false)] {
             let policy = Policy::new("p", FixedWindow::new(Rate::new(1, Duration::from_millis(1)))).expect("a policy");
-            let prepared = Arc::new(Prepared::new(0, PolicySet::new(policy).expect("a set"), &[]));
+            let prepared = Arc::new(Prepared::new(PolicySet::new(policy).expect("a set")));
             let calls = vec![Call::from(Key::from("ada"))];
             let names: Names = [b"p:ada".to_vec()].into_iter().collect();
             let ask = Ask {
@@ -380,9 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_under_former_parameters_is_forgotten_when_it_is_looked_for() {
+    fn a_refusal_of_another_set_is_forgotten_when_it_is_looked_for() {
         let (cache, ask) = holding(1);
-        let changed = Arc::new(Prepared::new(1, ask.prepared.set.clone(), &[]));
+        let changed = Arc::new(Prepared::new(ask.prepared.set.clone()));
         let asks_anew = Ask { prepared: changed, ..ask.clone() };
         assert!(cache.look(&ask, None).is_some());
         assert!(cache.look(&asks_anew, None).is_none());

@@ -2,10 +2,9 @@
 
 mod deny_cache;
 
-use throttle_core::algorithm::State;
 use throttle_core::{Decision, Timestamp};
 
-use crate::script::reply::{Part, states};
+use crate::script::reply::{Part, is_own, states};
 use crate::script::request::Ask;
 use deny_cache::{Asked, DenyCache};
 
@@ -22,7 +21,7 @@ impl Shortcut {
     /// Returns the refusal of this request if it is still true. `time` is what scripts are given, `None` if they read
     /// the server's clock.
     pub(crate) fn at_once(&self, ask: &Ask, time: impl FnOnce() -> Option<Timestamp>) -> Option<Decision> {
-        self.0.as_ref().filter(|_| ask.as_of.is_none())?.look(ask, time())
+        self.0.as_ref().filter(|_| ask.as_of.is_none() && ask.is_plain())?.look(ask, time())
     }
 
     /// Call this before asking the store.
@@ -33,13 +32,17 @@ impl Shortcut {
     /// Keeps the store's decision if it is a refusal.
     pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
         let (Some(cache), Some(asked)) = (&self.0, asked) else { return };
-        if decision.is_admitted() {
+        if decision.is_admitted() && is_own(ask, part) {
             // A kept refusal of a greater cost is still right, but the remaining units that it reports are out of date.
             cache.forget(&ask.names);
+        } else if decision.is_admitted() {
+            // A charge by other parameters than the writer's can make a refused key admit earlier.
+            ask.names.iter().for_each(|name| cache.clear(name));
         } else if ask.as_of.is_none()
-            // A charge in another tier, or under other parameters, can make a refused key admit earlier.
-            && !ask.prepared.set.is_tiered()
-            && let Some(states) = states(ask, part).filter(|states| states.iter().all(State::is_alone))
+            // So can one of another process, which is not seen here.
+            && ask.is_plain()
+            && is_own(ask, part)
+            && let Some(states) = states(ask, part)
         {
             cache.keep(ask, decision, states, part.now, &asked);
         }

@@ -59,6 +59,9 @@ impl Drop for Fixture {
 /// A harness around a fixture.
 macro_rules! harness {
     ($(#[$doc:meta])* $name:ident, atomic $atomic:literal, $stand:expr) => {
+        $crate::fixture::harness!($(#[$doc])* $name, atomic $atomic, keeps refusals false, $stand);
+    };
+    ($(#[$doc:meta])* $name:ident, atomic $atomic:literal, keeps refusals $keeps:literal, $stand:expr) => {
         $(#[$doc])*
         pub(crate) struct $name($crate::fixture::Fixture);
 
@@ -66,6 +69,7 @@ macro_rules! harness {
             type Backend = throttle_redis::RedisBackend;
 
             const ATOMIC_SETS: bool = $atomic;
+            const KEEPS_REFUSALS: bool = $keeps;
 
             fn start() -> Self {
                 Self($stand)
@@ -114,5 +118,6 @@ harness!(
     /// As the first, with refusals kept in the process.
     Cached,
     atomic true,
+    keeps refusals true,
     Fixture::shared(|shared| one_server(shared).deny_cache(10_000))
 );

@@ -42,7 +42,7 @@ impl Remote {
     }
 
     pub(crate) fn bench(&self, set: PolicySet) -> Bench<'_> {
-        Bench { remote: self, prepared: Arc::new(self.backend.prepare(set.replace_existing()).expect("a set")) }
+        Bench { remote: self, prepared: Arc::new(self.backend.prepare(set).expect("a set")) }
     }
 }
 

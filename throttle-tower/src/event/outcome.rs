@@ -153,7 +153,7 @@ impl fmt::Debug for Event<'_> {
 #[cfg(test)]
 mod tests {
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, Carry, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+    use throttle_core::{Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
 
     use super::*;
 
@@ -205,8 +205,7 @@ mod tests {
     #[test]
     fn binding_policy_has_the_parameters_of_the_tier() {
         let tiers = [("free", 1), ("pro", 3)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
-        let [plan, other] =
-            [Policy::tiered("plan", tiers, Carry::Keep), Policy::new("other", Gcra::new(Rate::per_minute(9)))];
+        let [plan, other] = [Policy::tiered("plan", tiers), Policy::new("other", Gcra::new(Rate::per_minute(9)))];
         let set = PolicySet::new(PolicyTree::All(vec![other.unwrap().into(), plan.unwrap().into()])).unwrap();
         let store = MemoryBackend::builder().clock(ManualClock::default()).build();
         let prepared = store.prepare(set.clone()).unwrap();

@@ -73,23 +73,6 @@ impl LimitTree {
         Self(Tree::Nothing)
     }
 
-    /// The limits as they are exchanged as a whole: each decides by its own parameters for as long as a request needs
-    /// it, and replaces other parameters of its name if `is_known` says so.
-    #[cfg(feature = "rules")]
-    pub(crate) fn exchanged(self, is_known: &dyn Fn(&str) -> bool) -> Self {
-        let each = |members: Vec<Self>| members.into_iter().map(|member| member.exchanged(is_known)).collect();
-        Self(match self.0 {
-            Tree::Limit(limit) => {
-                let replaces = limit.name().is_some_and(is_known);
-                let limit = limit.keep_parameters();
-                Tree::Limit(Box::new(if replaces { limit.replace_existing() } else { limit }))
-            }
-            Tree::All(members) => Tree::All(each(members)),
-            Tree::Any(members, charge) => Tree::Any(each(members), charge),
-            tree => tree,
-        })
-    }
-
     /// Makes an [`any`] charge every member that admits, not only the first. A composition that is not an [`any`] does
     /// not change.
     pub fn charge_every_admitting(mut self) -> Self {

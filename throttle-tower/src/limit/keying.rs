@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
+use throttle_core::backend::Call;
 use throttle_core::{Algorithm, ConfigError, Key};
 
 use crate::extract::KeyExtractor;
@@ -24,7 +25,7 @@ type KeyFuture = Arc<dyn Fn(&Parts, Duration) -> LookedUp + Send + Sync>;
 /// A key, if the request has one, and its tier.
 pub(crate) type LookedUp = Pin<Box<dyn Future<Output = (Option<Key>, FoundTier)> + Send>>;
 
-/// Which numbers of a limit are for a request.
+/// The parameters of a limit that are for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FoundTier {
     /// Those of a tier, by its number; 0 for a limit without tiers.
@@ -33,12 +34,20 @@ pub(crate) enum FoundTier {
     Own(Arc<Algorithm>),
 }
 
-#[cfg(test)]
 impl FoundTier {
+    /// The call under these parameters.
+    pub(crate) fn of(self, call: Call) -> Call {
+        match self {
+            Self::Numbered(tier) => call.in_tier(tier),
+            Self::Own(own) => call.under(own),
+        }
+    }
+
+    #[cfg(test)]
     pub(crate) fn number(&self) -> u8 {
         match self {
             Self::Numbered(number) => *number,
-            Self::Own(_) => panic!("numbers of its own"),
+            Self::Own(_) => panic!("parameters of its own"),
         }
     }
 }
@@ -75,7 +84,7 @@ pub(crate) struct LookupCounts {
     pub(crate) unknown: u64,
     /// Lookups that failed, or were too late.
     pub(crate) failed: u64,
-    /// Lookups that returned numbers that no limit can have.
+    /// Lookups that returned parameters that the limit cannot have.
     pub(crate) invalid: u64,
     /// Requests for which too many lookups ran.
     pub(crate) turned_away: u64,
@@ -83,7 +92,7 @@ pub(crate) struct LookupCounts {
 
 pub(crate) enum Found {
     Now(Option<Key>, u8),
-    /// The identity has numbers of its own.
+    /// The identity has parameters of its own.
     Own(Option<Key>, Arc<Algorithm>),
     /// The lookup starts when it is first polled.
     Later(LookedUp),
@@ -94,7 +103,7 @@ impl From<(Option<Key>, FoundTier)> for Found {
     fn from((key, tier): (Option<Key>, FoundTier)) -> Self {
         match tier {
             FoundTier::Numbered(number) => Self::Now(key, number),
-            FoundTier::Own(numbers) => Self::Own(key, numbers),
+            FoundTier::Own(own) => Self::Own(key, own),
         }
     }
 }

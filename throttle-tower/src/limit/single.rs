@@ -114,9 +114,6 @@ impl Unkeyed {
 pub struct Limit {
     policy: Result<Policy, ConfigError>,
     unit: Option<String>,
-    replaces_existing: bool,
-    #[cfg(feature = "rules")]
-    keeps_parameters: bool,
     /// The cost of every request, where it is a number.
     constant_cost: Option<u64>,
     pub(crate) applied: Applied,
@@ -124,15 +121,7 @@ pub struct Limit {
 
 impl Limit {
     fn new(policy: Result<Policy, ConfigError>, keying: Keying) -> Self {
-        Self {
-            policy,
-            unit: None,
-            replaces_existing: false,
-            #[cfg(feature = "rules")]
-            keeps_parameters: false,
-            constant_cost: None,
-            applied: Applied::by(keying),
-        }
+        Self { policy, unit: None, constant_cost: None, applied: Applied::by(keying) }
     }
 
     /// A limit whose keys are in tiers.
@@ -140,9 +129,8 @@ impl Limit {
         Self::new(policy, Keying::Tiered(Arc::new(lookup)))
     }
 
-    /// The same limit with other tiers.
-    pub(crate) fn with_tiers(mut self, policy: Result<Policy, ConfigError>, lookup: impl TierLookup + 'static) -> Self {
-        self.policy = policy;
+    /// The same limit with another lookup of tiers.
+    pub(crate) fn looked_up(mut self, lookup: impl TierLookup + 'static) -> Self {
         self.applied.keying = Keying::Tiered(Arc::new(lookup));
         self
     }
@@ -217,26 +205,6 @@ impl Limit {
         self
     }
 
-    /// Replaces a limit of the same name that is in use on the same backend with other parameters. Use it to change a
-    /// limit while the earlier layer still serves. The new parameters then apply to both layers, the headers of both
-    /// state them, and used units stay used. Without this, building the layer fails, because two limits that share a
-    /// name by accident would share their budgets. Defaults to not replacing.
-    ///
-    /// ```
-    /// use throttle_tower::{Constant, Gcra, MemoryBackend, Rate, ThrottleLayer, limit};
-    ///
-    /// let per_minute = |count| limit("all", Gcra::new(Rate::per_minute(count))).by(Constant);
-    /// let backend = MemoryBackend::new();
-    /// let former = ThrottleLayer::new(per_minute(5))?.backend(backend.clone())?;
-    /// assert!(ThrottleLayer::new(per_minute(100))?.backend(backend.clone()).is_err());
-    /// let changed = ThrottleLayer::new(per_minute(100).replace_existing())?.backend(backend)?;
-    /// # Ok::<(), throttle_tower::ConfigError>(())
-    /// ```
-    pub fn replace_existing(mut self) -> Self {
-        self.replaces_existing = true;
-        self
-    }
-
     /// Queues a request that this limit would refuse, if it can be admitted within `longest`, instead of answering 429.
     /// The request is admitted, and charged, when there is room. Defaults to not queueing.
     ///
@@ -283,19 +251,6 @@ impl Limit {
         self
     }
 
-    /// The same limit as one of several that are exchanged as a whole.
-    #[cfg(feature = "rules")]
-    pub(super) fn keep_parameters(mut self) -> Self {
-        self.keeps_parameters = true;
-        self
-    }
-
-    /// Its name, if that is valid.
-    #[cfg(feature = "rules")]
-    pub(super) fn name(&self) -> Option<&str> {
-        self.policy.as_ref().ok().map(Policy::name)
-    }
-
     /// The policy that a backend decides about.
     ///
     /// # Errors
@@ -306,9 +261,6 @@ impl Limit {
         self.check_cost(&policy)?;
         let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());
         checked.map_err(|error| error.in_policy(policy.name()))?;
-        let policy = if self.replaces_existing { policy.replace_existing() } else { policy };
-        #[cfg(feature = "rules")]
-        let policy = if self.keeps_parameters { policy.keep_parameters() } else { policy };
         match &self.unit {
             Some(unit) => policy.with_unit(unit),
             None => Ok(policy),

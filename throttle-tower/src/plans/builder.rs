@@ -4,26 +4,30 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use throttle_core::{Carry, IntoAlgorithm};
+use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Policy};
 
 use super::into_tier::IntoTier;
 use super::limit::Plans;
 use super::tier::{Kind, Tier};
 use super::tier_lookup::{Answered, CachedTierLookup, LookupFn};
-use super::tiered::{Tiered, Tiers};
 use crate::extract::KeyExtractor;
+
+/// The names and algorithms of the tiers, in order. A wrong algorithm is reported when the layer is built.
+type Tiers = Vec<(String, Result<Algorithm, ConfigError>)>;
 
 /// Starts a limit that depends on the caller's plan: a public name, and a limit for each tier. Next comes [the
 /// identity](PlansUnkeyed::by) whose budget a request spends.
 ///
-/// An identity has one budget, whatever its tier. When its tier changes, a [rule](Plans::on_change) says what happens
-/// to the units used so far. The headers of a response show the limit of the client's own tier, under the one name.
+/// An identity has one budget, whatever its tier. When its tier changes, the units used so far stay used, up to the
+/// capacity of the new tier, until they have recovered in the tier that was charged last. To give an identity a fresh
+/// budget on an upgrade, [reset](crate::Backend::reset) its key. The headers of a response show the limit of the
+/// client's own tier, under the one name.
 ///
 /// A wrong setting is reported when the layer is built.
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_tower::{Carry, Gcra, Header, Rate, ThrottleLayer, plans};
+/// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, plans};
 ///
 /// # async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> { Ok(None) }
 /// let tiers = [
@@ -35,8 +39,7 @@ use crate::extract::KeyExtractor;
 ///     .by(Header::new("x-api-key"))
 ///     .lookup(|key: String| plan_of(key))
 ///     .unknown("free")
-///     .cache(10_000, Duration::from_secs(60))
-///     .on_change(Carry::Keep);
+///     .cache(10_000, Duration::from_secs(60));
 /// assert!(ThrottleLayer::new(per_user).is_ok());
 /// ```
 pub fn plans<N: Into<String>, A: IntoAlgorithm>(
@@ -90,10 +93,9 @@ impl PlansWithoutLookup {
     /// Sets the lookup, which finds out the tier of an identity. It returns the name of a tier, `None` for an identity
     /// without one, or an error. A name that no tier has counts as `None`.
     ///
-    /// It may also return numbers of the identity's own, such as the rate and the burst in a customer's row: a
-    /// [`Tier`](super::Tier). They are in the headers that the customer gets. The identity keeps its one budget:
-    /// [`on_change`](Plans::on_change) says what counts as used when its numbers change, or when it moves between them
-    /// and a tier.
+    /// It may also return parameters of the identity's own, such as the rate and the burst in a customer's row: a
+    /// [`Tier`](super::Tier). They are in the headers that the customer gets. The identity keeps its one budget when
+    /// its parameters change, or when it moves between them and a tier.
     ///
     /// ```
     /// use throttle_tower::plans::Tier;
@@ -123,8 +125,8 @@ impl PlansWithoutLookup {
     ///   maximum number of lookups is running, a further lookup counts as failed and is not called. After a failure the
     ///   last known tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called
     ///   again after a second, or after the cache time if that is shorter. The layer reports neither a failed lookup
-    ///   nor a name that no tier has: log or count those in the lookup. Numbers [that no limit can
-    ///   have](super::Tier::own) are like a failed lookup. They are logged, and so is a panic.
+    ///   nor a name that no tier has: log or count those in the lookup. Parameters [that the limit
+    ///   cannot have](super::Tier::own) are like a failed lookup. They are logged, and so is a panic.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     ///
@@ -148,7 +150,7 @@ impl PlansWithoutLookup {
             let (answer, names) = (lookup(identity), Arc::clone(&names));
             Box::pin(async move {
                 Ok(match answer.await.into_tier()? {
-                    Some(Tier(Kind::Own(Ok(numbers)))) => Some(Answered::Own(numbers)),
+                    Some(Tier(Kind::Own(Ok(own)))) => Some(Answered::Own(own)),
                     Some(Tier(Kind::Own(Err(error)))) => Some(Answered::Wrong(error)),
                     Some(Tier(Kind::Named(name))) => {
                         let number = names.iter().position(|tier| *tier == name);
@@ -201,9 +203,24 @@ impl PlansWithoutDefault {
         let number = tiers.iter().position(|(name, _)| *name == tier);
         // An unknown name is an error when the layer is built.
         self.lookup.unknown.tier = number.and_then(|number| u8::try_from(number).ok()).unwrap_or(0);
-        let tiers = Tiered { tiers, unknown: tier, carry: Carry::Keep };
-        Plans::new(name, tiers, self.lookup)
+        Plans::new(policy(&name, tiers, &tier), self.lookup)
     }
+}
+
+/// # Errors
+///
+/// If the name or a tier is wrong, or none is called `unknown`.
+fn policy(name: &str, tiers: Tiers, unknown: &str) -> Result<Policy, ConfigError> {
+    let mut valid = Vec::with_capacity(tiers.len());
+    for (tier, algorithm) in tiers {
+        valid.push((tier, algorithm.map_err(|error| error.in_policy(name))?));
+    }
+    let policy = Policy::tiered(name, valid)?;
+    if policy.tier_named(unknown).is_none() {
+        let rule = "it must be the name of a tier";
+        return Err(ConfigError::new("unknown", format_args!("{unknown:?}"), rule).in_policy(name));
+    }
+    Ok(policy)
 }
 
 impl fmt::Debug for PlansWithoutDefault {

@@ -24,7 +24,7 @@ pub(super) struct TierCache {
 struct Slot {
     digest: Digest,
     until: Instant,
-    /// Numbers of the identity's own, which stand for a tier. Apart from what few need, so that a slot stays small.
+    /// Parameters of the identity's own, in place of a tier. Apart from what few need, so that a slot stays small.
     own: Option<Arc<Algorithm>>,
     tier: SlotTier,
     /// Whether the entry was read since an insertion last passed over it.
@@ -35,7 +35,7 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotTier {
     Known(u8),
-    /// Beside it in the slot.
+    /// The slot's `own`.
     Own,
     Unknown,
     NeverLookedUp,
@@ -45,7 +45,7 @@ impl Slot {
     fn new(digest: Digest, tier: IdentityTier, until: Instant) -> Self {
         let (tier, own) = match tier {
             IdentityTier::Known(number) => (SlotTier::Known(number), None),
-            IdentityTier::Own(numbers) => (SlotTier::Own, Some(numbers)),
+            IdentityTier::Own(own) => (SlotTier::Own, Some(own)),
             IdentityTier::Unknown => (SlotTier::Unknown, None),
             IdentityTier::NeverLookedUp => (SlotTier::NeverLookedUp, None),
         };
@@ -55,7 +55,7 @@ impl Slot {
     fn tier(&self) -> IdentityTier {
         match (self.tier, &self.own) {
             (SlotTier::Known(number), _) => IdentityTier::Known(number),
-            (SlotTier::Own, Some(numbers)) => IdentityTier::Own(Arc::clone(numbers)),
+            (SlotTier::Own, Some(own)) => IdentityTier::Own(Arc::clone(own)),
             (SlotTier::Unknown, _) => IdentityTier::Unknown,
             (SlotTier::NeverLookedUp | SlotTier::Own, _) => IdentityTier::NeverLookedUp,
         }
@@ -169,12 +169,11 @@ mod tests {
         assert!(remembered > 9_000, "{remembered} of 10,000");
     }
 
-    /// Many are remembered, and few have numbers of their own.
+    /// Many are remembered, and few have parameters of their own.
     #[test]
-    fn numbers_of_an_identitys_own_are_remembered_like_a_tier() {
+    fn parameters_of_an_identitys_own_are_remembered_like_a_tier() {
         let (mut cache, now) = (TierCache::new(8), Instant::now());
-        let numbers = Gcra::new(Rate::per_minute(7)).into_algorithm().unwrap();
-        let own = IdentityTier::Own(Arc::new(numbers));
+        let own = IdentityTier::Own(Arc::new(Gcra::new(Rate::per_minute(7)).into_algorithm().unwrap()));
         cache.insert(digest(1), own.clone(), now, LONG);
         assert_eq!((cache.get(digest(1), now), cache.last(digest(1))), (Some(own.clone()), Some(own.clone())));
         assert_eq!(cache.get(digest(1), now + LONG), None);

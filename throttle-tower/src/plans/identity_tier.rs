@@ -9,7 +9,7 @@ use crate::limit::FoundTier;
 pub(super) enum IdentityTier {
     /// Its tier, by number.
     Known(u8),
-    /// Numbers of its own instead.
+    /// Parameters of its own instead.
     Own(Arc<Algorithm>),
     /// The lookup returned no tier.
     Unknown,
@@ -32,7 +32,7 @@ impl UnknownIdentities {
         let unknown = FoundTier::Numbered(self.tier);
         match tier {
             IdentityTier::Known(tier) => (Some(identity), FoundTier::Numbered(tier)),
-            IdentityTier::Own(numbers) => (Some(identity), FoundTier::Own(numbers)),
+            IdentityTier::Own(own) => (Some(identity), FoundTier::Own(own)),
             IdentityTier::Unknown if self.as_missing => (None, unknown),
             // Not the budget of a missing key: a customer whose first lookup fails is neither rejected nor skipped.
             IdentityTier::NeverLookedUp if self.as_missing => {

@@ -2,7 +2,7 @@ use super::tier::Tier;
 use super::tier_lookup::LookupFailed;
 
 /// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name, or of a [`Tier`], which may also be
-/// numbers of the identity's own.
+/// parameters of the identity's own.
 ///
 /// ```
 /// use throttle_tower::plans::{IntoTier, Tier};
@@ -21,9 +21,9 @@ use super::tier_lookup::LookupFailed;
 ///
 /// The name is compared with the tiers of the limit, letter by letter. A name that no tier has counts as `None`.
 ///
-/// ## Numbers
+/// ## Parameters
 ///
-/// [`Tier::own`] returns the numbers themselves.
+/// [`Tier::own`] returns the parameters themselves.
 ///
 /// ## `None`
 ///

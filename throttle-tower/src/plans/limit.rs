@@ -1,10 +1,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use throttle_core::Carry;
+use throttle_core::{ConfigError, Policy};
 
 use super::tier_lookup::CachedTierLookup;
-use super::tiered::Tiered;
 use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree, OnError, OnMissing};
 
 /// A limit that depends on the caller's plan: see [`plans`](crate::plans()).
@@ -25,26 +24,23 @@ use crate::limit::{IntoCost, IntoLimitTree, Limit, LimitTree, OnError, OnMissing
 #[derive(Clone)]
 #[must_use = "a limit does nothing until a layer is built with it"]
 pub struct Plans {
-    name: String,
-    tiers: Tiered,
     lookup: CachedTierLookup,
     limit: Limit,
 }
 
 impl Plans {
-    pub(super) fn new(name: String, tiers: Tiered, lookup: CachedTierLookup) -> Self {
-        let policy = tiers.policy(&name);
+    pub(super) fn new(policy: Result<Policy, ConfigError>, lookup: CachedTierLookup) -> Self {
         let lookup = lookup.of_policy(policy.as_ref().ok());
         let limit = Limit::tiered(policy, lookup.clone());
-        Self { name, tiers, lookup, limit }
+        Self { lookup, limit }
     }
 
     /// Sets the approximate number of identities whose tiers are remembered (1 to 16,777,216), and for how long. When
     /// the cache is full, an identity without recent requests is evicted; its next request causes a lookup. An identity
-    /// takes about 50 bytes, which are reserved when the layer is built; with [numbers of its own](super::Tier::own),
-    /// some 200 more. Defaults to 10,000 for 60 seconds.
+    /// takes about 50 bytes, which are reserved when the layer is built; with [parameters of its
+    /// own](super::Tier::own), some 100 more. Defaults to 10,000 for 60 seconds.
     pub fn cache(self, identities: usize, keep_for: Duration) -> Self {
-        self.change(|_, lookup| lookup.set_cache(identities, keep_for))
+        self.change(|lookup| lookup.set_cache(identities, keep_for))
     }
 
     /// Bounds lookups: how many run at a time, at least 1, and how long each may take. A lookup beyond these bounds
@@ -65,13 +61,7 @@ impl Plans {
     /// assert!(ThrottleLayer::new(per_user.lookups(0, Duration::from_millis(200))).is_err());
     /// ```
     pub fn lookups(self, at_once: usize, deadline: Duration) -> Self {
-        self.change(|_, lookup| (lookup.max_lookups, lookup.deadline) = (at_once, deadline))
-    }
-
-    /// Sets what happens to an identity's used units when its tier, or the limit of its tier, changes. Defaults to
-    /// [`Carry::Keep`].
-    pub fn on_change(self, rule: Carry) -> Self {
-        self.change(|tiers, _| tiers.carry = rule)
+        self.change(|lookup| (lookup.max_lookups, lookup.deadline) = (at_once, deadline))
     }
 
     /// Treats a request whose identity the lookup does not know like a request without an identity, as
@@ -96,7 +86,7 @@ impl Plans {
     /// assert!(ThrottleLayer::new(per_user).is_ok());
     /// ```
     pub fn unknown_as_missing(self) -> Self {
-        self.change(|_, lookup| lookup.unknown.as_missing = true)
+        self.change(|lookup| lookup.unknown.as_missing = true)
     }
 
     /// As [`Limit::cost`].
@@ -125,21 +115,14 @@ impl Plans {
         Self { limit: self.limit.unit(unit), ..self }
     }
 
-    /// As [`Limit::replace_existing`]: to change the tiers, or their limits, while the former ones are in use.
-    pub fn replace_existing(self) -> Self {
-        Self { limit: self.limit.replace_existing(), ..self }
-    }
-
     /// The plans as a [`Limit`], for its other settings: refunds, later settlement, waiting. Call it last.
     pub fn into_limit(self) -> Limit {
         self.limit
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Tiered, &mut CachedTierLookup)) -> Self {
-        change(&mut self.tiers, &mut self.lookup);
-        let policy = self.tiers.policy(&self.name);
-        self.lookup = self.lookup.of_policy(policy.as_ref().ok());
-        Self { limit: self.limit.with_tiers(policy, self.lookup.clone()), ..self }
+    fn change(mut self, change: impl FnOnce(&mut CachedTierLookup)) -> Self {
+        change(&mut self.lookup);
+        Self { limit: self.limit.looked_up(self.lookup.clone()), ..self }
     }
 }
 

@@ -1,5 +1,5 @@
 //! Limits whose size depends on the caller's plan: an identity is in a tier, and a lookup of yours names the tier, or
-//! returns [numbers of the identity's own](Tier::own).
+//! returns [parameters of the identity's own](Tier::own).
 //!
 //! [`plans`] starts such a limit. What happens with each request (the cache, the shared lookups, the deadline) is in
 //! [`PlansWithoutLookup::lookup`].
@@ -15,7 +15,6 @@ mod shared_lookup;
 mod tests;
 mod tier;
 mod tier_lookup;
-mod tiered;
 
 pub use self::builder::{PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
 pub use self::into_tier::IntoTier;

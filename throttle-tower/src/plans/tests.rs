@@ -1,3 +1,5 @@
+mod own;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -7,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request};
 #[cfg(feature = "metrics")]
 use throttle_core::Policy;
-use throttle_core::{Carry, Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
+use throttle_core::{Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -74,7 +76,7 @@ async fn tier(lookup: &CachedTierLookup, identity: &str) -> u8 {
     match lookup.find(&parts(identity)) {
         Found::Now(_, tier) => tier,
         Found::Later(key) => key.await.1.number(),
-        Found::Own(..) => panic!("numbers of its own"),
+        Found::Own(..) => panic!("parameters of its own"),
     }
 }
 
@@ -454,7 +456,7 @@ async fn identities_never_looked_up_share_a_budget_while_lookups_fail() {
     lookup.unknown.as_missing = true;
     let find = async |identity: &str| match lookup.find(&parts(identity)) {
         Found::Now(key, tier) => (key, tier),
-        Found::Own(..) => panic!("numbers of its own"),
+        Found::Own(..) => panic!("parameters of its own"),
         Found::Later(key) => {
             let (key, tier) = key.await;
             (key, tier.number())
@@ -512,12 +514,9 @@ fn wrong_plans_are_an_error_with_field_value_and_rule() {
     );
     assert_eq!(refused(with(vec![("", per_minute(60))], "")), ("tier".into(), "\"\"".into()));
     assert_eq!(refused(with(vec![("free", per_minute(60).burst(0))], "free")), ("burst".into(), "0".into()));
-    let slow = vec![("free", per_minute(60).burst(5)), ("pro", per_minute(60).burst(600))];
-    assert_eq!(
-        refused(with(slow, "free").on_change(Carry::Proportional)),
-        ("carry".into(), "Proportional between \"free\" and \"pro\"".into())
-    );
-    assert!(ThrottleLayer::new(with(two(), "pro").on_change(Carry::Proportional)).is_ok());
+    let unlike = vec![("free", per_minute(60).burst(5)), ("pro", per_minute(60).burst(501))];
+    assert_eq!(refused(with(unlike, "free")).0, "tier");
+    assert!(ThrottleLayer::new(with(two(), "pro")).is_ok());
     let most = 1 << 24;
     assert_eq!(refused(with(two(), "free").cache(most + 1, LONG)), ("cache".into(), (most + 1).to_string()));
     assert_eq!(refused(with(two(), "free").lookups(0, LONG)), ("lookups".into(), "0".into()));
@@ -597,12 +596,8 @@ async fn lookup_without_waiting_requests_leaves_nothing_behind() {
 #[test]
 fn each_setting_of_plans_is_kept_by_the_later_ones() {
     let two = || vec![("free", Gcra::new(Rate::per_minute(60))), ("pro", Gcra::new(Rate::per_minute(600)))];
-    let later: [fn(Plans) -> Plans; 4] = [
-        |plans| plans.cache(5, LONG),
-        |plans| plans.lookups(5, LONG),
-        |plans| plans.on_change(Carry::Reset),
-        Plans::unknown_as_missing,
-    ];
+    let later: [fn(Plans) -> Plans; 3] =
+        [|plans| plans.cache(5, LONG), |plans| plans.lookups(5, LONG), Plans::unknown_as_missing];
     for change in later {
         let set =
             with(two(), "free").unit("tokens").on_missing(OnMissing::Skip).on_error(OnError::Closed).when(|_| false);
@@ -614,8 +609,6 @@ fn each_setting_of_plans_is_kept_by_the_later_ones() {
         assert!(!applied.when.unwrap()(&parts("ada")));
         let costly = change(with(two(), "free").cost(601));
         assert_eq!(ThrottleLayer::new(costly).unwrap_err().field(), "cost");
-        assert!(change(with(two(), "free").replace_existing()).into_limit().policy().unwrap().replaces_existing());
-        assert!(!change(with(two(), "free")).into_limit().policy().unwrap().replaces_existing());
     }
 }
 
@@ -715,17 +708,17 @@ async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
 /// It did not wait for the lookup, whose result was there when it wanted to.
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
-async fn numbers_that_no_limit_can_have_have_a_count_of_their_own() {
+async fn parameters_that_the_limit_cannot_have_are_counted_as_invalid() {
     let tiers = || [("free", Gcra::new(Rate::per_minute(60)))];
     let built = plans("p", tiers()).by(Header::new("x-api-key")).lookup(|count: String| async move {
         let count: u64 = count.parse().ok()?;
         Some(if count < 9 {
             Tier::own(Gcra::new(Rate::per_minute(count)))
         } else {
-            Tier::own(throttle_core::SlidingLog::new(Rate::per_minute(count)))
+            Tier::own(Gcra::new(Rate::per_hour(1)).burst(count))
         })
     });
-    let lookup = built.lookup.of_policy(Policy::tiered("p", tiers(), Carry::Keep).ok().as_ref());
+    let lookup = built.lookup.of_policy(Policy::tiered("p", tiers()).ok().as_ref());
     let counts = || lookup.counts();
     for (user, expected) in [("0", (0, 1)), ("9", (0, 2)), ("7", (1, 2)), ("no", (1, 2))] {
         later(lookup.find(&parts(user))).await;

@@ -64,9 +64,9 @@ impl std::error::Error for LookupFailed {}
 pub(super) enum Answered {
     /// The number of the identity's tier.
     Numbered(u8),
-    /// Numbers of its own.
+    /// Parameters of its own.
     Own(Algorithm),
-    /// Numbers of its own that no limit can have.
+    /// Parameters of its own that no limit can have.
     Wrong(ConfigError),
 }
 
@@ -86,7 +86,7 @@ pub(super) struct CachedTierLookup {
     pub(super) max_lookups: usize,
     /// How long a lookup may take.
     pub(super) deadline: Duration,
-    /// The tiers, beside which own numbers stand.
+    /// What parameters of an identity's own are checked against.
     policy: Option<Policy>,
     shared: Arc<Shared>,
     counts: Arc<Counts>,
@@ -95,7 +95,7 @@ pub(super) struct CachedTierLookup {
 struct Shared {
     digester: Digester,
     table: Mutex<Table>,
-    /// What was logged of numbers that no limit can have.
+    /// What was logged of parameters that the limit cannot have.
     invalid: Seldom,
     /// What was logged of lookups that panicked.
     panicked: Seldom,
@@ -319,7 +319,7 @@ impl Shared {
     fn log_invalid(&self, policy: Option<&Policy>, error: &ConfigError) {
         let name = policy.map_or("", Policy::name);
         self.invalid.warn(&format_args!(
-            "a lookup of the limit {name:?} returned numbers that are not used: {error}. The last known tier applies"
+            "a lookup of the limit {name:?} returned parameters that are not used: {error}. The last known tier applies"
         ));
     }
 }
@@ -328,15 +328,15 @@ impl Shared {
 ///
 /// # Errors
 ///
-/// If it has numbers that no limit can have, or that may not stand beside the tiers.
+/// If it has parameters that the limit cannot have.
 fn tier_of(answered: Option<Answered>, policy: Option<&Policy>) -> Result<IdentityTier, ConfigError> {
     match answered {
         None => Ok(IdentityTier::Unknown),
         Some(Answered::Numbered(number)) => Ok(IdentityTier::Known(number)),
-        Some(Answered::Own(numbers)) => {
-            policy.map(|policy| policy.with_own(numbers)).transpose()?;
-            Ok(IdentityTier::Own(Arc::new(numbers)))
-        }
+        Some(Answered::Own(own)) => match policy {
+            Some(policy) => policy.own(own).map(IdentityTier::Own),
+            None => Ok(IdentityTier::Own(Arc::new(own))),
+        },
         Some(Answered::Wrong(error)) => Err(error),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use throttle_core::Policy;
 use toml::de::{DeTable, DeValue};
 
 use super::entry::Kind;
@@ -42,6 +43,9 @@ pub struct Change {
     pub renamed: Vec<(String, String)>,
     /// What is different in limits that stay, and outside of limits.
     pub changed: Vec<ChangedField>,
+    /// The names of limits that hold less than before and recover sooner. A key is refused until the former limit counts
+    /// few enough units, so for up to its longer window. To end that earlier, [reset](super::Handle::reset) the key.
+    pub tightened: Vec<String>,
 }
 
 /// A field that a reload has changed.
@@ -88,8 +92,8 @@ impl Change {
 
     /// No change of what is in force.
     pub(super) fn none(revision: u64) -> Self {
-        let (added, removed, renamed, changed) = Default::default();
-        Self { revision, added, removed, renamed, changed }
+        let (added, removed, renamed, changed, tightened) = Default::default();
+        Self { revision, added, removed, renamed, changed, tightened }
     }
 
     /// The difference of two texts without mistakes.
@@ -111,8 +115,29 @@ impl Change {
                 changed.extend(differences(Some(name), former, fields));
             }
         }
-        Self { revision, added, removed, renamed, changed }
+        Self { revision, added, removed, renamed, changed, tightened: Vec::new() }
     }
+}
+
+/// The names of limits that hold less than before and recover sooner, in some tier.
+pub(super) fn tightened(former: &[Policy], now: &[Policy]) -> Vec<String> {
+    // Units, and µs until they have recovered from full use.
+    let full = |policy: &Policy| {
+        let (units, rate) = (policy.algorithm().capacity(), policy.algorithm().rate());
+        (units, u128::from(units) * u128::from(rate.period_micros()) / u128::from(rate.count().max(1)))
+    };
+    let is_tighter = |former: &Policy, now: &Policy| {
+        let (former, now) = (full(former), full(now));
+        now.0 < former.0 && now.1 < former.1
+    };
+    let is_tightened = |now: &&Policy| {
+        former.iter().filter(|former| former.policy_name() == now.policy_name()).any(|former| {
+            let tier_was = |name| Some(former.tier(former.tier_named(name)?));
+            is_tighter(former, now)
+                || now.tiers().any(|(name, now)| tier_was(name).is_some_and(|former| is_tighter(former, now)))
+        })
+    };
+    now.iter().filter(is_tightened).map(|policy| policy.name().to_owned()).collect()
 }
 
 type Fields = BTreeMap<String, String>;
@@ -189,7 +214,8 @@ impl fmt::Display for Change {
         for (old, new) in &self.renamed {
             write!(f, "\nlimit {old:?}: renamed to {new:?}, so that nothing counts as used")?;
         }
-        self.changed.iter().try_for_each(|changed| write!(f, "\n{changed}"))
+        self.changed.iter().try_for_each(|changed| write!(f, "\n{changed}"))?;
+        each(f, &self.tightened, "keys may be refused for as long as its former window; reset a key to end that")
     }
 }
 

@@ -3,16 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use throttle_core::{Carry, PolicyName};
+use throttle_core::PolicyName;
 
 use super::algorithm;
 use super::key;
 use super::matching::{self, Matcher};
-use super::names::did_you_mean;
 use super::options::{self, Context, Cost, Options};
 use super::reader::{Field, Section};
 use super::registry::{KeySource, Lookup, unknown};
-use super::values::{self, Word};
+use super::values;
 use crate::limit::{Concurrency, Limit, LimitTree, limit};
 use crate::plans::{Plans, plans};
 
@@ -163,7 +162,7 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let settings = PlansSettings::read(section);
     let options = Options::read(section, context);
     // An unknown identity may count as a missing one.
-    if settings.as_ref().is_some_and(|settings| !settings.unknown_as_missing) {
+    if !settings.unknown_as_missing {
         options::refuse_idle_missing_rule(section);
     }
     refuse_key_deadline(section);
@@ -171,7 +170,7 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let built = (|| {
         let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
         let plans = plans(name, tiers).by(key).lookup(move |identity| lookup(identity)).unknown(unknown);
-        Some(options.apply(settings?.apply(plans).into_limit()))
+        Some(options.apply(settings.apply(plans).into_limit()))
     })();
     Read { tree: built.and_then(|limit| checked(section, limit)), needs_on_error, matcher }
 }
@@ -220,23 +219,20 @@ fn plain_key(section: &Section<'_>, context: &Context<'_>, rule: &str) -> Option
 /// The settings that only plans have.
 #[derive(Debug, PartialEq, Eq)]
 struct PlansSettings {
-    carry: Carry,
     cache: Option<(usize, std::time::Duration)>,
     lookups: Option<(usize, std::time::Duration)>,
     unknown_as_missing: bool,
 }
 
 impl PlansSettings {
-    fn read(section: &Section<'_>) -> Option<Self> {
-        let carry = section.field("on-change").map_or(Some(Carry::Keep), |field| carry(&field));
+    fn read(section: &Section<'_>) -> Self {
         let cache = bounds(section, "cache", ["identities", "keep-for"]);
         let lookups = bounds(section, "lookups", ["at-once", "deadline"]);
         let as_missing = section.field("unknown-as-missing").as_ref().and_then(Field::boolean);
-        Some(Self { carry: carry?, cache, lookups, unknown_as_missing: as_missing.unwrap_or(false) })
+        Self { cache, lookups, unknown_as_missing: as_missing.unwrap_or(false) }
     }
 
     fn apply(self, plans: Plans) -> Plans {
-        let plans = plans.on_change(self.carry);
         let plans = if self.unknown_as_missing { plans.unknown_as_missing() } else { plans };
         let plans = match self.cache {
             Some((identities, keep_for)) => plans.cache(identities, keep_for),
@@ -247,19 +243,6 @@ impl PlansSettings {
             None => plans,
         }
     }
-}
-
-/// What a change of tier keeps.
-pub(super) const ON_CHANGE: [Word<Carry>; 3] =
-    [("keep", Carry::Keep), ("proportional", Carry::Proportional), ("reset", Carry::Reset)];
-
-fn carry(field: &Field<'_>) -> Option<Carry> {
-    let carry = values::word(field.text(), &ON_CHANGE);
-    if carry.is_none() {
-        let near = did_you_mean(field.text().unwrap_or(""), ON_CHANGE.map(|(word, _)| word));
-        field.problem(format_args!("it must be \"keep\", \"proportional\" or \"reset\"{near}"));
-    }
-    carry
 }
 
 /// A table of a number and a duration.
@@ -330,20 +313,15 @@ mod tests {
 
     #[test]
     fn settings_of_plans_are_read_as_they_are_written() {
-        let text = "on-change = \"reset\"\ncache = { identities = 500, keep-for = \"10s\" }\n\
+        let text = "cache = { identities = 500, keep-for = \"10s\" }\n\
                     lookups = { at-once = 20, deadline = \"200ms\" }\nunknown-as-missing = true";
         let settings = PlansSettings {
-            carry: Carry::Reset,
             cache: Some((500, Duration::from_secs(10))),
             lookups: Some((20, Duration::from_millis(200))),
             unknown_as_missing: true,
         };
-        assert_eq!(read_text(text, PlansSettings::read), (Some(settings), String::new()));
-        let usual = PlansSettings { carry: Carry::Keep, cache: None, lookups: None, unknown_as_missing: false };
-        assert_eq!(read_text("", PlansSettings::read), (Some(usual), String::new()));
-        for (name, rule) in [("keep", Carry::Keep), ("proportional", Carry::Proportional), ("reset", Carry::Reset)] {
-            let (settings, _) = read_text(&format!("on-change = \"{name}\""), PlansSettings::read);
-            assert_eq!(settings.map(|settings| settings.carry), Some(rule));
-        }
+        assert_eq!(read_text(text, PlansSettings::read), (settings, String::new()));
+        let usual = PlansSettings { cache: None, lookups: None, unknown_as_missing: false };
+        assert_eq!(read_text("", PlansSettings::read), (usual, String::new()));
     }
 }

@@ -69,7 +69,7 @@ pub struct KeyLeft {
     pub cost: u64,
     /// Whether the request has a key of its own. Without one it shares a budget with all others that have none.
     pub has_key: bool,
-    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for numbers of
+    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters of
     /// its own.
     pub tier: u8,
     /// Units that are left now.
@@ -220,7 +220,7 @@ impl fmt::Display for ExplainedLimit {
         write!(f, ": {units} of {of} left, costs {cost}")?;
         match *tier {
             0 => {}
-            Policy::OWN => f.write_str(", its own numbers")?,
+            Policy::OWN => f.write_str(", its own parameters")?,
             tier => write!(f, ", tier {tier}")?,
         }
         if !has_key {

@@ -1,4 +1,3 @@
-use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +6,7 @@ use std::time::SystemTime;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::change::Change;
+use super::change::{Change, tightened};
 use super::problem::RulesError;
 use super::status::Status;
 use super::{Rules, file};
@@ -44,8 +43,6 @@ struct Inner {
 
 struct State {
     rules: Rules,
-    /// The names of all limits that were ever in force: requests may still be decided by them.
-    known: HashSet<String>,
     revision: u64,
     hash: Hash,
     loaded_at: SystemTime,
@@ -69,14 +66,8 @@ type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
     pub(super) fn new(rules: Rules, followers: Arc<Followers>) -> Self {
-        let state = State {
-            hash: Hash::of(&rules.text),
-            known: rules.names().collect(),
-            rules,
-            revision: 1,
-            loaded_at: SystemTime::now(),
-            failing: None,
-        };
+        let state =
+            State { hash: Hash::of(&rules.text), rules, revision: 1, loaded_at: SystemTime::now(), failing: None };
         let (replacing, state, hooks) = (Mutex::default(), Mutex::new(state), Mutex::default());
         Self(Arc::new(Inner { followers, replacing, state, hooks }))
     }
@@ -91,11 +82,11 @@ impl Handle {
     /// not queue behind those that wait by the former rules.
     ///
     /// What was used of a limit stays used as long as its name and its key stay. So do permits of requests in flight.
-    /// [`Change::unused`] names the limits for which it does not.
+    /// [`Change::unused`] names the limits for which it does not. Where a limit is lowered and its window shortened, a
+    /// key can be refused for as long as the former window: [`Change::tightened`] names such limits.
     ///
-    /// In memory, and for the shares by which a process decides while its store fails, a limit can have 128 different
-    /// sets of numbers (not counting customers' [own](crate::plans::Tier::own)), and there can be 1,023 different
-    /// names, in the life of the process. What exceeds them is refused.
+    /// In memory, and for the shares by which a process decides while its store fails, there can be 1,023 different
+    /// names in the life of the process. What exceeds them is refused.
     ///
     /// # Errors
     ///
@@ -196,18 +187,16 @@ impl Handle {
         let read = Rules::read(Arc::clone(&former.file), text.into(), former.registry.clone())?;
         let rules = Rules { path: former.path.clone(), ..read };
         rules.check_failures(self.0.followers.need_on_error())?;
-        let known = lock(&self.0.state).known.clone();
         let next = Next {
-            limits: rules.tree().exchanged(&|_| false),
-            replacing: rules.tree().exchanged(&|name| known.contains(name)),
+            limits: rules.tree(),
             adjust: &|options, responses| rules.document.replace(&former.document, options, responses),
         };
         self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
         let mut state = lock(&self.0.state);
-        let change = Change::between(&former.text, &rules.text, state.revision + 1);
+        let tightened = tightened(&former.policies(), &rules.policies());
+        let change = Change { tightened, ..Change::between(&former.text, &rules.text, state.revision + 1) };
         *state = State {
             hash: Hash::of(&rules.text),
-            known: known.into_iter().chain(rules.names()).collect(),
             rules,
             revision: change.revision,
             loaded_at: SystemTime::now(),

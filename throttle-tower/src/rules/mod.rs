@@ -144,7 +144,6 @@
 //! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
 //! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key, so not in plans | `"1s"` |
-//! | `replace-existing` | `true`: see [`replace_existing`](crate::Limit::replace_existing) | `false` |
 //!
 //! ## Algorithms
 //!
@@ -201,9 +200,8 @@
 //! | field | value | default |
 //! |---|---|---|
 //! | `tiers` | a table of tiers, each with an algorithm; their order is that of their [numbers](throttle_core::Policy::tiered) | required |
-//! | `lookup` | a registered lookup of a tier's name, or of [numbers of the identity's own](crate::plans::Tier::own) | required |
+//! | `lookup` | a registered lookup of a tier's name, or of [parameters of the identity's own](crate::plans::Tier::own) | required |
 //! | `unknown` | the tier of identities that the lookup does not know | required |
-//! | `on-change` | `"keep"`, `"proportional"`, `"reset"`: see [`Carry`](crate::Carry) | `"keep"` |
 //! | `cache` | `{ identities = 10_000, keep-for = "1m" }` | these |
 //! | `lookups` | `{ at-once = 256, deadline = "1s" }` | these |
 //! | `unknown-as-missing` | `true`: see [`unknown_as_missing`](crate::plans::Plans::unknown_as_missing) | `false` |
@@ -237,7 +235,7 @@
 //!
 //! | field | value |
 //! |---|---|
-//! | `on-error`, `on-missing`, `replace-existing` of `[defaults]` | for limits without their own |
+//! | `on-error`, `on-missing` of `[defaults]` | for limits without their own |
 //! | `headers` of `[layer]` | `"draft-11"` (the default), `"draft-07"`, `"draft-06"`, `"draft-03"`, `"x-ratelimit"`, `"x-ratelimit-epoch"`, `"openai"`, `"none"`: see [`Dialect`](crate::Dialect) |
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
 //! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleLayer`] |
@@ -284,7 +282,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throttle_core::{Backend, ConfigError};
+use throttle_core::{Backend, ConfigError, Policy};
 
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
@@ -368,8 +366,9 @@ impl Rules {
         self.document.tree.clone()
     }
 
-    fn names(&self) -> impl Iterator<Item = String> {
-        self.document.limits.iter().map(|limit| limit.name.clone())
+    /// The limits on rates.
+    fn policies(&self) -> Vec<Policy> {
+        self.tree().compile().map(|compiled| compiled.set.policies().to_vec()).unwrap_or_default()
     }
 
     #[cfg(feature = "admin")]
@@ -403,8 +402,7 @@ impl Rules {
     /// If the backend can fail and a limit has no `on-error`, or if the backend refuses a limit.
     pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
         self.check_failures(backend.can_fail())?;
-        let limits = self.tree().exchanged(&|_| false);
-        let layer = ThrottleLayer::new(limits).map(|layer| self.document.apply(layer));
+        let layer = ThrottleLayer::new(self.tree()).map(|layer| self.document.apply(layer));
         let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
         let followers = Arc::default();
         Ok((layer.following(&followers), Handle::new(self.clone(), followers)))
@@ -433,8 +431,6 @@ impl Rules {
         match limit {
             Some(limit) => {
                 let rule = reader::without_policy(error);
-                let remedy = "write replace-existing = true, here or under [defaults]";
-                let rule = rule.replace("add .replace_existing() to the new one", remedy);
                 let message = format!("{}: {rule}", limit.owner);
                 problems.add(Some(limit.span.clone()), message);
             }

@@ -27,7 +27,6 @@ pub(super) struct Context<'r> {
 pub(super) struct Defaults {
     on_error: Option<OnError>,
     on_missing: Option<OnMissing>,
-    replace_existing: bool,
 }
 
 impl Defaults {
@@ -36,9 +35,8 @@ impl Defaults {
         let Some(section) = section else { return Self::default() };
         let on_error = section.field("on-error").as_ref().and_then(on_error);
         let on_missing = section.field("on-missing").as_ref().and_then(on_missing);
-        let replace_existing = section.field("replace-existing").as_ref().and_then(Field::boolean).unwrap_or(false);
         section.finish();
-        Self { on_error, on_missing, replace_existing }
+        Self { on_error, on_missing }
     }
 }
 
@@ -57,7 +55,6 @@ pub(super) struct Options {
     refunds: Vec<RefundRule>,
     charge_refused: bool,
     settled_later: bool,
-    replace_existing: bool,
     unit: Option<String>,
     wait_up_to: Option<Duration>,
     key_deadline: Option<Duration>,
@@ -73,8 +70,7 @@ enum RefundRule {
 
 impl Options {
     pub(super) fn read(section: &Section<'_>, context: &Context<'_>) -> Self {
-        let flag_or = |name, usual| section.field(name).as_ref().and_then(Field::boolean).unwrap_or(usual);
-        let flag = |name| flag_or(name, false);
+        let flag = |name| section.field(name).as_ref().and_then(Field::boolean).unwrap_or(false);
         let duration = |name| section.field(name).as_ref().and_then(values::duration);
         let text = |field: &Field<'_>| field.expect_text("it must be text, as in \"tokens\"").map(str::to_owned);
         let options = Self {
@@ -85,7 +81,6 @@ impl Options {
             refunds: section.field("refund").map(|field| refunds(&field, context.registry)).unwrap_or_default(),
             charge_refused: flag("charge-refused"),
             settled_later: flag("settled-later"),
-            replace_existing: flag_or("replace-existing", context.defaults.replace_existing),
             unit: section.field("unit").as_ref().and_then(text),
             wait_up_to: duration("wait-up-to"),
             key_deadline: duration("key-deadline"),
@@ -133,7 +128,6 @@ impl Options {
         let set = |limit: Limit, is_set: bool, set: fn(Limit) -> Limit| if is_set { set(limit) } else { limit };
         limit = set(limit, self.charge_refused, Limit::charge_refused);
         limit = set(limit, self.settled_later, Limit::settled_later);
-        limit = set(limit, self.replace_existing, Limit::replace_existing);
         limit = optional(limit, self.on_missing, Limit::on_missing);
         limit = optional(limit, self.on_error, Limit::on_error);
         limit = optional(limit, self.unit, Limit::unit);
@@ -156,16 +150,11 @@ pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
         "cost" => "cost",
         "unit" => "unit",
         "unknown" => "unknown",
-        "tier" | "tiers" | "carry" => "tiers",
+        "tier" | "tiers" => "tiers",
         "cache" => "cache",
         _ => "",
     };
-    let message = match error.field() {
-        "carry" => super::reader::without_policy(error)
-            .replacen("carry is Proportional", "on-change is \"proportional\"", 1)
-            .replace("use Carry::Keep", "write on-change = \"keep\""),
-        _ => super::reader::without_policy(error),
-    };
+    let message = super::reader::without_policy(error);
     match section.field_if_written(name) {
         Some(field) => field.problem_as(message),
         None => section.problem(message),

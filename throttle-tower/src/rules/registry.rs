@@ -122,7 +122,7 @@ impl Registry {
     }
 
     /// Registers a lookup of tiers, for the `lookup` of plans: see
-    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [numbers of the
+    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [parameters of the
     /// identity's own](crate::plans::Tier::own) instead of a tier's name.
     #[must_use]
     pub fn lookup<F, Fut>(mut self, name: &str, lookup: F) -> Self

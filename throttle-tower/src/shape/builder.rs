@@ -51,7 +51,6 @@ pub struct ShaperBuilder<B: Backend = MemoryBackend<TokioClock>> {
     /// Whether the backend was passed in, so that other limits may use it too.
     is_shared: bool,
     name: Option<String>,
-    replaces_existing: bool,
     headroom: Option<Duration>,
     on_error: Option<OnError>,
     max_waiting: usize,
@@ -71,7 +70,6 @@ impl ShaperBuilder {
             backend: MemoryBackend::builder().clock(TokioClock::new()).build(),
             is_shared: false,
             name: None,
-            replaces_existing: false,
             headroom: None,
             on_error: None,
             max_waiting: Self::DEFAULT_MAX_WAITING,
@@ -132,14 +130,6 @@ impl<B: Backend> ShaperBuilder<B> {
         self
     }
 
-    /// Replaces the parameters of a schedule of the same name that is in use on the same backend, as
-    /// [`Limit::replace_existing`](crate::Limit::replace_existing) does. Without this, building the shaper fails if the
-    /// parameters differ.
-    pub fn replace_existing(mut self) -> Self {
-        self.replaces_existing = true;
-        self
-    }
-
     /// Slows the pace a little: the rate's period becomes longer by the headroom, for example 5 calls in 1.005 s
     /// instead of 1 s. Calls take different times to reach the upstream and may arrive closer together than they left.
     /// The headroom keeps them within the limit in every period of the upstream, if those times differ by no more than
@@ -161,19 +151,8 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// A backend in memory must use a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self { bucket, name, replaces_existing, headroom, on_error, max_waiting, shared_pauses, rates, .. } = self;
-        ShaperBuilder {
-            bucket,
-            backend,
-            is_shared: true,
-            name,
-            replaces_existing,
-            headroom,
-            on_error,
-            max_waiting,
-            shared_pauses,
-            rates,
-        }
+        let Self { bucket, name, headroom, on_error, max_waiting, shared_pauses, rates, .. } = self;
+        ShaperBuilder { bucket, backend, is_shared: true, name, headroom, on_error, max_waiting, shared_pauses, rates }
     }
 
     /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`]
@@ -247,8 +226,7 @@ impl<B: Backend> ShaperBuilder<B> {
     /// # Errors
     ///
     /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
-    /// required, a unit has two paces, `on_error` is missing for a store that can fail, or the name is in use on the
-    /// backend with other parameters.
+    /// required, a unit has two paces, or `on_error` is missing for a store that can fail.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
@@ -256,7 +234,7 @@ impl<B: Backend> ShaperBuilder<B> {
         let units = self.rates.iter().map(|(unit, rate)| (*unit, paced(*rate))).collect();
         let paces = Paces::new(paced(self.bucket.rate()), units).map_err(|error| error.in_policy(&name))?;
         let max_wait = self.bucket.longest_wait();
-        let set = paces.policies(&name, max_wait, self.replaces_existing)?;
+        let set = paces.policies(&name, max_wait)?;
         // Another shaper can use a backend that was passed in.
         let alone = (!self.is_shared && !paces.has_units()).then(|| set.policies()[0].algorithm());
         let one_key = alone.and_then(OneKey::new);
@@ -318,7 +296,7 @@ impl<B: Backend> ShaperBuilder<B> {
                 format!("with share_pauses it has at most {most} characters, because {suffix:?} is added; shorten it");
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule));
         }
-        SharedPauses::new(&self.backend, name, longest, self.replaces_existing)
+        SharedPauses::new(&self.backend, name, longest)
     }
 
     fn checked_on_error(&self) -> Result<OnError, ConfigError> {

@@ -45,25 +45,17 @@ impl<B: Backend> SharedPauses<B> {
     pub(super) const TURNS: &str = "/telling";
     const PAUSES: &str = "/pauses";
 
-    pub(super) fn new(backend: &B, schedule: &str, longest: Duration, replaces: bool) -> Result<Self, ConfigError> {
-        let stated = format!("{longest:?}");
+    pub(super) fn new(backend: &B, schedule: &str, longest: Duration) -> Result<Self, ConfigError> {
         if longest < SHORTEST || longest > LONGEST {
             let rule = "a pause of a fleet lasts 1 ms to 24 h; write the longest for which an upstream may stop it";
-            return Err(ConfigError::new("share_pauses", stated, rule));
+            return Err(ConfigError::new("share_pauses", format_args!("{longest:?}"), rule));
         }
-        let policy = |suffix: &str, bucket| {
-            let policy = Policy::new(&format!("{schedule}{suffix}"), bucket);
-            if replaces { policy.map(Policy::replace_existing) } else { policy }.map(PolicyTree::from)
-        };
+        let policy = |suffix: &str, bucket| Policy::new(&format!("{schedule}{suffix}"), bucket).map(PolicyTree::from);
         let turns = policy(Self::TURNS, Gcra::new(Rate::new(1, TURN)).burst(1))?;
         let pauses = policy(Self::PAUSES, Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest)))?;
         let set = PolicySet::new(PolicyTree::All(vec![turns, pauses]))?;
-        let prepared = backend.prepare(set).map_err(|error| {
-            let rule = format!("all that share the schedule {schedule:?} state the same longest pause ({error})");
-            ConfigError::new("share_pauses", stated, rule)
-        })?;
         Ok(Self {
-            prepared: Arc::new(prepared),
+            prepared: Arc::new(backend.prepare(set)?),
             longest,
             known: PausesKnown::default(),
             background: Background::default(),

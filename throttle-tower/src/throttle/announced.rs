@@ -1,10 +1,13 @@
 //! What responses say about the policies of a layer, as far as it can be written before the request.
 
-use std::sync::{Arc, Mutex};
+use std::borrow::Cow;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
-use throttle_core::{DecidedBy, Decision, Policy, PolicySet, Status};
+use throttle_core::backend::Call;
+use throttle_core::{Algorithm, DecidedBy, Decision, Policy, PolicySet, Status};
 
 use super::response_options::ResponseOptions;
 use crate::headers::policy_header::PolicyHeader;
@@ -12,14 +15,15 @@ use crate::headers::policy_status::PolicyTerms;
 use crate::headers::quota::Quota;
 use crate::headers::structured;
 use crate::headers::{Dialect, Problem};
-use crate::lock::lock;
 
 #[derive(Clone)]
 pub(crate) struct Announced {
     pub(super) policies: Arc<[Policy]>,
     /// What each policy announces: computing it takes longer than writing a header.
     terms: Arc<[Terms]>,
-    /// The policies with the numbers of this process's share, if it has one.
+    /// What a request with parameters of its own is announced, by the places of their policies.
+    own: SmallVec<[(usize, Quota); 1]>,
+    /// The policies with the parameters of this process's share, if it has one.
     share: Option<Arc<[Policy]>>,
     policy_header: PolicyHeader,
     /// The same where the only policy with tiers is in another than the first, by its place and tier.
@@ -33,6 +37,7 @@ impl Announced {
         Self {
             policies: policies.into(),
             terms: policies.iter().map(Terms::of).collect(),
+            own: SmallVec::new(),
             share: None,
             policy_header: policy_header(options.dialect, policies.iter()),
             tier_headers: tier_headers(options.dialect, policies),
@@ -69,10 +74,33 @@ impl Announced {
         self.share = share.map(|share| share.policies().into());
     }
 
+    /// The same for a request with parameters of its own, which this process decides by `processes` of a limit's share
+    /// if the store does not.
+    #[cold]
+    pub(super) fn under(&self, calls: &[Call], processes: impl Fn(usize) -> Option<NonZeroU32>) -> Self {
+        let under = |policies: &[Policy], own: &dyn Fn(usize, &Algorithm) -> Algorithm| -> Arc<[Policy]> {
+            let one = |(place, (policy, call)): (usize, (&Policy, &Call))| {
+                call.own().map_or_else(|| policy.clone(), |parameters| policy.under(&own(place, parameters)))
+            };
+            policies.iter().zip(calls).enumerate().map(one).collect()
+        };
+        let share = |place, own: &Algorithm| processes(place).map_or(*own, |processes| own.share(processes));
+        let quotas = calls.iter().enumerate().filter_map(|(place, call)| Some((place, Quota::of(call.own()?))));
+        Self {
+            policies: under(&self.policies, &|_, own| *own),
+            own: quotas.collect(),
+            share: self.share.as_ref().map(|policies| under(policies, &share)),
+            ..self.clone()
+        }
+    }
+
     /// What the policy at a place announces to a request of a tier.
     #[inline]
     pub(super) fn terms(&self, place: usize, tier: u8) -> PolicyTerms<'_> {
-        self.terms[place].of_policy(&self.policies[place], tier)
+        let terms = &self.terms[place];
+        let own = || self.own.iter().find(|(own, _)| *own == place).map(|(_, quota)| quota);
+        let quota = terms.quotas.get(usize::from(tier)).or_else(own).unwrap_or(&terms.quotas[0]);
+        terms.of_policy(&self.policies[place], quota)
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
@@ -96,32 +124,9 @@ impl Announced {
     }
 }
 
-/// What is announced once another layer has replaced limits of this one: by the parameters in force.
-#[derive(Default)]
-pub(crate) struct Replaced(Mutex<Option<Written>>);
-
-struct Written {
-    own: Arc<Announced>,
-    in_force: Arc<PolicySet>,
-    announced: Arc<Announced>,
-}
-
-impl Replaced {
-    /// Written once for each set in force, and again when the layer's own options change.
-    #[cold]
-    pub(super) fn announced(&self, own: &Arc<Announced>, in_force: Arc<PolicySet>) -> Arc<Announced> {
-        let mut written = lock(&self.0);
-        if let Some(written) = &*written
-            && Arc::ptr_eq(&written.own, own)
-            && Arc::ptr_eq(&written.in_force, &in_force)
-        {
-            return Arc::clone(&written.announced);
-        }
-        let new = Announced::new(in_force.policies(), own.options.clone());
-        let announced = Arc::new(Announced { share: own.share.clone(), ..new });
-        *written = Some(Written { own: Arc::clone(own), in_force, announced: Arc::clone(&announced) });
-        announced
-    }
+/// A policy under the parameters of a call.
+pub(crate) fn under<'a>(policy: &'a Policy, call: &Call) -> Cow<'a, Policy> {
+    call.own().map_or_else(|| Cow::Borrowed(policy.tier(call.tier())), |own| Cow::Owned(policy.under(own)))
 }
 
 /// The bodies of nearly all refusals: where one policy refuses alone, and where all refuse together.
@@ -145,7 +150,7 @@ fn shared(bytes: Bytes) -> Bytes {
 
 fn policy_header<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyHeader {
     let announced: Vec<(&Policy, Terms)> = policies.map(|policy| (policy, Terms::of(policy))).collect();
-    PolicyHeader::new(dialect, announced.iter().map(|(policy, terms)| terms.of_policy(policy, 0)))
+    PolicyHeader::new(dialect, announced.iter().map(|(policy, terms)| terms.of_policy(policy, &terms.quotas[0])))
 }
 
 /// The announced policies for each tier of the only policy that has any.
@@ -181,35 +186,7 @@ impl Terms {
     }
 
     #[inline]
-    fn of_policy<'a>(&'a self, policy: &'a Policy, tier: u8) -> PolicyTerms<'a> {
-        let quota = self.quotas.get(usize::from(tier)).unwrap_or(&self.quotas[0]);
+    fn of_policy<'a>(&'a self, policy: &'a Policy, quota: &'a Quota) -> PolicyTerms<'a> {
         PolicyTerms { name: &self.name, quota, unit: policy.unit() }
-    }
-}
-
-#[cfg(all(test, feature = "rules"))]
-mod tests {
-    use throttle_core::{Gcra, Rate};
-
-    use super::*;
-
-    fn set(count: u64) -> Arc<PolicySet> {
-        Arc::new(PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).unwrap()).unwrap())
-    }
-
-    fn own(count: u64) -> Arc<Announced> {
-        Arc::new(Announced::new(set(count).policies(), ResponseOptions::default()))
-    }
-
-    #[test]
-    fn numbers_in_force_are_written_once_for_each_set_and_again_for_other_options() {
-        let (replaced, ours, in_force) = (Replaced::default(), own(1), set(2));
-        let first = replaced.announced(&ours, Arc::clone(&in_force));
-        assert_eq!(*first.policies, *in_force.policies());
-        let is_first = |own, in_force| Arc::ptr_eq(&first, &replaced.announced(own, in_force));
-        assert!(is_first(&ours, Arc::clone(&in_force)));
-        assert!(!is_first(&own(1), Arc::clone(&in_force)), "other options");
-        let third = set(3);
-        assert_eq!(*replaced.announced(&ours, Arc::clone(&third)).policies, *third.policies());
     }
 }

@@ -46,22 +46,18 @@ pub(crate) fn unshared<B: Backend>(
     let prepared = Arc::new(backend.prepare(set)?);
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
     let uses = Uses::of(&applied, &permits);
-    let (queues, written, share, replaced, own_sets) = (Arc::default(), None, None, Arc::default(), Arc::default());
     Ok(Shared {
         backend,
         built_on,
         prepared,
-        written,
         applied,
         uses,
         sources: Arc::default(),
         permits,
-        queues,
-        share,
+        queues: Arc::default(),
+        share: None,
         options,
         announced,
-        replaced,
-        own_sets,
     })
 }
 
@@ -76,9 +72,7 @@ pub(crate) fn tell_observers<B: Backend>(shared: &Shared<B>) {
 ///
 /// If the store for shares cannot hold them. Then there are none.
 pub(crate) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), ConfigError> {
-    // The number of processes may have changed, and then the layer's former share is replaced.
-    let made = new_share(shared, shared.share.is_some());
-    let (share, result) = match made {
+    let (share, result) = match new_share(shared) {
         Ok(share) => (share, Ok(())),
         Err(error) => (None, Err(error)),
     };
@@ -87,14 +81,12 @@ pub(crate) fn make_share<B: Backend>(shared: &mut Shared<B>) -> Result<(), Confi
     result
 }
 
-fn new_share<B: Backend>(shared: &Shared<B>, is_replacing: bool) -> Result<Option<Shares>, ConfigError> {
+fn new_share<B: Backend>(shared: &Shared<B>) -> Result<Option<Shares>, ConfigError> {
     if !shared.backend.can_fail() {
         return Ok(None);
     }
-    let set = B::set(&shared.prepared).clone();
-    let set = if is_replacing { set.replace_existing() } else { set };
     let on_error = |policy: usize| shared.options.on_error_of(shared.applied.get(policy)?);
-    Shares::new(&shared.options.local_store.clone().unwrap_or_default(), &set, &on_error)
+    Shares::new(&shared.options.local_store.clone().unwrap_or_default(), B::set(&shared.prepared), &on_error)
 }
 
 /// # Errors

@@ -40,10 +40,7 @@ impl<B: Backend> Current<B> {
     pub(super) fn changed(self, change: impl FnOnce(&mut Shared<B>)) -> Self {
         match self {
             Self::Fixed(mut shared) => {
-                let own = Arc::make_mut(&mut shared);
-                change(own);
-                // They were made with the former settings.
-                own.own_sets = Arc::default();
+                change(Arc::make_mut(&mut shared));
                 Self::Fixed(shared)
             }
             #[cfg(feature = "rules")]

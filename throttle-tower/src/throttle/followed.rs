@@ -11,7 +11,6 @@ use http::request::Parts;
 use throttle_core::{Backend, BackendError, ConfigError};
 
 use super::next::Next;
-use super::own_sets::OwnNumbers;
 use super::shared::Shared;
 use crate::limit::Explained;
 use crate::lock::lock;
@@ -42,9 +41,6 @@ pub(crate) trait Follower: Send + Sync {
     ///
     /// If the limits cannot be enforced on this layer's backend.
     fn build(self: Arc<Self>, next: &Next<'_>) -> Result<Box<dyn FnOnce()>, ConfigError>;
-
-    /// Puts the parameters that are in use in force again, after another follower could not be built.
-    fn restore(&self);
 }
 
 /// A question to a backend.
@@ -83,16 +79,5 @@ impl<B: Backend> Live<B> {
         let follower: Arc<dyn Follower> = Arc::clone(&live) as _;
         all.push(Arc::downgrade(&follower));
         live
-    }
-}
-
-impl<B: Backend> Shared<B> {
-    /// The same limits with numbers of a request's own, for an explanation.
-    ///
-    /// # Errors
-    ///
-    /// If the backend does not enforce them.
-    pub(crate) fn explained_with_own(&self, numbers: &OwnNumbers) -> Result<Arc<Self>, BackendError> {
-        self.peeking_with_own(numbers)
     }
 }

@@ -80,8 +80,8 @@ fn later(at: Instant, wait: Duration) -> Instant {
 mod tests {
     use throttle_core::backend::Call;
     use throttle_core::{
-        Backend, Carry, Cost, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, ManualClock, MemoryBackend,
-        PolicySet, Rate,
+        Backend, Cost, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, ManualClock, MemoryBackend, PolicySet,
+        Rate,
     };
 
     use super::*;
@@ -137,7 +137,7 @@ mod tests {
         let tiers = [("free", 2, 10), ("pro", 10, 1)];
         let tiers = tiers.map(|(tier, count, seconds)| (tier, Rate::new(count, Duration::from_secs(seconds))));
         let tiers = tiers.map(|(tier, rate)| (tier, FixedWindow::new(rate)));
-        let policy = Policy::tiered("p", tiers, Carry::Keep).unwrap();
+        let policy = Policy::tiered("p", tiers).unwrap();
         assert_eq!([10, 11].map(|units| admits_in_tier(1, &policy, &[10, 1], units)), [600 * MS, 1_600 * MS]);
     }
 

@@ -142,11 +142,11 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Errors
     ///
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
-    /// or [`on_error`](Self::on_error) before this); if the backend does not support these limits; or if a limit's name
-    /// is in use on the backend with other parameters: see [`Limit::replace_existing`](crate::Limit::replace_existing).
+    /// or [`on_error`](Self::on_error) before this), or if the backend does not support these limits.
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
         let current = self.current.moved(|own| {
-            let (set, applied, permits) = (own.written().clone(), Arc::clone(&own.applied), Arc::clone(&own.permits));
+            let set = B::set(&own.prepared).clone();
+            let (applied, permits) = (Arc::clone(&own.applied), Arc::clone(&own.permits));
             let options = (own.options.clone(), own.announced.options.clone());
             build(backend, set, applied, permits, options)
         })?;
@@ -466,16 +466,14 @@ mod tests {
         let refused = ask(&again).await;
         assert_eq!((refused.status(), &refused.headers()["x-own"]), (StatusCode::TOO_MANY_REQUESTS, &1.into()));
         assert_eq!(store.keys(), 1, "both have the store of the template");
-        let other = limit("outer", Gcra::new(Rate::per_hour(2))).by(Constant);
-        assert_eq!(template.with_limits(other).unwrap_err().policy(), Some("outer"));
     }
 
     #[tokio::test]
     async fn rule_for_a_failing_store_is_written_once_for_a_template_and_its_layers() {
-        let error = ThrottleLayer::new(one("outer")).unwrap().backend(Down::default()).unwrap_err();
+        let error = ThrottleLayer::new(one("outer")).unwrap().backend(Down).unwrap_err();
         assert_eq!(error.field(), "on_error");
         let template = ThrottleLayer::new(one("outer")).unwrap().on_error(OnError::local(1));
-        let template = template.backend(Down::default()).unwrap();
+        let template = template.backend(Down).unwrap();
         let inner = template.with_limits(one("inner")).unwrap();
         let same = template.with_limits(one("inner")).unwrap();
         let mut statuses = Vec::new();

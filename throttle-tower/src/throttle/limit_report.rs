@@ -93,14 +93,14 @@ impl LimitReport {
     }
 
     /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
-    /// apply. It is `own` for an identity with [numbers of its own](crate::plans::Tier::own). Where a tier is called
+    /// apply. It is `own` for an identity with [parameters of its own](crate::plans::Tier::own). Where a tier is called
     /// `own`, too, the [status](Self::statuses) tells them apart: its tier is
-    /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for own numbers.
+    /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for such parameters.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
         let mut statuses = self.announced.policies.iter().zip(self.decision.statuses());
         let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
-        policy.tier_name(status.tier())
+        policy.tier_name(status.tier()).or_else(|| (status.tier() == Policy::OWN).then_some("own"))
     }
 
     /// The names of the policies that refused the request; none if it was admitted.
@@ -149,7 +149,7 @@ crate::axum_extractor::extractor! {
 #[cfg(test)]
 mod tests {
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, Carry, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+    use throttle_core::{Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
 
     use super::super::response_options::ResponseOptions;
     use super::*;
@@ -158,7 +158,7 @@ mod tests {
     fn reports(requests: usize) -> Vec<LimitReport> {
         let tiers = [("free", 1), ("pro", 2)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
         let of = |name, count| Policy::new(name, Gcra::new(Rate::per_minute(count))).unwrap();
-        let policies = [of("wide", 9), Policy::tiered("plan", tiers, Carry::Keep).unwrap(), of("other", 1)];
+        let policies = [of("wide", 9), Policy::tiered("plan", tiers).unwrap(), of("other", 1)];
         let store = MemoryBackend::builder().clock(ManualClock::default()).build();
         let prepared = Arc::new(
             store.prepare(PolicySet::new(PolicyTree::All(policies.clone().map(Into::into).into())).unwrap()).unwrap(),

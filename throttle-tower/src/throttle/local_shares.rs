@@ -55,7 +55,7 @@ impl Shares {
         &self.store
     }
 
-    /// The set, each policy with the numbers of its share.
+    /// The set, each policy with the parameters of its share.
     pub(super) fn set(&self) -> &PolicySet {
         self.busy.set()
     }

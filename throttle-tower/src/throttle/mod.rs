@@ -22,7 +22,6 @@ mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
 mod options;
-mod own_sets;
 mod permits;
 mod queues;
 mod refusal;
@@ -34,9 +33,10 @@ mod steps;
 mod unknown_client;
 mod uses;
 mod warning;
-mod with_own;
 mod without_layer;
 
+#[cfg(feature = "rules")]
+pub(crate) use announced::under;
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]
 pub(crate) use build::{make_share, tell_observers, unshared};
@@ -59,8 +59,6 @@ pub(crate) use observed::counted_apart;
 pub(crate) use observed::observed;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};
-#[cfg(feature = "rules")]
-pub(crate) use own_sets::OwnNumbers;
 pub use permits::InFlight;
 #[cfg(feature = "axum")]
 pub use permits::MissingInFlight;

@@ -158,7 +158,7 @@ mod tests {
             check(ask(&full).await, 503);
             drop(held);
             assert_eq!(ask(&full).await.status(), StatusCode::OK);
-            let down = layer(one().by(Constant)).on_error(OnError::Closed).backend(Down::default()).unwrap();
+            let down = layer(one().by(Constant)).on_error(OnError::Closed).backend(Down).unwrap();
             check(ask(&echoing(down, later)).await, 503);
         }
     }

@@ -1,11 +1,10 @@
 use std::sync::Arc;
 
-use throttle_core::{Backend, PolicySet};
+use throttle_core::Backend;
 
-use super::announced::{Announced, Replaced};
+use super::announced::Announced;
 use super::local_shares::Shares;
 use super::options::Options;
-use super::own_sets::OwnSets;
 use super::permits::Permits;
 use super::queues::Queues;
 use super::uses::Uses;
@@ -19,8 +18,6 @@ pub(crate) struct Shared<B: Backend> {
     /// The backend, for observers.
     pub(crate) built_on: Arc<BuiltOn>,
     pub(crate) prepared: Arc<B::Prepared>,
-    /// The limits as they were written, if they were prepared otherwise, to replace former ones.
-    pub(crate) written: Option<Arc<PolicySet>>,
     /// How each policy of the set is applied.
     pub(crate) applied: Arc<[Applied]>,
     pub(super) uses: Uses,
@@ -33,16 +30,6 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) options: Options,
     /// Also part of every report, so that a request clones one pointer only.
     pub(crate) announced: Arc<Announced>,
-    pub(super) replaced: Arc<Replaced>,
-    /// The same with numbers of customers' own.
-    pub(super) own_sets: Arc<OwnSets<Self>>,
-}
-
-impl<B: Backend> Shared<B> {
-    /// The limits as they were written. On another backend they replace only what they say they replace.
-    pub(super) fn written(&self) -> &PolicySet {
-        self.written.as_deref().unwrap_or_else(|| B::set(&self.prepared))
-    }
 }
 
 impl<B: Backend> Clone for Shared<B> {
@@ -51,7 +38,6 @@ impl<B: Backend> Clone for Shared<B> {
             backend: self.backend.clone(),
             built_on: Arc::clone(&self.built_on),
             prepared: Arc::clone(&self.prepared),
-            written: self.written.clone(),
             applied: Arc::clone(&self.applied),
             uses: self.uses,
             sources: Arc::clone(&self.sources),
@@ -60,9 +46,6 @@ impl<B: Backend> Clone for Shared<B> {
             share: self.share.clone(),
             options: self.options.clone(),
             announced: Arc::clone(&self.announced),
-            // A clone is made to have other options, for which it is written anew.
-            replaced: Arc::default(),
-            own_sets: Arc::default(),
         }
     }
 }

@@ -4,10 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::NOW;
-use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, Kin, SlidingLog, SlidingWindow, States, Writer};
+use crate::algorithm::{Algorithm, Gcra, IntoAlgorithm, SlidingLog, SlidingWindow};
 use crate::backend::Call;
 use crate::decision::Decision;
 use crate::key::Key;
+use crate::memory::shard::Written;
 use crate::memory::slot::Label;
 use crate::memory::store::{MemorySet, Store};
 use crate::policy::Policy;
@@ -16,12 +17,12 @@ use crate::set::{AnyCharge, PolicySet, PolicyTree};
 use crate::time::Timestamp;
 
 /// A store of one shard.
-struct Desk {
+struct Fixture {
     store: Store,
     set: MemorySet,
 }
 
-impl Desk {
+impl Fixture {
     fn new(algorithm: impl IntoAlgorithm) -> Self {
         let store = Store::new(100);
         let set = store.prepare(Self::policy(algorithm)).unwrap();
@@ -29,10 +30,10 @@ impl Desk {
     }
 
     fn policy(algorithm: impl IntoAlgorithm) -> PolicySet {
-        PolicySet::new(Policy::new("p", algorithm).unwrap().replace_existing()).unwrap()
+        PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap()
     }
 
-    fn replace(&mut self, algorithm: impl IntoAlgorithm) {
+    fn change(&mut self, algorithm: impl IntoAlgorithm) {
         self.set = self.store.prepare(Self::policy(algorithm)).unwrap();
     }
 
@@ -69,62 +70,60 @@ fn log() -> Algorithm {
 /// Another thread forgets the key that a request waits for, and puts another key's state in its place.
 #[test]
 fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
-    let desk = Desk::new(log());
-    let shard = &desk.store.shards[0];
+    let fixture = Fixture::new(log());
+    let shard = &fixture.store.shards[0];
     for _ in 0..5 {
-        assert_eq!(desk.take(1).remaining(), 2);
+        assert_eq!(fixture.take(1).remaining(), 2);
         let decision = thread::scope(|scope| {
             let rest = shard.lock_rest();
-            let waiting = scope.spawn(|| desk.take(1));
+            let waiting = scope.spawn(|| fixture.take(1));
             // Long enough, nearly always, for the request to find its key and wait for the state.
             thread::sleep(Duration::from_millis(20));
             let mut shard = shard.lock_with(rest);
-            shard.forget(desk.label(1), &desk.store.shared);
-            assert!(desk.store.shared.reserve());
-            let (by, mut states) = (log(), States::new());
-            states.push(Kin::alone(Writer::of(&by), by.fresh_repr()));
-            shard.insert(desk.label(2), states, &desk.store.shared);
+            shard.forget(fixture.label(1), &fixture.store.shared);
+            assert!(fixture.store.shared.reserve());
+            shard.insert(fixture.label(2), log().fresh_repr(), Written { writer: 0, unnumbered: None });
             drop(shard);
             waiting.join().unwrap()
         });
         assert_eq!(decision.remaining(), 2, "of a key that was forgotten");
-        assert_eq!((desk.left(1), desk.left(2)), (2, 3), "nobody has charged the other key");
-        desk.reset(1);
-        desk.reset(2);
-        assert_eq!(desk.store.keys(), 0);
+        assert_eq!((fixture.left(1), fixture.left(2)), (2, 3), "nobody has charged the other key");
+        fixture.reset(1);
+        fixture.reset(2);
+        assert_eq!(fixture.store.keys(), 0);
     }
 }
 
 #[test]
 fn the_places_of_large_states_are_used_again() {
-    let mut desk = Desk::new(log());
+    let mut fixture = Fixture::new(log());
     let (count, later) = (20, NOW.after_micros(2 * 86_400_000_000));
     for round in 0..3 {
-        (0..20).for_each(|key| drop(desk.take(round * 20 + key)));
-        assert_eq!(desk.large_states(), (count, count), "round {round}");
-        (0..20).for_each(|key| desk.reset(round * 20 + key));
-        assert_eq!(desk.large_states(), (0, count), "a state that was reset takes up no memory");
+        (0..20).for_each(|key| drop(fixture.take(round * 20 + key)));
+        assert_eq!(fixture.large_states(), (count, count), "round {round}");
+        (0..20).for_each(|key| fixture.reset(round * 20 + key));
+        assert_eq!(fixture.large_states(), (0, count), "a state that was reset takes up no memory");
     }
-    (0..20).for_each(|key| drop(desk.take(key)));
-    (0..2).for_each(|_| desk.store.sweep_elsewhere(later));
-    assert_eq!((desk.store.keys(), desk.large_states()), (0, (0, count)), "swept");
+    (0..20).for_each(|key| drop(fixture.take(key)));
+    (0..2).for_each(|_| fixture.store.sweep_elsewhere(later));
+    assert_eq!((fixture.store.keys(), fixture.large_states()), (0, (0, count)), "swept");
     for _ in 0..2 {
-        (0..20).for_each(|key| drop(desk.take(key)));
-        desk.store.reset_all("");
-        assert_eq!((desk.store.keys(), desk.large_states()), (0, (0, count)), "reset all at once");
+        (0..20).for_each(|key| drop(fixture.take(key)));
+        fixture.store.reset_all("");
+        assert_eq!((fixture.store.keys(), fixture.large_states()), (0, (0, count)), "reset all at once");
     }
     // After a charge under other parameters the slot has their state: a large one in the place of a large or a small
     // one, and a small one in the place of a large one.
     for _ in 0..2 {
-        desk.replace(SlidingLog::new(Rate::per_day(50)));
-        (0..20).for_each(|key| drop(desk.take(key)));
-        assert_eq!(desk.large_states(), (count, count));
-        desk.replace(SlidingWindow::new(Rate::per_day(50)));
-        (0..20).for_each(|key| drop(desk.take(key)));
-        assert_eq!(desk.large_states(), (count, count));
-        desk.replace(Gcra::new(Rate::per_day(50)));
-        (0..20).for_each(|key| drop(desk.take(key)));
-        assert_eq!(desk.large_states(), (0, count));
+        fixture.change(SlidingLog::new(Rate::per_day(50)));
+        (0..20).for_each(|key| drop(fixture.take(key)));
+        assert_eq!(fixture.large_states(), (count, count));
+        fixture.change(SlidingWindow::new(Rate::per_day(50)));
+        (0..20).for_each(|key| drop(fixture.take(key)));
+        assert_eq!(fixture.large_states(), (count, count));
+        fixture.change(Gcra::new(Rate::per_day(50)));
+        (0..20).for_each(|key| drop(fixture.take(key)));
+        assert_eq!(fixture.large_states(), (0, count));
     }
 }
 

@@ -44,7 +44,7 @@ fn law_09_one_idle_key_of_a_full_store_makes_room_for_one_newcomer() {
 
 /// Not only the buckets of keys that have a place.
 #[test]
-fn a_reset_of_everything_empties_the_overflow_buckets_of_a_store_that_holds_no_key() {
+fn a_reset_of_everything_empties_all_overflow_buckets() {
     let store = Store::new(FEW);
     let set = prepare(&store, "p", FixedWindow::new(Rate::per_day(9)));
     let fill = |from: u64| (from..from + FEW as u64).for_each(|key| drop(take(&store, &set, key, NOW)));
@@ -105,7 +105,7 @@ fn law_09_idle_keys_never_pile_up() {
 
 /// A store without much room left looks for idle keys with every newcomer, and not only when a table is full.
 #[test]
-fn law_09_a_store_that_is_nearly_full_forgets_idle_keys_before_it_needs_their_room() {
+fn law_09_a_nearly_full_store_forgets_idle_keys_early() {
     const KEYS: u64 = 10_000;
     let store = Store::new(KEYS as usize);
     let set = prepare(&store, "p", FixedWindow::new(Rate::per_second(9)));
@@ -133,20 +133,19 @@ fn law_14_a_look_at_an_unknown_key_sweeps_nothing() {
 }
 
 #[test]
-fn a_shard_counts_its_overflow_buckets() {
+fn overflow_buckets_are_forgotten_with_the_keys() {
     let store = Store::new(1);
     let tiers = [("free", Gcra::new(Rate::per_second(5))), ("pro", Gcra::new(Rate::per_second(50)))];
-    let policy = Policy::tiered("p", tiers, crate::algorithm::Carry::Keep).unwrap();
-    let set = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
+    let set = store.prepare(PolicySet::new(Policy::tiered("p", tiers).unwrap()).unwrap()).unwrap();
     let buckets = || store.shards[0].lock().rest.overflow_buckets();
-    let ask = |key: u64, now| store.decide(&set, &[Call::from(Key::from(key)).in_tier(1)], now);
+    let ask = |key: u64, tier| store.decide(&set, &[Call::from(Key::from(key)).in_tier(tier)], NOW);
     for round in 0..3 {
-        assert!(!ask(1, NOW).statuses()[0].is_overflow());
+        assert!(!ask(1, 1).statuses()[0].is_overflow());
         assert_eq!(buckets(), 0);
-        for key in 2..5 {
-            assert!(ask(key, NOW).statuses()[0].is_overflow());
-            assert_eq!((buckets(), store.keys()), (2, 1), "one for each tier, which are no keys");
+        for key in 2..6 {
+            assert!(ask(key, (key % 2) as u8).statuses()[0].is_overflow());
         }
+        assert_eq!((buckets(), store.keys()), (2, 1), "one for each tier that is used, which are no keys");
         if round == 1 {
             (0..2).for_each(|_| store.sweep_elsewhere(NOW.after_micros(SECOND)));
         } else {
@@ -158,7 +157,7 @@ fn a_shard_counts_its_overflow_buckets() {
 
 /// Whichever key the sweep reaches first: for a clock that steps back, all that it has forgotten may have been used.
 #[test]
-fn law_07_a_shard_remembers_the_latest_instant_at_which_a_forgotten_key_was_live() {
+fn law_07_a_shard_remembers_when_its_last_forgotten_key_was_live() {
     for _ in 0..16 {
         let store = Store::new(FEW);
         let noon = Timestamp::from_micros(1_790_078_400_000_000);

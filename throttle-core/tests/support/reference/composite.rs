@@ -1,5 +1,7 @@
 //! `all` and `any` over models, by their definition.
 
+use throttle_core::Policy;
+
 use super::{Answer, MemberAnswer, Model, Modelled, Paid};
 use crate::support::spec::Tree;
 
@@ -35,9 +37,9 @@ impl Reference {
         Self { tree, models }
     }
 
-    /// Decides with one cost per leaf, and in the given tiers.
-    pub(crate) fn decide_in(&mut self, t: i64, costs: &[Option<u64>], tiers: &[u8]) -> (Answer, Vec<(usize, Paid)>) {
-        self.models.iter_mut().zip(tiers).for_each(|(model, tier)| model.ask_in((*tier).into()));
+    /// Decides with one cost per leaf, under the parameters of the given numbers.
+    pub(crate) fn decide_in(&mut self, t: i64, costs: &[Option<u64>], numbers: &[u8]) -> (Answer, Vec<(usize, Paid)>) {
+        self.models.iter_mut().zip(numbers).for_each(|(model, number)| model.ask_in((*number).into()));
         self.decide(t, costs)
     }
 
@@ -49,11 +51,6 @@ impl Reference {
             .zip(&self.models)
             .map(|(cost, model)| cost.map(|cost| wait(&**model, t, cost.into())))
             .collect();
-        for ((model, cost), wait) in self.models.iter_mut().zip(costs).zip(&waits) {
-            if let (Some(cost), Some(Wait::After(_))) = (cost, wait) {
-                model.refuse(t, (*cost).into());
-            }
-        }
         let wait = answer(&self.tree, &waits).map_or(Wait::Now, |(wait, _)| wait);
         let mut payers = Vec::new();
         if wait == Wait::Now {
@@ -64,7 +61,7 @@ impl Reference {
         for &leaf in &payers {
             let cost = i128::from(costs[leaf].unwrap_or(0));
             delay = delay.max(self.models[leaf].delay(t));
-            let tier = self.models[leaf].tier();
+            let tier = self.models[leaf].number();
             receipts.push((leaf, Paid { cost, at: t, place: self.models[leaf].take(t, cost), tier }));
         }
         let standing = self.standing(&self.tree, t, &waits, &payers);
@@ -82,7 +79,7 @@ impl Reference {
                 reset: self.models[leaf].reset(t) as u64,
                 charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
                 violated: violated.contains(&leaf),
-                tier: self.models[leaf].tier(),
+                tier: if self.models[leaf].is_under_own() { Policy::OWN.into() } else { self.models[leaf].number() },
             })
         };
         let answer = Answer {

@@ -53,10 +53,6 @@ impl Model for Gcra {
         Place::Anywhere
     }
 
-    fn fill(&mut self, t: i128) {
-        self.tat = Some(self.arrival(t).max(q(t) + self.tolerance));
-    }
-
     fn give_back(&mut self, t: i128, _: Paid, units: i128) {
         self.tat = self.tat.map(|tat| (tat - self.interval * q(units)).max(q(t)));
     }
@@ -122,10 +118,6 @@ impl Model for TokenBucket {
         Place::Anywhere
     }
 
-    fn fill(&mut self, t: i128) {
-        self.set(t, q(0));
-    }
-
     fn give_back(&mut self, t: i128, _: Paid, units: i128) {
         self.set(t, (self.level(t) + q(units)).min(self.capacity));
     }
@@ -179,10 +171,6 @@ impl Model for LeakyMeter {
     fn take(&mut self, t: i128, cost: i128) -> Place {
         (self.water, self.last) = (self.level(t) + q(cost), Some(self.now(t)));
         Place::Anywhere
-    }
-
-    fn fill(&mut self, t: i128) {
-        (self.water, self.last) = (q(self.capacity), Some(self.now(t)));
     }
 
     fn give_back(&mut self, t: i128, _: Paid, units: i128) {
@@ -262,6 +250,12 @@ impl Model for Shaper {
 
     fn debit(&mut self, t: i128, _: Paid, units: i128) {
         self.take(t, units.min(self.units_left(t)));
+    }
+
+    /// A schedule knows its charges by their slots, and that of another limit's charge would begin now.
+    fn latest(&self, t: i128, other: Paid) -> Place {
+        let first = q(self.now(t));
+        Place::Slots { first, after: first + self.interval * q(other.cost) }
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {

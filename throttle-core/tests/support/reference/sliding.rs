@@ -83,6 +83,10 @@ impl Model for Log {
         }
     }
 
+    fn latest(&self, t: i128, _: Paid) -> Place {
+        Place::Entry(self.live(t).last().map_or(t, |(newest, _)| newest))
+    }
+
     fn is_over(&self, t: i128, place: Place) -> bool {
         matches!(place, Place::Entry(at) if at + self.window <= t)
     }
@@ -186,6 +190,10 @@ impl Model for Buckets {
         if let Some(count) = self.counts.get_mut(&index).filter(|count| running && **count > 0) {
             *count += units;
         }
+    }
+
+    fn latest(&self, t: i128, _: Paid) -> Place {
+        Place::SubWindow(self.last.unwrap_or(t).div_euclid(self.width))
     }
 
     fn is_over(&self, t: i128, place: Place) -> bool {

@@ -216,6 +216,10 @@ impl Model for Windowed {
         }
     }
 
+    fn latest(&self, t: i128, _: Paid) -> Place {
+        Place::Window(self.view(t).0.0)
+    }
+
     fn is_over(&self, t: i128, place: Place) -> bool {
         matches!(place, Place::Window(start) if self.cut.window(start).1 <= t)
     }

@@ -148,25 +148,6 @@ async fn a_call_is_stalled_when_its_last_decision_has_timed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn decisions_under_changed_parameters_travel_in_calls_of_their_own() {
-    let fixture = Fixture::connected().await;
-    fixture.occupy(Instant::now() + HOUR);
-    let mut begun = vec![fixture.begin("before", 500 * MS).await];
-    let _changed = fixture.backend.prepare(limit(10).replace_existing()).expect("a set");
-    begun.push(fixture.begin("after", 500 * MS).await);
-    begun.push(fixture.begin("later", 500 * MS).await);
-    fixture.free();
-    for keys in [vec![name("before")], vec![name("after"), name("later")]] {
-        let sent = fixture.store.next().await;
-        assert_eq!(sent.keys().len(), keys.len(), "{:?}", sent.keys());
-        sent.admit().await;
-    }
-    for begun in begun {
-        assert!(begun.await.expect("no panic").is_ok());
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_decision_that_its_caller_gave_up_is_not_sent() {
     let fixture = Fixture::connected().await;
     fixture.occupy(Instant::now() + HOUR);

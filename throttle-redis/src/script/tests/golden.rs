@@ -18,8 +18,8 @@ fn law_08_golden_through_the_scripts() {
     let key = Key::from("golden");
     let mut ops = 0;
     for suite in &file.suites {
-        let mut machine = Machine::new(suite.spec.set());
-        let policies = machine.set.policies().len();
+        let mut machine = Machine::of(suite.spec.set());
+        let policies = machine.set().policies().len();
         let mut receipts = HashMap::new();
         for (index, op) in suite.ops.iter().enumerate() {
             let (decision, cost, expect) = match op {

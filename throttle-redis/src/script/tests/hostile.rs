@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use throttle_core::algorithm::State;
 use throttle_core::{
-    Algorithm, AnyCharge, Carry, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog,
-    SlidingWindow, Timestamp, TokenBucket,
+    Algorithm, AnyCharge, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow,
+    Timestamp, TokenBucket,
 };
 
 use super::machine::{Machine, call, name};
@@ -35,10 +35,11 @@ fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
             let tag = |of: Algorithm| of.tag();
             let value = match what {
                 0 => noise,
-                1 => [tag(other), vec![b'0'], bytes(&numbers)].concat(),
+                1 => [tag(other), bytes(&numbers)].concat(),
                 // Parameters that no algorithm can have.
-                2 => [tag(other)[..2].to_vec(), bytes(&numbers[..numbers.len().min(3)]), vec![b'1'], noise].concat(),
-                3 => [tag(algorithm), vec![b'1'], bytes(&numbers)].concat(),
+                2 => [tag(other)[..2].to_vec(), bytes(&numbers), noise].concat(),
+                // A kind without parameters, or with some of them.
+                3 => [tag(algorithm)[..2].to_vec(), bytes(&numbers[..numbers.len().min(2)])].concat(),
                 4 => {
                     let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
                     let last = value.len();
@@ -56,7 +57,7 @@ fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
                     value[at..end].copy_from_slice(&new[..end - at]);
                     value
                 }
-                _ => [tag(algorithm), vec![b'0'], bytes(&numbers)].concat(),
+                _ => [tag(algorithm), bytes(&numbers)].concat(),
             };
             (algorithm, value)
         },
@@ -68,9 +69,8 @@ proptest! {
 
     /// Whatever is stored, a script answers or fails before it writes, and no value that is not a state is decided on.
     #[test]
-    fn hostile_values_are_answered((algorithm, value) in stored(), cost in 0..5_u64, carry in any::<bool>()) {
-        let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
-        let (machine, key) = (Machine::new(set), Key::from("key"));
+    fn hostile_values_are_answered((algorithm, value) in stored(), cost in 0..5_u64) {
+        let (machine, key) = (Machine::new(Policy::new("p", algorithm).unwrap()), Key::from("key"));
         let stored = name(0, &key);
         {
             let mut store = machine.redis.store.borrow_mut();
@@ -78,23 +78,21 @@ proptest! {
             let entry = Entry { value: value.clone(), ttl: 1, set_at: NOW, list: false };
             store.entries.insert(stored.clone(), entry);
         }
-        let header = machine.prepared.headers[0].clone();
         let scripts = &machine.prepared.scripts;
-        let arguments = [b"".to_vec(), b"0".to_vec(), header.clone(), cost.to_string().into_bytes()];
-        let script = if carry { &scripts.carry } else { &scripts.decide };
-        let reply = machine.redis.eval(script, std::slice::from_ref(&stored), &arguments);
+        let arguments = [machine.head(), vec![cost.to_string().into_bytes()]].concat();
+        let reply = machine.redis.eval(&scripts.decide, std::slice::from_ref(&stored), &arguments);
         let state = State::from_wire(&algorithm, &value);
         if let Ok(reply) = reply {
             let parts = split(reply, [1].into_iter()).expect("a reply about one call");
-            let decided = machine.answer(vec![call(&key, Some(cost))], &parts[0]);
+            let decided = machine.answer(&[call(&key, Some(cost))], &parts[0]);
             match (parts[0].flag().unwrap(), state) {
-                (b'C', _) => prop_assert!(!carry && !value.starts_with(&header)),
                 (b'W', state) => prop_assert!(state.is_none(), "{:?}", state),
                 (_, Some(state)) => {
-                    let (_, verdict) = algorithm.decide(state, Timestamp::from_micros(NOW), cost);
-                    prop_assert_eq!(decided.ok().map(|decision| decision.is_admitted()), Some(verdict.is_admitted()));
+                    let calls = [call(&key, Some(cost))];
+                    let expected = machine.set().decide(&mut [state], Timestamp::from_micros(NOW), &calls);
+                    prop_assert_eq!(decided.ok(), Some(expected));
                 }
-                (_, None) => prop_assert!(carry || decided.is_err()),
+                (_, None) => prop_assert!(decided.is_err()),
             }
         } else {
             prop_assert_eq!(state, None);
@@ -102,20 +100,17 @@ proptest! {
         }
         let numbers = [1, NOW, 0, 3, 1].map(|number: i64| number.to_string().into_bytes());
         let arguments = [&arguments[..3], &numbers[..]].concat();
-        for script in [&scripts.settle, &scripts.settle_carried] {
-            let _ = machine.redis.eval(script, std::slice::from_ref(&stored), &arguments);
-        }
+        let _ = machine.redis.eval(&scripts.settle, std::slice::from_ref(&stored), &arguments);
     }
 
     /// If one of several batched requests meets a value that is not a state, it fails alone: the others are decided and
     /// charged as they would be without it.
     #[test]
     fn a_hostile_value_fails_no_request_but_its_own(
-        (algorithm, value) in stored(), policies in 1..3_usize, carry in any::<bool>()
+        (algorithm, value) in stored(), policies in 1..3_usize
     ) {
         let member = |place: usize| Policy::new(&format!("p{place}"), algorithm).unwrap().into();
-        let set = PolicySet::new(PolicyTree::All((0..policies).map(member).collect())).unwrap();
-        let machine = Machine::new(set);
+        let machine = Machine::new(PolicyTree::All((0..policies).map(member).collect()));
         let requests = ["good", "bad", "other", "bad", "good"].map(Key::from);
         let calls = |key: &Key| vec![call(key, Some(1)); policies];
         {
@@ -126,19 +121,16 @@ proptest! {
         }
         let keys: Vec<_> =
             requests.iter().flat_map(|key| (0..policies).map(move |policy| name(policy, key))).collect();
-        let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
-        arguments.extend(machine.prepared.headers.iter().cloned());
+        let mut arguments = machine.head();
         arguments.extend(vec![b"1".to_vec(); keys.len()]);
-        let scripts = &machine.prepared.scripts;
-        let script = if carry { &scripts.carry } else { &scripts.decide };
-        let reply = machine.redis.eval(script, &keys, &arguments);
+        let reply = machine.redis.eval(&machine.prepared.scripts.decide, &keys, &arguments);
         prop_assert!(reply.is_ok(), "{:?}", reply);
         let parts = split(reply.unwrap(), [policies; 5].into_iter()).expect("a reply about five requests");
         let mut model = std::collections::HashMap::new();
         for (key, part) in requests.iter().zip(&parts).filter(|(key, _)| **key != Key::from("bad")) {
             let states = model.entry(key.clone()).or_insert_with(|| vec![algorithm.fresh(); policies]);
-            let decision = machine.set.decide(states, Timestamp::from_micros(NOW), &calls(key));
-            prop_assert_eq!(machine.answer(calls(key), part).ok(), Some(decision));
+            let decision = machine.set().decide(states, Timestamp::from_micros(NOW), &calls(key));
+            prop_assert_eq!(machine.answer(&calls(key), part).ok(), Some(decision));
         }
         let store = machine.redis.store.borrow();
         for (key, states) in &model {
@@ -158,12 +150,11 @@ proptest! {
         noise in prop::collection::vec(any::<u8>(), 0..200),
         cut in any::<u32>(),
     ) {
-        let (machine, key) = (Machine::new(tree.set()), Key::from("key"));
+        let (machine, key) = (Machine::new(tree.named()), Key::from("key"));
         machine.redis.store.borrow_mut().now = NOW;
-        let policies = machine.set.policies().len();
+        let policies = machine.set().policies().len();
         let keys: Vec<_> = (0..policies).map(|policy| name(policy, &key)).collect();
-        let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
-        arguments.extend(machine.prepared.headers.iter().cloned());
+        let mut arguments = machine.head();
         arguments.extend(vec![b"1".to_vec(); policies]);
         let mut reply = machine.redis.eval(&machine.prepared.scripts.decide, &keys, &arguments).unwrap();
         prop_assert!(split(reply.clone(), [policies].into_iter()).is_some());
@@ -171,13 +162,13 @@ proptest! {
         for bytes in [&reply[..cut as usize % reply.len()], &noise, &[&reply[..], &[0]].concat()] {
             if let Some(parts) = split(bytes.to_vec(), [policies].into_iter()) {
                 prop_assert!(bytes == noise);
-                let _ = machine.answer(calls.clone(), &parts[0]);
+                let _ = machine.answer(&calls, &parts[0]);
             }
         }
         // A flipped flag contradicts the values.
         reply[8] = if reply[8] == b'A' { b'D' } else { b'A' };
         let turned = split(reply, [policies].into_iter()).unwrap();
-        prop_assert!(machine.answer(calls, &turned[0]).is_err());
+        prop_assert!(machine.answer(&calls, &turned[0]).is_err());
     }
 }
 
@@ -189,17 +180,14 @@ fn values_of_another_type_make_no_sense() {
         let (scripts, redis, key) = (Scripts::assemble(&set), Redis::new(), b"list".to_vec());
         let entry = Entry { value: Vec::new(), ttl: 1, set_at: 0, list: true };
         redis.store.borrow_mut().entries.insert(key.clone(), entry);
-        let header = [set.policies()[0].algorithm().tag().as_slice(), b"0"].concat();
-        let arguments = [b"5".to_vec(), b"0".to_vec(), header, b"1".to_vec()];
-        for script in [&scripts.decide, &scripts.carry] {
-            // Another call of the same run is still decided.
-            let batch = [&arguments[..], &[b"1".to_vec()]].concat();
-            let reply = redis.eval(script, &[key.clone(), b"other".to_vec()], &batch).unwrap();
-            let parts = split(reply, [1, 1].into_iter()).unwrap();
-            assert_eq!((parts[0].flag(), parts[1].flag()), (Some(b'W'), Some(b'A')));
-            let reply = redis.eval(script, std::slice::from_ref(&key), &arguments).unwrap();
-            assert_eq!(split(reply, [1].into_iter()).unwrap()[0].flag(), Some(b'W'));
-        }
+        let arguments = [b"5".to_vec(), b"0".to_vec(), set.policies()[0].algorithm().tag(), b"1".to_vec()];
+        // Another call of the same run is still decided.
+        let batch = [&arguments[..], &[b"1".to_vec()]].concat();
+        let reply = redis.eval(&scripts.decide, &[key.clone(), b"other".to_vec()], &batch).unwrap();
+        let parts = split(reply, [1, 1].into_iter()).unwrap();
+        assert_eq!((parts[0].flag(), parts[1].flag()), (Some(b'W'), Some(b'A')));
+        let reply = redis.eval(&scripts.decide, std::slice::from_ref(&key), &arguments).unwrap();
+        assert_eq!(split(reply, [1].into_iter()).unwrap()[0].flag(), Some(b'W'));
         let numbers = [1, 5, 0, 3, 1].map(|number: i64| number.to_string().into_bytes());
         let reply = redis.eval(&scripts.settle, &[key], &[&arguments[..3], &numbers[..]].concat()).unwrap();
         assert_eq!(reply, b"W");
@@ -212,14 +200,11 @@ fn reply_holds_a_long_log_in_a_few_runs() {
     let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
     let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
     let (scripts, redis) = (Scripts::assemble(&set), Redis::new());
-    let header = [algorithm.tag().as_slice(), b"0"].concat();
     for step in 0..1_200_i64 {
         redis.store.borrow_mut().now = NOW + step;
-        let arguments = [b"".to_vec(), b"0".to_vec(), header.clone(), (1 + step % 2).to_string().into_bytes()];
-        for script in [&scripts.decide, &scripts.carry] {
-            let reply = redis.eval(script, &[b"key".to_vec()], &arguments).unwrap();
-            assert!(reply.len() <= 13 + 27 + 3 * 16, "{}", reply.len());
-        }
+        let arguments = [b"".to_vec(), b"0".to_vec(), algorithm.tag(), (1 + step % 2).to_string().into_bytes()];
+        let reply = redis.eval(&scripts.decide, &[b"key".to_vec()], &arguments).unwrap();
+        assert!(reply.len() <= 13 + 26 + 3 * 16, "{}", reply.len());
     }
 }
 
@@ -231,9 +216,9 @@ fn no_number_keeps_the_server_busy() {
         let mut runner = proptest::test_runner::TestRunner::deterministic();
         for _ in 0..8 {
             let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
-            let machine = Machine::new(PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap());
+            let machine = Machine::new(Policy::new("p", algorithm).unwrap());
             let fresh = algorithm.fresh().to_wire(&algorithm).unwrap();
-            let payload = algorithm.tag().len() + 1;
+            let payload = algorithm.tag().len();
             for place in (payload..fresh.len()).step_by(8) {
                 for number in [
                     9_007_199_254_740_992.0,
@@ -261,7 +246,7 @@ struct Told {
 
 impl Told {
     fn new(tree: impl Into<PolicyTree>) -> Self {
-        let machine = Machine::new(PolicySet::new(tree).unwrap());
+        let machine = Machine::new(tree);
         machine.redis.store.borrow_mut().now = NOW;
         Self { machine }
     }
@@ -275,31 +260,28 @@ impl Told {
         self.machine.redis.store.borrow().writes
     }
 
-    fn eval(&self, scripts: [&Script; 2], any: bool, keys: &[Vec<u8>], rest: &[i64]) -> Result<Vec<u8>, String> {
-        let mut arguments = vec![b"".to_vec(), b"0".to_vec()];
-        arguments.extend(self.machine.prepared.headers.iter().cloned());
+    fn eval(&self, script: &Script, keys: &[Vec<u8>], rest: &[i64]) -> Result<Vec<u8>, String> {
+        let mut arguments = self.machine.head();
         arguments.extend(rest.iter().map(|number| number.to_string().into_bytes()));
-        self.machine.redis.eval(scripts[usize::from(any)], keys, &arguments)
+        self.machine.redis.eval(script, keys, &arguments)
     }
 
-    /// The flag of each request for one unit of every policy. `any` reads values of other parameters too.
-    fn decide(&self, any: bool, requests: &[&str]) -> Result<String, String> {
-        let policies = self.machine.set.policies().len();
+    /// The flag of each request for one unit of every policy.
+    fn decide(&self, requests: &[&str]) -> Result<String, String> {
+        let policies = self.machine.set().policies().len();
         let named = |key: &&str| (0..policies).map(|policy| name(policy, &Key::from(*key))).collect::<Vec<_>>();
         let keys: Vec<_> = requests.iter().flat_map(named).collect();
-        let scripts = &self.machine.prepared.scripts;
-        let reply = self.eval([&scripts.decide, &scripts.carry], any, &keys, &vec![1; keys.len()])?;
+        let reply = self.eval(&self.machine.prepared.scripts.decide, &keys, &vec![1; keys.len()])?;
         let parts = split(reply, requests.iter().map(|_| policies)).expect("a reply about these requests");
         Ok(parts.iter().map(|part| char::from(part.flag().unwrap())).collect())
     }
 
     /// The flag of settling a charge of one unit of each policy as three.
-    fn settle(&self, any: bool, key: &str) -> Result<String, String> {
-        let policies = 0..self.machine.set.policies().len();
+    fn settle(&self, key: &str) -> Result<String, String> {
+        let policies = 0..self.machine.set().policies().len();
         let keys: Vec<_> = policies.clone().map(|policy| name(policy, &Key::from(key))).collect();
         let items: Vec<i64> = policies.flat_map(|policy| [policy as i64 + 1, NOW, 0, 1, 3]).collect();
-        let scripts = &self.machine.prepared.scripts;
-        let reply = self.eval([&scripts.settle, &scripts.settle_carried], any, &keys, &items)?;
+        let reply = self.eval(&self.machine.prepared.scripts.settle, &keys, &items)?;
         Ok(String::from_utf8_lossy(&reply).into_owned())
     }
 }
@@ -312,7 +294,7 @@ fn gcra() -> Algorithm {
 fn out_of_time() -> (Algorithm, Vec<u8>) {
     let algorithm = TokenBucket::new(Rate::per_hour(10)).build().unwrap();
     let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
-    let at = algorithm.tag().len() + 1;
+    let at = algorithm.tag().len();
     value[at..at + 8].copy_from_slice(&1e300_f64.to_le_bytes());
     (algorithm, value)
 }
@@ -322,103 +304,107 @@ fn policy(name: &str, algorithm: impl IntoAlgorithm) -> PolicyTree {
 }
 
 #[test]
-fn an_instant_that_no_limit_can_reach_is_not_written_and_nothing_is_charged_beside_it() {
+fn instant_that_no_limit_can_reach_is_not_written_and_charges_nothing() {
     let (algorithm, value) = out_of_time();
     let members = || vec![policy("sound", gcra()), policy("poisoned", algorithm)];
     for tree in [PolicyTree::All(members()), PolicyTree::Any(members(), AnyCharge::EveryAdmitting)] {
-        for any in [false, true] {
-            let told = Told::new(tree.clone());
-            told.store(1, "bad", value.clone());
-            assert_eq!(told.decide(any, &["bad"]), Ok("W".to_owned()));
-            assert_eq!(told.settle(any, "bad"), Ok("W".to_owned()));
-            assert_eq!(told.writes(), 0);
-            assert_eq!(told.decide(any, &["good", "bad", "good"]), Ok("AWA".to_owned()));
-            assert_eq!(told.writes(), 2, "the keys of the good requests");
-        }
+        let told = Told::new(tree.clone());
+        told.store(1, "bad", value.clone());
+        assert_eq!(told.decide(&["bad"]), Ok("W".to_owned()));
+        assert_eq!(told.settle("bad"), Ok("W".to_owned()));
+        assert_eq!(told.writes(), 0);
+        assert_eq!(told.decide(&["good", "bad", "good"]), Ok("AWA".to_owned()));
+        assert_eq!(told.writes(), 2, "the keys of the good requests");
     }
-    for any in [false, true] {
-        let told = Told::new(policy("poisoned", algorithm));
-        told.store(0, "bad", value.clone());
-        assert_eq!(told.decide(any, &["good", "bad", "good"]), Ok("AWA".to_owned()));
-        assert_eq!(told.settle(any, "bad"), Ok("W".to_owned()));
-    }
+    let told = Told::new(policy("poisoned", algorithm));
+    told.store(0, "bad", value);
+    assert_eq!(told.decide(&["good", "bad", "good"]), Ok("AWA".to_owned()));
+    assert_eq!(told.settle("bad"), Ok("W".to_owned()));
 }
 
 #[test]
-fn a_value_that_makes_no_sense_prevails_over_one_of_other_parameters() {
+fn request_with_one_value_that_makes_no_sense_is_not_decided() {
     let former = Gcra::new(Rate::per_hour(11)).build().unwrap();
-    let tree = PolicyTree::All(vec![policy("nonsense", gcra()), policy("foreign", gcra())]);
-    for [nonsense, foreign] in [[0, 1], [1, 0]] {
+    let tree = PolicyTree::All(vec![policy("nonsense", gcra()), policy("former", gcra())]);
+    for [nonsense, other] in [[0, 1], [1, 0]] {
         let told = Told::new(tree.clone());
         told.store(nonsense, "key", Vec::new());
-        told.store(foreign, "key", former.fresh().to_wire(&former).unwrap());
-        assert_eq!(told.decide(false, &["key"]), Ok("W".to_owned()));
+        told.store(other, "key", former.fresh().to_wire(&former).unwrap());
+        assert_eq!(told.decide(&["key"]), Ok("W".to_owned()));
     }
 }
 
-/// Whatever parameters wrote it, and whichever script reads it.
+/// Whatever parameters wrote it.
 #[test]
-fn a_state_of_the_wrong_length_makes_no_sense_and_is_not_written_over() {
+fn state_of_the_wrong_length_makes_no_sense_and_is_not_written_over() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for kind in 0..KINDS {
         let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
         let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW), 1).0;
-        let tiers = [("low", gcra()), ("high", Gcra::new(Rate::per_hour(99)).build().unwrap())];
-        let own = Told::new(policy("p", algorithm));
-        let changed = Told::new(policy("p", Gcra::new(Rate::per_hour(77))));
-        let tiered = Told::new(Policy::tiered("p", tiers, Carry::Keep).unwrap());
-        for state in [algorithm.fresh(), used] {
-            let mut value = state.to_wire(&algorithm).unwrap();
-            value.extend([0; 8]);
-            for (told, any) in [(&own, false), (&own, true), (&changed, true), (&tiered, true)] {
-                told.store(0, "key", value.clone());
-                assert_eq!(told.decide(any, &["key", "key"]), Ok("WW".to_owned()), "{algorithm:?}");
-                assert_eq!(told.settle(any, "key"), Ok("W".to_owned()), "{algorithm:?}");
+        for told in [algorithm, Gcra::new(Rate::per_hour(77)).build().unwrap()].map(|by| Told::new(policy("p", by))) {
+            for state in [algorithm.fresh(), used.clone()] {
+                let mut value = state.to_wire(&algorithm).unwrap();
+                value.extend([0; 8]);
+                told.store(0, "key", value);
+                assert_eq!(told.decide(&["key", "key"]), Ok("WW".to_owned()), "{algorithm:?}");
+                assert_eq!(told.settle("key"), Ok("W".to_owned()), "{algorithm:?}");
                 assert_eq!(told.writes(), 0);
             }
-            // Something was cut off when it was written.
-            value[algorithm.tag().len()] = b'1';
-            own.store(0, "key", value);
-            assert_eq!(own.decide(true, &["key"]), Ok("W".to_owned()), "{algorithm:?}");
-            assert_eq!(own.settle(true, "key"), Ok("W".to_owned()), "{algorithm:?}");
         }
     }
 }
 
 /// The script stops in the middle of a call. What it has decided before that is charged once.
 #[test]
-fn a_value_that_a_script_cannot_calculate_with_fails_its_own_request_only() {
+fn value_that_a_script_cannot_calculate_with_fails_its_own_request_only() {
     let window = SlidingWindow::new(Rate::per_hour(10)).build().unwrap();
     let mut value = window.fresh().to_wire(&window).unwrap();
-    let at = window.tag().len() + 1;
+    let at = window.tag().len();
     value[at..at + 8].copy_from_slice(&f64::INFINITY.to_le_bytes());
     for tree in [policy("one", window), PolicyTree::All(vec![policy("one", window), policy("two", window)])] {
-        for any in [false, true] {
-            let told = Told::new(tree.clone());
-            told.store(0, "bad", value.clone());
-            assert_eq!(told.decide(any, &["good", "bad", "other", "bad", "good"]), Ok("AWAWA".to_owned()));
-            let policies = told.machine.set.policies().len();
-            assert!(told.writes() <= 3 * policies, "{} writes", told.writes());
-            for (key, used) in [("good", 2), ("other", 1)] {
-                let held = told.machine.redis.store.borrow().entries[&name(0, &Key::from(key))].value.clone();
-                let state = State::from_wire(&window, &held).unwrap();
-                assert_eq!(window.peek(&state, Timestamp::from_micros(NOW)).remaining(), 10 - used, "{key}");
-            }
+        let told = Told::new(tree.clone());
+        told.store(0, "bad", value.clone());
+        assert_eq!(told.decide(&["good", "bad", "other", "bad", "good"]), Ok("AWAWA".to_owned()));
+        let policies = told.machine.set().policies().len();
+        assert!(told.writes() <= 3 * policies, "{} writes", told.writes());
+        for (key, used) in [("good", 2), ("other", 1)] {
+            let held = told.machine.redis.store.borrow().entries[&name(0, &Key::from(key))].value.clone();
+            let state = State::from_wire(&window, &held).unwrap();
+            assert_eq!(window.peek(&state, Timestamp::from_micros(NOW)).remaining(), 10 - used, "{key}");
         }
     }
 }
 
 #[test]
-fn a_full_server_is_an_error_and_admits_nothing() {
+fn full_server_is_an_error_and_admits_nothing() {
     for tree in [policy("one", gcra()), PolicyTree::All(vec![policy("one", gcra()), policy("two", gcra())])] {
         let told = Told::new(tree);
         told.machine.redis.store.borrow_mut().full = true;
         for requests in [&["ada"][..], &["ada", "bob"]] {
-            for any in [false, true] {
-                let error = told.decide(any, requests).unwrap_err();
-                assert!(error.contains("OOM"), "{error}");
-            }
+            let error = told.decide(requests).unwrap_err();
+            assert!(error.contains("OOM"), "{error}");
         }
         assert_eq!(told.writes(), 0);
+    }
+}
+
+/// A width below zero, or none: the sub-windows of another writer must be few whatever it says.
+#[test]
+fn no_parameter_of_another_writer_keeps_the_server_busy() {
+    for kind in 0..KINDS {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        for _ in 0..8 {
+            let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
+            let machine = Machine::new(Policy::new("p", gcra()).unwrap());
+            let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW), 1).0;
+            let value = used.to_wire(&algorithm).unwrap();
+            for place in (2..algorithm.tag().len()).step_by(8) {
+                for number in [0.0, -0.0, -1.0, 1e-300, -1e-300, 1e300, -1e300, f64::INFINITY, f64::NAN] {
+                    let mut value = value.clone();
+                    value[place..place + 8].copy_from_slice(&f64::to_le_bytes(number));
+                    machine.run_all(&Key::from("key"), &value, NOW);
+                }
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::Union;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Policy, PolicySet,
+    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Policy,
     PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
@@ -51,7 +51,10 @@ fn build(kind: usize, (count, period, other, shift, variant): (u64, u64, u64, i3
             let make = [CalendarQuota::daily, CalendarQuota::weekly, CalendarQuota::monthly][variant as usize % 3];
             make(count).utc_offset_minutes(shift).build()
         }
-        _ => LeakyBucket::new(rate).max_wait(Duration::from_micros(other * period / 2)).build(),
+        _ => {
+            let bucket = LeakyBucket::new(rate).max_wait(Duration::from_micros(other * period / 2));
+            if variant < 3 { bucket.build() } else { bucket.without_delay().build() }
+        }
     };
     built.ok()
 }
@@ -86,8 +89,8 @@ pub(super) fn alls() -> BoxedStrategy<Tree> {
 }
 
 impl Tree {
-    pub(super) fn set(&self) -> PolicySet {
-        PolicySet::new(self.rule(&mut 0)).unwrap()
+    pub(super) fn named(&self) -> PolicyTree {
+        self.rule(&mut 0)
     }
 
     fn rule(&self, names: &mut usize) -> PolicyTree {

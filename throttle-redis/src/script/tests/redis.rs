@@ -141,7 +141,7 @@ impl Store {
     }
 }
 
-/// The part of `struct` that the scripts use: little-endian `d`, `B`, `I4`, and `c` with a length, or with 0 for the
+/// The part of `struct` that the scripts use: little-endian `d`, `I4`, and `c` with a length, or with 0 for the
 /// whole string.
 fn library(lua: &Lua) -> Table {
     let library = lua.create_table().unwrap();
@@ -165,7 +165,6 @@ fn library(lua: &Lua) -> Table {
                     };
                     match number {
                         Item::Double => bytes.extend_from_slice(&told.to_le_bytes()),
-                        Item::Byte => bytes.push(told as u8),
                         _ => bytes.extend_from_slice(&(told as u32).to_le_bytes()),
                     }
                 }
@@ -182,7 +181,6 @@ fn library(lua: &Lua) -> Table {
         for item in items(&format)? {
             let length = match item {
                 Item::Double => 8,
-                Item::Byte => 1,
                 Item::Long => 4,
                 Item::Chars(length) => length,
             };
@@ -190,7 +188,6 @@ fn library(lua: &Lua) -> Table {
             at += length;
             values.push_back(match item {
                 Item::Double => Value::Number(f64::from_le_bytes(part.try_into().unwrap())),
-                Item::Byte => Value::Number(f64::from(part[0])),
                 Item::Long => Value::Number(f64::from(u32::from_le_bytes(part.try_into().unwrap()))),
                 Item::Chars(_) => Value::String(lua.create_string(part)?),
             });
@@ -205,7 +202,6 @@ fn library(lua: &Lua) -> Table {
 #[derive(Clone, Copy)]
 enum Item {
     Double,
-    Byte,
     Long,
     Chars(usize),
 }
@@ -218,7 +214,6 @@ fn items(format: &str) -> mlua::Result<Vec<Item>> {
         rest = &rest[1 + digits.len()..];
         items.push(match (code, digits.as_str()) {
             ('d', "") => Item::Double,
-            ('B', "") => Item::Byte,
             ('I', "4") => Item::Long,
             ('c', length) => Item::Chars(length.parse().map_err(|_| mlua::Error::runtime("c without a length"))?),
             _ => return Err(mlua::Error::runtime(format!("format {code}{digits}"))),

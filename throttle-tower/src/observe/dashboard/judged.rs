@@ -183,7 +183,7 @@ fn usual_status<'a>(event: &Event<'a>) -> Option<&'a Status> {
     is_usual.then_some(status)
 }
 
-/// The units that numbers of a key's own hold; `None` for a key in a tier.
+/// The units that parameters of a key's own hold; `None` for a key in a tier.
 fn own_units(event: &Event<'_>, place: usize, status: &Status) -> Option<u64> {
     let own = (status.tier() == Policy::OWN).then_some(event.policies)?;
     own.get(place).map(|policy| policy.algorithm().capacity())

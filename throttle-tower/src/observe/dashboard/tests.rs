@@ -730,7 +730,7 @@ async fn page_shows_who_decides_and_since_when() {
 #[tokio::test(start_paused = true)]
 async fn page_of_one_limit_shows_that_this_process_decides() {
     let throttle = ThrottleLayer::new(per_key(4)).unwrap().on_error(OnError::local(1));
-    let (throttle, page) = throttle.backend(Down::default()).unwrap().dashboard();
+    let (throttle, page) = throttle.backend(Down).unwrap().dashboard();
     send(&throttle, "ada").await;
     advance(SECOND).await;
     let data = data(&page).await;

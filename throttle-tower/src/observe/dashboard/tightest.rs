@@ -85,7 +85,7 @@ impl Tightest {
         self.capacity(policy, tier).is_some_and(|capacity| left < capacity.tight_below.load(Ordering::Relaxed))
     }
 
-    /// Whether a key with numbers of its own is tight, which hold `of` units.
+    /// Whether a key with parameters of its own is tight, which hold `of` units.
     #[cold]
     pub(super) fn is_tight_of(&self, of: u64, left: u64) -> bool {
         left < units(self.enters_below.load(Ordering::Relaxed).min(HALF), of)
@@ -208,7 +208,7 @@ impl Tightest {
 mod tests {
     use std::hash::{DefaultHasher, Hash, Hasher};
 
-    use throttle_core::{Carry, FixedWindow, Gcra, Rate};
+    use throttle_core::{FixedWindow, Gcra, Rate};
 
     use super::super::tight_list::MOST;
     use super::*;
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_limit_is_not_tight_whatever_numbers_the_key_has() {
+    fn half_of_a_limit_is_not_tight_whatever_parameters_the_key_has() {
         let policy = Policy::new("only", Gcra::new(Rate::per_hour(10)).burst(10)).unwrap();
         let only = Tightest::new(RandomState::new(), &[policy]);
         assert_eq!([4, 5, 6].map(|left| only.is_tight_of_only(0, left)), [Some(true), Some(false), Some(false)]);
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn each_tier_of_the_only_policy_is_tight_by_its_own_units() {
         let tiers = [10, 1_000, 50].map(|of| (format!("of-{of}"), Gcra::new(Rate::per_hour(of)).burst(of)));
-        let only = Tightest::new(RandomState::new(), &[Policy::tiered("only", tiers, Carry::Keep).unwrap()]);
+        let only = Tightest::new(RandomState::new(), &[Policy::tiered("only", tiers).unwrap()]);
         let tight = |tier, around: u64| [around - 1, around].map(|left| only.is_tight_of_only(tier, left));
         let bounds = |of_tiers: [u64; 3]| {
             for (tier, bound) in (0..).zip(of_tiers) {

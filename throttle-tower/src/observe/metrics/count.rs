@@ -115,7 +115,7 @@ impl Watched {
         } else if status.is_violated() {
             place::REFUSED
         } else {
-            // Without tiers, a status is in tier 0. A request with numbers of its own has a policy of its own.
+            // Without tiers, a status is in tier 0. A request with parameters of its own has a policy of its own.
             let enough = self.enough.get(usize::from(status.tier())).copied();
             place_of_rest(status, enough.or_else(|| policy.map(fifth)).unwrap_or(0))
         }

@@ -88,7 +88,7 @@ fn per_key(name: &str, burst: u64) -> crate::Limit {
 
 fn down(on_error: OnError) -> ThrottleLayer<Down> {
     let limits = all([per_key("a", 8), per_key("b", 4)]);
-    ThrottleLayer::new(limits).unwrap().traced().on_error(on_error).backend(Down::default()).unwrap()
+    ThrottleLayer::new(limits).unwrap().traced().on_error(on_error).backend(Down).unwrap()
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> StatusCode {
@@ -257,7 +257,7 @@ async fn degraded_decisions_and_refusals_are_bounded_apart() {
     let (log, _guard) = Log::capture();
     let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
     let layer = ThrottleLayer::new(limited).unwrap().traced().on_error(OnError::Open);
-    let layer = layer.backend(Down::default()).unwrap();
+    let layer = layer.backend(Down).unwrap();
     for _ in 0..100 {
         send(&layer, Some("ada")).await;
         send(&layer, None).await;

@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::backend::Call;
-use throttle_core::{
-    Algorithm, AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status,
-};
+use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
 
 use crate::limit::{Applied, Asks, Explained, ExplainedLimit, Found, FoundTier, Keying, Left, OnMissing};
-use crate::throttle::{OwnNumbers, Shared, composition_waits};
+use crate::throttle::{Shared, composition_waits, under};
 
 /// Looks at what a request would be charged to, and charges nothing.
 ///
@@ -21,19 +19,14 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     if let Some(why) = mismatch(&shared, parts) {
         return Ok(skipped(&shared, why));
     }
-    // Sets of rules keep their own parameters.
-    let mut asks = Vec::with_capacity(B::set(&shared.prepared).policies().len());
-    let mut own = OwnNumbers::new();
+    let set = B::set(&shared.prepared);
+    let mut asks = Vec::with_capacity(set.policies().len());
     let mut looks = Vec::with_capacity(asks.capacity());
-    for (place, limit) in shared.applied.iter().enumerate() {
-        let (asked, key, numbers) = ask(limit, parts).await;
-        own.extend(numbers.map(|numbers| (place, numbers)));
-        let tier = if let Asks::Units { tier, .. } = asked { tier } else { 0 };
-        looks.push(key.map_or(Call::SKIP, |key| Call::peek(key).in_tier(tier)));
+    for limit in &*shared.applied {
+        let (asked, look) = ask(limit, parts).await;
+        looks.push(look);
         asks.push(asked);
     }
-    let shared = if own.is_empty() { shared } else { shared.explained_with_own(&own)? };
-    let set = B::set(&shared.prepared);
     let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
     let decision = match looks.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(looks.len()),
@@ -41,16 +34,16 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     };
     let mut waits = Vec::with_capacity(asks.len());
     let mut limits = Vec::with_capacity(asks.len());
-    for ((policy, status), asks) in set.policies().iter().zip(decision.statuses()).zip(asks) {
-        let algorithm = policy.tier(status.tier()).algorithm();
+    for (((policy, status), look), asks) in set.policies().iter().zip(decision.statuses()).zip(&looks).zip(asks) {
+        let policy = under(policy, look);
         let wait = match asks {
-            Asks::Units { cost, .. } => Some(wait(policy, status, cost)),
+            Asks::Units { cost, .. } => Some(wait(&policy, status, cost)),
             Asks::RefusedWithoutKey(_) => Some(NEVER),
             Asks::Nothing | Asks::SkippedWithoutKey => None,
         };
         let left = matches!(asks, Asks::Units { .. }).then(|| Left {
             units: status.remaining(),
-            of: algorithm.capacity(),
+            of: policy.algorithm().capacity(),
             retry_after: wait.filter(|wait| *wait < NEVER),
             resets_in: status.reset_after(),
             is_held: wait.is_some_and(|wait| is_held(&shared.applied[waits.len()], wait)),
@@ -101,17 +94,17 @@ pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts:
     if mismatch(&shared, parts).is_some() {
         return Ok(false);
     }
-    let (_, key, _) = ask(&shared.applied[place], parts).await;
-    match key {
-        Some(key) => shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true),
+    let (_, look) = ask(&shared.applied[place], parts).await;
+    match look.key() {
+        Some(key) => shared.backend.reset(&shared.prepared, place, key).await.map(|()| true),
         None => Ok(false),
     }
 }
 
-/// What a request asks of a limit, by which key, and under which numbers of its own.
-async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>, Option<Arc<Algorithm>>) {
+/// What a request asks of a limit, and a look at its key.
+async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Call) {
     if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
-        return (Asks::Nothing, None, None);
+        return (Asks::Nothing, Call::SKIP);
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
     let found = match &limit.keying {
@@ -121,20 +114,18 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Option<Key>, Option<Arc<A
     };
     let (key, tier) = match found {
         Found::Now(key, tier) => (key, FoundTier::Numbered(tier)),
-        Found::Own(key, numbers) => (key, FoundTier::Own(numbers)),
+        Found::Own(key, own) => (key, FoundTier::Own(own)),
         Found::Later(key) => key.await,
     };
-    let (tier, numbers) = match tier {
-        FoundTier::Numbered(tier) => (tier, None),
-        FoundTier::Own(numbers) => (Policy::OWN, Some(numbers)),
+    let has_key = key.is_some();
+    let key = match (key, limit.on_missing) {
+        (Some(key), _) => key,
+        (None, OnMissing::Share) => Key::missing(),
+        (None, OnMissing::Skip) => return (Asks::SkippedWithoutKey, Call::SKIP),
+        (None, OnMissing::Reject(status)) => return (Asks::RefusedWithoutKey(status), Call::SKIP),
     };
-    let (asks, key) = match (key, limit.on_missing) {
-        (Some(key), _) => (Asks::Units { cost, has_key: true, tier }, Some(key)),
-        (None, OnMissing::Share) => (Asks::Units { cost, has_key: false, tier }, Some(Key::missing())),
-        (None, OnMissing::Skip) => (Asks::SkippedWithoutKey, None),
-        (None, OnMissing::Reject(status)) => (Asks::RefusedWithoutKey(status), None),
-    };
-    (asks, key, numbers)
+    let look = tier.of(Call::peek(key));
+    (Asks::Units { cost, has_key, tier: look.tier() }, look)
 }
 
 /// The wait of a request that no wait is known to help.
@@ -143,7 +134,8 @@ const NEVER: Duration = Duration::MAX;
 /// When a limit admits a cost, by a look at its key, if no other request comes.
 ///
 /// A look says when the next unit comes if none is left, and when all units are left. Those of a bucket that drains
-/// come evenly before that. Of other limits it is not known when they come, so the answer is when all are left.
+/// come evenly before that. Of other limits, and of a state that other parameters have written, it is not known when they
+/// come, so the answer is when all are left.
 fn wait(policy: &Policy, status: &Status, cost: u64) -> Duration {
     let algorithm = policy.tier(status.tier()).algorithm();
     if cost <= status.remaining() {
@@ -152,17 +144,17 @@ fn wait(policy: &Policy, status: &Status, cost: u64) -> Duration {
     if cost > algorithm.capacity() {
         return NEVER;
     }
-    let wait = if (status.remaining(), cost) == (0, 1) {
-        status.effective_window(policy)
-    } else if algorithm.drains() {
-        let (count, period) = (algorithm.rate().count().max(1), algorithm.rate().period_micros());
-        let micros = u128::from(algorithm.capacity() - cost) * u128::from(period) / u128::from(count);
-        status.reset_after().saturating_sub(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
-    } else {
-        status.reset_after()
+    if (status.remaining(), cost) == (0, 1) {
+        return status.effective_window(policy);
+    }
+    let (count, period) = (algorithm.rate().count().max(1), algorithm.rate().period_micros());
+    let drained_in = |units: u64| {
+        let micros = u128::from(units) * u128::from(period) / u128::from(count);
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     };
-    // It refuses now, even if use under other numbers drains sooner than these say.
-    wait.max(Duration::from_micros(1))
+    let (reset, used) = (status.reset_after(), algorithm.capacity() - status.remaining());
+    let is_own = reset > drained_in(used - 1) && reset <= drained_in(used).saturating_add(Duration::from_micros(1));
+    if algorithm.drains() && is_own { reset - drained_in(algorithm.capacity() - cost) } else { reset }
 }
 
 /// When a node of the composition admits the request, by when its policies do; `None` where none of it applies.
@@ -202,18 +194,21 @@ mod tests {
         })
     }
 
-    /// Use under other numbers may drain sooner than those of the limit say.
     #[test]
-    fn wait_of_a_refusal_is_at_least_a_microsecond() {
-        let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let of = |rate| Policy::new("p", Gcra::new(rate).burst(10)).unwrap();
-        let fast = memory.prepare(PolicySet::new(of(Rate::per_second(1))).unwrap()).unwrap();
-        let call = |cost| Call::from(Key::from("key")).costing(cost);
-        assert!(memory.decide_now(&fast, &[call(10)]).is_admitted());
-        let peek = memory.decide_now(&fast, &[call(0)]);
-        let waits = |rate, cost| wait(&of(rate), &peek.statuses()[0], cost);
-        assert_eq!(waits(Rate::per_second(1), 2), Duration::from_secs(2));
-        assert_eq!(waits(Rate::per_hour(1), 2), Duration::from_micros(1));
+    fn wait_in_a_state_of_other_parameters_is_not_too_short() {
+        let rates = [Rate::per_second(1), Rate::per_minute(1), Rate::per_hour(1)];
+        for (writer, reader) in rates.into_iter().flat_map(|writer| rates.map(|reader| (writer, reader))) {
+            let clock = ManualClock::default();
+            let memory = MemoryBackend::builder().clock(clock.clone()).build();
+            let of = |rate| Policy::new("p", Gcra::new(rate).burst(10)).unwrap();
+            let [writer, reading] =
+                [writer, reader].map(|rate| memory.prepare(PolicySet::new(of(rate)).unwrap()).unwrap());
+            let call = |cost| [Call::from(Key::from("key")).costing(cost)];
+            assert!(memory.decide_now(&writer, &call(9)).is_admitted());
+            let told = wait(&of(reader), &memory.decide_now(&reading, &call(0)).statuses()[0], 3);
+            let expected = memory.decide_now(&reading, &call(3)).retry_after().unwrap();
+            assert!(told >= expected && !expected.is_zero(), "{told:?} for {expected:?}");
+        }
     }
 
     proptest! {

@@ -34,17 +34,9 @@ impl Followers {
         let mut followers = lock(&self.0);
         followers.retain(|follower| follower.strong_count() > 0);
         let all: Vec<_> = followers.iter().filter_map(Weak::upgrade).collect();
-        let built: Result<Vec<_>, _> = all.iter().map(|follower| Arc::clone(follower).build(next)).collect();
-        match built {
-            Ok(built) => {
-                built.into_iter().for_each(|replace| replace());
-                Ok(())
-            }
-            Err(error) => {
-                all.iter().for_each(|follower| follower.restore());
-                Err(error)
-            }
-        }
+        let built: Vec<_> = all.into_iter().map(|follower| follower.build(next)).collect::<Result<_, _>>()?;
+        built.into_iter().for_each(|replace| replace());
+        Ok(())
     }
 }
 
@@ -65,11 +57,5 @@ impl<B: Backend> Follower for Live<B> {
     fn build(self: Arc<Self>, next: &Next<'_>) -> Result<Box<dyn FnOnce()>, ConfigError> {
         let shared = Arc::new(rebuild(&self.now(), next)?);
         Ok(Box::new(move || self.current.store(shared)))
-    }
-
-    fn restore(&self) {
-        let shared = self.now();
-        // It is in use, so it was accepted before.
-        let _ = shared.backend.prepare(B::set(&shared.prepared).clone().replace_existing());
     }
 }

@@ -15,8 +15,7 @@ use crate::throttle::{Next, Shared, make_share, tell_observers, unshared};
 ///
 /// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
 pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result<Shared<B>, ConfigError> {
-    let Compiled { set: written, applied, concurrency, permit_tree } = next.limits.clone().compile()?;
-    let set = next.replacing.clone().compile()?.set;
+    let Compiled { set, applied, concurrency, permit_tree } = next.limits.clone().compile()?;
     let permits = Arc::new(former.permits.replaced_by(concurrency, permit_tree));
     let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
     (next.adjust)(&mut options, &mut responses);
@@ -25,9 +24,6 @@ pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result
     }
     let on = (former.backend.clone(), former.built_on.renewed());
     let mut shared = unshared(on, set, applied, permits, (options, responses))?;
-    shared.written = Some(Arc::new(written));
-    // Other layers of these rules may have put a new limit's share there already, for another number of processes.
-    shared.share = former.share.clone();
     make_share(&mut shared)?;
     #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
     renew_observers(&mut shared, former);

@@ -7,7 +7,6 @@ use super::algorithm::one_algorithm;
 use super::key::BY;
 use super::table::{Definition, Table, any_of, has, has_as, if_then, reference};
 use super::value::{described, flag, list_of, number, with_default, words};
-use crate::rules::entry::ON_CHANGE;
 use crate::rules::registry::REFUNDS;
 
 const NAME: &str = "The name of the limit, and of its budgets. Clients read it in headers.";
@@ -47,7 +46,6 @@ fn with_options(table: Table) -> Table {
         .field("charge-refused", flag("Whether refused requests are charged."))
         .field("settled-later", flag("Whether the handler settles the cost, which is an estimate."))
         .field("wait-up-to", wait)
-        .field("replace-existing", flag("Whether the limit may replace another that is in use under its name."))
         .rule(if_then(&is_settled, &has("cost")))
         .rule(if_then(&has_as("cost", &json!({ "const": 0 })), &is_settled))
 }
@@ -75,7 +73,6 @@ fn plans() -> Table {
         "minProperties": 1,
         "maxProperties": Policy::MAX_TIERS,
     });
-    let on_change = words("What a change of tier keeps of what was used.", ON_CHANGE.map(|(word, _)| word));
     let unknown = described("name", "The tier of identities that the lookup does not know.");
     let table = Table::new("plans", "A limit that depends on the client's plan.")
         .required("name", described("name", NAME))
@@ -83,7 +80,6 @@ fn plans() -> Table {
         .required("tiers", tiers)
         .required("lookup", described("registered-lookup", "A registered lookup of the tier of an identity."))
         .required("unknown", unknown)
-        .field("on-change", with_default(on_change, "keep"))
         .field("cache", reference("cache"))
         .field("lookups", reference("lookups"))
         .field("unknown-as-missing", flag("Whether unknown identities are requests without a key."))

@@ -67,7 +67,6 @@ fn defaults() -> Table {
     Table::new("defaults", "Rules for limits without their own.")
         .field("on-error", reference("on-error"))
         .field("on-missing", reference("on-missing"))
-        .field("replace-existing", flag("Limits may replace others that are in use under their names."))
 }
 
 fn layer() -> Table {

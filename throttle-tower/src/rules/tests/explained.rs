@@ -147,7 +147,7 @@ async fn explanation_tells_what_applies_and_why_the_rest_does_not() {
 }
 
 #[tokio::test]
-async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
+async fn lookup_of_a_file_may_answer_with_parameters_of_the_identitys_own() {
     let file = "version = 1\n[[plans]]\nname = \"plan\"\nby = \"api-key\"\nlookup = \"row-of\"\nunknown = \"free\"\n\
                 tiers = { free = { gcra = { rate = \"60/hour\" } } }";
     let registry = registry().lookup("row-of", |key: String| async move {
@@ -160,7 +160,7 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
     let of = |key| Sent { key: Some(key), ..POST };
     assert_eq!(send(&layer, of("5")).await, StatusCode::OK);
     let explained = explain(&handle, of("5")).await;
-    let text = "admitted\nlimit \"plan\" by \"api-key\": admits: 4 of 5 left, costs 1, its own numbers, all left again \
+    let text = "admitted\nlimit \"plan\" by \"api-key\": admits: 4 of 5 left, costs 1, its own parameters, all left again \
                 in 720s";
     assert_eq!(explained.to_string(), text);
     let other = explain(&handle, of("7")).await;
@@ -174,7 +174,7 @@ async fn lookup_of_a_file_may_answer_with_numbers_of_the_identitys_own() {
     assert_eq!(send(&layer, of("5")).await, StatusCode::TOO_MANY_REQUESTS);
     assert!(handle.reset("plan", &request(of("5")).into_parts().0).await.unwrap());
     assert_eq!(send(&layer, of("5")).await, StatusCode::OK);
-    // While the store fails, this process decides by its share of the customer's own numbers.
+    // While the store fails, this process decides by its share of the customer's own parameters.
     let failing = Fallible { fails: true, ..Fallible::new(memory()) };
     let sharing = layer.on_error(crate::OnError::local(2)).backend(failing).unwrap();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));

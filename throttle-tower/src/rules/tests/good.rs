@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyMeter,
+    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyMeter,
     MemoryBackend, PolicyNode, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
@@ -93,7 +93,6 @@ fn options_equal_the_built_ones() {
     assert!(users.charge_rules.refunds(StatusCode::OK, &http::HeaderMap::new()));
     let policies = compiled.set.policies();
     assert_eq!(policies[0].unit(), Some("content-bytes"));
-    assert!(policies.iter().all(|policy| policy.replaces_existing() == (policy.name() == "thirty-days")));
 }
 
 #[test]
@@ -101,7 +100,6 @@ fn tiers_keep_the_order_of_the_file() {
     let compiled = compiled(EVERYTHING);
     let users = compiled.set.policies().iter().find(|policy| policy.is_tiered()).unwrap();
     assert_eq!((users.tier_name(0), users.tier_name(1)), (Some("pro"), Some("free")));
-    assert_eq!(users.carry(), Carry::Proportional);
 }
 
 #[test]
@@ -162,19 +160,6 @@ fn name_that_is_registered_twice_is_refused() {
 }
 
 #[test]
-fn defaults_replace_limits_in_use() {
-    let limit = |name: &str, rest: &str| {
-        format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n{rest}\n")
-    };
-    let text = "version = 1\ndefaults = { replace-existing = true }\n".to_owned()
-        + &limit("a", "")
-        + &limit("b", "replace-existing = false");
-    let compiled = compiled(&text);
-    let replaces: Vec<bool> = compiled.set.policies().iter().map(|policy| policy.replaces_existing()).collect();
-    assert_eq!(replaces, [true, false]);
-}
-
-#[test]
 fn path_of_no_regular_file_is_refused() {
     let error = Rules::from_path(std::env::temp_dir(), registry()).unwrap_err();
     assert!(error.to_string().contains("not a regular file"), "{error}");
@@ -195,12 +180,12 @@ fn one_limit(rest: &str) -> Compiled {
 
 #[test]
 fn flags_that_are_false_are_as_if_they_were_absent() {
-    for flags in ["", "charge-refused = false\nsettled-later = false\nreplace-existing = false"] {
+    for flags in ["", "charge-refused = false\nsettled-later = false"] {
         let compiled = one_limit(&format!("gcra = {{ rate = \"1/s\" }}\n{flags}"));
         let (limit, policy) = (&compiled.applied[0], &compiled.set.policies()[0]);
         let rules = &limit.charge_rules;
         assert!(!rules.charge_refused && !rules.settled_later && !rules.refund_aborted && !rules.may_change());
-        assert!(!policy.replaces_existing() && policy.unit().is_none());
+        assert!(policy.unit().is_none());
         assert!(limit.cost.is_none() && limit.when.is_none() && limit.wait_up_to.is_none());
         assert_eq!((limit.on_missing, limit.on_error), (OnMissing::Share, None));
         assert_eq!((limit.key_deadline, limit.for_some_routes), (Duration::from_secs(1), false));

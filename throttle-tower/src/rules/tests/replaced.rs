@@ -8,7 +8,8 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use http::{Request, Response, StatusCode};
-use throttle_core::{Backend, ManualClock, MemoryBackend};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{Backend, ConfigError, Key, ManualClock, MemoryBackend, PolicySet};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -16,7 +17,7 @@ use super::bad::registry;
 use super::requests::Fallible;
 use crate::rules::{Change, Handle, Registry, Rules};
 use crate::shape::TokioClock;
-use crate::{ConfigError, Constant, Dialect, InFlight, OnError, Rate, SlidingLog, ThrottleLayer};
+use crate::{Constant, Dialect, InFlight, OnError, Rate, SlidingLog, ThrottleLayer};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -130,73 +131,88 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
     assert_eq!((admitted(&layer, 9).await, handle.status().revision), (3, 2));
     drop(can_fail);
     assert_eq!(handle.replace(&only("4/day")).unwrap().revision, 3, "nothing that can fail is left");
-    // A name that another layer of the same store has with other parameters.
-    let store = memory();
-    let (own, handle) = live(&only("3/day"), store.clone());
-    let (other, _other_handle) = live(&file(&[limit("other", "1/day", "")]), store);
-    let both = file(&[limit("all", "9/day", ""), limit("other", "2/day", "")]);
-    let error = handle.replace(&both).unwrap_err();
-    assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
-    assert_eq!((admitted(&own, 9).await, admitted(&other, 9).await), (3, 1), "of both limits, none is in force");
 }
 
-/// The first two have their new numbers on their stores already when the last cannot have them.
-#[tokio::test]
-async fn layer_that_could_be_replaced_stays_as_it_was_if_another_could_not() {
-    let (own, between, store) = (memory(), memory(), memory());
-    let (first, handle) = live(&only("3/day"), own.clone());
-    let _between = first.clone().backend(between.clone()).unwrap();
-    let (other, other_handle) = live(&file(&[limit("other", "1/day", "")]), store.clone());
-    let second = first.clone().backend(store).unwrap();
-    let both = file(&[limit("all", "9/day", ""), limit("other", "2/day", "")]);
-    for _ in 0..2 {
-        let error = handle.replace(&both).unwrap_err();
-        assert!(error.to_string().contains("another limit in use on this store has the same name"), "{error}");
-        for store in [&own, &between] {
-            assert!(nine_a_day(store).is_err(), "on its own store, too, the name stands for what it stood for");
+/// A backend in memory that refuses limits of nine units, and its clones.
+#[derive(Clone)]
+struct NoNine(Memory, #[expect(dead_code, reason = "its clones are counted")] Arc<()>);
+
+impl Backend for NoNine {
+    type Prepared = <Memory as Backend>::Prepared;
+    type Decide = <Memory as Backend>::Decide;
+    type Done = <Memory as Backend>::Done;
+
+    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
+        match set.policies().iter().find(|policy| policy.algorithm().capacity() == 9) {
+            Some(policy) => Err(ConfigError::new("capacity", 9, "this backend has no 9").in_policy(policy.name())),
+            None => self.0.prepare(set),
         }
     }
-    assert_eq!(header(&send(&first).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
-    assert_eq!((admitted(&first, 9).await, admitted(&second, 9).await, admitted(&other, 9).await), (2, 3, 1));
-    drop((other, other_handle));
-    handle.replace(&both).unwrap();
-    assert_eq!((admitted(&first, 9).await, admitted(&second, 9).await), (2, 1), "what was used stays used");
+
+    fn set(prepared: &Self::Prepared) -> &PolicySet {
+        Memory::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide {
+        self.0.decide(prepared, calls)
+    }
+
+    fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done {
+        self.0.settle(prepared, receipt)
+    }
+
+    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done {
+        self.0.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.0.reset_all(prefix)
+    }
+
+    fn can_fail(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn layer_that_could_be_replaced_stays_as_it_was_if_another_could_not() {
+    let (layer, handle) = live(&only("3/day"), memory());
+    let picky = layer.clone().backend(NoNine(memory(), Arc::default())).unwrap();
+    let error = handle.replace(&only("9/day")).unwrap_err();
+    assert!(error.to_string().contains("this backend has no 9"), "{error}");
+    assert_eq!((admitted(&layer, 9).await, admitted(&picky, 9).await), (3, 3));
+    handle.replace(&only("8/day")).unwrap();
+    assert_eq!((admitted(&layer, 9).await, admitted(&picky, 9).await), (5, 5), "what was used stays used");
 }
 
 /// A layer of the program's own, with a limit of the same name.
-fn nine_a_day(store: &Memory) -> Result<ThrottleLayer<Memory>, ConfigError> {
-    ThrottleLayer::new(crate::limit("all", SlidingLog::new(Rate::per_day(9))).by(Constant))?.backend(store.clone())
+fn nine_a_day(store: &Memory) -> ThrottleLayer<Memory> {
+    let limit = crate::limit("all", SlidingLog::new(Rate::per_day(9))).by(Constant);
+    ThrottleLayer::new(limit).unwrap().backend(store.clone()).unwrap()
 }
 
 #[tokio::test]
-async fn limit_of_another_backend_is_not_replaced_after_the_file_was() {
+async fn layers_of_one_name_share_its_budget_and_decide_by_their_own_parameters() {
     let store = memory();
-    let other = nine_a_day(&store).unwrap();
-    let (layer, handle) = live(&only("3/day"), memory());
-    for rate in ["3/day", "5/day"] {
-        handle.replace(&only(rate)).unwrap();
-        for layer in [layer.clone(), layer.clone().retry_jitter(10)] {
-            let error = layer.backend(store.clone()).unwrap_err();
-            assert_eq!((error.policy(), error.field()), (Some("all"), "parameters of the limit"), "{error}");
-        }
-        assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=9;w=86400", "as the program says");
-    }
-    handle.replace(&file(&[limit("all", "4/day", "replace-existing = true")])).unwrap();
-    let moved = layer.clone().backend(store).unwrap();
-    assert_eq!(admitted(&moved, 9).await, 2);
-    assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=4;w=86400", "as the file says");
+    let other = nine_a_day(&store);
+    let (layer, handle) = live(&only("3/day"), store);
+    assert_eq!((admitted(&layer, 9).await, admitted(&other, 2).await), (3, 2));
+    assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
+    handle.replace(&only("6/day")).unwrap();
+    assert_eq!(admitted(&layer, 9).await, 1, "five are used");
+    assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=9;w=86400");
+    assert_eq!(admitted(&other, 9).await, 2);
 }
 
 #[tokio::test]
 async fn handle_keeps_neither_a_layer_nor_a_backend() {
-    let (store, other) = (memory(), memory());
-    let (layer, handle) = live(&only("3/day"), store.clone());
-    assert!(nine_a_day(&store).is_err(), "the name is in use");
-    let layer = layer.backend(other.clone()).unwrap();
+    let (kept, later) = (Arc::new(()), Arc::new(()));
+    let (layer, handle) = live(&only("3/day"), NoNine(memory(), Arc::clone(&kept)));
+    let layer = layer.backend(NoNine(memory(), Arc::clone(&later))).unwrap();
     handle.replace(&only("5/day")).unwrap();
-    assert!(nine_a_day(&store).is_ok() && nine_a_day(&other).is_err(), "the layer has left its first store");
+    assert!(Arc::strong_count(&kept) == 1 && Arc::strong_count(&later) > 1, "the layer has left its first store");
     drop(layer);
-    assert!(nine_a_day(&other).is_ok());
+    assert_eq!(Arc::strong_count(&later), 1);
     let (head, ()) = Request::new(()).into_parts();
     let explained = handle.explain(&head).await.unwrap();
     assert_eq!(explained.to_string(), "admitted: the layer does not apply: there is no layer of these rules any more");
@@ -331,9 +347,8 @@ async fn what_a_share_has_used_stays_used_when_the_file_changes() {
     }
 }
 
-/// The share that was made last is that of all.
 #[tokio::test]
-async fn layers_with_one_store_for_shares_and_other_numbers_of_processes_get_new_limits() {
+async fn layers_with_one_store_for_shares_decide_each_by_its_own_number_of_processes() {
     let six = |name: &str| limit(name, "6/day", "");
     let (layer, handle) = live(&file(&[six("a")]), memory());
     let failing = Fallible { fails: true, ..Fallible::new(memory()) };
@@ -341,7 +356,7 @@ async fn layers_with_one_store_for_shares_and_other_numbers_of_processes_get_new
     let halved = layer.clone().on_error(OnError::local(2));
     assert_eq!(admitted(&layer, 1).await, 1);
     handle.replace(&file(&[six("a"), six("b")])).unwrap();
-    assert_eq!((admitted(&layer, 1).await, admitted(&halved, 9).await), (1, 1), "of three, one was used before");
+    assert_eq!((admitted(&layer, 1).await, admitted(&halved, 9).await), (1, 1), "of three, two were used before");
 }
 
 #[tokio::test]
@@ -364,7 +379,7 @@ async fn clones_count_new_requests_in_flight_together() {
 }
 
 #[tokio::test]
-async fn limit_that_comes_back_with_other_numbers_is_in_force_while_an_older_request_lives() {
+async fn limit_that_comes_back_decides_by_its_parameters_while_an_older_request_lives() {
     let refunded = |rate: &str| file(&[limit("all", rate, "refund = \"failed\"")]);
     let (layer, handle) = live(&refunded("3/day"), memory());
     let inner = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
@@ -422,6 +437,10 @@ fn change_names_what_is_new_gone_renamed_and_different() {
          limit \"a\": cost was 10, and is not there any more\nlimit \"a\": unit is \"x\", and was not there"
     );
     assert_eq!(rekeyed.unused().collect::<Vec<_>>(), ["a"]);
+    let [day, hour] = ["2/day", "1/hour"].map(|rate| change(&ab, &ab.replace("2/day", rate)));
+    assert_eq!((day.tightened.len(), hour.tightened.as_slice()), (0, &["b".to_owned()][..]));
+    let note = "\nlimit \"b\": keys may be refused for as long as its former window; reset a key to end that";
+    assert!(hour.to_string().ends_with(note), "{hour}");
     let others = change("version = 1\nlimit = []", "version = 1\nlimit = []\nlayer.max_waiting = 7");
     assert_eq!(others.to_string(), "revision 2\nlayer.max-waiting is 7, and was not there");
 }

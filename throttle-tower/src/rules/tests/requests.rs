@@ -385,20 +385,6 @@ fn every_limit_without_on_error_is_named_on_a_backend_that_can_fail() {
     assert!(rules(&format!("version = 1\n[defaults]\non-error = \"closed\"\n{limits}")).layer(backend()).is_ok());
 }
 
-#[test]
-fn name_in_use_on_the_backend_is_reported_where_it_stands() {
-    let text = |rate: &str| {
-        format!("version = 1\n[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = {{ rate = \"{rate}\" }}\n")
-    };
-    let memory = MemoryBackend::new();
-    let layer = |text: &str| Rules::from_str("f.toml", text, Registry::new()).unwrap().layer(memory.clone());
-    let _former = layer(&text("1/s")).unwrap();
-    let error = layer(&text("2/s")).unwrap_err();
-    assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (Some(3), Some(8)), "{error}");
-    assert!(error.to_string().contains("write replace-existing = true, here or under [defaults]"), "{error}");
-    assert!(layer(&(text("2/s") + "replace-existing = true")).is_ok());
-}
-
 #[cfg(feature = "axum")]
 #[tokio::test]
 async fn paths_and_routes_of_a_nested_router_have_its_prefix() {

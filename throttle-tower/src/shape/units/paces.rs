@@ -33,19 +33,13 @@ impl Paces {
     ///
     /// If a rate cannot be counted exactly, or the schedule's name could be read as that of a unit, or is too long for
     /// one.
-    pub(in super::super) fn policies(
-        &self,
-        name: &str,
-        max_wait: Duration,
-        replaces: bool,
-    ) -> Result<PolicySet, ConfigError> {
+    pub(in super::super) fn policies(&self, name: &str, max_wait: Duration) -> Result<PolicySet, ConfigError> {
         if !self.units.is_empty() && name.contains('+') {
             let rule = "with by_unit it has no '+', because the names of the units are added with it";
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name));
         }
         let policy = |name: &str, rate: Rate, longest: Duration| {
-            let policy = Policy::new(name, LeakyBucket::new(rate).max_wait(longest).without_delay());
-            if replaces { policy.map(Policy::replace_existing) } else { policy }
+            Policy::new(name, LeakyBucket::new(rate).max_wait(longest).without_delay())
         };
         let mut policies = vec![policy(name, self.requests, max_wait)?];
         for (unit, rate) in &self.units {

@@ -1,13 +1,10 @@
-use std::sync::Arc;
-
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
-use throttle_core::{Algorithm, Backend, Cost, Key};
+use throttle_core::{Backend, Cost, Key};
 
 use super::{first_keys, missing_key, refuse};
 use crate::limit::{Found, Keying, LookedUp};
-use crate::throttle::own_sets::OwnNumbers;
 use crate::throttle::permits::Needs;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
@@ -21,18 +18,6 @@ pub(in crate::throttle) struct Asked {
     pub(super) calls: Calls,
     /// Permits.
     pub(super) needs: Needs,
-    /// Numbers of the request's own. Their calls are in no tier.
-    pub(super) own: Option<Box<OwnNumbers>>,
-}
-
-impl Asked {
-    #[cold]
-    pub(super) fn add_own(&mut self, policy: usize, numbers: Arc<Algorithm>) {
-        let own = self.own.get_or_insert_default();
-        own.push((policy, numbers));
-        // In one order, however long each lookup took.
-        own.sort_unstable_by_key(|(policy, _)| *policy);
-    }
 }
 
 /// A key that has to be waited for. Its call is skipped until then.
@@ -67,10 +52,7 @@ pub(super) fn ask<B: Backend>(
             };
             match found {
                 Found::Now(key, tier) => call(shared, policy, cost, key, parts)?.in_tier(tier),
-                Found::Own(key, numbers) => {
-                    asked.add_own(policy, numbers);
-                    call(shared, policy, cost, key, parts)?
-                }
+                Found::Own(key, own) => call(shared, policy, cost, key, parts)?.under(own),
                 Found::Later(key) => {
                     lookups.push(Lookup { policy, cost, key });
                     Call::SKIP

@@ -56,7 +56,7 @@ pub(super) fn judge_decision<B: Backend>(
     asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    let announced = announced(shared);
+    let announced = announced(shared, &asked.calls);
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
             correct_charges::charge_refused(shared, &decision, &asked.calls);
@@ -71,7 +71,7 @@ pub(super) fn judge_decision<B: Backend>(
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some(&decision), &asked.calls, parts);
+    notify(shared, if_admitted, Some((&announced, &decision)), &asked.calls, parts);
     let headers = write_headers::of_admitted(&announced, &decision);
     let late = Late::of(shared, &announced, &decision, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {
@@ -83,13 +83,14 @@ pub(super) fn judge_decision<B: Backend>(
     Judged::Pass(Admitted { headers, late, held })
 }
 
-/// What is announced of the parameters in force.
+/// What the layer announces to the request: its own parameters, where its calls have some.
 #[inline]
-fn announced<B: Backend>(shared: &Shared<B>) -> Arc<Announced> {
-    match shared.backend.in_force(&shared.prepared) {
-        None => Arc::clone(&shared.announced),
-        Some(set) => shared.replaced.announced(&shared.announced, set),
+fn announced<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Arc<Announced> {
+    if calls.iter().all(|call| call.own().is_none()) {
+        return Arc::clone(&shared.announced);
     }
+    let processes = |place: usize| shared.options.on_error_of(shared.applied.get(place)?)?.processes();
+    Arc::new(shared.announced.under(calls, processes))
 }
 
 /// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits
@@ -101,7 +102,7 @@ fn judge_failure<B: Backend>(
     asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    let closed = refuse::closed(shared, &asked.calls, error.kind());
+    let closed = refuse::closed(shared, &asked.calls, error);
     if !closed.is_empty() {
         return Judged::Refuse(refuse::failed(shared, error, &closed, parts));
     }

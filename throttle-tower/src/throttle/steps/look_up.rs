@@ -5,7 +5,6 @@ use http::request::Parts;
 use throttle_core::Backend;
 
 use super::ask::{Asked, Lookup, call};
-use crate::limit::FoundTier;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
@@ -28,13 +27,7 @@ pub(super) async fn look_up<B: Backend>(
                 continue;
             };
             match call(shared, *policy, *cost, key, parts) {
-                Ok(call) => match tier {
-                    FoundTier::Numbered(tier) => asked.calls[*policy] = call.in_tier(tier),
-                    FoundTier::Own(numbers) => {
-                        asked.calls[*policy] = call;
-                        asked.add_own(*policy, numbers);
-                    }
-                },
+                Ok(call) => asked.calls[*policy] = tier.of(call),
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.

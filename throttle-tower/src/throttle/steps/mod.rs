@@ -28,7 +28,6 @@ mod late;
 mod look_up;
 mod missing_key;
 mod notify;
-mod own_numbers;
 pub(super) mod pipeline;
 mod refuse;
 mod refuse_early;

@@ -3,6 +3,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Decision};
 
 use crate::event::{Event, Outcome};
+use crate::throttle::announced::Announced;
 use crate::throttle::shared::Shared;
 
 /// Calls the hook for decisions and the observers, if there are any.
@@ -10,11 +11,15 @@ use crate::throttle::shared::Shared;
 pub(super) fn notify<B: Backend>(
     shared: &Shared<B>,
     outcome: Outcome<'_>,
-    decision: Option<&Decision>,
+    decided: Option<(&Announced, &Decision)>,
     calls: &[Call],
     parts: &Parts,
 ) {
-    let event = Event { outcome, policies: &shared.announced.policies, decision, parts };
+    let (announced, decision) = match decided {
+        Some((announced, decision)) => (announced, Some(decision)),
+        None => (&*shared.announced, None),
+    };
+    let event = Event { outcome, policies: &announced.policies, decision, parts };
     if let Some(hook) = &shared.options.on_decision {
         hook(&event);
     }

@@ -1,6 +1,5 @@
 //! Runs the steps of a request up to the point where it is passed on or refused.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -11,7 +10,6 @@ use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
 use super::judge::{Admitted, Judged, judge, judge_decision};
 use super::look_up::look_up;
-use super::own_numbers;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
 use crate::event::Outcome;
@@ -21,7 +19,7 @@ use crate::throttle::shared::Shared;
 /// How far a request comes without waiting.
 pub(in crate::throttle) enum Started {
     Judged(Judged),
-    /// It has to wait for a key, the store or its turn, or has numbers of its own.
+    /// It has to wait for a key, the store or its turn.
     Waits(Asked, Vec<Lookup>),
 }
 
@@ -39,8 +37,7 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
     if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
-    // A request with numbers of its own is rare, and its limits may have to be made.
-    if lookups.is_empty() && asked.own.is_none() && !wait_queue::is_behind_others(shared, &asked.calls) {
+    if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
         if let Some(saturated) = decide::saturated(shared, &asked.needs) {
             return Started::Judged(judge(shared, saturated, &asked, parts));
         }
@@ -62,39 +59,34 @@ pub(in crate::throttle) async fn finish<B: Backend>(
     mut parts: Parts,
 ) -> (Judged, Parts) {
     let judged = match decided(&shared, &mut asked, lookups, &parts).await {
-        Ok((shared, decided)) => judge(&shared, decided, &asked, &mut parts),
+        Ok(decided) => judge(&shared, decided, &asked, &mut parts),
         Err(refusal) => Judged::Refuse(*refusal),
     };
     (judged, parts)
 }
 
-/// Returns what the request was decided by, too.
-///
 /// # Errors
 ///
-/// The refusal, where a required key is missing or the backend does not enforce the request's own numbers.
-async fn decided<'a, B: Backend>(
-    layer: &'a Arc<Shared<B>>,
+/// The refusal, where a required key is missing.
+async fn decided<B: Backend>(
+    shared: &Arc<Shared<B>>,
     asked: &mut Asked,
     lookups: Vec<Lookup>,
     parts: &Parts,
-) -> Result<(Cow<'a, Arc<Shared<B>>>, Decided), Box<Refused>> {
-    let mut shared = own_numbers::decided_by(layer, asked, parts)?;
+) -> Result<Decided, Box<Refused>> {
     if !lookups.is_empty() {
         let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
-        let early = refuse_early(&shared, asked, &unknown).await;
+        let early = refuse_early(shared, asked, &unknown).await;
         if let Early::Refused(decided) = early {
-            return Ok((shared, *decided));
+            return Ok(*decided);
         }
-        look_up(layer, asked, lookups, parts).await?;
-        shared = own_numbers::decided_by(layer, asked, parts)?;
+        look_up(shared, asked, lookups, parts).await?;
         if let Early::Failed(error) = early {
-            return Ok((shared, Decided::Failed(error)));
+            return Ok(Decided::Failed(error));
         }
     }
-    let decided = match shared.uses.queues {
-        true => wait_queue::decide(&shared, asked).await,
-        false => decide::decide(&shared, asked).await,
-    };
-    Ok((shared, decided))
+    Ok(match shared.uses.queues {
+        true => wait_queue::decide(shared, asked).await,
+        false => decide::decide(shared, asked).await,
+    })
 }

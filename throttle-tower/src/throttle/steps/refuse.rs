@@ -6,7 +6,7 @@ use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Policy, PolicyName};
+use throttle_core::{Backend, BackendError, ConfigError, Decision, Policy, PolicyName};
 
 use super::notify::notify;
 use super::write_headers::write_refused;
@@ -27,7 +27,7 @@ pub(super) fn over_limit<B: Backend>(
     calls: &[Call],
     parts: &Parts,
 ) -> Refused {
-    notify(shared, Outcome::Refused, Some(report.decision()), calls, parts);
+    notify(shared, Outcome::Refused, Some((report.announced(), report.decision())), calls, parts);
     let extra = extra_wait(shared, report.decision(), calls);
     build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
         write_refused(&report, response, extra);
@@ -74,14 +74,21 @@ pub(super) fn failed<B: Backend>(
 
 /// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
 /// is among them: a local one, and while the store is busy an open one too.
-pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], why: BackendErrorKind) -> Vec<Policy> {
+///
+/// So is one whose parameters of the request's own the store does not enforce: it is healthy and stays so, and to pass
+/// the request on would lift all of the limits for as long as the parameters are what they are.
+pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], error: &BackendError) -> Vec<Policy> {
+    let why = error.kind();
+    let is_not_enforced = std::error::Error::source(error).is_some_and(|source| source.is::<ConfigError>());
     let closes = |limit: &Applied| match shared.options.on_error_of(limit) {
         Some(OnError::Open) => why.is_busy() && shared.share.is_none(),
         Some(local @ OnError::Local { .. }) => shared.share.is_none() || local.processes().is_none(),
         Some(OnError::Closed) | None => true,
     };
     let limits = shared.announced.policies.iter().zip(shared.applied.iter()).zip(calls);
-    let closed = limits.filter(|((_, limit), call)| call.key().is_some() && closes(limit));
+    let closed = limits.filter(|((_, limit), call)| {
+        call.key().is_some() && (closes(limit) || is_not_enforced && call.own().is_some())
+    });
     closed.map(|((policy, _), _)| policy.clone()).collect()
 }
 
@@ -151,7 +158,7 @@ mod tests {
         let full = || ThrottleLayer::new(Concurrency::new(1)).unwrap();
         let closed = || {
             let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant).on_error(OnError::Closed);
-            ThrottleLayer::new(limits).unwrap().backend(Down::default()).unwrap()
+            ThrottleLayer::new(limits).unwrap().backend(Down).unwrap()
         };
         let wait = Duration::from_millis(1_500);
         for (wait, plain, grpc) in [

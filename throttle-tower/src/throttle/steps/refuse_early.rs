@@ -50,7 +50,7 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
         return Early::Undecided;
     }
     // A peek does not tell how long to wait. Refused, this charges nothing either.
-    let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone(), own: None };
+    let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone() };
     match decide::decide(shared, &decisive).await {
         Decided::Failed(error) => failed(shared, error, calls),
         Decided::Made(decision) if decision.is_admitted() => {
@@ -64,7 +64,7 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
 }
 
 fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -> Early {
-    if refuse::closed(shared, calls, error.kind()).is_empty() {
+    if refuse::closed(shared, calls, &error).is_empty() {
         return Early::Failed(error);
     }
     Early::Refused(Box::new(Decided::Failed(error)))

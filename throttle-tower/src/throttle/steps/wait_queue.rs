@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::ask::{Asked, Calls};
 use super::decide::{self, Decided};
+use crate::throttle::announced::under;
 use crate::throttle::forecast::Forecast;
 use crate::throttle::queues::{Joining, Place, QueueKey};
 use crate::throttle::shared::Shared;
@@ -192,9 +193,11 @@ impl<B: Backend> Waiting<'_, B> {
     fn advance(&self, place: &Place, turn: &Turn) {
         let (Decided::Made(decision), policy) = (&turn.decided, place.key.0) else { return };
         let status = decision.statuses().get(policy);
-        let known = self.shared.announced.policies.get(policy).zip(status).zip(self.algorithm(policy));
-        let Some(((policy, status), algorithm)) = known else { return };
-        let next = Forecast::new(policy, status, turn.at, place.units());
+        let policies = self.shared.announced.policies.iter().zip(self.calls);
+        let known = policies.map(|(policy, call)| under(policy, call)).nth(policy).zip(status);
+        let Some((policy, status)) = known else { return };
+        let algorithm = policy.algorithm();
+        let next = Forecast::new(&policy, status, turn.at, place.units());
         place.advance(|progress| {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
@@ -224,10 +227,9 @@ impl<B: Backend> Waiting<'_, B> {
         }
     }
 
-    /// The algorithm of a policy in the request's tier.
+    /// The parameters of a policy that decide about the request.
     fn algorithm(&self, policy: usize) -> Option<&Algorithm> {
-        let tier = self.calls.get(policy)?.tier();
-        Some(self.shared.announced.policies.get(policy)?.tier(tier).algorithm())
+        Some(self.calls.get(policy)?.parameters(self.shared.announced.policies.get(policy)?))
     }
 }
 

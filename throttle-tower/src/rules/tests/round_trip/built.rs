@@ -3,8 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use throttle_core::{
-    CalendarQuota, Carry, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter, SlidingLog, SlidingWindow,
-    TokenBucket,
+    CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 use super::model::{
@@ -95,16 +94,11 @@ impl Named {
             AnyLimit::Limit { algorithm, key, options, .. } => {
                 options.set(limit(&*self.name, algorithm.built()).by(key.built(&client_ip)), model).into()
             }
-            AnyLimit::Plans { key, tiers, unknown, carry, options } => {
+            AnyLimit::Plans { key, tiers, unknown, options } => {
                 let each: Vec<_> =
                     tiers.iter().map(|(name, algorithm)| ((*name).to_owned(), algorithm.built())).collect();
-                let carry = match *carry {
-                    Some("proportional") => Carry::Proportional,
-                    Some("reset") => Carry::Reset,
-                    _ => Carry::Keep,
-                };
                 let plans = plans(&*self.name, each).by(key.built(&client_ip)).lookup(|_| async { Some("free") });
-                options.set(plans.unknown(tiers[*unknown].0).on_change(carry).into_limit(), model).into()
+                options.set(plans.unknown(tiers[*unknown].0).into_limit(), model).into()
             }
             AnyLimit::InFlight { most, key, cost, matching, on_missing } => {
                 let mut limit = Concurrency::new(*most).name(&*self.name);
@@ -164,8 +158,7 @@ impl Options {
         }
         limit = if self.charge_refused == Some(true) { limit.charge_refused() } else { limit };
         limit = if self.settled_later == Some(true) { limit.settled_later() } else { limit };
-        let replaces = self.replace_existing.or(defaults.replace_existing) == Some(true);
-        if replaces { limit.replace_existing() } else { limit }
+        limit
     }
 }
 
@@ -202,7 +195,7 @@ impl Matching {
 }
 
 impl Algorithm {
-    fn built(&self) -> throttle_core::Algorithm {
+    pub(super) fn built(&self) -> throttle_core::Algorithm {
         let set = |value: Option<u64>, usual: u64| value.unwrap_or(usual);
         let built = match self {
             Self::Gcra(rate, burst) => Gcra::new(rate.built()).burst(set(*burst, rate.count)).into_algorithm(),

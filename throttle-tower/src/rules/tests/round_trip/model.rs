@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
+use throttle_core::Policy;
 
 use crate::headers::{Dialect, ResetFormat, SdkHints};
 
@@ -31,7 +32,6 @@ pub(super) enum Address {
 pub(super) struct Defaults {
     pub(super) on_error: Option<Failing>,
     pub(super) on_missing: Option<Missing>,
-    pub(super) replace_existing: Option<bool>,
 }
 
 /// As the reader calls it and its fields.
@@ -54,26 +54,9 @@ pub(super) struct Named {
 
 #[derive(Clone, Debug)]
 pub(super) enum AnyLimit {
-    Limit {
-        algorithm: Algorithm,
-        key: Key,
-        key_deadline: Option<Duration>,
-        options: Options,
-    },
-    Plans {
-        key: Key,
-        tiers: Vec<(&'static str, Algorithm)>,
-        unknown: usize,
-        carry: Option<&'static str>,
-        options: Options,
-    },
-    InFlight {
-        most: u64,
-        key: Option<Key>,
-        cost: Option<Cost>,
-        matching: Matching,
-        on_missing: Option<Missing>,
-    },
+    Limit { algorithm: Algorithm, key: Key, key_deadline: Option<Duration>, options: Options },
+    Plans { key: Key, tiers: Vec<(&'static str, Algorithm)>, unknown: usize, options: Options },
+    InFlight { most: u64, key: Option<Key>, cost: Option<Cost>, matching: Matching, on_missing: Option<Missing> },
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +69,6 @@ pub(super) struct Options {
     pub(super) refunds: Vec<&'static str>,
     pub(super) charge_refused: Option<bool>,
     pub(super) settled_later: Option<bool>,
-    pub(super) replace_existing: Option<bool>,
     pub(super) wait_up_to: Option<Duration>,
 }
 
@@ -213,11 +195,7 @@ fn address() -> impl Strategy<Value = Address> {
 }
 
 fn defaults() -> impl Strategy<Value = Defaults> {
-    (of(failing()), of(missing()), of(any::<bool>())).prop_map(|(on_error, on_missing, replace_existing)| Defaults {
-        on_error,
-        on_missing,
-        replace_existing,
-    })
+    (of(failing()), of(missing())).prop_map(|(on_error, on_missing)| Defaults { on_error, on_missing })
 }
 
 fn layer() -> impl Strategy<Value = LayerSettings> {
@@ -255,14 +233,16 @@ fn any_limit() -> impl Strategy<Value = AnyLimit> {
         AnyLimit::Limit { algorithm, key, key_deadline, options }
     });
     let tiers = (algorithm(), of(algorithm()), of(algorithm()), any::<prop::sample::Index>());
-    let plans = (key(), tiers, of(select(&["keep", "proportional", "reset"][..])), options());
-    let plans = plans.prop_map(|(key, (first, second, third, unknown), carry, mut options)| {
+    let plans = (key(), tiers, options());
+    let plans = plans.prop_map(|(key, (first, second, third, unknown), mut options)| {
         options.on_missing = options.on_missing.filter(|_| !key.is_never_missing());
         let others = [("pro", second), ("team 1", third)].into_iter().filter_map(|(name, tier)| Some((name, tier?)));
-        let tiers: Vec<_> = [("free", first)].into_iter().chain(others).collect();
-        // Tiers must be alike to be changed in proportion.
-        let carry = carry.filter(|carry| *carry != "proportional" || tiers.len() == 1);
-        AnyLimit::Plans { key, unknown: unknown.index(tiers.len()), tiers, carry, options }
+        let mut tiers: Vec<_> = [("free", first)].into_iter().chain(others).collect();
+        // Tiers of unlike windows are refused.
+        if Policy::tiered("p", tiers.iter().map(|(name, tier)| (name, tier.built()))).is_err() {
+            tiers.truncate(1);
+        }
+        AnyLimit::Plans { key, unknown: unknown.index(tiers.len()), tiers, options }
     });
     let cost = of(prop_oneof![(1..=5_u64).prop_map(Cost::Units), Just(Cost::Registered)]);
     let in_flight = (5..1_000_u64, of(key()), cost, matching(), of(missing()));
@@ -277,10 +257,10 @@ fn options() -> impl Strategy<Value = Options> {
     let cost = of(prop_oneof![(0..=5_u64).prop_map(Cost::Units), Just(Cost::Registered)]);
     let flag = || of(any::<bool>());
     let refunds = vec(select(&["successful", "failed", "server-errors", "aborted", "cached"][..]), 0..4);
-    let flags = (flag(), flag(), flag());
+    let flags = (flag(), flag());
     let parts = (cost, matching(), of(unit()), of(missing()), of(failing()), refunds, flags, of(duration()));
     parts.prop_map(|(cost, matching, unit, on_missing, on_error, refunds, flags, wait_up_to)| {
-        let (charge_refused, mut settled_later, replace_existing) = flags;
+        let (charge_refused, mut settled_later) = flags;
         // What costs nothing is settled later, and what is settled later has a cost.
         match cost {
             Some(Cost::Units(0)) => settled_later = Some(true),
@@ -291,18 +271,7 @@ fn options() -> impl Strategy<Value = Options> {
         if refunds.contains(&"successful") {
             refunds.retain(|refund| *refund != "failed");
         }
-        Options {
-            cost,
-            matching,
-            unit,
-            on_missing,
-            on_error,
-            refunds,
-            charge_refused,
-            settled_later,
-            replace_existing,
-            wait_up_to,
-        }
+        Options { cost, matching, unit, on_missing, on_error, refunds, charge_refused, settled_later, wait_up_to }
     })
 }
 

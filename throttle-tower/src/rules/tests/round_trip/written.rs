@@ -66,7 +66,6 @@ impl Defaults {
         Toml::table([
             ("on-error", self.on_error.map(Failing::written)),
             ("on-missing", self.on_missing.map(Missing::written)),
-            ("replace-existing", self.replace_existing.map(Toml::Flag)),
         ])
     }
 }
@@ -108,7 +107,7 @@ impl Named {
                 let limit = limit.with("key-deadline", key_deadline.map(Duration::written));
                 ("limit", options.written(limit))
             }
-            AnyLimit::Plans { key, tiers, unknown, carry, options } => {
+            AnyLimit::Plans { key, tiers, unknown, options } => {
                 let tier = |(name, algorithm): &(&'static str, Algorithm)| {
                     let (kind, algorithm) = algorithm.written();
                     (*name, Toml::table([(kind, Some(algorithm))]))
@@ -118,8 +117,7 @@ impl Named {
                     .with("tiers", Some(all))
                     .with("by", Some(key.written()))
                     .with("lookup", Some(Toml::text("plan-of")))
-                    .with("unknown", Some(Toml::text(tiers[*unknown].0)))
-                    .with("on-change", carry.map(Toml::text));
+                    .with("unknown", Some(Toml::text(tiers[*unknown].0)));
                 ("plans", options.written(plans))
             }
             AnyLimit::InFlight { most, key, cost, matching, on_missing } => {
@@ -152,7 +150,6 @@ impl Options {
             .with("refund", refund)
             .with("charge-refused", self.charge_refused.map(Toml::Flag))
             .with("settled-later", self.settled_later.map(Toml::Flag))
-            .with("replace-existing", self.replace_existing.map(Toml::Flag))
             .with("wait-up-to", self.wait_up_to.map(Duration::written))
     }
 }

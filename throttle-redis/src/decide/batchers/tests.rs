@@ -1,0 +1,267 @@
+use std::time::Duration;
+
+use throttle_core::backend::Call;
+use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Gcra, Key, Policy, PolicySet, Rate};
+use tokio::task::JoinHandle;
+use tokio::time::advance;
+
+use super::*;
+use crate::RedisBackend;
+use crate::decide::set::RedisSet;
+use crate::link::connection::by_hand::{ByHand, Sent, fault};
+use crate::link::connection::{FaultKind, Route};
+
+/// Decisions of a slot that start calls of their own before further ones wait.
+const ALONE: usize = 6;
+
+struct Fixture {
+    store: ByHand,
+    backend: RedisBackend,
+    set: Arc<RedisSet>,
+}
+
+type Begun = JoinHandle<Result<Decision, BackendError>>;
+
+impl Fixture {
+    async fn connected() -> Self {
+        Self::with_queue(1_024).await
+    }
+
+    async fn with_queue(queue: usize) -> Self {
+        let store = ByHand::cluster();
+        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys().queue(queue);
+        let backend = builder.deadline(Duration::from_secs(5)).breaker_threshold(1).build().expect("valid options");
+        store.connect(Ok(())).await;
+        let policy = Policy::new("p", Gcra::new(Rate::per_minute(9))).expect("a policy");
+        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        Self { store, backend, set }
+    }
+
+    fn begin(&self, key: &str, count: usize) -> Vec<Begun> {
+        let calls = [Call::from(Key::from(key))];
+        (0..count).map(|_| tokio::spawn(self.backend.decide(&self.set, &calls))).collect()
+    }
+
+    async fn sent(&self, count: usize) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        for _ in 0..count {
+            sent.push(self.store.next().await);
+        }
+        assert!(self.store.is_idle().await);
+        sent
+    }
+
+    /// Decisions about a key, of which the last `together` travel in the call that is returned.
+    async fn one_call(&self, key: &str, together: usize) -> (Vec<Begun>, Sent) {
+        let begun = self.begin(key, ALONE + together);
+        for sent in self.sent(ALONE).await {
+            assert_eq!(sent.keys().len(), 1);
+            sent.admit().await;
+        }
+        let sent = self.store.next().await;
+        assert_eq!(sent.keys(), vec![name(key); together]);
+        (begun, sent)
+    }
+
+    fn slot(&self, key: &str) -> Route {
+        Route::Slot(self.set.ask(&self.backend.shared, &[Call::from(Key::from(key))]).slot)
+    }
+}
+
+fn name(key: &str) -> String {
+    format!("throttle{{t{key}}}p:")
+}
+
+async fn all_are_admitted(begun: Vec<Begun>) {
+    for begun in begun {
+        assert!(begun.await.expect("no panic").expect("a decision").is_admitted());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_carries_decisions_of_one_slot() {
+    let fixture = Fixture::connected().await;
+    let keys = ["ada", "bob"];
+    let begun: Vec<Begun> = (0..20).flat_map(|_| keys.map(|key| fixture.begin(key, 1))).flatten().collect();
+    let mut calls = 0;
+    while !fixture.store.is_idle().await {
+        let sent = fixture.store.next().await;
+        let key = keys.into_iter().find(|key| sent.keys().contains(&name(key))).expect("a key that was asked about");
+        assert_eq!(sent.keys(), vec![name(key); sent.keys().len()]);
+        assert_eq!(sent.command.route(), &fixture.slot(key));
+        calls += 1;
+        sent.admit().await;
+    }
+    assert!(calls < begun.len(), "{calls} calls");
+    all_are_admitted(begun).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_wait_for_no_call_about_another_slot() {
+    let fixture = Fixture::connected().await;
+    let keys: Vec<String> = (0..40).map(|key| format!("key-{key}")).collect();
+    let begun: Vec<Begun> = keys.iter().flat_map(|key| fixture.begin(key, 1)).collect();
+    for (sent, key) in fixture.sent(keys.len()).await.into_iter().zip(&keys) {
+        assert_eq!(sent.keys(), [name(key)]);
+        sent.admit().await;
+    }
+    all_are_admitted(begun).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_of_a_call_that_did_not_run_are_asked_about_one_by_one() {
+    let address = Some(("b".to_owned(), 1));
+    for kind in [FaultKind::NotNow, FaultKind::Ask(address), FaultKind::Ask(None)] {
+        let fixture = Fixture::connected().await;
+        let (begun, together) = fixture.one_call("ada", 4).await;
+        together.answer(Err(fault(kind.clone()))).await;
+        for sent in fixture.sent(4).await {
+            assert_eq!((sent.keys(), sent.command.route()), (vec![name("ada")], &fixture.slot("ada")), "{kind:?}");
+            sent.admit().await;
+        }
+        all_are_admitted(begun).await;
+        let stats = fixture.backend.stats();
+        assert_eq!((stats.decisions, stats.failures, stats.breaker_openings), (10, 0, 0), "{kind:?}");
+        assert_eq!((stats.calls, stats.repeated), (11, 1), "{kind:?}");
+    }
+}
+
+/// What the slot's new server has is one slot's keys again.
+#[tokio::test(start_paused = true)]
+async fn a_call_about_a_slot_that_has_moved_follows_it() {
+    let fixture = Fixture::connected().await;
+    let (begun, together) = fixture.one_call("ada", 4).await;
+    together.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 1)))))).await;
+    let sent = fixture.sent(1).await.remove(0);
+    assert_eq!(sent.keys().len(), 4);
+    assert_eq!(sent.command.route(), &Route::Address { host: "b".to_owned(), port: 1, asking: false });
+    sent.admit().await;
+    all_are_admitted(begun).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_of_a_call_that_may_have_run_are_not_asked_about_again() {
+    let fixture = Fixture::connected().await;
+    let (begun, together) = fixture.one_call("ada", 4).await;
+    together.answer(Err(fault(FaultKind::Lost))).await;
+    assert!(fixture.store.is_idle().await);
+    let mut failed = 0;
+    for begun in begun {
+        if let Err(error) = begun.await.expect("no panic") {
+            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Unavailable, false));
+            failed += 1;
+        }
+    }
+    assert_eq!(failed, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_was_given_up_is_not_asked_about_by_itself() {
+    let fixture = Fixture::connected().await;
+    let (mut begun, together) = fixture.one_call("ada", 4).await;
+    begun.remove(ALONE).abort();
+    together.answer(Err(fault(FaultKind::NotNow))).await;
+    for sent in fixture.sent(3).await {
+        sent.admit().await;
+    }
+    all_are_admitted(begun).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_asked_about_by_itself_has_the_rest_of_its_own_time() {
+    let fixture = Fixture::connected().await;
+    let (begun, together) = fixture.one_call("ada", 2).await;
+    let time = fixture.backend.shared.link.deadline;
+    advance(time / 2).await;
+    together.answer(Err(fault(FaultKind::NotNow))).await;
+    let unanswered = fixture.sent(2).await;
+    advance(time / 2 - Duration::from_millis(1)).await;
+    assert!(begun[ALONE..].iter().all(|begun| !begun.is_finished()));
+    advance(Duration::from_millis(2)).await;
+    for begun in begun.into_iter().skip(ALONE) {
+        let error = begun.await.expect("no panic").expect_err("no answer");
+        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Timeout, false));
+    }
+    drop(unanswered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_slot_moves_its_decisions_travel_alone_and_those_that_wait_do_not_try_together() {
+    let fixture = Fixture::connected().await;
+    let (begun, together) = fixture.one_call("ada", 4).await;
+    // Two travel beside the four, and two wait.
+    let behind = fixture.begin("ada", 4);
+    let mut under_way = fixture.sent(2).await;
+    together.answer(Err(fault(FaultKind::NotNow))).await;
+    under_way.extend(fixture.sent(6).await);
+    let later = fixture.begin("ada", 10);
+    under_way.extend(fixture.sent(10).await);
+    for sent in under_way {
+        assert_eq!(sent.keys().len(), 1);
+        sent.admit().await;
+    }
+    for begun in [begun, behind, later] {
+        all_are_admitted(begun).await;
+    }
+    assert_eq!(fixture.backend.stats().repeated, 1, "one call was in vain");
+    let (others, about_another) = fixture.one_call("bob", 4).await;
+    about_another.admit().await;
+    all_are_admitted(others).await;
+    advance(Duration::from_millis(1_001)).await;
+    let (again, together) = fixture.one_call("ada", 4).await;
+    together.admit().await;
+    all_are_admitted(again).await;
+}
+
+/// An answer to one decision says so too.
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_is_redirected_by_ask_keeps_others_from_trying_together() {
+    let fixture = Fixture::connected().await;
+    let first = fixture.begin("ada", 1);
+    let sent = fixture.store.next().await;
+    sent.answer(Err(fault(FaultKind::Ask(Some(("b".to_owned(), 1)))))).await;
+    fixture.store.next().await.admit().await;
+    all_are_admitted(first).await;
+    let begun = fixture.begin("ada", 2 * ALONE);
+    for sent in fixture.sent(2 * ALONE).await {
+        sent.admit().await;
+    }
+    all_are_admitted(begun).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_slots_that_are_asked_about_have_a_batcher() {
+    let fixture = Fixture::connected().await;
+    let batchers = || fixture.set.batchers.0.lock().len();
+    let [ada, bob] = [("ada", 10), ("bob", 1)].map(|(key, count)| fixture.begin(key, count));
+    let mut sent = fixture.sent(ALONE + 1).await;
+    assert_eq!(batchers(), 2);
+    sent.pop().expect("the last").admit().await;
+    all_are_admitted(bob).await;
+    assert_eq!(batchers(), 1);
+    for begun in &ada {
+        begun.abort();
+    }
+    drop(sent);
+    assert!(fixture.store.is_idle().await, "what no caller waits for is not sent");
+    assert_eq!(batchers(), 0);
+}
+
+/// The bounds are those of a set whose decisions are not batched: they hold for all slots together.
+#[tokio::test(start_paused = true)]
+async fn a_decision_beyond_the_bounds_of_its_set_is_saturated() {
+    let fixture = Fixture::with_queue(3).await;
+    let begun: Vec<Begun> = ["ada", "ada", "bob"].into_iter().flat_map(|key| fixture.begin(key, 1)).collect();
+    let sent = fixture.sent(3).await;
+    let refused = fixture.begin("eve", 1).remove(0).await.expect("no panic").expect_err("there is no place");
+    assert_eq!((refused.kind(), refused.is_uncharged()), (BackendErrorKind::Saturated, true));
+    for sent in sent {
+        sent.admit().await;
+    }
+    all_are_admitted(begun).await;
+    let slot = fixture.set.ask(&fixture.backend.shared, &[Call::from(Key::from("ada"))]).slot;
+    let range = fixture.backend.shared.link.range(slot);
+    let _room = fixture.set.room.take_now(range, u32::MAX).expect("nothing is under way");
+    let refused = fixture.begin("ada", 1).remove(0).await.expect("no panic").expect_err("there is no room");
+    assert_eq!((refused.kind(), refused.is_uncharged()), (BackendErrorKind::Saturated, true));
+}

@@ -1,0 +1,406 @@
+//! Parameters of an identity's own, from the answer of a lookup to the response.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, ManualClock, MemoryBackend, PolicySet,
+    Rate,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::down::Down;
+use crate::lock::lock;
+use crate::plans::{Plans, Tier, plans};
+use crate::{Constant, Header, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
+
+type Answer = Result<Option<Tier>, Infallible>;
+
+/// The rows of a database, by customer.
+#[derive(Clone, Default)]
+struct Rows(Arc<Mutex<HashMap<String, Row>>>);
+
+#[derive(Clone, Copy)]
+enum Row {
+    Tier(&'static str),
+    /// Units an hour, and the burst.
+    Own(u64, u64),
+    Log(u64),
+}
+
+impl Rows {
+    fn set(&self, customer: &str, row: Row) {
+        lock(&self.0).insert(customer.to_owned(), row);
+    }
+
+    fn find(&self, customer: &str) -> Answer {
+        Ok(match lock(&self.0).get(customer) {
+            None => None,
+            Some(Row::Tier(name)) => Some(Tier::named(*name)),
+            Some(Row::Own(count, burst)) => Some(Tier::own(Gcra::new(Rate::per_hour(*count)).burst(*burst))),
+            Some(Row::Log(count)) => Some(Tier::own(throttle_core::SlidingLog::new(Rate::per_hour(*count)))),
+        })
+    }
+}
+
+const KEPT: Duration = Duration::from_secs(60);
+
+fn plan(rows: &Rows) -> Plans {
+    let rows = rows.clone();
+    let per_hour = |count| Gcra::new(Rate::per_hour(count));
+    plans("plan", [("free", per_hour(10)), ("pro", per_hour(100))])
+        .by(Header::new("x-customer"))
+        .lookup(move |customer: String| {
+            let found = rows.find(&customer);
+            async move { found }
+        })
+        .unknown("free")
+        .cache(1_000, KEPT)
+}
+
+type Memory = MemoryBackend<ManualClock>;
+
+fn memory() -> Memory {
+    MemoryBackend::builder().clock(ManualClock::default()).build()
+}
+
+fn layer(limits: impl crate::limit::IntoLimitTree) -> ThrottleLayer<Memory> {
+    ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap()
+}
+
+async fn send<B: Backend>(layer: &ThrottleLayer<B>, customer: &str) -> Response<()> {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+    let request = Request::builder().header("x-customer", customer).body(()).unwrap();
+    layer.layer(inner).oneshot(request).await.unwrap().map(drop)
+}
+
+/// Requests that are admitted until one is refused.
+async fn admitted<B: Backend>(layer: &ThrottleLayer<B>, customer: &str) -> usize {
+    for admitted in 0..10_000 {
+        if send(layer, customer).await.status() == StatusCode::TOO_MANY_REQUESTS {
+            return admitted;
+        }
+    }
+    panic!("nothing is refused")
+}
+
+fn header<'a>(response: &'a Response<()>, name: &str) -> &'a str {
+    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+/// Until what is remembered of customers is looked up again.
+async fn forget() {
+    tokio::time::advance(KEPT).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn customers_are_limited_by_their_own_parameters_and_read_them() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(36, 7));
+    rows.set("bob", Row::Own(3_600, 40));
+    rows.set("pro", Row::Tier("pro"));
+    let alone = layer(plan(&rows));
+    let composed = layer(all((limit("all", Gcra::new(Rate::per_second(1_000))).by(Constant), plan(&rows))));
+    for (layer, all, left) in [(alone, "", ""), (composed, "\"all\";q=1000;w=1, ", "\"all\";r=999;t=1, ")] {
+        let layer = layer.report_in_response(true);
+        for (customer, policy, status, burst) in [
+            ("ada", "\"plan\";q=36;w=3600", "\"plan\";r=6;t=600", 7),
+            ("bob", "\"plan\";q=3600;w=3600", "\"plan\";r=39;t=1", 40),
+            ("pro", "\"plan\";q=100;w=3600", "\"plan\";r=99;t=36", 100),
+            ("eve", "\"plan\";q=10;w=3600", "\"plan\";r=9;t=360", 10),
+        ] {
+            for again in [false, true] {
+                let response = send(&layer, customer).await;
+                assert_eq!(response.status(), StatusCode::OK);
+                assert_eq!(header(&response, "ratelimit-policy"), format!("{all}{policy}"), "{customer}");
+                if !again && customer == "ada" {
+                    assert_eq!(header(&response, "ratelimit"), format!("{left}{status}"));
+                }
+                let report = response.extensions().get::<LimitReport>().unwrap();
+                let tier = if burst == 100 {
+                    "pro"
+                } else if burst == 10 {
+                    "free"
+                } else {
+                    "own"
+                };
+                assert_eq!(report.tier("plan"), Some(tier));
+                let capacity = report.statuses().find(|(policy, _)| policy.name() == "plan").unwrap();
+                assert_eq!(capacity.0.algorithm().capacity(), burst);
+            }
+            assert_eq!(admitted(&layer, customer).await as u64, burst - 2, "{customer}");
+            let refused = send(&layer, customer).await;
+            assert_eq!(header(&refused, "ratelimit-policy"), format!("{all}{policy}"), "{customer}");
+            assert!(!header(&refused, "retry-after").is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn law_07_what_was_used_stays_used_when_the_parameters_change() {
+    let rows = Rows::default();
+    let layer = layer(plan(&rows));
+    rows.set("ada", Row::Tier("pro"));
+    let left = async || {
+        forget().await;
+        let response = send(&layer, "ada").await;
+        let left = header(&response, "ratelimit").split(';').nth(1).unwrap_or("").to_owned();
+        left.trim_start_matches("r=").parse::<u64>().unwrap()
+    };
+    for _ in 0..29 {
+        assert_eq!(send(&layer, "ada").await.status(), StatusCode::OK);
+    }
+    assert_eq!(left().await, 70);
+    rows.set("ada", Row::Own(50, 50));
+    assert_eq!(left().await, 19);
+    rows.set("ada", Row::Own(30, 30));
+    assert_eq!(left().await, 0, "there is no room for 31, and the refusal changes nothing");
+    rows.set("ada", Row::Tier("pro"));
+    assert_eq!(left().await, 68);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_parameters_are_a_failed_lookup() {
+    let rows = Rows::default();
+    let layer = layer(plan(&rows));
+    for (customer, row) in [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101))] {
+        rows.set(customer, row);
+        assert_eq!(admitted(&layer, customer).await, 10, "the tier of identities that are not known: {customer}");
+    }
+    let field = |customer| rows.find(customer).unwrap().unwrap().error().map(|error| error.field());
+    assert_eq!((field("zero"), field("none"), field("long")), (Some("rate count"), Some("burst"), None));
+    rows.set("log", Row::Log(50));
+    assert_eq!(admitted(&layer, "log").await, 50, "of another algorithm than the tiers");
+    rows.set("ada", Row::Own(7, 7));
+    assert_eq!(admitted(&layer, "ada").await, 7);
+    rows.set("ada", Row::Own(1_000_000, 0));
+    forget().await;
+    assert_eq!(admitted(&layer, "ada").await, 0, "the last known parameters");
+    assert_eq!(header(&send(&layer, "ada").await, "ratelimit-policy"), "\"plan\";q=7;w=3600");
+}
+
+/// Neither the cache nor the shared budget of unknown identities gives any of them anything back.
+#[tokio::test(start_paused = true)]
+async fn law_09_customers_keep_what_they_have_used_however_many_have_parameters() {
+    for keep_for in [KEPT, Duration::ZERO] {
+        let rows = Rows::default();
+        let layer = layer(plan(&rows).cache(10_000, keep_for).unknown_as_missing());
+        rows.set("ada", Row::Own(20, 20));
+        assert_eq!(admitted(&layer, "ada").await, 20);
+        for customer in 0..1_500 {
+            let name = format!("c{customer}");
+            rows.set(&name, Row::Own(100, 2 + customer));
+            let response = send(&layer, &name).await;
+            assert_eq!(header(&response, "ratelimit").split(';').nth(1), Some(&*format!("r={}", 1 + customer)));
+        }
+        assert_eq!(admitted(&layer, "ada").await, 0);
+        assert_eq!(admitted(&layer, "c0").await, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_parameters_of_two_layers_on_one_backend_are_one_budget() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(50, 50));
+    let memory = memory();
+    let layer_of = || ThrottleLayer::new(plan(&rows)).unwrap().backend(memory.clone()).unwrap();
+    let (one, two) = (layer_of(), layer_of().headers(crate::Dialect::None));
+    assert_eq!(send(&one, "ada").await.status(), StatusCode::OK);
+    assert_eq!(admitted(&two, "ada").await, 49);
+    assert_eq!(admitted(&one, "ada").await, 0);
+    assert_eq!(admitted(&one.headers(crate::Dialect::None), "eve").await, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn charges_under_own_parameters_are_given_back_and_wait_like_any() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(3_600, 36));
+    let refunding = layer(plan(&rows).into_limit().refund_successful());
+    for _ in 0..50 {
+        assert_eq!(send(&refunding, "ada").await.status(), StatusCode::OK);
+    }
+    let clock = ManualClock::default();
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    let waiting = plan(&rows).into_limit().wait_up_to(Duration::from_secs(1));
+    let waiting = ThrottleLayer::new(waiting).unwrap().backend(memory).unwrap();
+    for _ in 0..36 {
+        assert_eq!(send(&waiting, "ada").await.status(), StatusCode::OK);
+    }
+    let started = tokio::time::Instant::now();
+    let (response, ()) = tokio::join!(send(&waiting, "ada"), async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        clock.advance(Duration::from_secs(1));
+    });
+    assert_eq!((response.status(), started.elapsed().as_secs()), (StatusCode::OK, 1));
+}
+
+/// The customer's own parameters are one member of an `any`: the other one admits when they are used up.
+#[tokio::test(start_paused = true)]
+async fn law_05_own_parameters_within_any_are_charged_first() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(7, 7));
+    let pool = || limit("pool", Gcra::new(Rate::per_hour(20))).by(Constant);
+    let layer = layer(all((any((plan(&rows), pool())), limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant))));
+    assert_eq!(admitted(&layer, "ada").await, 7 + 20);
+    assert_eq!(admitted(&layer, "eve").await, 10, "the pool is used up, and a tier is not");
+    rows.set("ada", Row::Own(9, 9));
+    forget().await;
+    assert_eq!(admitted(&layer, "ada").await, 2);
+    let response = send(&layer, "eve").await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+/// Tasks that race for one budget, in a store with room and in one without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn law_06_tasks_that_race_under_own_parameters_are_admitted_exactly_k() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(40, 40));
+    for max_keys in [1_000, 1] {
+        let memory = MemoryBackend::builder().clock(ManualClock::default()).max_keys(max_keys).build();
+        let layer = ThrottleLayer::new(plan(&rows)).unwrap().backend(memory).unwrap();
+        assert_eq!(send(&layer, "fills the store").await.status(), StatusCode::OK);
+        let tasks: Vec<_> = (0..64)
+            .map(|_| {
+                let layer = layer.clone();
+                tokio::spawn(async move { send(&layer, "ada").await.status() == StatusCode::OK })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += usize::from(task.await.unwrap());
+        }
+        assert_eq!(admitted, 40, "{max_keys} keys");
+    }
+}
+
+/// A backend in memory that does not enforce parameters of 40 units.
+#[derive(Clone)]
+struct Refusing(Memory);
+
+impl Backend for Refusing {
+    type Prepared = <Memory as Backend>::Prepared;
+    type Decide = std::future::Ready<Result<Decision, BackendError>>;
+    type Done = <Memory as Backend>::Done;
+
+    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
+        self.0.prepare(set)
+    }
+
+    fn set(prepared: &Self::Prepared) -> &PolicySet {
+        Memory::set(prepared)
+    }
+
+    fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide {
+        let is_refused = calls.iter().filter_map(Call::own).any(|own| own.capacity() == 40);
+        std::future::ready(if is_refused {
+            let why = ConfigError::new("capacity", 40, "this backend has no 40");
+            Err(BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(why))
+        } else {
+            Ok(self.0.decide_now(prepared, calls))
+        })
+    }
+
+    fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done {
+        self.0.settle(prepared, receipt)
+    }
+
+    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done {
+        self.0.reset(prepared, policy, key)
+    }
+
+    fn reset_all(&self, prefix: &str) -> Self::Done {
+        self.0.reset_all(prefix)
+    }
+}
+
+/// The store is healthy, and a row is wrong until somebody corrects it: no rule for a failed store lifts all limits.
+#[tokio::test(start_paused = true)]
+async fn parameters_that_the_store_does_not_enforce_are_refused_whatever_on_error_says() {
+    for rule in [OnError::Open, OnError::Closed, OnError::local(2)] {
+        let rows = Rows::default();
+        rows.set("ada", Row::Own(40, 40));
+        let plan = plan(&rows).on_error(rule);
+        let all = limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant).on_error(rule);
+        let layer = ThrottleLayer::new(crate::all((all, plan))).unwrap();
+        let layer = layer.backend(Refusing(memory())).unwrap();
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let layer = layer.on_decision({
+            let heard = Arc::clone(&heard);
+            move |event| {
+                if let Outcome::FailedClosed(error) = event.outcome {
+                    lock(&heard).push(error.to_string());
+                }
+            }
+        });
+        for _ in 0..3 {
+            assert_eq!(send(&layer, "ada").await.status(), StatusCode::SERVICE_UNAVAILABLE, "{rule:?}");
+        }
+        let heard = std::mem::take(&mut *lock(&heard));
+        assert!(heard.len() == 3 && heard.iter().all(|error| error.ends_with("; nothing was charged")), "{heard:?}");
+        rows.set("ada", Row::Own(20, 20));
+        forget().await;
+        assert_eq!(admitted(&layer, "ada").await, 20, "{rule:?}");
+        assert_eq!(admitted(&layer, "eve").await, 10, "tiers are decided");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_under_own_parameters_use_the_common_share_while_the_store_fails() {
+    let rows = Rows::default();
+    rows.set("ada", Row::Own(20, 20));
+    rows.set("bob", Row::Own(30, 30));
+    let all = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant).on_error(OnError::local(1));
+    let layer = ThrottleLayer::new(crate::all((all, plan(&rows).on_error(OnError::local(1))))).unwrap();
+    let layer = layer.backend(Down).unwrap();
+    let mut admitted = [0; 3];
+    for (admitted, customer) in admitted.iter_mut().zip(["ada", "bob", "eve"]) {
+        for _ in 0..3 {
+            *admitted += usize::from(send(&layer, customer).await.status() == StatusCode::OK);
+        }
+    }
+    assert_eq!(admitted, [3, 2, 0]);
+}
+
+#[cfg(feature = "tracing")]
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+#[cfg(feature = "tracing")]
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            lock(&self.0).push(format!("{value:?}"));
+        });
+    }
+}
+
+/// A table may have a thousand wrong rows, and each is looked up again every second.
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn parameters_that_are_not_used_are_logged_once_a_minute() {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let rows = Rows::default();
+    let layer = layer(plan(&rows));
+    for (customer, row) in [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101))] {
+        rows.set(customer, row);
+    }
+    let mut logged = Vec::new();
+    for _ in 0..2 {
+        for customer in ["zero", "none", "long"] {
+            assert_eq!(send(&layer, customer).await.status(), StatusCode::OK);
+        }
+        logged.extend(std::mem::take(&mut *lock(&log.0)));
+        forget().await;
+    }
+    let logged: Vec<_> = logged.iter().filter(|text| text.contains("parameters that")).collect();
+    assert_eq!(logged.len(), 2, "{logged:#?}");
+    assert!(logged.iter().all(|text| text.contains("rate count is 0: ")), "{logged:#?}");
+    assert!(!logged[0].contains(" more such ") && logged[1].contains("2 more such"), "{logged:#?}");
+}
