@@ -81,7 +81,7 @@ impl Decision {
     pub(crate) fn summarize(&mut self) {
         let Repr::Many { summary, statuses } = &mut self.0 else { return };
         let (mut longest, mut least) = (0, 0);
-        for (n, status) in statuses.iter().enumerate() {
+        for (n, status) in statuses.iter().enumerate().filter(|(_, status)| status.applies) {
             if status.wait > summary.wait {
                 (summary.wait, longest) = (status.wait, n);
             }

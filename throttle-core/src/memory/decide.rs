@@ -30,11 +30,10 @@ impl Store {
             return self.decide_located(set, calls, now);
         }
         match set.policies.len() {
-            // Where the number is known when the code is compiled, nothing is counted.
-            2 => self.decide_several::<2>(set, calls, now),
-            3 => self.decide_several::<3>(set, calls, now),
-            4..=16 => self.decide_several::<16>(set, calls, now),
-            _ => self.decide_located(set, calls, now),
+            2 => self.decide_several::<2, true>(set, calls, now, &[]),
+            3 => self.decide_several::<3, true>(set, calls, now, &[]),
+            4..=16 => self.decide_several::<16, true>(set, calls, now, &[]),
+            _ => self.decide_applying(set, calls, now),
         }
     }
 

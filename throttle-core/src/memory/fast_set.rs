@@ -1,4 +1,5 @@
-//! The fast path of an `all` of at most 16 policies, whose keys all have slots that the same parameters wrote.
+//! The fast path of an `all` of which at most 16 policies apply, whose keys all have slots that the same parameters
+//! wrote.
 //!
 //! The shards of the keys are held, so each small state is charged at once, and put back if a later policy refuses. Large
 //! states cannot be put back: their shards are locked first, and they are charged when every policy has admitted.
@@ -27,18 +28,50 @@ struct Known<'a> {
 }
 
 impl Store {
-    /// Decides an `all` of at most N policies. Takes the [general way](Self::decide_located) if a key is not known.
+    /// Decides an `all` of which some policies do not apply.
     #[inline(never)]
-    pub(super) fn decide_several<const N: usize>(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        let count = if N <= 3 { N } else { set.policies.len() };
+    pub(super) fn decide_applying(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
+        let mut places = [0; 16];
+        let mut count = 0;
+        for (place, _) in calls.iter().enumerate().take(set.policies.len()).filter(|(_, call)| call.key.is_some()) {
+            let Some(free) = places.get_mut(count) else { return self.decide_located(set, calls, now) };
+            (*free, count) = (place, count + 1);
+        }
+        match count {
+            0 => Decision::not_limited(set.policies.len()),
+            1 => self.decide_several::<1, false>(set, calls, now, &places),
+            2 => self.decide_several::<2, false>(set, calls, now, &places),
+            3 => self.decide_several::<3, false>(set, calls, now, &places),
+            _ => self.decide_several::<16, false>(set, calls, now, &places[..count]),
+        }
+    }
+
+    /// Decides an `all` of at most N policies: `ALL` of them apply, or those at some places in the set. Takes the [general
+    /// way](Self::decide_located) if a key is not known.
+    #[inline(never)]
+    pub(super) fn decide_several<const N: usize, const ALL: bool>(
+        &self,
+        set: &MemorySet,
+        calls: &[Call],
+        now: Timestamp,
+        places: &[usize],
+    ) -> Decision {
+        // Where the numbers are known when the code is compiled, nothing is counted.
+        let count = match (N, ALL) {
+            (1..=3, _) => N,
+            (_, true) => set.policies.len(),
+            (_, false) => places.len(),
+        };
+        let total = if ALL { count } else { set.policies.len() };
+        let place = |n: usize| if ALL { n } else { places[n] };
         let mut hashes = [KeyHash::default(); N];
-        if !self.key_hasher.hash_each(calls, &mut hashes[..count]) {
-            return self.decide_located(set, calls, now);
+        if !self.key_hasher.hash_each(|n| calls.get(place(n)), &mut hashes[..count]) {
+            return if ALL { self.decide_applying(set, calls, now) } else { self.decide_located(set, calls, now) };
         }
         let mut parameters: [Option<&Parameters>; N] = [None; N];
         let mut large = LargeStates::default();
         for n in 0..count {
-            let current = set.policies[n].parameters(calls[n].tier);
+            let current = set.policies[place(n)].parameters(calls[place(n)].tier);
             if !current.algorithm.is_small() {
                 large.add(self.index(hashes[n]));
             }
@@ -56,19 +89,20 @@ impl Store {
             };
             known[n] = Some(Known { parameters, slot, words });
         }
-        let mut decision = Decision::not_limited(count);
+        let mut decision = Decision::not_limited(total);
         let (statuses, delay) = decision.parts();
         let (mut pass, mut n) = (Pass::First, 0);
         while n < count {
             let Some(key) = &known[n] else { break };
-            let (cost, status, rest) = (calls[n].cost, &mut statuses[n], large.of(self, hashes[n]));
+            let at = place(n);
+            let (cost, status, rest) = (calls[at].cost, &mut statuses[at], large.of(self, hashes[n]));
             status.tier = key.parameters.tier;
             let step = Step { words: key.words, rest, cost, now, pass, status, delay };
             if let Some(charged) = key.parameters.algorithm.accept(step) {
                 key.slot.set_words(charged);
             }
             n += 1;
-            if pass == Pass::First && statuses[n - 1].wait > 0 {
+            if pass == Pass::First && statuses[at].wait > 0 {
                 pass = Pass::Refused;
                 // The policies before this one have charged, and reported it.
                 known[..n - 1].iter().flatten().for_each(|key| key.slot.set_words(key.words));
@@ -77,7 +111,8 @@ impl Store {
         }
         if pass == Pass::First && !large.is_empty() {
             for (n, key) in known[..count].iter().flatten().enumerate() {
-                let (cost, rest, status) = (calls[n].cost, large.of(self, hashes[n]), &mut statuses[n]);
+                let at = place(n);
+                let (cost, rest, status) = (calls[at].cost, large.of(self, hashes[n]), &mut statuses[at]);
                 if cost > 0 && !key.parameters.algorithm.is_small() {
                     let step = Step { words: key.words, rest, cost, now, pass: Pass::Admitted, status, delay };
                     key.parameters.algorithm.accept(step);

@@ -63,10 +63,10 @@ impl KeyHasher {
     /// Hashes the key of each call, a key that equals the one before only once. Returns `false` if a call has no key, or
     /// parameters of its own.
     #[inline(always)]
-    pub(super) fn hash_each(&self, calls: &[Call], hashes: &mut [KeyHash]) -> bool {
+    pub(super) fn hash_each<'a>(&self, call: impl Fn(usize) -> Option<&'a Call>, hashes: &mut [KeyHash]) -> bool {
         let mut before = None;
         for n in 0..hashes.len() {
-            let Some(Call { key: Some(key), own: None, .. }) = calls.get(n) else { return false };
+            let Some(Call { key: Some(key), own: None, .. }) = call(n) else { return false };
             let number = key.as_number();
             hashes[n] = if n > 0 && number.is_some() && number == before { hashes[n - 1] } else { self.hash(key) };
             before = number;
