@@ -145,7 +145,7 @@ impl Policy {
     }
 
     /// Changes the policy, and its copy in each tier.
-    pub(crate) fn change_each(&mut self, change: impl Fn(&mut Self)) {
+    fn change_each(&mut self, change: impl Fn(&mut Self)) {
         change(self);
         if let Some(tiers) = &self.tiers {
             let mut tiers = tiers.to_vec();

@@ -155,7 +155,7 @@ impl Policy {
     #[inline]
     pub(crate) fn effective_tier(&self, tier: u8) -> u8 {
         let known = self.tiers.as_ref().map_or(1, |tiers| tiers.len());
-        if usize::from(tier) < known || tier == Self::OWN { tier } else { 0 }
+        if usize::from(tier) < known { tier } else { 0 }
     }
 }
 
@@ -221,8 +221,8 @@ mod tests {
         let policy = tiered(&[("a", 1, 1), ("b", 2, 1)]).expect("tiers");
         let plain = Policy::new("p", gcra(7, 1)).expect("a policy");
         let tiers = [0, 1, 2, Policy::OWN];
-        assert_eq!(tiers.map(|tier| policy.effective_tier(tier)), [0, 1, 0, Policy::OWN]);
-        assert_eq!(tiers.map(|tier| plain.effective_tier(tier)), [0, 0, 0, Policy::OWN]);
+        assert_eq!(tiers.map(|tier| policy.effective_tier(tier)), [0, 1, 0, 0]);
+        assert_eq!(tiers.map(|tier| plain.effective_tier(tier)), [0; 4]);
         assert_eq!(tiers.map(|tier| policy.tier_name(tier)), [Some("a"), Some("b"), None, Some("own")]);
     }
 }

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// What a backend keeps for one key of one policy.
 ///
-/// Opaque: only the [`Algorithm`](crate::Algorithm) that made it can read it. Backends that keep states in another
+/// Opaque: it is read by the [`Algorithm`](crate::Algorithm) that wrote it. Backends that keep states in another
 /// process use [`to_wire`](Self::to_wire) and [`from_wire`](Self::from_wire).
 ///
 /// ```
@@ -99,6 +99,7 @@ impl Algorithm {
         let wait = cell.wait(cost);
         let delay = if wait == 0 && cost > 0 { cell.take(cost).0 } else { 0 };
         let verdict = Verdict { standing: cell.standing(), wait, delay };
+        let writer = writer.filter(|writer| writer.is_alike(self));
         (State { repr: cell.into_repr(), writer }, verdict)
     }
 

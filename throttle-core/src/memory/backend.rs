@@ -17,13 +17,13 @@ use crate::time::{Clock, SystemClock, Timestamp};
 /// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes each; a key of two
 ///   policies counts twice. Sliding windows and logs store their counters in addition; a log takes up to 16 bytes for
 ///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
-///   and drops those that equal unused ones.
-///   The state of a key that has [parameters of its own](crate::backend::Call::under) takes some 150 bytes more, and
-///   its decisions take a lock.
+///   and drops those that equal unused ones. The state of a key that has [parameters of its
+///   own](crate::backend::Call::under) takes some 150 bytes more, and its decisions take a lock.
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
 ///   see [`Status::is_overflow`]. Keys of the same parameters share a bucket, so while the store is full, a key without
-///   a place of its own has a budget in the bucket of each tier that it changes to.
+///   a place of its own has a budget in the bucket of each tier that it changes to. Parameters of keys' own share 64
+///   buckets for each policy: keys that meet in one count as one key that changes its parameters.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
 /// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16 bytes.
 ///   It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the key's
@@ -111,7 +111,9 @@ impl<C: Clock> MemoryBuilder<C> {
     /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
     /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each shard that is used at
-    /// least 2 kB. When the store is full, it adds at most one overflow bucket for each set of parameters in each shard. The number of shards is a power of two: about one per 128 keys, at most 1,024.
+    /// least 2 kB. When the store is full, it adds overflow buckets: in each shard at most one for each tier or former
+    /// limit of a policy, and 64 for parameters of keys' own. The number of shards is a power of two: about one per 128
+    /// keys, at most 1,024.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self

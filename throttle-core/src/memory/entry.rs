@@ -79,7 +79,9 @@ impl<'a> Entry<'a> {
             None => return,
         };
         cell.settle(item.taken, item.actual);
-        entry.store(cell, more > 0, shard, shared);
+        // What other parameters count in a shared bucket stays there.
+        let insert = more > 0 && cell.is_own();
+        entry.store(cell, insert, shard, shared);
     }
 
     /// Moves the state out of the slot at an index.
@@ -94,11 +96,7 @@ impl<'a> Entry<'a> {
         let content = shard.table.get(index).expect("a slot that was found is used");
         let by = &parameters.algorithm;
         let (repr, written) = shard.take_state(&content, &shared.policies);
-        let writer = match &written.unnumbered {
-            Some(writer) => writer,
-            None if written.writer == parameters.writer => by,
-            None => shared.policies.algorithm(parameters.policy, written.writer).unwrap_or(by),
-        };
+        let writer = written.unnumbered.as_deref().or_else(|| shared.policies.writer(&content)).unwrap_or(by);
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
         let cell = Cell::new(by, writer, repr, at).behind(now);

@@ -111,13 +111,8 @@ impl Policies {
     /// The parameters that wrote a slot, if they have a number.
     #[inline]
     pub(super) fn writer(&self, content: &Content) -> Option<&Algorithm> {
-        self.algorithm(content.label().policy(), content.writer())
-    }
-
-    /// The parameters of a number; `None` for [`UNNUMBERED`].
-    #[inline]
-    pub(super) fn algorithm(&self, policy: u16, writer: u8) -> Option<&Algorithm> {
-        self.entries.get(usize::from(policy))?.parameters.get(usize::from(writer)).map(Box::as_ref)
+        let entry = self.entries.get(usize::from(content.label().policy()))?;
+        entry.parameters.get(usize::from(content.writer())).map(Box::as_ref)
     }
 }
 

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering;
 
 use super::key_hash::KeyHash;
-use super::policies::Parameters;
+use super::policies::{Parameters, UNNUMBERED};
 use super::sync::AtomicU64;
 use crate::algorithm::Words;
 
@@ -16,6 +16,8 @@ pub(super) struct Label {
 }
 
 const DIGESTED: u64 = 1 << 10;
+/// Overflow buckets of each policy for parameters without a number.
+const UNNUMBERED_BUCKETS: u64 = 64;
 /// 2^64 over the golden ratio: its multiples are spread evenly.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -32,15 +34,17 @@ impl Label {
     pub(super) fn overflow(parameters: &Parameters) -> Self {
         let bucket = match &parameters.unnumbered {
             None => u64::from(parameters.writer),
-            // Should two such numbers be the same, their keys share one bucket of one state, as a key that changes its
-            // tier has one state.
-            Some(unnumbered) => BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered) | 1 << 63,
+            // So that memory is bounded, some of these share a bucket.
+            Some(unnumbered) => {
+                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered);
+                u64::from(UNNUMBERED) + hash % UNNUMBERED_BUCKETS
+            }
         };
         Self::new(KeyHash { number: u128::from(bucket), digested: true }, parameters.policy)
     }
 
     pub(super) fn is_overflow(self) -> bool {
-        self.number <= u128::from(u64::MAX) && self.tag & DIGESTED != 0
+        self.number < u128::from(u64::from(UNNUMBERED) + UNNUMBERED_BUCKETS) && self.tag & DIGESTED != 0
     }
 
     pub(super) fn policy(self) -> u16 {

@@ -6,6 +6,7 @@ use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
 use crate::algorithm::{Algorithm, Cell, NEVER, State};
 use crate::call::Call;
 use crate::decision::{Decision, Status, Statuses, Summary};
+use crate::policy::Policy;
 use crate::time::Timestamp;
 
 /// One policy's part in a decision: the cell of its key, and what the request asks of it.
@@ -207,7 +208,8 @@ impl PolicySet {
         let cells = policies.iter().enumerate().map(|(place, policy)| {
             let (call, by) = by(place)?;
             let cell = Cell::new(by, &writers[place], states.get_mut(place)?.take(), at(place));
-            Some(PolicyCell { cell, cost: call.cost, tier: policy.effective_tier(call.tier), overflow: false })
+            let tier = if call.own.is_some() { Policy::OWN } else { policy.effective_tier(call.tier) };
+            Some(PolicyCell { cell, cost: call.cost, tier, overflow: false })
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();
         let decision = decide(self, &mut cells);
