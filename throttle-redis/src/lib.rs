@@ -73,6 +73,7 @@
 //! | several with different keys | atomic, one round trip | each atomic by itself, concurrently; a second round trip after a refusal |
 //! | admits more than the limit | never | never |
 //! | refuses although there was room | never | possibly, while another request holds units that it then gives back |
+//! | a refusal after a change of parameters | writes nothing | may leave what is used with the new parameters |
 //!
 //! # What is on the server
 //!

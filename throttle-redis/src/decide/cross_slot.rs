@@ -1,6 +1,9 @@
 //! Decides sets whose keys are in different slots of a cluster. Each policy reserves where its key is; if the set
 //! refuses, the reservations are given back exactly.
 //!
+//! A reservation is a charge, so what is left of the key's use then counts under the parameters of the request, also
+//! where the set refuses.
+//!
 //! This never admits too much: a refused request ends up charged nowhere, and until then it is charged too early rather
 //! than too late. It may refuse early: two requests that each hold what the other needs both see less than there is.
 
@@ -82,6 +85,10 @@ async fn reserve_one(
     let ask = Arc::new(single.ask(shared, &calls));
     let part = ask_in_one_slot(shared, single, &ask, until).await?;
     let decision = answer(&ask, &part)?;
+    if decision.is_admitted() {
+        // Kept refusals of this key may be untrue now.
+        shared.shortcut.note(&ask, &part, &decision, shared.shortcut.asking(&ask));
+    }
     let state = only_state(&ask, &part)?;
     Ok(Reserved { policy, calls, now: part.now, state, decision })
 }

@@ -15,6 +15,7 @@ use crate::link::connection::Command;
 use crate::link::script_call::{Head, ScriptCall, Subject};
 use crate::script::prepared::{Headers, Prepared};
 use crate::script::request::MOST;
+use crate::script::server_work;
 use crate::shared::Shared;
 
 /// No request waits for a settlement, so it waits longer than a decision for the answer of a busy store, or of a store
@@ -64,7 +65,11 @@ async fn settle_in_one_slot(
     let _leave = shared.link.leave(slot)?;
     // A settlement is not given up because many others wait: the units that it gives back would be lost. Its deadline
     // begins when it is sent.
-    let work = items.iter().filter_map(|(_, item)| prepared.work.get(item.policy())).sum();
+    let work = items.iter().filter_map(|(_, item)| {
+        let own = server_work::of_one(item.parameters(prepared.set.policies().get(item.policy())?));
+        Some(own.max(*prepared.work.get(item.policy())?))
+    });
+    let work = work.sum();
     let room = shared.link.room.take(shared.link.range(slot), work).await;
     let now = Instant::now();
     let mut settling = Box::pin(settle_by(shared, prepared, items, slot, now + PATIENCE.max(shared.link.deadline)));

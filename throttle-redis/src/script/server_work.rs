@@ -1,7 +1,8 @@
 //! What a decision costs the server, so that calls are bounded by work and not by their number of decisions.
 //!
 //! A server runs one script at a time: what is sent delays all that is sent behind it. Costs are estimates of the
-//! server's time in microseconds, for the largest state that a policy can have.
+//! server's time in microseconds, for the largest state that a policy can have. A log that former parameters of a limit
+//! wrote can take longer, until the first charge replaces it.
 
 use throttle_core::{Algorithm, ConfigError, Policy, PolicySet};
 
