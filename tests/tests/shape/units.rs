@@ -453,15 +453,10 @@ async fn shape_shapers_of_one_pace_and_of_two_share_the_pace_of_requests() {
     let two = model(second).name("api").backend(memory.clone()).build().unwrap();
     let same = model(second).name("api").backend(memory.clone()).build().unwrap();
     let one = LeakyBucket::new(Rate::per_second(10)).max_wait(second);
-    let one = Shaper::builder(one).headroom(Duration::ZERO).name("api").backend(memory.clone()).build().unwrap();
+    let one = Shaper::builder(one).headroom(Duration::ZERO).name("api").backend(memory).build().unwrap();
     two.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
     assert_eq!(wait(&one, "key").await, 100 * MS);
     assert_eq!(times(&same, &[1]).await, [400]);
-    // The rates of units are compared like those of requests.
-    let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(second);
-    let other = Shaper::builder(requests).by_unit("tokens", Rate::per_second(99)).headroom(Duration::ZERO);
-    let error = other.name("api").backend(memory).build().map(drop).unwrap_err();
-    assert_eq!(error.policy(), Some("api+tokens"), "{error}");
 }
 
 /// A wrong number stops a key for a minute, and not for ever.
