@@ -7,7 +7,7 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, PolicySet};
 
 /// A store that is down.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Down;
 
 impl Backend for Down {

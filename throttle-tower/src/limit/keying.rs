@@ -36,6 +36,7 @@ pub(crate) enum FoundTier {
 
 impl FoundTier {
     /// The call under these parameters.
+    #[inline]
     pub(crate) fn of(self, call: Call) -> Call {
         match self {
             Self::Numbered(tier) => call.in_tier(tier),
@@ -91,21 +92,9 @@ pub(crate) struct LookupCounts {
 }
 
 pub(crate) enum Found {
-    Now(Option<Key>, u8),
-    /// The identity has parameters of its own.
-    Own(Option<Key>, Arc<Algorithm>),
+    Now(Option<Key>, FoundTier),
     /// The lookup starts when it is first polled.
     Later(LookedUp),
-}
-
-impl From<(Option<Key>, FoundTier)> for Found {
-    #[inline]
-    fn from((key, tier): (Option<Key>, FoundTier)) -> Self {
-        match tier {
-            FoundTier::Numbered(number) => Self::Now(key, number),
-            FoundTier::Own(own) => Self::Own(key, own),
-        }
-    }
 }
 
 impl Keying {

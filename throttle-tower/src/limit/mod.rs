@@ -21,6 +21,7 @@ mod on_missing;
 mod single;
 
 use http::request::Parts;
+use throttle_core::{Algorithm, ConfigError};
 
 pub(crate) use applied::Applied;
 pub(crate) use charge_rules::ChargeRules;
@@ -60,6 +61,17 @@ pub fn is_preflight(parts: &Parts) -> bool {
     parts.method == http::Method::OPTIONS
         && parts.headers.contains_key(http::header::ORIGIN)
         && parts.headers.contains_key(http::header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// # Errors
+///
+/// If the algorithm delays requests: a throttle admits or refuses them.
+pub(crate) fn check_refuses(algorithm: &Algorithm) -> Result<(), ConfigError> {
+    if algorithm.delays() {
+        let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";
+        return Err(ConfigError::new("algorithm", algorithm.name(), rule));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

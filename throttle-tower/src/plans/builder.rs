@@ -18,10 +18,10 @@ type Tiers = Vec<(String, Result<Algorithm, ConfigError>)>;
 /// Starts a limit that depends on the caller's plan: a public name, and a limit for each tier. Next comes [the
 /// identity](PlansUnkeyed::by) whose budget a request spends.
 ///
-/// An identity has one budget, whatever its tier. When its tier changes, the units used so far stay used, up to the
-/// capacity of the new tier, until they have recovered in the tier that was charged last. To give an identity a fresh
-/// budget on an upgrade, [reset](crate::Backend::reset) its key. The headers of a response show the limit of the
-/// client's own tier, under the one name.
+/// An identity has one budget, whatever its tier. A client that has used 40 units and moves to another tier has used 40
+/// there, or the whole tier if that is smaller. Until its first request is admitted there, these units recover at the
+/// pace of the former tier. For a fresh budget on an upgrade, reset the key. The headers of a response show the limit
+/// of the client's own tier, under the one name.
 ///
 /// A wrong setting is reported when the layer is built.
 ///

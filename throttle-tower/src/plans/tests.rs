@@ -68,15 +68,14 @@ fn tiers() -> [(&'static str, Gcra); 3] {
 fn later(found: Found) -> LookedUp {
     match found {
         Found::Later(key) => key,
-        Found::Now(..) | Found::Own(..) => panic!("known at once"),
+        Found::Now(..) => panic!("known at once"),
     }
 }
 
 async fn tier(lookup: &CachedTierLookup, identity: &str) -> u8 {
     match lookup.find(&parts(identity)) {
-        Found::Now(_, tier) => tier,
+        Found::Now(_, tier) => tier.number(),
         Found::Later(key) => key.await.1.number(),
-        Found::Own(..) => panic!("parameters of its own"),
     }
 }
 
@@ -96,7 +95,10 @@ async fn concurrent_requests_of_one_identity_share_a_lookup() {
         assert_eq!((key, tier.number()), (Some(Key::builder().bytes(b"ada").finish()), 1));
     }
     assert_eq!(fake.asked(), 1);
-    assert!(matches!(lookup.find(&parts("ada")), Found::Now(Some(_), 1)), "from now on without waiting");
+    assert!(
+        matches!(lookup.find(&parts("ada")), Found::Now(Some(_), FoundTier::Numbered(1))),
+        "from now on without waiting"
+    );
 }
 
 #[tokio::test]
@@ -455,8 +457,7 @@ async fn identities_never_looked_up_share_a_budget_while_lookups_fail() {
     let mut lookup = lookup_at(&fake, 100, Duration::ZERO);
     lookup.unknown.as_missing = true;
     let find = async |identity: &str| match lookup.find(&parts(identity)) {
-        Found::Now(key, tier) => (key, tier),
-        Found::Own(..) => panic!("parameters of its own"),
+        Found::Now(key, tier) => (key, tier.number()),
         Found::Later(key) => {
             let (key, tier) = key.await;
             (key, tier.number())
@@ -567,13 +568,13 @@ async fn identity_that_is_missing_or_not_text_is_not_looked_up() {
     let mut lookup = lookup_at(&fake, 10, LONG);
     lookup.unknown.tier = 2;
     let without_identity = Request::new(()).into_parts().0;
-    assert!(matches!(lookup.find(&without_identity), Found::Now(None, 2)));
+    assert!(matches!(lookup.find(&without_identity), Found::Now(None, FoundTier::Numbered(2))));
     let mut no_text = Request::new(());
     no_text.headers_mut().insert("x-api-key", HeaderValue::from_bytes(b"\xff\xfe").unwrap());
     let no_text = no_text.into_parts().0;
-    assert!(matches!(lookup.find(&no_text), Found::Now(Some(_), 2)));
+    assert!(matches!(lookup.find(&no_text), Found::Now(Some(_), FoundTier::Numbered(2))));
     lookup.unknown.as_missing = true;
-    assert!(matches!(lookup.find(&no_text), Found::Now(None, 2)), "like an unknown identity");
+    assert!(matches!(lookup.find(&no_text), Found::Now(None, FoundTier::Numbered(2))), "like an unknown identity");
     assert_eq!(fake.asked(), 0);
 }
 
@@ -693,7 +694,7 @@ async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
 
     // Of another layer: what is remembered is shared, and not how often.
     let other = lookup.counted_apart();
-    assert!(matches!(other.find(&parts("user-1")), Found::Now(Some(_), 1)));
+    assert!(matches!(other.find(&parts("user-1")), Found::Now(Some(_), FoundTier::Numbered(1))));
     assert_eq!(other.counts(), LookupCounts { remembered: 1, ..LookupCounts::default() });
     assert_eq!(lookup.counts(), expected);
     // The lookup counts where it ends, once for all that wait for it.

@@ -20,7 +20,7 @@ use crate::caught::caught;
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
 use crate::limit::LookupCounts;
-use crate::limit::{Found, TierLookup};
+use crate::limit::{Found, FoundTier, TierLookup};
 use crate::lock::lock;
 use crate::log::Seldom;
 use crate::time::FAR;
@@ -154,7 +154,8 @@ impl CachedTierLookup {
     #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
         let Some(identity) = identity_text(&key) else {
-            return self.unknown.budget(key, IdentityTier::Unknown).into();
+            let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
+            return Found::Now(key, tier);
         };
         let this = self.clone();
         Found::Later(Box::pin(async move {
@@ -260,13 +261,16 @@ impl CachedTierLookup {
 
 impl TierLookup for CachedTierLookup {
     fn find(&self, parts: &Parts) -> Found {
-        let Some(key) = self.extractor.extract(parts) else { return Found::Now(None, self.unknown.tier) };
+        let Some(key) = self.extractor.extract(parts) else {
+            return Found::Now(None, FoundTier::Numbered(self.unknown.tier));
+        };
         let digest = self.shared.digester.digest(&key);
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
             Some(tier) => {
                 count(&self.counts.remembered);
-                self.unknown.budget(key, tier).into()
+                let (key, tier) = self.unknown.budget(key, tier);
+                Found::Now(key, tier)
             }
             None => self.look_up(key, digest),
         }

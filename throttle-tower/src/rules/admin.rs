@@ -52,8 +52,9 @@ impl Handle {
     /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses` or `skips`)
     /// and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
     /// (what an unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key
-    /// share a budget) and the number of the `tier`, which is 255 for parameters of the identity's own. If the whole layer
-    /// does not apply to the request, the explanation says why in `layer_skips`. Fields may be added in later versions.
+    /// share a budget) and the number of the `tier`, which is 255 for parameters of the identity's own. If the whole
+    /// layer does not apply to the request, the explanation says why in `layer_skips`. Fields may be added in later
+    /// versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
     /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is

@@ -43,8 +43,9 @@ pub struct Change {
     pub renamed: Vec<(String, String)>,
     /// What is different in limits that stay, and outside of limits.
     pub changed: Vec<ChangedField>,
-    /// The names of limits that hold less than before and recover sooner. A key is refused until the former limit counts
-    /// few enough units, so for up to its longer window. To end that earlier, [reset](super::Handle::reset) the key.
+    /// The names of limits that hold no more than before and whose window is shorter, in some tier. A key that used as
+    /// much as the new limit holds, or more, is refused until enough units have recovered at the former pace: at most
+    /// the former window. To end that earlier, [reset](super::Handle::reset) the key.
     pub tightened: Vec<String>,
 }
 
@@ -119,7 +120,7 @@ impl Change {
     }
 }
 
-/// The names of limits that hold less than before and recover sooner, in some tier.
+/// The names of limits that hold no more than before and whose window is shorter, in some tier.
 pub(super) fn tightened(former: &[Policy], now: &[Policy]) -> Vec<String> {
     // Units, and µs until they have recovered from full use.
     let full = |policy: &Policy| {
@@ -128,13 +129,15 @@ pub(super) fn tightened(former: &[Policy], now: &[Policy]) -> Vec<String> {
     };
     let is_tighter = |former: &Policy, now: &Policy| {
         let (former, now) = (full(former), full(now));
-        now.0 < former.0 && now.1 < former.1
+        now.0 <= former.0 && now.1 < former.1
     };
     let is_tightened = |now: &&Policy| {
         former.iter().filter(|former| former.policy_name() == now.policy_name()).any(|former| {
+            if !(former.is_tiered() && now.is_tiered()) {
+                return is_tighter(former, now);
+            }
             let tier_was = |name| Some(former.tier(former.tier_named(name)?));
-            is_tighter(former, now)
-                || now.tiers().any(|(name, now)| tier_was(name).is_some_and(|former| is_tighter(former, now)))
+            now.tiers().any(|(name, now)| tier_was(name).is_some_and(|former| is_tighter(former, now)))
         })
     };
     now.iter().filter(is_tightened).map(|policy| policy.name().to_owned()).collect()
@@ -215,7 +218,8 @@ impl fmt::Display for Change {
             write!(f, "\nlimit {old:?}: renamed to {new:?}, so that nothing counts as used")?;
         }
         self.changed.iter().try_for_each(|changed| write!(f, "\n{changed}"))?;
-        each(f, &self.tightened, "keys may be refused for as long as its former window; reset a key to end that")
+        let note = "keys that have used it up can be refused for as long as the former window; reset them to end that";
+        each(f, &self.tightened, note)
     }
 }
 
@@ -235,5 +239,48 @@ impl fmt::Display for ChangedField {
             Some(_) if field == "by" => f.write_str(", so that nothing counts as used"),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{FixedWindow, Rate};
+
+    use super::*;
+
+    fn plain(rate: &str) -> Policy {
+        Policy::new("p", FixedWindow::new(rate.parse::<Rate>().unwrap())).unwrap()
+    }
+
+    fn tiered<const N: usize>(tiers: [(&str, &str); N]) -> Policy {
+        let tiers = tiers.map(|(name, rate)| (name, FixedWindow::new(rate.parse::<Rate>().unwrap())));
+        Policy::tiered("p", tiers).unwrap()
+    }
+
+    #[test]
+    fn limit_that_holds_no_more_with_a_shorter_window_is_tightened() {
+        let day = plain("100/day");
+        for (now, is_tightened) in [("100/hour", true), ("50/hour", true), ("101/hour", false), ("50/day", false)] {
+            assert_eq!(
+                tightened(std::slice::from_ref(&day), &[plain(now)]),
+                vec!["p"; usize::from(is_tightened)],
+                "{now}"
+            );
+        }
+    }
+
+    #[test]
+    fn tiers_are_compared_by_name_and_the_first_one_with_a_plain_limit() {
+        let former = tiered([("pro", "100/day"), ("free", "10/hour")]);
+        for (now, is_tightened) in [
+            (tiered([("free", "10/hour"), ("pro", "100/day")]), false),
+            (tiered([("free", "10/hour"), ("pro", "100/hour")]), true),
+            (tiered([("basic", "10/hour")]), false),
+            (plain("10/hour"), true),
+        ] {
+            let expected = vec!["p"; usize::from(is_tightened)];
+            assert_eq!(tightened(std::slice::from_ref(&former), std::slice::from_ref(&now)), expected, "{now:?}");
+        }
+        assert_eq!(tightened(&[plain("100/day")], &[former]), [""; 0]);
     }
 }

@@ -69,8 +69,8 @@ pub struct KeyLeft {
     pub cost: u64,
     /// Whether the request has a key of its own. Without one it shares a budget with all others that have none.
     pub has_key: bool,
-    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters of
-    /// its own.
+    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters
+    /// of its own.
     pub tier: u8,
     /// Units that are left now.
     pub units: u64,
@@ -81,8 +81,8 @@ pub struct KeyLeft {
     ///
     /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond where units come
     /// back evenly (`gcra`, `token-bucket`, `leaky-meter`) or all at once (`fixed-window`, `calendar-quota`); for other
-    /// algorithms it is when all units are left again, and the request may be admitted earlier. While use under former
-    /// numbers of a limit counts, it is an estimate for larger costs.
+    /// algorithms it is when all units are left again, and the request may be admitted earlier. After a change of the
+    /// file or of the client's tier, it is an estimate for larger costs until the limit admits a request.
     pub retry_after: Option<Duration>,
     /// When all of them are left again, if no request comes. Zero for requests in flight.
     pub resets_in: Duration,

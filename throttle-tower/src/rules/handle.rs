@@ -82,8 +82,9 @@ impl Handle {
     /// not queue behind those that wait by the former rules.
     ///
     /// What was used of a limit stays used as long as its name and its key stay. So do permits of requests in flight.
-    /// [`Change::unused`] names the limits for which it does not. Where a limit is lowered and its window shortened, a
-    /// key can be refused for as long as the former window: [`Change::tightened`] names such limits.
+    /// [`Change::unused`] names the limits for which it does not. Where a limit holds no more than before and its
+    /// window is shorter, a key can be refused for as long as the former window: [`Change::tightened`] names such
+    /// limits.
     ///
     /// In memory, and for the shares by which a process decides while its store fails, there can be 1,023 different
     /// names in the life of the process. What exceeds them is refused.

@@ -86,7 +86,8 @@
 //!
 //! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that
 //! comes of it names the limits under which nothing counts as used, because they are new, renamed or have another key.
-//! For all others, what was used stays used.
+//! For all others, what was used stays used. [`Change::tightened`] names limits under which a key can be refused for as
+//! long as the former window.
 //!
 //! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the former rules. Those
 //! that come later do not queue behind them, so that a higher limit helps at once, and may take the room that they wait
@@ -430,8 +431,7 @@ impl Rules {
         let problems = Problems::default();
         match limit {
             Some(limit) => {
-                let rule = reader::without_policy(error);
-                let message = format!("{}: {rule}", limit.owner);
+                let message = format!("{}: {}", limit.owner, reader::without_policy(error));
                 problems.add(Some(limit.span.clone()), message);
             }
             None => problems.add(None, error.to_string()),

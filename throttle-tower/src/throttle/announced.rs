@@ -74,10 +74,15 @@ impl Announced {
         self.share = share.map(|share| share.policies().into());
     }
 
-    /// The same for a request with parameters of its own, which this process decides by `processes` of a limit's share
-    /// if the store does not.
+    /// The same for a request with parameters of its own. Where this process has decided it, a limit's share is that of
+    /// one of its `processes`.
     #[cold]
-    pub(super) fn under(&self, calls: &[Call], processes: impl Fn(usize) -> Option<NonZeroU32>) -> Self {
+    pub(super) fn under(
+        &self,
+        decision: &Decision,
+        calls: &[Call],
+        processes: impl Fn(usize) -> Option<NonZeroU32>,
+    ) -> Self {
         let under = |policies: &[Policy], own: &dyn Fn(usize, &Algorithm) -> Algorithm| -> Arc<[Policy]> {
             let one = |(place, (policy, call)): (usize, (&Policy, &Call))| {
                 call.own().map_or_else(|| policy.clone(), |parameters| policy.under(&own(place, parameters)))
@@ -85,11 +90,12 @@ impl Announced {
             policies.iter().zip(calls).enumerate().map(one).collect()
         };
         let share = |place, own: &Algorithm| processes(place).map_or(*own, |processes| own.share(processes));
+        let local = self.share.as_ref().filter(|_| matches!(decision.decided_by(), DecidedBy::Local(_)));
         let quotas = calls.iter().enumerate().filter_map(|(place, call)| Some((place, Quota::of(call.own()?))));
         Self {
             policies: under(&self.policies, &|_, own| *own),
             own: quotas.collect(),
-            share: self.share.as_ref().map(|policies| under(policies, &share)),
+            share: local.map(|policies| under(policies, &share)),
             ..self.clone()
         }
     }

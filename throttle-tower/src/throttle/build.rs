@@ -12,11 +12,11 @@ use super::response_options::ResponseOptions;
 use super::shared::Shared;
 use super::uses::Uses;
 use crate::event::BuiltOn;
-use crate::limit::{Applied, OnError};
+use crate::limit::{Applied, OnError, check_refuses};
 
 /// # Errors
 ///
-/// If the limits cannot be enforced on this backend. Nothing is prepared on it then.
+/// If the limits cannot be enforced on this backend.
 pub(super) fn build<B: Backend>(
     backend: B,
     set: PolicySet,
@@ -114,11 +114,7 @@ fn check<B: Backend>(
             _ => {}
         }
         let mut tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
-        if let Some(delays) = tiers.find(|tier| tier.algorithm().delays()) {
-            let rule = "it delays, and a throttle refuses; use LeakyMeter or Gcra here";
-            let name = delays.algorithm().name();
-            return Err(ConfigError::new("algorithm", name, rule).in_policy(policy.name()));
-        }
+        tiers.try_for_each(|tier| check_refuses(tier.algorithm())).map_err(|error| error.in_policy(policy.name()))?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::event::Observers;
 use crate::jitter;
 use crate::limit::{Applied, OnError};
+use crate::log::Seldom;
 use crate::usage::Background;
 
 /// What decides and refuses requests.
@@ -31,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) local_store: Option<LocalStore>,
     pub(crate) jitter: Option<Jitter>,
     pub(super) background: Background,
+    /// What was logged of parameters of a key's own that the store does not enforce.
+    pub(super) not_enforced: Arc<Seldom>,
     /// Most requests that wait in queues at once.
     pub(crate) max_waiting: usize,
 }
@@ -59,6 +62,7 @@ impl Default for Options {
             local_store: None,
             jitter: None,
             background: Background::default(),
+            not_enforced: Arc::default(),
             max_waiting: DEFAULT_MAX_WAITING,
         }
     }

@@ -418,9 +418,9 @@ async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
     assert!(found.iter().any(|(left, _)| (250..500).contains(left)), "{found:?}");
 }
 
-/// Numbers of a key's own hold other units than any tier.
+/// Parameters of a key's own hold other units than any tier.
 #[tokio::test(start_paused = true)]
-async fn key_with_numbers_of_its_own_is_shown_with_its_units() {
+async fn key_with_parameters_of_its_own_is_shown_with_its_units() {
     let plan = || {
         crate::plans("plan", [("free", Gcra::new(Rate::per_hour(10)))])
             .by(Header::new("x-key"))

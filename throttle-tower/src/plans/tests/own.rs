@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, ManualClock, MemoryBackend, PolicySet,
-    Rate,
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, LeakyBucket, ManualClock, MemoryBackend,
+    PolicySet, Rate, SlidingLog,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -30,6 +30,8 @@ enum Row {
     /// Units an hour, and the burst.
     Own(u64, u64),
     Log(u64),
+    /// A queue that delays.
+    Queue(u64),
 }
 
 impl Rows {
@@ -42,7 +44,8 @@ impl Rows {
             None => None,
             Some(Row::Tier(name)) => Some(Tier::named(*name)),
             Some(Row::Own(count, burst)) => Some(Tier::own(Gcra::new(Rate::per_hour(*count)).burst(*burst))),
-            Some(Row::Log(count)) => Some(Tier::own(throttle_core::SlidingLog::new(Rate::per_hour(*count)))),
+            Some(Row::Log(count)) => Some(Tier::own(SlidingLog::new(Rate::per_hour(*count)))),
+            Some(Row::Queue(count)) => Some(Tier::own(LeakyBucket::new(Rate::per_hour(*count)))),
         })
     }
 }
@@ -167,12 +170,15 @@ async fn law_07_what_was_used_stays_used_when_the_parameters_change() {
 async fn wrong_parameters_are_a_failed_lookup() {
     let rows = Rows::default();
     let layer = layer(plan(&rows));
-    for (customer, row) in [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101))] {
+    for (customer, row) in
+        [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101)), ("delays", Row::Queue(20))]
+    {
         rows.set(customer, row);
         assert_eq!(admitted(&layer, customer).await, 10, "the tier of identities that are not known: {customer}");
     }
     let field = |customer| rows.find(customer).unwrap().unwrap().error().map(|error| error.field());
     assert_eq!((field("zero"), field("none"), field("long")), (Some("rate count"), Some("burst"), None));
+    assert_eq!(field("delays"), Some("algorithm"));
     rows.set("log", Row::Log(50));
     assert_eq!(admitted(&layer, "log").await, 50, "of another algorithm than the tiers");
     rows.set("ada", Row::Own(7, 7));
@@ -387,20 +393,33 @@ async fn parameters_that_are_not_used_are_logged_once_a_minute() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
     let rows = Rows::default();
-    let layer = layer(plan(&rows));
+    let layer = ThrottleLayer::new(plan(&rows).on_error(OnError::Open)).unwrap();
+    let layer = layer.backend(Refusing(memory())).unwrap();
     for (customer, row) in [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101))] {
         rows.set(customer, row);
     }
+    rows.set("refused", Row::Own(40, 40));
     let mut logged = Vec::new();
     for _ in 0..2 {
         for customer in ["zero", "none", "long"] {
             assert_eq!(send(&layer, customer).await.status(), StatusCode::OK);
         }
+        for _ in 0..5 {
+            assert_eq!(send(&layer, "refused").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        }
         logged.extend(std::mem::take(&mut *lock(&log.0)));
         forget().await;
     }
     let logged: Vec<_> = logged.iter().filter(|text| text.contains("parameters that")).collect();
-    assert_eq!(logged.len(), 2, "{logged:#?}");
-    assert!(logged.iter().all(|text| text.contains("rate count is 0: ")), "{logged:#?}");
-    assert!(!logged[0].contains(" more such ") && logged[1].contains("2 more such"), "{logged:#?}");
+    let expected = [
+        ("rate count is 0: ", None),
+        ("capacity is 40: ", None),
+        ("rate count is 0: ", Some("; 2 more such causes")),
+        ("capacity is 40: ", Some("; 4 more such causes")),
+    ];
+    assert_eq!(logged.len(), expected.len(), "{logged:#?}");
+    for (text, (why, more)) in logged.iter().zip(expected) {
+        assert!(text.contains(why) && text.contains(more.unwrap_or_default()), "{logged:#?}");
+        assert_eq!(text.contains(" more such "), more.is_some(), "{logged:#?}");
+    }
 }

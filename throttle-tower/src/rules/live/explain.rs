@@ -108,13 +108,12 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Call) {
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
     let found = match &limit.keying {
-        Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), 0),
+        Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), FoundTier::Numbered(0)),
         Keying::Tiered(lookup) => lookup.find(parts),
         Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
     };
     let (key, tier) = match found {
-        Found::Now(key, tier) => (key, FoundTier::Numbered(tier)),
-        Found::Own(key, own) => (key, FoundTier::Own(own)),
+        Found::Now(key, tier) => (key, tier),
         Found::Later(key) => key.await,
     };
     let has_key = key.is_some();
@@ -134,8 +133,8 @@ const NEVER: Duration = Duration::MAX;
 /// When a limit admits a cost, by a look at its key, if no other request comes.
 ///
 /// A look says when the next unit comes if none is left, and when all units are left. Those of a bucket that drains
-/// come evenly before that. Of other limits, and of a state that other parameters have written, it is not known when they
-/// come, so the answer is when all are left.
+/// come evenly before that. Of other limits it is not known when they come, so the answer is when all are left. After a
+/// change of the file or of the client's tier, it is an estimate for larger costs until the limit admits a request.
 fn wait(policy: &Policy, status: &Status, cost: u64) -> Duration {
     let algorithm = policy.tier(status.tier()).algorithm();
     if cost <= status.remaining() {

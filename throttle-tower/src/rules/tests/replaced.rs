@@ -439,7 +439,8 @@ fn change_names_what_is_new_gone_renamed_and_different() {
     assert_eq!(rekeyed.unused().collect::<Vec<_>>(), ["a"]);
     let [day, hour] = ["2/day", "1/hour"].map(|rate| change(&ab, &ab.replace("2/day", rate)));
     assert_eq!((day.tightened.len(), hour.tightened.as_slice()), (0, &["b".to_owned()][..]));
-    let note = "\nlimit \"b\": keys may be refused for as long as its former window; reset a key to end that";
+    let note = "\nlimit \"b\": keys that have used it up can be refused for as long as the former window; reset them \
+                to end that";
     assert!(hour.to_string().ends_with(note), "{hour}");
     let others = change("version = 1\nlimit = []", "version = 1\nlimit = []\nlayer.max_waiting = 7");
     assert_eq!(others.to_string(), "revision 2\nlayer.max-waiting is 7, and was not there");

@@ -4,7 +4,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Cost, Key};
 
 use super::{first_keys, missing_key, refuse};
-use crate::limit::{Found, Keying, LookedUp};
+use crate::limit::{Found, FoundTier, Keying, LookedUp};
 use crate::throttle::permits::Needs;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
@@ -46,13 +46,12 @@ pub(super) fn ask<B: Backend>(
         } else {
             let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
             let found = match &limit.keying {
-                Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), 0),
+                Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), FoundTier::Numbered(0)),
                 Keying::Tiered(lookup) => lookup.find(parts),
                 Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
             };
             match found {
-                Found::Now(key, tier) => call(shared, policy, cost, key, parts)?.in_tier(tier),
-                Found::Own(key, own) => call(shared, policy, cost, key, parts)?.under(own),
+                Found::Now(key, tier) => tier.of(call(shared, policy, cost, key, parts)?),
                 Found::Later(key) => {
                     lookups.push(Lookup { policy, cost, key });
                     Call::SKIP

@@ -56,7 +56,7 @@ pub(super) fn judge_decision<B: Backend>(
     asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    let announced = announced(shared, &asked.calls);
+    let announced = announced(shared, &decision, &asked.calls);
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
             correct_charges::charge_refused(shared, &decision, &asked.calls);
@@ -85,12 +85,12 @@ pub(super) fn judge_decision<B: Backend>(
 
 /// What the layer announces to the request: its own parameters, where its calls have some.
 #[inline]
-fn announced<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Arc<Announced> {
+fn announced<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) -> Arc<Announced> {
     if calls.iter().all(|call| call.own().is_none()) {
         return Arc::clone(&shared.announced);
     }
     let processes = |place: usize| shared.options.on_error_of(shared.applied.get(place)?)?.processes();
-    Arc::new(shared.announced.under(calls, processes))
+    Arc::new(shared.announced.under(decision, calls, processes))
 }
 
 /// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits

@@ -68,6 +68,11 @@ pub(super) fn failed<B: Backend>(
     closed: &[Policy],
     parts: &Parts,
 ) -> Refused {
+    if let Some(why) = not_enforced(error) {
+        shared.options.not_enforced.warn(&format_args!(
+            "a lookup returned parameters that the store does not enforce: {why}. Their requests are refused"
+        ));
+    }
     notify(shared, Outcome::FailedClosed(error), None, &[], parts);
     unavailable(shared, Reason::Store(error.kind(), closed), parts)
 }
@@ -79,7 +84,7 @@ pub(super) fn failed<B: Backend>(
 /// the request on would lift all of the limits for as long as the parameters are what they are.
 pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], error: &BackendError) -> Vec<Policy> {
     let why = error.kind();
-    let is_not_enforced = std::error::Error::source(error).is_some_and(|source| source.is::<ConfigError>());
+    let is_not_enforced = not_enforced(error).is_some();
     let closes = |limit: &Applied| match shared.options.on_error_of(limit) {
         Some(OnError::Open) => why.is_busy() && shared.share.is_none(),
         Some(local @ OnError::Local { .. }) => shared.share.is_none() || local.processes().is_none(),
@@ -90,6 +95,11 @@ pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], error: &Bac
         call.key().is_some() && (closes(limit) || is_not_enforced && call.own().is_some())
     });
     closed.map(|((policy, _), _)| policy.clone()).collect()
+}
+
+/// What is wrong with parameters of the request's own, if the store does not enforce them.
+fn not_enforced(error: &BackendError) -> Option<&ConfigError> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// A refusal because of the service's own state. It is not known how long that lasts.

@@ -192,10 +192,10 @@ impl<B: Backend> Waiting<'_, B> {
     /// Notes what a decision says about a queue.
     fn advance(&self, place: &Place, turn: &Turn) {
         let (Decided::Made(decision), policy) = (&turn.decided, place.key.0) else { return };
-        let status = decision.statuses().get(policy);
-        let policies = self.shared.announced.policies.iter().zip(self.calls);
-        let known = policies.map(|(policy, call)| under(policy, call)).nth(policy).zip(status);
-        let Some((policy, status)) = known else { return };
+        let statuses = decision.statuses().iter();
+        let mut known = self.shared.announced.policies.iter().zip(self.calls).zip(statuses);
+        let Some(((policy, call), status)) = known.nth(policy) else { return };
+        let policy = under(policy, call);
         let algorithm = policy.algorithm();
         let next = Forecast::new(&policy, status, turn.at, place.units());
         place.advance(|progress| {
