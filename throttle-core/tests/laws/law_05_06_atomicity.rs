@@ -1,18 +1,20 @@
 //! Laws 5 and 6: a composition charges all that its rule says or nothing, and requests that race for K units get
 //! exactly K, whatever runs at the same time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
     Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
     PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
 };
-use throttle_core::{AnyCharge, Backend};
+use throttle_core::{AnyCharge, Backend, Clock};
 
 use crate::support::machines::{Machine, Pure};
 use crate::support::spec::{Kind, Spec, TODAY, Tree};
@@ -409,4 +411,46 @@ fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
     assert!(set.decide(&mut states, Timestamp::EPOCH, &call).is_admitted());
     let denied = set.decide(&mut states, Timestamp::EPOCH, &call);
     assert_eq!((denied.is_admitted(), denied.binding()), (false, Some(0)));
+}
+
+/// An `all` of any number of policies, of which any may not apply, decides as the pure function does.
+#[test]
+fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut below = move |bound: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % bound
+    };
+    for count in [1_usize, 2, 3, 4, 9, 16, 17, 20] {
+        let clock = ManualClock::default();
+        let backend = MemoryBackend::builder().clock(clock.clone()).build();
+        let policy = |n: usize| match n % 3 {
+            2 => Policy::new(&format!("p{n}"), SlidingLog::new(Rate::per_minute(9))),
+            _ => Policy::new(&format!("p{n}"), Gcra::new(Rate::per_minute(7 + n as u64))),
+        };
+        let tree = PolicyTree::All((0..count).map(|n| policy(n).unwrap().into()).collect());
+        let set = PolicySet::new(tree).unwrap();
+        let prepared = backend.prepare(set.clone()).unwrap();
+        let mut states: HashMap<(usize, u64), State> = HashMap::new();
+        for step in 0..3_000 {
+            let keys: Vec<Option<u64>> = (0..count).map(|_| (below(4) > 0).then(|| below(3))).collect();
+            let calls: Vec<Call> = keys
+                .iter()
+                .map(|key| key.map_or(Call::SKIP, |key| Call::from(Key::from(key)).costing(below(3))))
+                .collect();
+            let fresh = |place: usize| set.policies()[place].algorithm().fresh();
+            let held = |(place, key): (usize, &Option<u64>)| {
+                key.and_then(|key| states.get(&(place, key)).cloned()).unwrap_or_else(|| fresh(place))
+            };
+            let mut now: Vec<State> = keys.iter().enumerate().map(held).collect();
+            let expected = set.decide(&mut now, clock.now(), &calls);
+            assert_eq!(backend.decide_now(&prepared, &calls), expected, "{count} policies, step {step}: {calls:?}");
+            for (place, (key, state)) in keys.iter().zip(now).enumerate() {
+                if let Some(key) = key {
+                    states.insert((place, *key), state);
+                }
+            }
+            clock.advance(Duration::from_millis(below(2_000)));
+        }
+    }
 }
