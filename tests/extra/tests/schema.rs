@@ -23,7 +23,7 @@ const NOT_IN_A_SCHEMA: [(&str, &str); 20] = [
     ("it must lie between 1 and 9007199254740991", "a number in a text is compared"),
     ("the limit admits at most", "two numbers are compared"),
     ("every request would be refused, because most is", "two numbers are compared"),
-    ("the tier that holds more must not take longer to recover", "four numbers are computed with"),
+    ("times as long as another to recover from full use", "four numbers are computed with"),
     ("it has bits of a host", "bits of an address are computed with"),
     ("no method has this name", "letters are compared with those of all methods"),
     ("so one decision cannot choose between them", "names are looked up in other lists"),
