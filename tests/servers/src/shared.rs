@@ -56,7 +56,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// Deletes the keys under the prefix: whoever looks for its own keys walks through those of all others.
+    /// Deletes the keys under the prefix. A test that lists its own keys walks through all keys of the server.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let mut connection = self.server.connection();

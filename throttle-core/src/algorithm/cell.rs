@@ -112,7 +112,7 @@ impl<'a> Cell<'a> {
             let mark = writer.latest(&self.repr, at);
             return writer.settle(&mut self.repr, at, Taken { mark, ..taken }, actual);
         }
-        // A store may have forgotten such a state, so it must not matter who wrote it.
+        // The store may have dropped such a state already. The result must be the same, so the writer does not count.
         let mut repr = by.fresh_repr();
         by.settle(&mut repr, at, taken, actual);
         if by.standing(&repr, at).reset > 0 {

@@ -172,7 +172,7 @@ pub fn law_06_racers_under_all_parameters_share_one_budget<H: Harness>() {
     assert_eq!(sum, 100, "{admitted:?}: the largest tier's hundred, once");
 }
 
-/// Law 9: each key keeps what it has used under parameters that nobody uses any more, however many there were.
+/// Law 9: a key's used units stay used when no call carries the parameters any more under which they were charged.
 pub fn law_09_keys_keep_what_they_used_under_gone_parameters<H: Harness>() {
     const KEYS: u64 = 60;
     const DAY: u64 = 86_400_000_000;

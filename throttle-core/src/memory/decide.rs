@@ -1,11 +1,13 @@
 //! How the store decides a request: on the fast path, or with the entries of all its keys in their locked shards.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::fast_path::Asked;
 use super::key_hash::KeyHash;
-use super::policies::{Member, Parameters};
+use super::policies::Parameters;
 use super::shard::LockedShard;
 use super::slot::Label;
 use super::store::{MemorySet, Store};
@@ -55,8 +57,9 @@ impl Store {
         for (policy, hash) in set.policies.iter().zip(&hashes) {
             kept.extend(hash.map(|hash| Label::new(hash, policy.number())));
         }
-        let own = |(policy, call): (&Member, &Call)| call.own.as_ref().map(|own| policy.own(own));
-        let own: SmallVec<[Option<Parameters>; 3]> = set.policies.iter().zip(calls).map(own).collect();
+        let deciding =
+            set.policies.iter().zip(calls).map(|(policy, call)| policy.deciding(call.tier, call.own.as_ref()));
+        let deciding: SmallVec<[Cow<'_, Parameters>; 3]> = deciding.collect();
         let mut entries: SmallVec<[Option<(usize, Entry<'_>)>; 3]> = SmallVec::new();
         let mut cells: SmallVec<[Option<PolicyCell<'_>>; 3]> = SmallVec::new();
         for (place, (policy, hash)) in set.policies.iter().zip(&hashes).enumerate() {
@@ -65,8 +68,7 @@ impl Store {
                 cells.push(None);
                 continue;
             };
-            let cost = calls[place].cost;
-            let parameters = own[place].as_ref().unwrap_or_else(|| policy.parameters(calls[place].tier));
+            let (cost, parameters) = (calls[place].cost, &*deciding[place]);
             let shard = indices.partition_point(|index| *index < self.index(*hash));
             let label = Label::new(*hash, policy.number());
             let (entry, cell) = Entry::locate(parameters, label, (cost, now), &mut shards[shard], &kept, &self.shared);
@@ -105,9 +107,8 @@ impl Store {
     /// Charges the key of a call about one policy, as far as units remain.
     pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, call: &Call, now: Timestamp) {
         let (Some(policy), Call { key: Some(key), cost, .. }) = (set.policies.get(policy), call) else { return };
-        let own = call.own.as_ref().map(|own| policy.own(own));
-        let parameters = own.as_ref().unwrap_or_else(|| policy.parameters(call.tier));
-        self.on_entry(&Asked { parameters, key, cost: *cost, now }, |cell, _| {
+        let parameters = policy.deciding(call.tier, call.own.as_ref());
+        self.on_entry(&Asked { parameters: &parameters, key, cost: *cost, now }, |cell, _| {
             let units = (*cost).min(cell.standing().remaining);
             if units > 0 {
                 cell.take(units);

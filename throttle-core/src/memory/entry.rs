@@ -96,7 +96,7 @@ impl<'a> Entry<'a> {
         let content = shard.table.get(index).expect("a slot that was found is used");
         let by = &parameters.algorithm;
         let (repr, written) = shard.take_state(&content, &shared.policies);
-        let writer = written.unnumbered.as_deref().or_else(|| shared.policies.writer(&content)).unwrap_or(by);
+        let writer = written.unnumbered.as_deref().or_else(|| content.algorithm(&shared.policies)).unwrap_or(by);
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
         let cell = Cell::new(by, writer, repr, at).behind(now);

@@ -1,10 +1,10 @@
 //! The policies that a store has seen, and the parameters that may have written its slots.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::slot::Content;
 use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 use crate::policy::Policy;
@@ -59,10 +59,11 @@ impl Member {
         }
     }
 
-    /// Parameters of a key's own.
-    pub(super) fn own(&self, own: &Arc<Algorithm>) -> Parameters {
-        let unnumbered = Some(Arc::clone(own));
-        Parameters { policy: self.number(), writer: UNNUMBERED, tier: Policy::OWN, algorithm: **own, unnumbered }
+    /// The parameters that decide: a key's own, or those of a tier.
+    pub(super) fn deciding(&self, tier: u8, own: Option<&Arc<Algorithm>>) -> Cow<'_, Parameters> {
+        let Some(own) = own else { return Cow::Borrowed(self.parameters(tier)) };
+        let (policy, unnumbered) = (self.number(), Some(Arc::clone(own)));
+        Cow::Owned(Parameters { policy, writer: UNNUMBERED, tier: Policy::OWN, algorithm: **own, unnumbered })
     }
 
     /// Whether some tier has parameters without a number, which the fast paths do not know.
@@ -108,11 +109,11 @@ impl Policies {
         self.entries.get(usize::from(policy)).is_some_and(|entry| entry.name.starts_with(prefix))
     }
 
-    /// The parameters that wrote a slot, if they have a number.
+    /// The parameters of a policy that have this number; `None` for [`UNNUMBERED`].
     #[inline]
-    pub(super) fn writer(&self, content: &Content) -> Option<&Algorithm> {
-        let entry = self.entries.get(usize::from(content.label().policy()))?;
-        entry.parameters.get(usize::from(content.writer())).map(Box::as_ref)
+    pub(super) fn algorithm(&self, policy: u16, writer: u8) -> Option<&Algorithm> {
+        let entry = self.entries.get(usize::from(policy))?;
+        entry.parameters.get(usize::from(writer)).map(Box::as_ref)
     }
 }
 

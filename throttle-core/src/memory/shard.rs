@@ -148,7 +148,7 @@ impl Rest {
 
     /// Moves out a slot's state and its parameters, if they are here, and frees their place.
     fn take_large(&mut self, content: &Content, policies: &Policies) -> Option<(Repr, Option<Arc<Algorithm>>)> {
-        if policies.writer(content).is_some_and(Algorithm::is_small) {
+        if content.algorithm(policies).is_some_and(Algorithm::is_small) {
             return None;
         }
         let (large, place) = (self.large.as_mut()?, content.words().amount as u32);

@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::Ordering;
 
 use super::key_hash::KeyHash;
-use super::policies::{Parameters, UNNUMBERED};
+use super::policies::{Parameters, Policies, UNNUMBERED};
 use super::sync::AtomicU64;
-use crate::algorithm::Words;
+use crate::algorithm::{Algorithm, Words};
 
 /// What a slot is found by: a hashed key and a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +100,12 @@ impl Content {
     /// The number of the parameters that wrote the state.
     pub(super) fn writer(&self) -> u8 {
         (self.instant >> INSTANT_BITS) as u8
+    }
+
+    /// The parameters that wrote the state, if they have a number.
+    #[inline]
+    pub(super) fn algorithm<'a>(&self, policies: &'a Policies) -> Option<&'a Algorithm> {
+        policies.algorithm(self.label().policy(), self.writer())
     }
 
     pub(super) fn label(&self) -> Label {
@@ -196,7 +202,7 @@ impl Slot {
         self.amount.store(amount(tag, words), Ordering::Relaxed);
     }
 
-    /// Replaces the state; who wrote it stays.
+    /// Replaces the state. The parameters that wrote it stay the same.
     #[inline]
     pub(super) fn set_words(&self, words: Words) {
         self.set((self.instant.load(Ordering::Relaxed) >> INSTANT_BITS) as u8, words);

@@ -100,12 +100,11 @@ impl Store {
         // A charge that was made elsewhere has nothing to give back here.
         for item in receipt.items.into_iter().filter(|item| item.decided_by == DecidedBy::Store) {
             let Some(policy) = set.policies.get(item.policy) else { continue };
-            let own = item.own.as_ref().map(|own| policy.own(own));
-            let parameters = own.as_ref().unwrap_or_else(|| policy.parameters(item.tier));
+            let parameters = policy.deciding(item.tier, item.own.as_ref());
             let hash = self.key_hasher.hash(&item.key);
             let key = Label::new(hash, policy.number());
-            let label = if item.overflow { Label::overflow(parameters) } else { key };
-            Entry::settle(parameters, label, (&item, now), &mut self.shard(hash).lock(), &self.shared);
+            let label = if item.overflow { Label::overflow(&parameters) } else { key };
+            Entry::settle(&parameters, label, (&item, now), &mut self.shard(hash).lock(), &self.shared);
         }
     }
 

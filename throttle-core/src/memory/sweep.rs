@@ -40,7 +40,7 @@ impl LockedShard<'_> {
             let number = (content.label().policy(), content.writer());
             let by = match writer {
                 Some((last, by)) if last == number => by,
-                _ => shared.policies.writer(content),
+                _ => content.algorithm(&shared.policies),
             };
             writer = Some((number, by));
             let Some(fresh_at) = rest.stale(content, by, (now, kept)) else { return true };
@@ -57,7 +57,7 @@ impl LockedShard<'_> {
         for _ in 0..count.min(self.table.end()) {
             let at = if self.rest.cursor < self.table.end() { self.rest.cursor } else { 0 };
             let slot = self.table.get(at);
-            match slot.and_then(|slot| self.rest.stale(&slot, shared.policies.writer(&slot), (now, kept))) {
+            match slot.and_then(|slot| self.rest.stale(&slot, slot.algorithm(&shared.policies), (now, kept))) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some(fresh_at) => {
                     self.rest.horizon = self.rest.horizon.max(fresh_at);

@@ -351,7 +351,8 @@ fn law_07_a_change_of_tier_buys_no_more_than_the_largest_admits() {
     });
 }
 
-/// For parameters of any kinds: no more than each of them alone would admit, together, of one who takes all at once.
+/// For parameters of any kinds: at most the sum of what each of them alone would admit to a client that takes all units
+/// as soon as they are there.
 #[test]
 fn law_07_a_change_of_parameters_buys_no_more_than_all_of_them_admit() {
     run_times(HISTORIES, "unlike", &(unlike_counters(), asked(100)), |(all, asked)| {

@@ -323,7 +323,8 @@ impl Backend for Refusing {
     }
 }
 
-/// The store is healthy, and a row is wrong until somebody corrects it: no rule for a failed store lifts all limits.
+/// The store is healthy and the row stays wrong until it is corrected, so `on_error` does not apply: the request is
+/// refused.
 #[tokio::test(start_paused = true)]
 async fn parameters_that_the_store_does_not_enforce_are_refused_whatever_on_error_says() {
     for rule in [OnError::Open, OnError::Closed, OnError::local(2)] {
@@ -371,26 +372,13 @@ async fn requests_under_own_parameters_use_the_common_share_while_the_store_fail
     assert_eq!(admitted, [3, 2, 0]);
 }
 
-#[cfg(feature = "tracing")]
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-#[cfg(feature = "tracing")]
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
-    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            lock(&self.0).push(format!("{value:?}"));
-        });
-    }
-}
-
 /// A table may have a thousand wrong rows, and each is looked up again every second.
 #[cfg(feature = "tracing")]
 #[tokio::test(start_paused = true)]
 async fn parameters_that_are_not_used_are_logged_once_a_minute() {
     use tracing_subscriber::layer::SubscriberExt;
 
-    let log = Log::default();
+    let log = super::Log::default();
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
     let rows = Rows::default();
     let layer = ThrottleLayer::new(plan(&rows).on_error(OnError::Open)).unwrap();
