@@ -404,7 +404,7 @@ fn law_07_a_charge_counts_its_units_under_every_other_parameters() {
 }
 
 /// However long the smaller limits' charges take to drain: the largest has no less than if all charges were its own, but
-/// for what the others hold.
+/// for what the others hold, and for what they admitted that it would have refused.
 #[test]
 fn law_07_smaller_limits_cost_the_largest_no_more_than_they_hold() {
     let slow = (ladder(), 1..50_u64).prop_map(|(mut tiers, slower)| {
@@ -420,14 +420,15 @@ fn law_07_smaller_limits_cost_the_largest_no_more_than_they_hold() {
     run_times(HISTORIES, "slow", &(slow, asked(100)), |(tiers, asked)| {
         let (store, (largest, smaller)) = (OneKey::new(), tiers.split_last().unwrap());
         let held = smaller.iter().map(Algorithm::capacity).max().unwrap();
-        let mut alone = largest.fresh().written_under(largest);
+        let (mut alone, mut refused) = (largest.fresh().written_under(largest), 0);
         for (by, cost, now) in each(tiers, asked) {
             let left = [store.ask(largest, 0, now).remaining(), largest.peek(&alone, now).remaining()];
-            prop_assert!(left[0] + held >= left[1], "{:?} left at {:?}", left, now);
+            prop_assert!(left[0] + held + refused >= left[1], "{:?} left at {:?}", left, now);
             if store.ask(by, cost, now).is_admitted() {
-                let (state, verdict) = largest.decide(alone.clone(), now, cost);
-                // Of units that have drained sooner under the smaller limits, as many as fit.
-                alone = if verdict.is_admitted() { state } else { largest.decide(alone, now, verdict.remaining()).0 };
+                // Units that drained sooner under the smaller limits left room that the largest does not have alone.
+                let fits = cost.min(largest.peek(&alone, now).remaining());
+                refused += cost - fits;
+                alone = largest.decide(alone, now, fits).0;
             }
         }
         Ok(())
