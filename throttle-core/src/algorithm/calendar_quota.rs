@@ -115,6 +115,19 @@ impl CalendarQuota {
             }
         }
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(variant: u8, numbers: &[i64]) -> Option<Self> {
+        let &[limit, shift] = numbers else { return None };
+        let cadence = match variant {
+            b'd' => Cadence::Day,
+            b'w' => Cadence::Week,
+            b'm' => Cadence::Month,
+            _ => return None,
+        };
+        let offset = i32::try_from(shift / 60_000_000).ok()?;
+        Some(Self::new(limit.try_into().ok()?, cadence).utc_offset_minutes(offset))
+    }
 }
 
 /// A quota by the way its periods are cut; two of the ways are those of other algorithms.
@@ -139,6 +152,9 @@ enum CivilPeriod {
 }
 
 impl Windows for Civil {
+    const LETTER: u8 = b'c';
+    const PARAMETERS: usize = 2;
+
     fn window(&self, at: i64) -> (i64, i64) {
         let day = (at + self.shift).div_euclid(DAY_US);
         let (first, after) = match self.cadence {
@@ -165,11 +181,11 @@ impl Windows for Civil {
         }
     }
 
-    fn kind(&self) -> [u8; 2] {
+    fn variant(&self) -> u8 {
         match self.cadence {
-            CivilPeriod::Day => *b"cd",
-            CivilPeriod::Week => *b"cw",
-            CivilPeriod::Month => *b"cm",
+            CivilPeriod::Day => b'd',
+            CivilPeriod::Week => b'w',
+            CivilPeriod::Month => b'm',
         }
     }
 

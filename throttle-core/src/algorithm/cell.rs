@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use super::dispatch::Algorithm;
+use super::kind::Algorithm;
 use super::stored::Repr;
 use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cell::decide;
-use super::dispatch::{Algorithm, Kind};
+use super::kind::{Algorithm, Kind};
 use super::leaky_bucket::{Departures, Queue};
 use super::transition::Transition;
 use super::verdict::{NEVER, Taken};

@@ -1,69 +1,12 @@
-//! One type for all algorithms, which runs the transition of the one that it holds.
+//! Runs a step of whichever algorithm an [`Algorithm`] holds.
 
-use super::calendar_quota::Civil;
-use super::fixed_window::{Counter, Fixed};
-use super::gcra::Arrival;
-use super::interval_bucket::Portions;
-use super::leaky_bucket::Queue;
-use super::level::{Leveled, Tokens, Water};
-use super::sliding_log::Trailing;
-use super::sliding_window::Estimate;
+use super::kind::{Algorithm, Kind, each};
 use super::stored::{Repr, Stored};
 use super::transition::{Transition, ask};
 use super::verdict::{Mark, Standing, Taken};
 use super::wire::Wire;
 use crate::rate::Rate;
 use crate::time::Timestamp;
-
-/// A validated algorithm, ready to decide.
-///
-/// ```
-/// use throttle_core::algorithm::{Algorithm, Gcra};
-/// use throttle_core::{Rate, Timestamp};
-///
-/// let gcra = Gcra::new(Rate::per_second(10)).burst(2).build()?;
-/// let now = Timestamp::EPOCH;
-/// let (state, first) = gcra.decide(gcra.fresh(), now, 2);
-/// let (state, second) = gcra.decide(state, now, 1);
-/// assert!(first.is_admitted() && !second.is_admitted());
-/// assert_eq!(second.retry_after_micros(), Some(100_000));
-/// # Ok::<(), throttle_core::ConfigError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Algorithm {
-    pub(super) kind: Kind,
-    rate: Rate,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    Gcra(Arrival),
-    TokenBucket(Leveled<Tokens>),
-    LeakyMeter(Leveled<Water>),
-    IntervalBucket(Portions),
-    FixedWindow(Counter<Fixed>),
-    SlidingWindow(Estimate),
-    SlidingLog(Trailing),
-    CalendarQuota(Counter<Civil>),
-    LeakyBucket(Queue),
-}
-
-/// Runs one expression for whichever algorithm it is.
-macro_rules! each {
-    ($kind:expr, $algorithm:ident => $run:expr) => {
-        match $kind {
-            Kind::Gcra($algorithm) => $run,
-            Kind::TokenBucket($algorithm) => $run,
-            Kind::LeakyMeter($algorithm) => $run,
-            Kind::IntervalBucket($algorithm) => $run,
-            Kind::FixedWindow($algorithm) => $run,
-            Kind::SlidingWindow($algorithm) => $run,
-            Kind::SlidingLog($algorithm) => $run,
-            Kind::CalendarQuota($algorithm) => $run,
-            Kind::LeakyBucket($algorithm) => $run,
-        }
-    };
-}
 
 /// A step to run on whichever algorithm it is. The step is compiled once for each algorithm, so one branch finds the
 /// algorithm and the state stays in registers.
@@ -73,27 +16,6 @@ pub(crate) trait Visitor {
 }
 
 impl Algorithm {
-    pub(super) const fn from_kind(kind: Kind, rate: Rate) -> Self {
-        Self { kind, rate }
-    }
-
-    /// The name of the algorithm: `gcra`, `token_bucket`, `leaky_meter`, `interval_bucket`, `fixed_window`,
-    /// `sliding_window`, `sliding_log`, `calendar_quota` or `leaky_bucket`.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Gcra(_) => "gcra",
-            Kind::TokenBucket(_) => "token_bucket",
-            Kind::LeakyMeter(_) => "leaky_meter",
-            Kind::IntervalBucket(_) => "interval_bucket",
-            Kind::FixedWindow(_) => "fixed_window",
-            Kind::SlidingWindow(_) => "sliding_window",
-            Kind::SlidingLog(_) => "sliding_log",
-            Kind::CalendarQuota(_) => "calendar_quota",
-            Kind::LeakyBucket(_) => "leaky_bucket",
-        }
-    }
-
     /// The units that are admitted per period. For a monthly quota the period is 31 days.
     #[must_use]
     pub const fn rate(&self) -> Rate {
@@ -112,22 +34,19 @@ impl Algorithm {
     /// `remaining`.
     #[must_use]
     pub(crate) fn effective_window(&self, standing: Standing) -> u64 {
-        match &self.kind {
-            // What remains of a window lasts until the window ends, and nothing is added before.
-            Kind::FixedWindow(_) | Kind::CalendarQuota(_) => standing.next,
-            // Otherwise the pair must not promise more than the rate: r units in at least r emission intervals.
-            _ => {
-                let micros = u128::from(standing.remaining) * u128::from(self.rate.period_micros());
-                let paced = micros.div_ceil(u128::from(self.rate.count().max(1)));
-                standing.next.max(u64::try_from(paced).unwrap_or(u64::MAX))
-            }
+        if each!(&self.kind, a => ends(a)) {
+            return standing.next;
         }
+        // The pair of headers must not promise more than the rate: r units in at least r emission intervals.
+        let micros = u128::from(standing.remaining) * u128::from(self.rate.period_micros());
+        let paced = micros.div_ceil(u128::from(self.rate.count().max(1)));
+        standing.next.max(u64::try_from(paced).unwrap_or(u64::MAX))
     }
 
     /// Returns whether used units become available again evenly over time, and not when a window or an interval ends.
     #[must_use]
-    pub const fn drains(&self) -> bool {
-        matches!(self.kind, Kind::Gcra(_) | Kind::TokenBucket(_) | Kind::LeakyMeter(_))
+    pub fn drains(&self) -> bool {
+        each!(&self.kind, a => drains(a))
     }
 
     /// Whether a state means the same to both.
@@ -137,19 +56,19 @@ impl Algorithm {
 
     /// Whether the state fits two words.
     #[inline]
-    pub(crate) const fn is_small(&self) -> bool {
-        !matches!(self.kind, Kind::SlidingWindow(_) | Kind::SlidingLog(_) | Kind::LeakyBucket(_))
+    pub(crate) fn is_small(&self) -> bool {
+        each!(&self.kind, a => is_small(a))
     }
 
     /// Returns whether the algorithm delays requests: an admitted request may have to wait.
     #[must_use]
-    pub const fn delays(&self) -> bool {
-        matches!(self.kind, Kind::LeakyBucket(queue) if !queue.is_without_delay())
+    pub fn delays(&self) -> bool {
+        each!(&self.kind, a => a.delays())
     }
 
     /// Whether a request is refused as long as anything of an earlier one is owed, however little it costs.
-    pub(super) const fn admits_only_when_idle(&self) -> bool {
-        matches!(self.kind, Kind::LeakyBucket(queue) if queue.is_without_delay())
+    pub(super) fn admits_only_when_idle(&self) -> bool {
+        each!(&self.kind, a => a.admits_only_when_idle())
     }
 
     pub(crate) fn fresh_repr(&self) -> Repr {
@@ -223,4 +142,16 @@ impl Algorithm {
     pub(crate) fn repr_fresh_at(&self, repr: &Repr) -> Timestamp {
         each!(&self.kind, a => Stored::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))
     }
+}
+
+const fn drains<A: Transition>(_: &A) -> bool {
+    A::DRAINS
+}
+
+const fn ends<A: Transition>(_: &A) -> bool {
+    A::ENDS
+}
+
+const fn is_small<A: Transition<State: Stored>>(_: &A) -> bool {
+    A::State::IS_SMALL
 }

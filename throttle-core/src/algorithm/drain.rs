@@ -1,7 +1,9 @@
 //! The arithmetic that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
 
+use std::time::Duration;
+
 use super::reciprocal::Divisor;
-use super::wire::Numbers;
+use super::wire::{Numbers, amounts};
 use crate::error::ConfigError;
 use crate::rate::{Rate, gcd, part};
 use crate::time::EXACT_MAX;
@@ -72,6 +74,18 @@ impl Drain {
 
     pub(crate) fn numbers(&self) -> Numbers {
         Numbers::from_slice(&[self.p.get(), self.q.get(), self.depth].map(u64::cast_signed))
+    }
+
+    /// The rate and the depth in grains that such numbers are of, and the grains of a unit.
+    pub(crate) fn origin(numbers: &[i64]) -> Option<(Rate, u64, u64)> {
+        let [p, q, depth] = amounts(numbers)?;
+        Some((Rate::new(p, Duration::from_micros(q)), depth, q))
+    }
+
+    /// The rate and the burst that such numbers are of.
+    pub(crate) fn burst_origin(numbers: &[i64]) -> Option<(Rate, u64)> {
+        let (rate, depth, q) = Self::origin(numbers)?;
+        Some((rate, depth.checked_div(q)?))
     }
 
     /// 1/n of the drain, and its rate. Where the burst is n or more it can be counted whenever this one can: it holds

@@ -5,10 +5,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::dispatch::{Algorithm, Visitor};
+use super::dispatch::Visitor;
+use super::kind::Algorithm;
 use super::state::State;
 use super::stored::{Repr, Stored};
-use super::wire::{LARGEST, Numbers, Wire};
+use super::wire::{Numbers, Wire, double, read, write};
 
 impl Algorithm {
     /// The bytes that identify these parameters: two bytes for the algorithm and its variant, then the parameters, each
@@ -107,26 +108,4 @@ impl Visitor for ReadState<'_> {
     fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<Repr> {
         Some(algorithm.state(self.0)?.into_repr())
     }
-}
-
-fn write(bytes: &mut Vec<u8>, numbers: &[i64]) {
-    bytes.extend(numbers.iter().flat_map(|number| double(*number)));
-}
-
-fn double(number: i64) -> [u8; 8] {
-    (number as f64).to_le_bytes()
-}
-
-/// Nothing if a number is missing a byte, is not whole or is too large.
-pub(super) fn read(bytes: &[u8]) -> Option<Numbers> {
-    let (doubles, rest) = bytes.as_chunks::<8>();
-    if !rest.is_empty() {
-        return None;
-    }
-    let whole = |double: &[u8; 8]| {
-        let number = f64::from_le_bytes(*double);
-        let whole = number as i64;
-        (whole as f64 == number && (-LARGEST..=LARGEST).contains(&whole)).then_some(whole)
-    };
-    doubles.iter().map(whole).collect()
 }

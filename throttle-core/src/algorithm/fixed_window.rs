@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
-use super::wire::{Numbers, Wire, amount};
+use super::wire::{Numbers, Wire, amount, amounts};
 use crate::error::ConfigError;
-use crate::rate::Rate;
+use crate::rate::{Rate, part};
 use crate::time::{Timestamp, micros_ceil};
 
 /// A counter that resets at whole multiples of the period.
@@ -58,18 +58,30 @@ impl FixedWindow {
         let window = Fixed { length, offset: self.offset_us.rem_euclid(length) };
         Ok((Counter { limit: rate.count(), window }, rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
+        let [limit, length, offset] = amounts(numbers)?;
+        Some(Self::new(Rate::new(limit, Duration::from_micros(length))).offset_micros(offset.cast_signed()))
+    }
 }
 
 /// How time is cut into windows.
-pub(crate) trait Windows {
+pub(crate) trait Windows: Copy {
+    /// As in [`Wire`].
+    const LETTER: u8;
+    const PARAMETERS: usize = 3;
+
     /// Start and end of the window that holds an instant: `start <= instant < end`.
     fn window(&self, at: i64) -> (i64, i64);
 
     /// µs that no window is shorter than.
     fn shortest(&self) -> i64;
 
-    /// What begins the tag of a state.
-    fn kind(&self) -> [u8; 2];
+    /// As in [`Wire`].
+    fn variant(&self) -> u8 {
+        b'0'
+    }
 
     /// How windows are cut, for the tag.
     fn parameters(&self) -> Numbers;
@@ -83,6 +95,8 @@ pub(crate) struct Fixed {
 }
 
 impl Windows for Fixed {
+    const LETTER: u8 = b'f';
+
     #[inline]
     fn window(&self, at: i64) -> (i64, i64) {
         let start = (at - self.offset).div_euclid(self.length) * self.length + self.offset;
@@ -92,10 +106,6 @@ impl Windows for Fixed {
     #[inline]
     fn shortest(&self) -> i64 {
         self.length
-    }
-
-    fn kind(&self) -> [u8; 2] {
-        *b"f0"
     }
 
     fn parameters(&self) -> Numbers {
@@ -140,6 +150,7 @@ impl<W: Windows> Counter<W> {
 
 impl<W: Windows> Transition for Counter<W> {
     type State = Count;
+    const ENDS: bool = true;
 
     fn capacity(&self) -> u64 {
         self.limit
@@ -197,11 +208,19 @@ impl<W: Windows> Transition for Counter<W> {
             _ => Timestamp::from_micros(self.window.window(state.start).1),
         }
     }
+
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let limit = part(self.limit, n);
+        (Self { limit, ..*self }, Rate::new(limit, rate.period()))
+    }
 }
 
 impl<W: Windows> Wire for Counter<W> {
-    fn kind(&self) -> [u8; 2] {
-        self.window.kind()
+    const LETTER: u8 = W::LETTER;
+    const PARAMETERS: usize = W::PARAMETERS;
+
+    fn variant(&self) -> u8 {
+        self.window.variant()
     }
 
     fn parameters(&self) -> Numbers {

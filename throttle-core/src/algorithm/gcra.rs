@@ -48,6 +48,12 @@ impl Gcra {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
         Ok((Arrival(drain), self.rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
+        let (rate, burst) = Drain::burst_origin(numbers)?;
+        Some(Self::new(rate).burst(burst))
+    }
 }
 
 /// GCRA's vocabulary of a drain: the debt as a time.
@@ -93,6 +99,7 @@ enum Debt {
 
 impl Transition for Arrival {
     type State = Tat;
+    const DRAINS: bool = true;
 
     #[inline]
     fn capacity(&self) -> u64 {
@@ -153,12 +160,15 @@ impl Transition for Arrival {
     fn fresh_at(&self, tat: &Tat) -> Timestamp {
         Timestamp::from_micros(tat.whole + i64::from(tat.frac > 0))
     }
+
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let (drain, rate) = self.0.share(rate, n);
+        (Self(drain), rate)
+    }
 }
 
 impl Wire for Arrival {
-    fn kind(&self) -> [u8; 2] {
-        *b"g0"
-    }
+    const LETTER: u8 = b'g';
 
     fn parameters(&self) -> Numbers {
         self.0.numbers()

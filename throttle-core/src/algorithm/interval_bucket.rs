@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
-use super::wire::{Numbers, Wire, amount};
+use super::wire::{Numbers, Wire, amount, amounts};
 use crate::error::ConfigError;
 use crate::rate::{Rate, in_range, part};
 use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
@@ -67,6 +67,12 @@ impl IntervalBucket {
         let rate = portions.rate();
         Ok((portions, rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(variant: u8, numbers: &[i64]) -> Option<Self> {
+        let [capacity, refill, interval_us] = amounts(numbers)?;
+        Some(Self { capacity, refill, interval_us, aligned: variant == b'1', quota: variant == b'2' })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,20 +105,6 @@ impl Portions {
             return Err(ConfigError::new("interval in microseconds", interval, rule));
         }
         Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned, quota: spec.quota })
-    }
-
-    /// 1/n of the bucket. A refill that cannot be divided comes so much less often instead; a quota's is the quota
-    /// itself.
-    pub(super) fn share(&self, n: u64) -> (Self, Rate) {
-        // What the bucket cannot hold is no part of its rate, and so none of a share's.
-        let refill = self.refill.min(self.capacity);
-        let whole = self.quota || refill >= n;
-        let (refill, stretch) = if whole { (part(refill, n), 1) } else { (1, n.div_ceil(refill)) };
-        let interval = self.interval.unsigned_abs().saturating_mul(stretch).min(EXACT_MAX);
-        // It must be full within 2^53 µs, and rounding may have made that take longer.
-        let capacity = part(self.capacity, n).min(refill.saturating_mul(EXACT_MAX / interval));
-        let share = Self { capacity, refill, interval: interval.cast_signed(), ..*self };
-        (share, share.rate())
     }
 
     /// What it admits over time. Of a refill above the capacity only what fits is ever there.
@@ -210,11 +202,26 @@ impl Transition for Portions {
         let refills = self.refills_to(state.tokens, self.capacity).cast_signed();
         Timestamp::from_micros(state.anchor + refills * self.interval)
     }
+
+    /// A refill that cannot be divided comes so much less often instead; a quota's is the quota itself.
+    fn share(&self, _: Rate, n: u64) -> (Self, Rate) {
+        // What the bucket cannot hold is no part of its rate, and so none of a share's.
+        let refill = self.refill.min(self.capacity);
+        let whole = self.quota || refill >= n;
+        let (refill, stretch) = if whole { (part(refill, n), 1) } else { (1, n.div_ceil(refill)) };
+        let interval = self.interval.unsigned_abs().saturating_mul(stretch).min(EXACT_MAX);
+        // It must be full within 2^53 µs, and rounding may have made that take longer.
+        let capacity = part(self.capacity, n).min(refill.saturating_mul(EXACT_MAX / interval));
+        let share = Self { capacity, refill, interval: interval.cast_signed(), ..*self };
+        (share, share.rate())
+    }
 }
 
 impl Wire for Portions {
-    fn kind(&self) -> [u8; 2] {
-        [b'i', b'0' + u8::from(self.aligned) + 2 * u8::from(self.quota)]
+    const LETTER: u8 = b'i';
+
+    fn variant(&self) -> u8 {
+        b'0' + u8::from(self.aligned) + 2 * u8::from(self.quota)
     }
 
     fn parameters(&self) -> Numbers {

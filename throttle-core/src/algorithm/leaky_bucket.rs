@@ -94,6 +94,13 @@ impl LeakyBucket {
         let drain = Drain::with_wait(self.rate, self.max_wait_us)?;
         Ok((Queue::new(drain, self.without_delay), self.rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(variant: u8, numbers: &[i64]) -> Option<Self> {
+        let (rate, depth, q) = Drain::origin(numbers)?;
+        let max_wait_us = depth.checked_sub(q)?.checked_div(rate.count())?;
+        Some(Self { rate, max_wait_us, without_delay: variant == b'1' })
+    }
 }
 
 /// GCRA's arithmetic with a tolerance of `max_wait + T`, on a clock that never falls behind the last admission: a step
@@ -119,10 +126,6 @@ impl Queue {
 
     pub(super) fn drain(&self) -> &Drain {
         &self.arrival.0
-    }
-
-    pub(super) const fn is_without_delay(&self) -> bool {
-        self.without_delay
     }
 
     #[inline]
@@ -169,6 +172,14 @@ impl Transition for Queue {
             wait => Self::lag(state, now) + wait,
         };
         fits_in.max(self.starts_in(state, now))
+    }
+
+    fn delays(&self) -> bool {
+        !self.without_delay
+    }
+
+    fn admits_only_when_idle(&self) -> bool {
+        self.without_delay
     }
 
     #[inline]
@@ -228,11 +239,18 @@ impl Transition for Queue {
     fn fresh_at(&self, state: &Departures) -> Timestamp {
         self.arrival.fresh_at(&state.next).max(Timestamp::from_micros(state.last))
     }
+
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let (drain, rate) = self.drain().share_of_wait(rate, n);
+        (Self::new(drain, self.without_delay), rate)
+    }
 }
 
 impl Wire for Queue {
-    fn kind(&self) -> [u8; 2] {
-        if self.without_delay { *b"q1" } else { *b"q0" }
+    const LETTER: u8 = b'q';
+
+    fn variant(&self) -> u8 {
+        b'0' + u8::from(self.without_delay)
     }
 
     fn parameters(&self) -> Numbers {

@@ -46,4 +46,10 @@ impl LeakyMeter {
         let drain = Drain::with_burst(self.rate, self.capacity.unwrap_or(self.rate.count()))?;
         Ok((Leveled::<Water>::new(drain), self.rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
+        let (rate, capacity) = Drain::burst_origin(numbers)?;
+        Some(Self::new(rate).capacity(capacity))
+    }
 }

@@ -6,6 +6,7 @@ use super::drain::Drain;
 use super::transition::Transition;
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
+use crate::rate::Rate;
 use crate::time::Timestamp;
 
 /// A bucket that keeps its level in vocabulary `V`.
@@ -14,8 +15,8 @@ pub(crate) struct Leveled<V>(Drain, PhantomData<V>);
 
 /// How a level expresses a debt.
 pub(crate) trait Vocabulary {
-    /// What begins the tag of its states.
-    const KIND: [u8; 2];
+    /// As in [`Wire`].
+    const LETTER: u8;
 
     /// Level from debt, and debt from level: each is its own inverse.
     fn invert(drain: &Drain, grains: u64) -> u64;
@@ -30,7 +31,7 @@ pub(crate) struct Tokens;
 pub(crate) struct Water;
 
 impl Vocabulary for Tokens {
-    const KIND: [u8; 2] = *b"t0";
+    const LETTER: u8 = b't';
 
     #[inline]
     fn invert(drain: &Drain, grains: u64) -> u64 {
@@ -39,7 +40,7 @@ impl Vocabulary for Tokens {
 }
 
 impl Vocabulary for Water {
-    const KIND: [u8; 2] = *b"m0";
+    const LETTER: u8 = b'm';
 
     #[inline]
     fn invert(_: &Drain, grains: u64) -> u64 {
@@ -58,10 +59,6 @@ pub(crate) struct Level {
 impl<V: Vocabulary> Leveled<V> {
     pub(crate) fn new(drain: Drain) -> Self {
         Self(drain, PhantomData)
-    }
-
-    pub(super) fn drain(&self) -> &Drain {
-        &self.0
     }
 
     #[inline]
@@ -84,6 +81,7 @@ impl<V: Vocabulary> Leveled<V> {
 
 impl<V: Vocabulary> Transition for Leveled<V> {
     type State = Level;
+    const DRAINS: bool = true;
 
     #[inline]
     fn capacity(&self) -> u64 {
@@ -132,12 +130,15 @@ impl<V: Vocabulary> Transition for Leveled<V> {
         let reset = self.standing(level, last).reset;
         last.after_micros(reset)
     }
+
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let (drain, rate) = self.0.share(rate, n);
+        (Self::new(drain), rate)
+    }
 }
 
 impl<V: Vocabulary> Wire for Leveled<V> {
-    fn kind(&self) -> [u8; 2] {
-        V::KIND
-    }
+    const LETTER: u8 = V::LETTER;
 
     fn parameters(&self) -> Numbers {
         self.0.numbers()

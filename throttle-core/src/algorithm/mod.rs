@@ -21,11 +21,9 @@
 // `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
 // bucket and leaky meter are one `drain` in three vocabularies.
 
-mod build;
 mod calendar_quota;
 mod cell;
 mod civil;
-mod decode;
 mod departures;
 mod dispatch;
 mod drain;
@@ -33,6 +31,7 @@ mod encode;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
+mod kind;
 mod leaky_bucket;
 mod leaky_meter;
 mod level;
@@ -49,15 +48,14 @@ mod transition;
 mod verdict;
 mod wire;
 
-pub use build::IntoAlgorithm;
 pub use calendar_quota::CalendarQuota;
 pub(crate) use cell::{Cell, Outcome, decide, take};
 pub use departures::{Departure, DepartureSchedule};
-pub use dispatch::Algorithm;
 pub(crate) use dispatch::Visitor;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use interval_bucket::IntervalBucket;
+pub use kind::{Algorithm, IntoAlgorithm};
 pub use leaky_bucket::LeakyBucket;
 pub use leaky_meter::LeakyMeter;
 pub use sliding_log::SlidingLog;

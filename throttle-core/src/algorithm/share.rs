@@ -1,12 +1,7 @@
 use std::num::NonZeroU32;
 
-use super::dispatch::{Algorithm, Kind};
-use super::drain::Drain;
-use super::fixed_window::Counter;
-use super::gcra::Arrival;
-use super::leaky_bucket::Queue;
-use super::level::Leveled;
-use crate::rate::{Rate, part};
+use super::kind::{Algorithm, Kind, each};
+use super::transition::Transition;
 
 impl Algorithm {
     /// Returns the part of the limit that one of `processes` processes may use when they cannot coordinate: the same
@@ -43,45 +38,10 @@ impl Algorithm {
         if n == 1 {
             return *self;
         }
-        let drained = |drain: &Drain| drain.share(self.rate(), n);
-        let counted = |kind, limit| Self::from_kind(kind, Rate::new(limit, self.rate().period()));
-        match &self.kind {
-            Kind::Gcra(Arrival(drain)) => {
-                let (drain, rate) = drained(drain);
-                Self::from_kind(Kind::Gcra(Arrival(drain)), rate)
-            }
-            Kind::TokenBucket(bucket) => {
-                let (drain, rate) = drained(bucket.drain());
-                Self::from_kind(Kind::TokenBucket(Leveled::new(drain)), rate)
-            }
-            Kind::LeakyMeter(meter) => {
-                let (drain, rate) = drained(meter.drain());
-                Self::from_kind(Kind::LeakyMeter(Leveled::new(drain)), rate)
-            }
-            Kind::LeakyBucket(queue) => {
-                let (drain, rate) = queue.drain().share_of_wait(self.rate(), n);
-                Self::from_kind(Kind::LeakyBucket(Queue::new(drain, queue.is_without_delay())), rate)
-            }
-            Kind::IntervalBucket(portions) => {
-                let (portions, rate) = portions.share(n);
-                Self::from_kind(Kind::IntervalBucket(portions), rate)
-            }
-            Kind::FixedWindow(counter) => {
-                let limit = part(counter.limit, n);
-                counted(Kind::FixedWindow(Counter { limit, ..*counter }), limit)
-            }
-            Kind::CalendarQuota(counter) => {
-                let limit = part(counter.limit, n);
-                counted(Kind::CalendarQuota(Counter { limit, ..*counter }), limit)
-            }
-            Kind::SlidingWindow(estimate) => {
-                let estimate = estimate.share(n);
-                counted(Kind::SlidingWindow(estimate), estimate.limit())
-            }
-            Kind::SlidingLog(log) => {
-                let log = log.share(n);
-                counted(Kind::SlidingLog(log), log.limit())
-            }
-        }
+        let (kind, rate) = each!(&self.kind, algorithm => {
+            let (share, rate) = algorithm.share(self.rate, n);
+            (share.into(), rate)
+        });
+        Self { kind, rate }
     }
 }

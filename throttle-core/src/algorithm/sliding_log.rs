@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
-use super::wire::{Numbers, Wire, amount, instant};
+use super::wire::{Numbers, Wire, amount, amounts, instant};
 use crate::error::ConfigError;
 use crate::rate::{Rate, part};
 use crate::time::{EXACT_MAX, Timestamp};
@@ -39,6 +40,12 @@ impl SlidingLog {
         let rate = self.rate.validate()?;
         let log = Trailing { limit: rate.count(), window: rate.period_micros().cast_signed() };
         Ok((log, rate))
+    }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
+        let [limit, window] = amounts(numbers)?;
+        Some(Self::new(Rate::new(limit, Duration::from_micros(window))))
     }
 }
 
@@ -85,14 +92,6 @@ impl Log {
 }
 
 impl Trailing {
-    pub(super) fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub(super) fn share(&self, n: u64) -> Self {
-        Self { limit: part(self.limit, n), ..*self }
-    }
-
     /// Live runs at `now`, oldest first, and their sum. A unit taken at `s` is free again at `s + window`.
     fn live<'a>(&self, log: &'a Log, now: Timestamp) -> (impl Iterator<Item = (i64, u64)> + 'a, u64) {
         let edge = log.now(now) - self.window;
@@ -183,12 +182,16 @@ impl Transition for Trailing {
     fn fresh_at(&self, log: &Log) -> Timestamp {
         log.runs.back().map_or(Timestamp::MIN, |newest| Timestamp::from_micros(newest.0 + self.window))
     }
+
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let limit = part(self.limit, n);
+        (Self { limit, ..*self }, Rate::new(limit, rate.period()))
+    }
 }
 
 impl Wire for Trailing {
-    fn kind(&self) -> [u8; 2] {
-        *b"l0"
-    }
+    const LETTER: u8 = b'l';
+    const PARAMETERS: usize = 2;
 
     fn parameters(&self) -> Numbers {
         Numbers::from_slice(&[self.limit.cast_signed(), self.window])

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use super::reciprocal::Divisor;
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
-use super::wire::{Numbers, Wire, amount, instant};
+use super::wire::{Numbers, Wire, amount, amounts, instant};
 use crate::error::ConfigError;
 use crate::rate::{Rate, in_range, part};
 use crate::time::{EXACT_MAX, Timestamp};
@@ -69,6 +71,13 @@ impl SlidingWindow {
         let estimate = Estimate { limit, width, ring, buckets: buckets as i64 };
         Ok((estimate, rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
+        let [limit, width, buckets] = amounts(numbers)?;
+        let period = Duration::from_micros(width.checked_mul(buckets)?);
+        Some(Self::new(Rate::new(limit, period)).buckets(buckets))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,14 +122,6 @@ fn split(number: i64, divisor: Divisor) -> (i64, i64) {
 }
 
 impl Estimate {
-    pub(super) fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub(super) fn share(&self, n: u64) -> Self {
-        Self { limit: part(self.limit, n), ..*self }
-    }
-
     fn view<'a>(&self, ring: &'a Ring, now: Timestamp) -> View<'a> {
         let (index, past) = split(now.as_micros().max(ring.last), self.width);
         View { index, past, newest: split(ring.last, self.width).0, ring }
@@ -287,12 +288,15 @@ impl Transition for Estimate {
     fn fresh_at(&self, ring: &Ring) -> Timestamp {
         Timestamp::from_micros(self.empty_at(&self.view(ring, Timestamp::from_micros(ring.last))))
     }
+
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
+        let limit = part(self.limit, n);
+        (Self { limit, ..*self }, Rate::new(limit, rate.period()))
+    }
 }
 
 impl Wire for Estimate {
-    fn kind(&self) -> [u8; 2] {
-        *b"s0"
-    }
+    const LETTER: u8 = b's';
 
     fn parameters(&self) -> Numbers {
         Numbers::from_slice(&[self.limit.cast_signed(), self.width(), self.buckets])

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::cell::Cell;
-use super::dispatch::Algorithm;
+use super::kind::Algorithm;
 use super::stored::Repr;
 use super::verdict::Verdict;
 use crate::time::Timestamp;

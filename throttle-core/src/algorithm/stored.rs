@@ -31,6 +31,9 @@ pub(crate) struct Words {
 
 /// How an algorithm's own state is kept in a [`Repr`] and read again.
 pub(crate) trait Stored: Sized {
+    /// Whether two words hold it.
+    const IS_SMALL: bool;
+
     /// The state that two words stand for; `None` if the algorithm's states are larger.
     fn from_words(words: Words) -> Option<Self>;
     /// The reverse.
@@ -59,6 +62,8 @@ macro_rules! stored_as_words {
         }
 
         impl Stored for $state {
+            const IS_SMALL: bool = true;
+
             #[inline]
             fn from_words(words: Words) -> Option<Self> {
                 Some(words.into())
@@ -94,6 +99,8 @@ macro_rules! stored_as_words {
 macro_rules! stored_as_itself {
     ($($state:ident)*) => {$(
         impl Stored for $state {
+            const IS_SMALL: bool = false;
+
             #[inline]
             fn from_words(_: Words) -> Option<Self> {
                 None

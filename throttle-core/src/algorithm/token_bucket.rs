@@ -47,4 +47,10 @@ impl TokenBucket {
         let drain = Drain::with_burst(self.rate, self.burst.unwrap_or(self.rate.count()))?;
         Ok((Leveled::<Tokens>::new(drain), self.rate))
     }
+
+    /// The builder of such parameters.
+    pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
+        let (rate, burst) = Drain::burst_origin(numbers)?;
+        Some(Self::new(rate).burst(burst))
+    }
 }

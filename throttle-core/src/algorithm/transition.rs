@@ -1,6 +1,7 @@
 //! The contract of an algorithm: what it computes from a state, an instant and a cost.
 
 use super::verdict::{Mark, NEVER, Standing};
+use crate::rate::Rate;
 use crate::time::Timestamp;
 
 /// One algorithm as a pure function of (state, now, cost).
@@ -11,8 +12,14 @@ use crate::time::Timestamp;
 /// * No method reads a clock, does I/O or panics. Parameters outside the exact range are refused when the algorithm is
 ///   built, and instants are bounded by [`Timestamp`].
 /// * A step back of the clock admits nothing more than the clock before it did.
-pub(crate) trait Transition {
+pub(crate) trait Transition: Sized {
     type State;
+
+    /// Whether used units become available again evenly over time, and not when a window or an interval ends.
+    const DRAINS: bool = false;
+
+    /// Whether what remains lasts until the window ends, and nothing is added before.
+    const ENDS: bool = false;
 
     /// Most units that can be admitted at one instant.
     fn capacity(&self) -> u64;
@@ -23,7 +30,17 @@ pub(crate) trait Transition {
     /// µs until the cost is admitted: 0 for now.
     fn wait(&self, state: &Self::State, now: Timestamp, cost: u64) -> u64;
 
-    /// µs to wait before an admitted request goes on. Only the shaper delays.
+    /// Whether an admitted request may have to wait.
+    fn delays(&self) -> bool {
+        false
+    }
+
+    /// Whether a request is refused as long as anything of an earlier one is owed, however little it costs.
+    fn admits_only_when_idle(&self) -> bool {
+        false
+    }
+
+    /// µs to wait before an admitted request goes on.
     fn delay(&self, _state: &Self::State, _now: Timestamp) -> u64 {
         0
     }
@@ -53,6 +70,9 @@ pub(crate) trait Transition {
 
     /// The first instant from which the state is the same as a fresh one.
     fn fresh_at(&self, state: &Self::State) -> Timestamp;
+
+    /// 1/n of what this admits at `rate`, and the rate of that.
+    fn share(&self, rate: Rate, n: u64) -> (Self, Rate);
 }
 
 /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity. A cost of 0 is always admitted.

@@ -7,6 +7,7 @@ use crate::algorithm::{
     Algorithm, CalendarQuota, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Mark, SlidingLog,
     SlidingWindow, State, Taken, TokenBucket,
 };
+use crate::error::ConfigError;
 use crate::rate::Rate;
 use crate::time::{EXACT_MAX, Timestamp};
 
@@ -307,4 +308,61 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
             assert_eq!(State::from_wire(&algorithm, &bytes), None, "{payload:?} of {algorithm:?}");
         }
     }
+}
+
+#[test]
+fn every_tag_names_the_algorithm_that_wrote_it() {
+    let rate = Rate::new(7, Duration::from_micros(30));
+    let all: [Result<Algorithm, ConfigError>; 15] = [
+        Gcra::new(rate).burst(3).build(),
+        TokenBucket::new(rate).burst(11).build(),
+        LeakyMeter::new(Rate::per_day(86_400)).build(),
+        LeakyBucket::new(rate).max_wait(Duration::from_secs(3)).build(),
+        LeakyBucket::new(rate).max_wait(Duration::from_secs(3)).without_delay().build(),
+        IntervalBucket::new(10).refill(3, Duration::from_secs(5)).build(),
+        IntervalBucket::new(10).refill(3, Duration::from_secs(5)).aligned().build(),
+        CalendarQuota::rolling(10, Duration::from_secs(5)).build(),
+        CalendarQuota::fixed(10, Duration::from_secs(5)).build(),
+        FixedWindow::new(rate).offset(Duration::from_micros(12)).build(),
+        CalendarQuota::daily(10).utc_offset_minutes(-345).build(),
+        CalendarQuota::weekly(10).build(),
+        CalendarQuota::monthly(10).utc_offset_minutes(60).build(),
+        SlidingWindow::new(Rate::per_minute(12)).buckets(4).build(),
+        SlidingLog::new(Rate::per_minute(12)).build(),
+    ];
+    for algorithm in all {
+        let algorithm = algorithm.unwrap();
+        let (state, _) = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(77), 2);
+        let bytes = state.to_wire(&algorithm).unwrap();
+        assert!(Algorithm::from_tag(&bytes).unwrap().is_alike(&algorithm), "{algorithm:?}");
+        assert_eq!(Algorithm::from_tag(&bytes[..9]), None, "cut short");
+    }
+    assert_eq!(Algorithm::from_tag(b"x0________________________"), None);
+}
+
+/// Numbers that no builder takes, or that it would tell otherwise.
+#[test]
+fn a_tag_that_no_builder_writes_names_no_algorithm() {
+    let read = |kind: &[u8; 2], numbers: &[f64]| {
+        let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Algorithm::from_tag(&[&kind[..], &numbers].concat())
+    };
+    assert!(read(b"g0", &[1.0, 2.0, 6.0]).is_some());
+    for kind in [b"g0", b"t0", b"m0", b"q0", b"q1", b"i0", b"i1", b"i2", b"f0", b"s0"] {
+        // A rate that is not in lowest terms, or units that are no whole number of grains.
+        let odd = [[2.0, 4.0, 12.0], [1.0, 2.0, 7.0], [0.5, 2.0, 6.0]];
+        let zeros = [[0.0, 2.0, 6.0], [1.0, 0.0, 6.0], [1.0, 2.0, 0.0], [1.0, -2.0, 6.0], [1.0, 2.0, -6.0]];
+        let all = if b"gtm".contains(&kind[0]) { &odd[..] } else { &odd[2..] };
+        for numbers in all.iter().chain(if b"gtms".contains(&kind[0]) { &zeros[..] } else { &zeros[..2] }) {
+            assert_eq!(read(kind, numbers), None, "{numbers:?} of {}", kind.escape_ascii());
+        }
+    }
+    for kind in [b"cd", b"cw", b"cm"] {
+        assert!(read(kind, &[5.0, 3_600_000_000.0]).is_some());
+        for numbers in [[0.0, 0.0], [5.0, 1.0], [5.0, 51_000_000_000.0], [5.0, 257_698_037_760_000_000.0]] {
+            assert_eq!(read(kind, &numbers), None, "{numbers:?}");
+        }
+    }
+    assert_eq!(read(b"s0", &[1.0, 4_503_599_627_370_496.0, 4_503_599_627_370_496.0]), None);
+    assert_eq!((read(b"l0", &[0.0, 5.0]), read(b"l0", &[5.0, 0.0])), (None, None));
 }
