@@ -4,11 +4,11 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::{Algorithm, ConfigError};
+use throttle_core::{Algorithm, CalendarQuota, ConfigError};
 
 use crate::support::bounds::{fits, fits_wait, most_burst, most_wait};
 use crate::support::machines::{Machine, Pure};
-use crate::support::spec::{Cadence, DAY, Kind, SECOND, Spec};
+use crate::support::spec::{Anchor, Cadence, DAY, Kind, SECOND, Spec};
 use crate::support::strategies::{EXACT_MAX, run};
 
 /// The numbers in a message, without 2^53 and its own digits.
@@ -148,9 +148,14 @@ fn every_spec(a: u64, b: u64, c: u64) -> [Spec; 12] {
         Spec::Fixed { limit: a, window: b, offset: c.cast_signed() },
         Spec::Log { limit: a, window: b },
         Spec::Buckets { limit: a, window: b, buckets: c },
-        Spec::Calendar { limit: a, cadence: Cadence::Month, offset_minutes: c.cast_signed() as i32 },
-        Spec::Calendar { limit: a, cadence: Cadence::Week, offset_minutes: 840 },
-        Spec::Calendar { limit: a, cadence: Cadence::Day, offset_minutes: -840 },
+        Spec::Calendar {
+            limit: a,
+            cadence: Cadence::Month,
+            offset_minutes: c.cast_signed() as i32,
+            anchor: Anchor::default(),
+        },
+        Spec::Calendar { limit: a, cadence: Cadence::Week, offset_minutes: 840, anchor: Anchor::default() },
+        Spec::Calendar { limit: a, cadence: Cadence::Day, offset_minutes: -840, anchor: Anchor::default() },
     ]
 }
 
@@ -199,8 +204,36 @@ fn attack_39_zero_and_too_large_are_named() {
         }
     }
     for minutes in [841, -841, i32::MAX, i32::MIN + 1, i32::MIN] {
-        let error = Spec::Calendar { limit: 1, cadence: Cadence::Day, offset_minutes: minutes }.build().unwrap_err();
+        let error =
+            Spec::Calendar { limit: 1, cadence: Cadence::Day, offset_minutes: minutes, anchor: Anchor::default() }
+                .build()
+                .unwrap_err();
         assert!(error.to_string().contains("-840 and 840"), "{error}");
+    }
+}
+
+#[test]
+fn attack_39_anchors_that_some_period_lacks_are_named() {
+    let error = |cadence, day, hour| {
+        let anchor = Anchor { day, hour };
+        Spec::Calendar { limit: 1, cadence, offset_minutes: 0, anchor }.build().unwrap_err().to_string()
+    };
+    for day in [29, 30, 31, 255] {
+        let error = error(Cadence::Month, Some(day), 0);
+        assert!(error.contains(&format!("anchor day is {day}: it must lie between 1 and 28")), "{error}");
+        assert!(error.contains("anchor_last_day"), "{error}");
+    }
+    for (cadence, day, bound) in
+        [(Cadence::Week, 8, "1 and 7"), (Cadence::Week, 0, "1 and 7"), (Cadence::Day, 2, "1 and 1")]
+    {
+        assert!(error(cadence, Some(day), 0).contains(bound), "{day} of {cadence:?}");
+    }
+    assert!(error(Cadence::Month, None, 24).contains("anchor hour is 24: it must lie between 0 and 23"));
+    let zero = CalendarQuota::monthly(1).anchor_day(0).build().unwrap_err();
+    assert!(zero.to_string().contains("anchor day is 0"), "{zero}");
+    let second = std::time::Duration::from_secs(1);
+    for quota in [CalendarQuota::rolling(1, second).anchor_day(1), CalendarQuota::fixed(1, second).anchor_hour(5)] {
+        assert!(quota.build().unwrap_err().to_string().contains("only days, weeks and months have an anchor"));
     }
 }
 

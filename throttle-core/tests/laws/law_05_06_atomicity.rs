@@ -17,7 +17,7 @@ use throttle_core::{
 use throttle_core::{AnyCharge, Backend, Clock};
 
 use crate::support::machines::{Machine, Pure};
-use crate::support::spec::{Kind, Spec, TODAY, Tree};
+use crate::support::spec::{Anchor, Cadence, Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, run};
 use crate::support::trace::{Case, cases, clamp};
 
@@ -96,7 +96,9 @@ fn one_of(name: &str, kind: Kind, limit: u64) -> Policy {
         Kind::Fixed => Spec::Fixed { limit, window: 24 * hour, offset: 0 },
         Kind::Log => Spec::Log { limit, window: hour },
         Kind::Buckets => Spec::Buckets { limit, window: hour, buckets: 10 },
-        Kind::Calendar => Spec::Calendar { limit, cadence: crate::support::spec::Cadence::Month, offset_minutes: 0 },
+        Kind::Calendar => {
+            Spec::Calendar { limit, cadence: Cadence::Month, offset_minutes: 0, anchor: Anchor::default() }
+        }
         Kind::Shaper | Kind::Undelayed => Spec::Shaper { limit: 1, period: hour, max_wait: hour * (limit - 1) },
     };
     Policy::new(name, spec.algorithm()).expect("a valid name")

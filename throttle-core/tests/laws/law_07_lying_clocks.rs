@@ -12,7 +12,7 @@ use throttle_core::{Backend, BoxBackend, Gcra, Key, ManualClock, MemoryBackend, 
 
 use crate::support::bounds::{check_every_stretch, most_in_tree};
 use crate::support::machines::{InMemory, Machine, Pure};
-use crate::support::spec::{Cadence, DAY, Kind, Spec, TODAY, Tree};
+use crate::support::spec::{Anchor, Cadence, DAY, Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, for_every_tree, run, small};
 use crate::support::trace::{Case, cases};
 
@@ -131,7 +131,7 @@ pub(crate) fn every_algorithm() -> [Spec; 9] {
         Spec::Fixed { limit, window: DAY, offset: 0 },
         Spec::Log { limit, window: DAY },
         Spec::Buckets { limit, window: DAY, buckets: 10 },
-        Spec::Calendar { limit, cadence: Cadence::Day, offset_minutes: 0 },
+        Spec::Calendar { limit, cadence: Cadence::Day, offset_minutes: 0, anchor: Anchor::default() },
         Spec::Shaper { limit, period, max_wait: DAY / 5 * 4 },
     ]
 }

@@ -12,7 +12,7 @@ use throttle_core::{Backend, Gcra, Limiter, Policy, Rate};
 use crate::support::bounds::check_every_stretch;
 use crate::support::machines::{InMemory, Machine, Pure};
 use crate::support::reference::told;
-use crate::support::spec::{Cadence, DAY, Kind, Spec, TODAY, Tree};
+use crate::support::spec::{Anchor, Cadence, DAY, Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, for_every_tree, run, small};
 use crate::support::trace::{Case, cases, clamp};
 
@@ -117,9 +117,12 @@ fn law_10_never_into_a_later_window() {
     for (spec, later) in [
         (Spec::Fixed { limit: 5, window: DAY, offset: 0 }, day / 2),
         (Spec::Fixed { limit: 5, window: DAY, offset: 0 }, 10 * day),
-        (Spec::Calendar { limit: 5, cadence: Cadence::Day, offset_minutes: 0 }, day / 2),
-        (Spec::Calendar { limit: 5, cadence: Cadence::Month, offset_minutes: 345 }, 31 * day),
-        (Spec::Calendar { limit: 5, cadence: Cadence::Week, offset_minutes: -60 }, 7 * day),
+        (Spec::Calendar { limit: 5, cadence: Cadence::Day, offset_minutes: 0, anchor: Anchor::default() }, day / 2),
+        (
+            Spec::Calendar { limit: 5, cadence: Cadence::Month, offset_minutes: 345, anchor: Anchor::default() },
+            31 * day,
+        ),
+        (Spec::Calendar { limit: 5, cadence: Cadence::Week, offset_minutes: -60, anchor: Anchor::default() }, 7 * day),
         (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, 2 * day),
         // Later by as many sub-windows as are kept, so that the later one occupies the earlier one's place.
         (Spec::Buckets { limit: 5, window: DAY, buckets: 10 }, day / 10 * 11),

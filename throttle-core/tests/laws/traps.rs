@@ -6,7 +6,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Cost, Key, Policy, PolicySet, PolicyTree};
 
 use crate::support::machines::{InMemory, Machine};
-use crate::support::spec::{Cadence, DAY, MINUTE, SECOND, Spec, Tree};
+use crate::support::spec::{Anchor, Cadence, DAY, MINUTE, SECOND, Spec, Tree};
 
 const T0: i64 = 1_700_000_000_000_000;
 const S: i64 = 1_000_000;
@@ -143,7 +143,7 @@ fn trap_v18_a_cost_of_nothing_is_no_cost() {
 #[test]
 fn trap_v20_a_quota_of_one_admits_the_first() {
     for cadence in [Cadence::Day, Cadence::Week, Cadence::Month] {
-        let mut quota = machine(Spec::Calendar { limit: 1, cadence, offset_minutes: 0 });
+        let mut quota = machine(Spec::Calendar { limit: 1, cadence, offset_minutes: 0, anchor: Anchor::default() });
         assert_eq!(admitted(&mut quota, T0, 3), 1);
     }
 }

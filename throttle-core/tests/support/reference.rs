@@ -121,8 +121,8 @@ pub(crate) fn model(spec: &Spec) -> Box<dyn Model> {
             Box::new(windows::Interval::new(capacity, refill, interval, aligned))
         }
         Spec::Fixed { limit, window, offset } => Box::new(windows::Windowed::fixed(limit, window, offset)),
-        Spec::Calendar { limit, cadence, offset_minutes } => {
-            Box::new(windows::Windowed::calendar(limit, cadence, offset_minutes))
+        Spec::Calendar { limit, cadence, offset_minutes, anchor } => {
+            Box::new(windows::Windowed::calendar(limit, cadence, offset_minutes, anchor))
         }
         Spec::Log { limit, window } => Box::new(sliding::Log::new(limit, window)),
         Spec::Buckets { limit, window, buckets } => Box::new(sliding::Buckets::new(limit, window, buckets)),

@@ -51,6 +51,13 @@ pub(crate) enum Cadence {
     Month,
 }
 
+/// When periods begin: a day of the week or month, or the last (0), and an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    pub(crate) day: Option<u8>,
+    pub(crate) hour: u8,
+}
+
 /// One limit. Lengths are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Spec {
@@ -61,7 +68,7 @@ pub(crate) enum Spec {
     Fixed { limit: u64, window: u64, offset: i64 },
     Log { limit: u64, window: u64 },
     Buckets { limit: u64, window: u64, buckets: u64 },
-    Calendar { limit: u64, cadence: Cadence, offset_minutes: i32 },
+    Calendar { limit: u64, cadence: Cadence, offset_minutes: i32, anchor: Anchor },
     Shaper { limit: u64, period: u64, max_wait: u64 },
     Undelayed { limit: u64, period: u64, max_wait: u64 },
 }
@@ -87,13 +94,18 @@ impl Spec {
             Self::Buckets { limit, window, buckets } => {
                 SlidingWindow::new(rate(limit, window)).buckets(buckets).build()
             }
-            Self::Calendar { limit, cadence, offset_minutes } => {
+            Self::Calendar { limit, cadence, offset_minutes, anchor } => {
                 let quota = match cadence {
                     Cadence::Day => CalendarQuota::daily(limit),
                     Cadence::Week => CalendarQuota::weekly(limit),
                     Cadence::Month => CalendarQuota::monthly(limit),
                 };
-                quota.utc_offset_minutes(offset_minutes).build()
+                let quota = match anchor.day {
+                    None => quota,
+                    Some(0) => quota.anchor_last_day(),
+                    Some(day) => quota.anchor_day(day),
+                };
+                quota.anchor_hour(anchor.hour).utc_offset_minutes(offset_minutes).build()
             }
             Self::Shaper { limit, period, max_wait } => {
                 LeakyBucket::new(rate(limit, period)).max_wait(Duration::from_micros(max_wait)).build()

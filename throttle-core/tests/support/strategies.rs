@@ -7,7 +7,7 @@ use proptest::strategy::Union;
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 
 use super::bounds::{most_burst, most_wait};
-use super::spec::{Cadence, DAY, HOUR, Kind, MINUTE, SECOND, Spec, Tree};
+use super::spec::{Anchor, Cadence, DAY, HOUR, Kind, MINUTE, SECOND, Spec, Tree};
 
 pub(crate) const EXACT_MAX: u64 = (1 << 53) - 1;
 
@@ -80,8 +80,19 @@ pub(crate) fn small(kind: Kind) -> BoxedStrategy<Spec> {
 }
 
 fn calendar(limit: BoxedStrategy<u64>) -> BoxedStrategy<Spec> {
-    (limit, select(vec![Cadence::Day, Cadence::Week, Cadence::Month]), select(vec![0, 60, -720, 840, 345, -1]))
-        .prop_map(|(limit, cadence, offset_minutes)| Spec::Calendar { limit, cadence, offset_minutes })
+    let cadence = prop_oneof![
+        Just((Cadence::Day, None)),
+        (select(vec![Cadence::Week, Cadence::Month]), Just(None)),
+        (Just(Cadence::Week), (1..=7_u8).prop_map(Some)),
+        (Just(Cadence::Month), (0..=28_u8).prop_map(Some)),
+    ];
+    (limit, cadence, prop_oneof![Just(0), 0..=23_u8], select(vec![0, 60, -720, 840, 345, -1, -840]))
+        .prop_map(|(limit, (cadence, day), hour, offset_minutes)| Spec::Calendar {
+            limit,
+            cadence,
+            offset_minutes,
+            anchor: Anchor { day, hour },
+        })
         .boxed()
 }
 

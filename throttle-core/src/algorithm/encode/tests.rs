@@ -33,7 +33,8 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
                 7 => SlidingLog::new(rate).build(),
                 8 => {
                     let make = [CalendarQuota::daily, CalendarQuota::weekly, CalendarQuota::monthly][few as usize % 3];
-                    make(count).utc_offset_minutes(minutes).build()
+                    let quota = make(count).utc_offset_minutes(minutes).anchor_hour(few as u8 * 2);
+                    if few % 3 == 0 { quota.build() } else { quota.anchor_day(few as u8 % 7 + 1).build() }
                 }
                 _ => LeakyBucket::new(rate).max_wait(Duration::from_micros(other)).build(),
             };
@@ -313,7 +314,7 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
 #[test]
 fn every_tag_names_the_algorithm_that_wrote_it() {
     let rate = Rate::new(7, Duration::from_micros(30));
-    let all: [Result<Algorithm, ConfigError>; 15] = [
+    let all: [Result<Algorithm, ConfigError>; 19] = [
         Gcra::new(rate).burst(3).build(),
         TokenBucket::new(rate).burst(11).build(),
         LeakyMeter::new(Rate::per_day(86_400)).build(),
@@ -327,6 +328,10 @@ fn every_tag_names_the_algorithm_that_wrote_it() {
         CalendarQuota::daily(10).utc_offset_minutes(-345).build(),
         CalendarQuota::weekly(10).build(),
         CalendarQuota::monthly(10).utc_offset_minutes(60).build(),
+        CalendarQuota::monthly(10).anchor_day(28).anchor_hour(23).utc_offset_minutes(-840).build(),
+        CalendarQuota::monthly(10).anchor_last_day().utc_offset_minutes(840).build(),
+        CalendarQuota::weekly(10).anchor_day(7).anchor_hour(12).build(),
+        CalendarQuota::daily(10).anchor_hour(23).utc_offset_minutes(-840).build(),
         SlidingWindow::new(Rate::per_minute(12)).buckets(4).build(),
         SlidingLog::new(Rate::per_minute(12)).build(),
     ];
@@ -359,7 +364,7 @@ fn a_tag_that_no_builder_writes_names_no_algorithm() {
     }
     for kind in [b"cd", b"cw", b"cm"] {
         assert!(read(kind, &[5.0, 3_600_000_000.0]).is_some());
-        for numbers in [[0.0, 0.0], [5.0, 1.0], [5.0, 51_000_000_000.0], [5.0, 257_698_037_760_000_000.0]] {
+        for numbers in [[0.0, 0.0], [5.0, 1.0], [5.0, 259_200_000_000.0], [5.0, 257_698_037_760_000_000.0]] {
             assert_eq!(read(kind, &numbers), None, "{numbers:?}");
         }
     }

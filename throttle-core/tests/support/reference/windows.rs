@@ -1,7 +1,7 @@
 //! Algorithms that start anew at an instant: interval refills, fixed windows, civil periods.
 
 use super::{Model, Paid, Place};
-use crate::support::spec::Cadence;
+use crate::support::spec::{Anchor, Cadence};
 
 const DAY: i128 = 86_400_000_000;
 
@@ -89,8 +89,16 @@ impl Model for Interval {
 
 #[derive(Debug)]
 enum Cut {
-    Fixed { window: i128, offset: i128 },
-    Civil { cadence: Cadence, shift: i128 },
+    Fixed {
+        window: i128,
+        offset: i128,
+    },
+    /// `shift` is local time minus UTC, less the hour at which periods begin.
+    Civil {
+        cadence: Cadence,
+        day: Option<u8>,
+        shift: i128,
+    },
 }
 
 impl Cut {
@@ -101,16 +109,25 @@ impl Cut {
                 let start = (t - offset).div_euclid(window) * window + offset;
                 (start, start + window)
             }
-            Self::Civil { cadence, shift } => {
+            Self::Civil { cadence, day: anchor, shift } => {
                 let day = (t + shift).div_euclid(DAY);
                 let (first, after) = match cadence {
                     Cadence::Day => (day, day + 1),
                     // The epoch was a Thursday, three days into its week.
                     Cadence::Week => {
-                        let monday = (day + 3).div_euclid(7) * 7 - 3;
-                        (monday, monday + 7)
+                        let anchor = 4 - i128::from(anchor.unwrap_or(1));
+                        let first = (day + anchor).div_euclid(7) * 7 - anchor;
+                        (first, first + 7)
                     }
-                    Cadence::Month => month(day),
+                    Cadence::Month => {
+                        let begins = |(first, after): (i128, i128)| match anchor.unwrap_or(1) {
+                            0 => after - 1,
+                            number => first + i128::from(number) - 1,
+                        };
+                        let this = month(day);
+                        let (before, next) = (month(this.0 - 1), month(this.1));
+                        if day < begins(this) { (begins(before), begins(this)) } else { (begins(this), begins(next)) }
+                    }
                 };
                 (first * DAY - shift, after * DAY - shift)
             }
@@ -159,8 +176,9 @@ impl Windowed {
         Self::new(limit, Cut::Fixed { window: window.into(), offset: offset.into() })
     }
 
-    pub(super) fn calendar(limit: u64, cadence: Cadence, offset_minutes: i32) -> Self {
-        Self::new(limit, Cut::Civil { cadence, shift: i128::from(offset_minutes) * 60_000_000 })
+    pub(super) fn calendar(limit: u64, cadence: Cadence, offset_minutes: i32, anchor: Anchor) -> Self {
+        let shift = i128::from(offset_minutes) * 60_000_000 - i128::from(anchor.hour) * DAY / 24;
+        Self::new(limit, Cut::Civil { cadence, day: anchor.day, shift })
     }
 
     fn new(limit: u64, cut: Cut) -> Self {

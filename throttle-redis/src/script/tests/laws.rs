@@ -142,7 +142,13 @@ fn law_08_expired_keys_are_as_good_as_unused() {
 #[test]
 fn law_08_calendars_of_leap_years() {
     const HOUR: i64 = 3_600_000_000;
-    for quota in [CalendarQuota::monthly(3), CalendarQuota::weekly(3), CalendarQuota::daily(3)] {
+    let civil = [CalendarQuota::monthly(3), CalendarQuota::weekly(3), CalendarQuota::daily(3)];
+    let anchored = [
+        CalendarQuota::monthly(3).anchor_day(28).anchor_hour(5),
+        CalendarQuota::monthly(3).anchor_last_day(),
+        CalendarQuota::weekly(3).anchor_day(7),
+    ];
+    for quota in civil.into_iter().chain(anchored) {
         let mut machine = Machine::new(Policy::new("p", quota).unwrap());
         // 1900-02-27, 1996, 1999, 2000 and 2026, in days since 1970.
         for day in [-25_510_i64, 9_553, 10_649, 11_014, 20_511] {

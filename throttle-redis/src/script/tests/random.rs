@@ -49,7 +49,12 @@ fn build(kind: usize, (count, period, other, shift, variant): (u64, u64, u64, i3
         6 => SlidingLog::new(rate).build(),
         7 => {
             let make = [CalendarQuota::daily, CalendarQuota::weekly, CalendarQuota::monthly][variant as usize % 3];
-            make(count).utc_offset_minutes(shift).build()
+            let quota = make(count).utc_offset_minutes(shift);
+            if variant % 3 == 0 {
+                quota.build()
+            } else {
+                quota.anchor_day(1 + (other % 7) as u8).anchor_hour(6).build()
+            }
         }
         _ => {
             let bucket = LeakyBucket::new(rate).max_wait(Duration::from_micros(other * period / 2));
