@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the tests that need other programs: a Prometheus, a browser, an nginx, a fuzzer, validators of TOML, packages of
-# Python and Node.js. The last line counts them.
+# Python and Node.js. The last line counts them. Before them it counts the instructions of decisions and requests with
+# valgrind, and fails if a figure is more than 5 % above tests/peers/instructions.txt.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
@@ -8,8 +9,8 @@
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
 # Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, redis-server, g++, python3-venv,
-# nodejs (20 or later) and npm. If one of them is missing, this script installs it with apt-get (as root or with sudo),
-# and says so first. So it does with the Python packages of tests/extra/requirements.txt and those of Node.js of
+# nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with apt-get (as root or
+# with sudo), and says so first. So it does with the Python packages of tests/extra/requirements.txt and those of Node.js of
 # tests/extra/sdks/package.json, in folders of their own below the target folder. With THROTTLE_NO_INSTALL=1 it stops
 # instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
 set -eu
@@ -48,6 +49,7 @@ find_missing() {
     needs c++ g++
     needs node nodejs
     needs npm npm
+    needs valgrind valgrind
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     # A package that provides two programs is named once.
     missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
@@ -131,6 +133,9 @@ if [ "$(cat "$THROTTLE_SDKS/installed" 2>/dev/null)" != "$(cat tests/extra/sdks/
 fi
 cp tests/extra/sdks/*.mjs "$THROTTLE_SDKS"
 export THROTTLE_SDKS
+
+echo "==> instructions, beside tests/peers/instructions.txt"
+cargo run --quiet --manifest-path tests/peers/Cargo.toml --release --locked --target-dir "$target" -- check
 
 echo "==> the examples, and the tests of tests/extra"
 cargo build --package dashboard --package api --target-dir "$target"

@@ -4,13 +4,14 @@
 //! steps and with many: the difference is the cost of the additional steps, without start-up and cache warming.
 
 use std::env;
+use std::fs;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use axum::Router;
 use throttle_core::backend::Call;
-use throttle_core::{Gcra, Key, Policy, PolicyTree, Rate};
+use throttle_core::{AnyCharge, Gcra, Key, Policy, PolicyTree, Rate};
 
 use crate::layer;
 use crate::peers::{GovernorInformed, Limit, Peer, Throttle};
@@ -28,23 +29,33 @@ const KEYS: u32 = 10_000;
 const DECISIONS: [(&str, &str); 3] =
     [("hot key, admitted", "admits"), ("hot key, refused", "refuses"), ("10 k keys, admitted", "10k")];
 
-/// Sets of three limits in one `all`, on one key and on three, beside a set of one: each row's name and contender.
-const SETS: [(&str, &str); 6] = [
-    ("one limit, admitted", "set 1 1 admits"),
-    ("three on one key, admitted", "set 3 1 admits"),
-    ("three on three keys, admitted", "set 3 3 admits"),
-    ("one limit, refused", "set 1 1 refuses"),
-    ("three on one key, refused", "set 3 1 refuses"),
-    ("three on three keys, refused", "set 3 3 refuses"),
+/// Sets of limits on hot keys: how they are composed, how many, on how many keys, how many do not apply, and whether they
+/// admit.
+const SETS: [&str; 20] = [
+    "all 1 1 0 admits",
+    "all 2 1 0 admits",
+    "all 3 1 0 admits",
+    "all 4 1 0 admits",
+    "all 8 1 0 admits",
+    "all 16 1 0 admits",
+    "all 17 1 0 admits",
+    "all 3 3 0 admits",
+    "all 2 1 1 admits",
+    "all 3 1 1 admits",
+    "all 8 1 1 admits",
+    "all 8 1 7 admits",
+    "all 17 1 1 admits",
+    "any 2 1 0 admits",
+    "any 3 1 0 admits",
+    "nested 3 1 0 admits",
+    "all 1 1 0 refuses",
+    "all 3 1 0 refuses",
+    "all 3 3 0 refuses",
+    "any 3 1 0 refuses",
 ];
 
 pub fn run() {
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!(
-            "instructions: valgrind is not installed; install it (apt-get install valgrind), then run this again"
-        );
-        std::process::exit(2);
-    }
+    needs_valgrind();
     report::title(
         "Instructions of one decision (callgrind; exact)",
         &["decision", "throttle", "governor with state", "rate-net", "quota", "governor ÷ throttle"],
@@ -54,14 +65,14 @@ pub fn run() {
         let ratio = format!("**{:.2}**", counts[1] as f64 / counts[0] as f64);
         report::row(&[&[name.to_owned()][..], &counts.map(|count| count.to_string()), &[ratio]].concat());
     }
-    let columns = ["limits in one `all`, hot", "instructions", "÷ one limit"];
+    let columns = ["limits, hot", "instructions", "÷ one limit"];
     report::title("Instructions of one decision of a set (callgrind; exact)", &columns);
     let mut one = 0;
-    for (name, contender) in SETS {
-        let instructions = count(contender);
-        one = if contender.starts_with("set 1") { instructions } else { one };
+    for set in SETS {
+        let instructions = count(&format!("set {set}"));
+        one = if set.starts_with("all 1 ") { instructions } else { one };
         let ratio = format!("**{:.2}**", instructions as f64 / one as f64);
-        report::row(&[name.to_owned(), instructions.to_string(), ratio]);
+        report::row(&[set_in_words(set), instructions.to_string(), ratio]);
     }
     report::title(
         "Instructions of one request through Router::oneshot (callgrind; exact)",
@@ -75,10 +86,77 @@ pub fn run() {
     }
     report::title("Instructions of one call that need not wait (callgrind; exact)", &["shaper", "instructions"]);
     for (place, name) in cost::counted().into_iter().enumerate() {
-        let turns = |turns| total(&format!("shaper {place}"), turns);
-        let instructions = (turns(3) - turns(1)) / (2 * cost::STEPS) as u64;
-        report::row(&[name.to_owned(), instructions.to_string()]);
+        report::row(&[name.to_owned(), shaped(place).to_string()]);
     }
+}
+
+/// Compares throttle's own rows with the table in the repository. Ends the process with 1 if one has risen by more than
+/// 5 %, and writes the table anew if [`UPDATE`] is set.
+pub fn check() {
+    needs_valgrind();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
+    let table = fs::read_to_string(file).unwrap_or_default();
+    let known = |row: &str| table.lines().find_map(|line| line.strip_prefix(row)?.trim().parse::<u64>().ok());
+    report::title("Instructions beside the table (callgrind; exact)", &["row", "table", "now"]);
+    let (mut text, mut risen) = (String::new(), Vec::new());
+    for (row, instructions) in own_rows() {
+        let before = known(&row);
+        let shown = before.map_or_else(|| "–".to_owned(), |before| before.to_string());
+        report::row(&[row.trim_end_matches(':').to_owned(), shown, instructions.to_string()]);
+        text += &format!("{row} {instructions}\n");
+        if before.is_none_or(|before| instructions * 100 > before * 105) {
+            risen.push(row);
+        }
+    }
+    if env::var_os(UPDATE).is_some() {
+        fs::write(file, text).expect("the table can be written");
+    } else if !risen.is_empty() {
+        eprintln!(
+            "instructions: more than 5 % above tests/peers/instructions.txt, or not in it: {}\nIf that is worth it, \
+             write the table anew with {UPDATE}=1, and say why in the commit",
+            risen.join(" ")
+        );
+        std::process::exit(1);
+    }
+}
+
+const UPDATE: &str = "UPDATE_INSTRUCTIONS";
+
+/// What throttle takes, without its peers: the name of each row with a colon, and the instructions.
+fn own_rows() -> impl Iterator<Item = (String, u64)> {
+    let decisions = DECISIONS.map(|(name, does)| (format!("decision, {name}:"), count(&format!("throttle {does}"))));
+    let sets = SETS.into_iter().map(|set| (format!("{}:", set_in_words(set)), count(&format!("set {set}"))));
+    let layers = layer::counted().into_iter().enumerate().filter(|(_, (name, _))| name.starts_with("throttle"));
+    let identity = count("layer 0");
+    let layers = layers.map(move |(place, (name, _))| {
+        (format!("layer over identity, {}:", &name[10..]), count(&format!("layer {place}")) - identity)
+    });
+    let shapers = cost::counted().into_iter().enumerate().filter(|(_, name)| name.starts_with("throttle"));
+    let shapers = shapers.map(|(place, name)| (format!("shaper, {}:", &name[10..]), shaped(place)));
+    decisions.into_iter().chain(sets).chain(layers).chain(shapers)
+}
+
+fn needs_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!(
+            "instructions: valgrind is not installed; install it (apt-get install valgrind), then run this again"
+        );
+        std::process::exit(2);
+    }
+}
+
+fn set_in_words(set: &str) -> String {
+    let [composed, limits, keys, skipped, does] = set.split(' ').collect::<Vec<_>>()[..] else { unreachable!("{set}") };
+    let keys = if keys == "1" { "one key" } else { "as many keys" };
+    let skipped = if skipped == "0" { String::new() } else { format!(", {skipped} of them do not apply") };
+    let composed = if composed == "nested" { "all, of which two in an any" } else { composed };
+    format!("{composed}: {limits} on {keys}{skipped}, {}", if does == "admits" { "admitted" } else { "refused" })
+}
+
+/// Instructions of one shaped call.
+fn shaped(place: usize) -> u64 {
+    let turns = |turns| total(&format!("shaper {place}"), turns);
+    (turns(3) - turns(1)) / (2 * cost::STEPS) as u64
 }
 
 /// Instructions of one step.
@@ -138,18 +216,33 @@ pub fn child(args: &[String]) {
     }
 }
 
-/// The steps of a set, named by its number of limits, its number of keys, and what it does.
+/// The steps of a set, as [`SETS`] names it.
 fn decide_set(name: &str, steps: usize) {
-    let [_, limits, keys, does] = name.split(' ').collect::<Vec<_>>()[..] else { panic!("four words: {name}") };
-    let (limits, keys): (u32, u32) = (limits.parse().expect("a number"), keys.parse().expect("a number"));
+    let [_, composed, limits, keys, skipped, does] = name.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("six words: {name}")
+    };
+    let [limits, keys, skipped] = [limits, keys, skipped].map(|n| n.parse::<u32>().expect("a number"));
     let limit = if does == "admits" { Limit::NEVER_REFUSES } else { Limit::REFUSES };
     let policy = |n| {
         let gcra = Gcra::new(Rate::new(1, limit.every)).burst(limit.burst.into());
         Policy::new(&format!("member {n}"), gcra).expect("the limit is valid").into()
     };
-    let throttle = Throttle::with(PolicyTree::All((0..limits).map(policy).collect()), 1_000_000);
-    let calls: Vec<_> = (0..limits).map(|n| Call::from(Key::from(address(n % keys)))).collect();
-    throttle.ask(&calls);
+    let mut policies: Vec<PolicyTree> = (0..limits).map(policy).collect();
+    let tree = match composed {
+        "all" => PolicyTree::All(policies),
+        "any" => PolicyTree::Any(policies, AnyCharge::First),
+        _ => {
+            let two = policies.split_off(policies.len() - 2);
+            policies.push(PolicyTree::Any(two, AnyCharge::First));
+            PolicyTree::All(policies)
+        }
+    };
+    let throttle = Throttle::with(tree, 1_000_000);
+    // The first one applies: it is what the others are beside.
+    let call = |n| if n > 0 && n <= skipped { Call::SKIP } else { Call::from(Key::from(address(n % keys))) };
+    let calls: Vec<_> = (0..limits).map(call).collect();
+    // Each member of an `any` is charged once, so that all have a state.
+    (0..limits).for_each(|_| _ = throttle.ask(&calls));
     counted_steps(vec![&*calls; steps], &mut |calls: &[Call]| _ = black_box(throttle.ask(calls)));
 }
 

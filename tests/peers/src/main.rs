@@ -15,7 +15,7 @@ mod stage;
 
 use std::env;
 
-const SECTIONS: [(&str, fn()); 11] = [
+const SECTIONS: [(&str, fn()); 12] = [
     ("decide", decide::run),
     ("rivals", rivals::run),
     ("own", own::run),
@@ -27,6 +27,7 @@ const SECTIONS: [(&str, fn()); 11] = [
     ("promise", shape::promise::run),
     ("server", server::run),
     ("instructions", instructions::run),
+    ("check", instructions::check),
 ];
 
 /// What this program does as a process of its own, for a section that needs one, with the process's arguments.
@@ -48,7 +49,7 @@ fn main() {
     report::header();
     for (name, run) in SECTIONS {
         // These need valgrind and wrk, so they run only on request.
-        let on_request = matches!(name, "instructions" | "server");
+        let on_request = matches!(name, "instructions" | "check" | "server");
         if (args.is_empty() && !on_request) || args.iter().any(|arg| arg == name) {
             run();
         }
