@@ -82,7 +82,7 @@ pub use error::ConfigError;
 pub use key::{Key, KeyBuilder, KeyPart};
 pub use limiter::Limiter;
 pub use local_share::LocalShare;
-pub use memory::{MemoryBackend, MemoryBuilder, MemorySet};
+pub use memory::{MemoryBackend, MemoryBuilder, MemorySet, snapshot};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;
 pub use set::{AnyCharge, PolicyNode, PolicySet, PolicyTree};

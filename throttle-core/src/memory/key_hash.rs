@@ -44,12 +44,32 @@ impl KeyHasher {
             true => 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
             false => u128::from(RandomState::new().hash_one(0)) << 64 | u128::from(RandomState::new().hash_one(1)),
         };
-        Self {
-            whiten: random(),
-            multiply: random() | 1,
-            spread: random() as u64 | 1,
-            sip: SipHasher13::new_with_key(&random().to_le_bytes()),
+        let mut secret = [0; 56];
+        for part in secret.chunks_mut(16) {
+            part.copy_from_slice(&random().to_le_bytes()[..part.len()]);
         }
+        Self::of_secret(&secret)
+    }
+
+    /// A hasher with a known secret: it finds the keys of the store that the secret is of.
+    pub(super) fn of_secret(secret: &[u8; 56]) -> Self {
+        let [whiten, multiply, sip] = [0, 16, 32].map(|at| {
+            let part = secret[at..].first_chunk().expect("16 bytes of 56");
+            u128::from_le_bytes(*part)
+        });
+        let spread = u64::from_le_bytes(*secret.last_chunk().expect("8 bytes of 56"));
+        let sip = SipHasher13::new_with_key(&sip.to_le_bytes());
+        // Only odd factors can be undone.
+        Self { whiten, multiply: multiply | 1, spread: spread | 1, sip }
+    }
+
+    pub(super) fn secret(&self) -> [u8; 56] {
+        let mut secret = [0; 56];
+        secret[..16].copy_from_slice(&self.whiten.to_le_bytes());
+        secret[16..32].copy_from_slice(&self.multiply.to_le_bytes());
+        secret[32..48].copy_from_slice(&self.sip.key());
+        secret[48..].copy_from_slice(&self.spread.to_le_bytes());
+        secret
     }
 
     #[inline]

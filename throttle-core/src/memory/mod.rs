@@ -22,6 +22,7 @@ mod policies;
 mod segments;
 mod shard;
 mod slot;
+pub mod snapshot;
 mod store;
 mod sweep;
 mod sync;

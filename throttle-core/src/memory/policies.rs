@@ -89,24 +89,36 @@ impl Policies {
     /// Gives a policy and its parameters numbers.
     pub(super) fn add(&self, policy: &Policy) -> Result<Member, ConfigError> {
         let _adding = self.adding.lock();
-        let make = |_| Entry { name: policy.name().into(), parameters: GrowOnly::new() };
-        let Some((number, entry)) = self.entries.find_or_push(|entry| entry.name == policy.name(), make) else {
+        let parameters = |(tier, of): (usize, &Policy)| self.number(policy.name(), *of.algorithm(), tier as u8);
+        let others =
+            policy.tiers().map(|(_, tier)| tier).enumerate().skip(1).map(parameters).collect::<Result<_, _>>()?;
+        Ok(Member { first: parameters((0, policy))?, others })
+    }
+
+    /// Gives parameters numbers that wrote some states of a snapshot.
+    pub(super) fn restore(&self, policy: &str, algorithm: Algorithm) -> Result<Parameters, ConfigError> {
+        let _adding = self.adding.lock();
+        self.number(policy, algorithm, 0)
+    }
+
+    fn number(&self, name: &str, algorithm: Algorithm, tier: u8) -> Result<Parameters, ConfigError> {
+        let make = |_| Entry { name: name.into(), parameters: GrowOnly::new() };
+        let Some((number, entry)) = self.entries.find_or_push(|entry| entry.name == name, make) else {
             let rule = "a memory backend holds at most 1023 policies of different names";
-            return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(policy.name()));
+            return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(name));
         };
-        let parameters = |(tier, policy): (usize, &Policy)| {
-            let algorithm = *policy.algorithm();
-            let numbered = entry.parameters.find_or_push(|known| **known == algorithm, |_| Box::new(algorithm));
-            let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
-            let unnumbered = if numbered.is_none() { Some(Arc::new(algorithm)) } else { None };
-            Parameters { policy: number as u16, writer, tier: tier as u8, algorithm, unnumbered }
-        };
-        let others = policy.tiers().map(|(_, tier)| tier).enumerate().skip(1).map(parameters).collect();
-        Ok(Member { first: parameters((0, policy)), others })
+        let numbered = entry.parameters.find_or_push(|known| **known == algorithm, |_| Box::new(algorithm));
+        let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
+        let unnumbered = if numbered.is_none() { Some(Arc::new(algorithm)) } else { None };
+        Ok(Parameters { policy: number as u16, writer, tier, algorithm, unnumbered })
+    }
+
+    pub(super) fn name(&self, policy: u16) -> &str {
+        self.entries.get(usize::from(policy)).map_or("", |entry| &entry.name)
     }
 
     pub(super) fn has_prefix(&self, policy: u16, prefix: &str) -> bool {
-        self.entries.get(usize::from(policy)).is_some_and(|entry| entry.name.starts_with(prefix))
+        self.name(policy).starts_with(prefix)
     }
 
     /// The parameters of a policy that have this number; `None` for [`UNNUMBERED`].

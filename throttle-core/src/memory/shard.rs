@@ -157,6 +157,16 @@ impl Rest {
         Some(std::mem::replace(state, (Repr::EMPTY, None)))
     }
 
+    /// A slot's state and the parameters that wrote it.
+    pub(super) fn copy(&self, content: &Content, policies: &Policies) -> Option<(Repr, Algorithm)> {
+        let writer = content.algorithm(policies);
+        if let Some(writer) = writer.filter(|writer| writer.is_small()) {
+            return Some((Repr::Words(content.words()), *writer));
+        }
+        let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
+        Some((repr.clone(), *writer.or(unnumbered.as_deref())?))
+    }
+
     /// Puts a state and its parameters here. Returns what the slot holds in its place.
     fn put_large(&mut self, repr: Repr, unnumbered: Option<Arc<Algorithm>>) -> Words {
         let large = self.large.get_or_insert_default();

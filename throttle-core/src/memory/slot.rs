@@ -44,7 +44,16 @@ impl Label {
     }
 
     pub(super) fn is_overflow(self) -> bool {
-        self.number < u128::from(u64::from(UNNUMBERED) + UNNUMBERED_BUCKETS) && self.tag & DIGESTED != 0
+        self.number < u128::from(u64::from(UNNUMBERED) + UNNUMBERED_BUCKETS) && self.is_digested()
+    }
+
+    /// The hashed key.
+    pub(super) fn number(self) -> u128 {
+        self.number
+    }
+
+    pub(super) fn is_digested(self) -> bool {
+        self.tag & DIGESTED != 0
     }
 
     pub(super) fn policy(self) -> u16 {

@@ -60,13 +60,17 @@ pub struct MemorySet {
 
 impl Store {
     pub(super) fn new(max_keys: usize) -> Self {
+        Self::with_hasher(max_keys, KeyHasher::random())
+    }
+
+    pub(super) fn with_hasher(max_keys: usize, key_hasher: KeyHasher) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let shards = max_keys.div_ceil(FEW_KEYS).min(ENOUGH_SHARDS).max(max_keys / MANY_KEYS);
         let shards = shards.clamp(1, MOST_SHARDS).next_power_of_two();
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             shards: (0..shards).map(|_| Shard::new(max_keys / shards)).collect(),
-            key_hasher: KeyHasher::random(),
+            key_hasher,
             shared: Shared { policies: Policies::new(), keys: OwnCacheLine::default(), max_keys },
             next_swept: OwnCacheLine::default(),
         }

@@ -24,4 +24,5 @@ mod memory_store;
 mod names;
 mod parameters;
 mod shares;
+mod snapshots;
 mod traps;

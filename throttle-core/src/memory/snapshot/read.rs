@@ -1,0 +1,205 @@
+//! Builds a store from a snapshot.
+
+use siphasher::sip128::SipHasher13;
+
+use super::{MAGIC, RestoreError};
+use crate::algorithm::{Algorithm, Cell, Repr, State};
+use crate::memory::key_hash::{KeyHash, KeyHasher};
+use crate::memory::policies::Parameters;
+use crate::memory::shard::{Shard, Written};
+use crate::memory::slot::Label;
+use crate::memory::store::Store;
+use crate::time::Timestamp;
+
+impl Store {
+    /// A store of the keys that are still live at `now`.
+    pub(in crate::memory) fn read(bytes: &[u8], max_keys: usize, now: Timestamp) -> Result<Self, RestoreError> {
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(RestoreError::NotASnapshot)?;
+        let (body, digest) = bytes.split_last_chunk::<16>().ok_or(RestoreError::Damaged)?;
+        if SipHasher13::new().hash(body).as_u128() != u128::from_le_bytes(*digest) {
+            return Err(RestoreError::Damaged);
+        }
+        let saved_at = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
+        let store = Self::with_hasher(max_keys, KeyHasher::of_secret(&take(&mut rest)?));
+        let mut restored = Restored { store, saved_at, now, parameters: Vec::new(), keys: 0 };
+        let shards = u64::from_le_bytes(take(&mut rest)?);
+        loop {
+            let [kind] = take(&mut rest)?;
+            match kind {
+                b'p' => restored.take_parameters(&mut rest)?,
+                b'k' | b'd' | b'o' => restored.take_key(kind, shards, &mut rest)?,
+                b'e' => break,
+                _ => return Err(RestoreError::Damaged),
+            }
+        }
+        let horizon = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
+        if u64::from_le_bytes(take(&mut rest)?) != restored.keys || rest.len() != digest.len() {
+            return Err(RestoreError::Damaged);
+        }
+        for shard in &restored.store.shards {
+            let mut shard = shard.lock();
+            shard.rest.horizon = shard.rest.horizon.max(horizon);
+        }
+        Ok(restored.store)
+    }
+}
+
+struct Restored {
+    store: Store,
+    saved_at: Timestamp,
+    now: Timestamp,
+    parameters: Vec<Parameters>,
+    keys: u64,
+}
+
+impl Restored {
+    fn take_parameters(&mut self, rest: &mut &[u8]) -> Result<(), RestoreError> {
+        let [len] = take(rest)?;
+        let name = take_slice(rest, len.into())?;
+        let len = u16::from_le_bytes(take(rest)?);
+        let algorithm = Algorithm::from_tag(take_slice(rest, len.into())?).ok_or(RestoreError::Damaged)?;
+        let name = str::from_utf8(name).map_err(|_| RestoreError::Damaged)?;
+        let parameters = self.store.shared.policies.restore(name, algorithm).map_err(RestoreError::TooManyPolicies)?;
+        self.parameters.push(parameters);
+        Ok(())
+    }
+
+    fn take_key(&mut self, kind: u8, shards: u64, rest: &mut &[u8]) -> Result<(), RestoreError> {
+        let parameters = u32::from_le_bytes(take(rest)?);
+        let parameters = self.parameters.get(parameters as usize).ok_or(RestoreError::Damaged)?;
+        let number = u128::from_le_bytes(take(rest)?);
+        let len = u32::from_le_bytes(take(rest)?);
+        let algorithm = &parameters.algorithm;
+        let state = [&algorithm.tag(), take_slice(rest, len as usize)?].concat();
+        let state = State::from_wire(algorithm, &state).ok_or(RestoreError::Damaged)?;
+        self.keys += 1;
+        let repr = self.as_of_now(algorithm, state.repr);
+        if kind == b'o' {
+            self.insert_bucket(parameters, &repr, number as u64, shards);
+            return Ok(());
+        }
+        let hash = KeyHash { number, digested: kind == b'd' };
+        let shard = self.store.shard(hash);
+        if !is_live(algorithm, &repr, self.now, shard) {
+            return Ok(());
+        }
+        if !self.store.shared.reserve() {
+            return Err(RestoreError::TooManyKeys { max_keys: self.store.max_keys() });
+        }
+        shard.lock().insert(Label::new(hash, parameters.policy), repr, Written::by(parameters));
+        Ok(())
+    }
+
+    /// Puts an overflow bucket into every shard that holds keys of its former one. Of two that meet, the one that is
+    /// live for longer stays.
+    fn insert_bucket(&self, parameters: &Parameters, repr: &Repr, shard: u64, shards: u64) {
+        let scaled = |place: u64| (u128::from(place) * self.store.shards.len() as u128, u128::from(shards.max(1)));
+        let (first, of) = scaled(shard);
+        let (after, _) = scaled(shard.saturating_add(1));
+        let places = (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
+        let (label, fresh_at) = (Label::overflow(parameters), parameters.algorithm.repr_fresh_at(repr));
+        for shard in self.store.shards.get(places).unwrap_or_default() {
+            if !is_live(&parameters.algorithm, repr, self.now, shard) {
+                continue;
+            }
+            let mut shard = shard.lock();
+            if let Some(index) = shard.find(label) {
+                let known = shard.table.get(index).and_then(|content| {
+                    let writer = content.algorithm(&self.store.shared.policies);
+                    shard.rest.fresh_at(&content, writer)
+                });
+                if known.is_some_and(|known| known >= fresh_at) {
+                    continue;
+                }
+                shard.remove(index, &self.store.shared);
+            }
+            shard.insert(label, repr.clone(), Written::by(parameters));
+        }
+    }
+
+    /// The state of a snapshot from the future, as if no time had passed since: a clock that was stepped back buys
+    /// nothing, and locks no key out until it has caught up.
+    fn as_of_now(&self, algorithm: &Algorithm, repr: Repr) -> Repr {
+        if self.saved_at <= self.now {
+            return repr;
+        }
+        let standing = Cell::new(algorithm, algorithm, repr, self.saved_at).standing();
+        let used = algorithm.capacity().saturating_sub(standing.remaining).max(u64::from(standing.reset > 0));
+        let mut cell = Cell::fresh(algorithm, self.now);
+        if used > 0 {
+            cell.take(used);
+        }
+        cell.into_repr()
+    }
+}
+
+/// Whether a state still counts. One that does not is as if the store had forgotten it.
+fn is_live(algorithm: &Algorithm, repr: &Repr, now: Timestamp, shard: &Shard) -> bool {
+    let fresh_at = algorithm.repr_fresh_at(repr);
+    if fresh_at > now {
+        return true;
+    }
+    let mut shard = shard.lock();
+    shard.rest.horizon = shard.rest.horizon.max(fresh_at);
+    false
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], RestoreError> {
+    let (first, rest) = bytes.split_first_chunk().ok_or(RestoreError::Damaged)?;
+    *bytes = rest;
+    Ok(*first)
+}
+
+fn take_slice<'a>(bytes: &mut &'a [u8], len: usize) -> Result<&'a [u8], RestoreError> {
+    let (first, rest) = bytes.split_at_checked(len).ok_or(RestoreError::Damaged)?;
+    *bytes = rest;
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::{Gcra, SlidingLog};
+    use crate::backend::Call;
+    use crate::key::Key;
+    use crate::policy::Policy;
+    use crate::rate::Rate;
+    use crate::set::{PolicySet, PolicyTree};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+    fn snapshot() -> Vec<u8> {
+        let store = Store::new(20);
+        let policies = [
+            Policy::new("a", Gcra::new(Rate::per_day(9))).unwrap(),
+            Policy::new("b", SlidingLog::new(Rate::per_day(9))).unwrap(),
+        ];
+        let set = store.prepare(PolicySet::new(PolicyTree::All(policies.map(Into::into).into())).unwrap()).unwrap();
+        for key in 0..20_u64 {
+            _ = store.decide(&set, &[Call::from(Key::from(key)), Call::from(Key::from(key))], NOW);
+        }
+        let mut bytes = Vec::new();
+        store.write(&mut bytes, NOW).unwrap();
+        bytes
+    }
+
+    proptest! {
+        /// With a digest that fits, so that every field meets its reader.
+        #[test]
+        fn attack_39_any_bytes_are_restored_or_refused(changes in prop::collection::vec((0.0..1.0, any::<u8>()), 1..6)) {
+            let mut bytes = snapshot();
+            let end = bytes.len() - 16;
+            for (at, byte) in changes {
+                let at = MAGIC.len() + ((end - MAGIC.len()) as f64 * at) as usize;
+                bytes[at] = byte;
+            }
+            let digest = SipHasher13::new().hash(&bytes[..end]).as_u128();
+            bytes[end..].copy_from_slice(&digest.to_le_bytes());
+            if let Ok(store) = Store::read(&bytes, 40, NOW) {
+                prop_assert!(store.keys() <= 40);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Writes a store while it is used: one shard after the other is locked, copied, and written when it is free again.
+
+use std::collections::HashMap;
+use std::hash::Hasher;
+use std::io::{self, Write};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::MAGIC;
+use crate::algorithm::{Algorithm, Repr, State};
+use crate::memory::slot::{Content, Label};
+use crate::memory::store::Store;
+use crate::time::Timestamp;
+
+impl Store {
+    /// Writes all keys that are live at `now`. Returns how many, overflow buckets included.
+    pub(in crate::memory) fn write(&self, to: &mut impl Write, now: Timestamp) -> io::Result<u64> {
+        let mut snapshot =
+            Snapshot { store: self, to, digest: SipHasher13::new(), parameters: HashMap::new(), keys: 0 };
+        snapshot.put(MAGIC)?;
+        snapshot.put(&now.as_micros().to_le_bytes())?;
+        snapshot.put(&self.key_hasher.secret())?;
+        snapshot.put(&(self.shards.len() as u64).to_le_bytes())?;
+        let mut horizon = Timestamp::MIN;
+        for place in 0..self.shards.len() {
+            horizon = horizon.max(snapshot.put_shard(place, now)?);
+        }
+        snapshot.put(b"e")?;
+        snapshot.put(&horizon.as_micros().to_le_bytes())?;
+        snapshot.put(&snapshot.keys.to_le_bytes())?;
+        let digest = snapshot.digest.finish128().as_u128();
+        snapshot.to.write_all(&digest.to_le_bytes())?;
+        snapshot.to.flush()?;
+        Ok(snapshot.keys)
+    }
+}
+
+struct Snapshot<'a, W> {
+    store: &'a Store,
+    to: &'a mut W,
+    digest: SipHasher13,
+    /// The numbers of the parameters that were written, by policy and tag.
+    parameters: HashMap<(u16, Vec<u8>), u32>,
+    keys: u64,
+}
+
+impl<W: Write> Snapshot<'_, W> {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.digest.write(bytes);
+        self.to.write_all(bytes)
+    }
+
+    /// Writes a shard, and returns the latest instant at which one of its forgotten states had become fresh.
+    fn put_shard(&mut self, place: usize, now: Timestamp) -> io::Result<Timestamp> {
+        let policies = &self.store.shared.policies;
+        let shard = &self.store.shards[place];
+        // A large state is copied on its own, so that requests wait for one at most.
+        let (mut small, mut large): (Vec<Content>, Vec<Label>) = (Vec::new(), Vec::new());
+        let horizon = {
+            let shard = shard.lock();
+            for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
+                match content.algorithm(policies) {
+                    Some(algorithm) if algorithm.is_small() => small.push(content),
+                    _ => large.push(content.label()),
+                }
+            }
+            shard.rest.horizon
+        };
+        for content in &small {
+            if let Some(algorithm) = content.algorithm(policies) {
+                self.put_key(place, content.label(), algorithm, Repr::Words(content.words()), now)?;
+            }
+        }
+        for label in large {
+            let copied = {
+                let shard = shard.lock();
+                let content = shard.find(label).and_then(|index| shard.table.get(index));
+                content.and_then(|content| shard.rest.copy(&content, policies))
+            };
+            // It may have been forgotten meanwhile.
+            if let Some((repr, algorithm)) = copied {
+                self.put_key(place, label, &algorithm, repr, now)?;
+            }
+        }
+        Ok(horizon)
+    }
+
+    fn put_key(
+        &mut self,
+        shard: usize,
+        label: Label,
+        algorithm: &Algorithm,
+        repr: Repr,
+        now: Timestamp,
+    ) -> io::Result<()> {
+        if algorithm.repr_fresh_at(&repr) <= now {
+            return Ok(());
+        }
+        let tag = algorithm.tag();
+        let Some(state) = State::of(repr).to_wire(algorithm) else { return Ok(()) };
+        let numbers = state[tag.len()..].to_vec();
+        let parameters = self.put_parameters(label.policy(), tag)?;
+        let (kind, number) = match label {
+            label if label.is_overflow() => (b'o', shard as u128),
+            label => (if label.is_digested() { b'd' } else { b'k' }, label.number()),
+        };
+        self.put(&[kind])?;
+        self.put(&parameters.to_le_bytes())?;
+        self.put(&number.to_le_bytes())?;
+        self.put(&(numbers.len() as u32).to_le_bytes())?;
+        self.put(&numbers)?;
+        self.keys += 1;
+        Ok(())
+    }
+
+    /// The number of parameters, which are written before their first key.
+    fn put_parameters(&mut self, policy: u16, tag: Vec<u8>) -> io::Result<u32> {
+        let next = self.parameters.len() as u32;
+        let known = self.parameters.entry((policy, tag));
+        let std::collections::hash_map::Entry::Vacant(new) = known else { return Ok(*known.or_insert(next)) };
+        let tag = new.key().1.clone();
+        new.insert(next);
+        let name = self.store.shared.policies.name(policy).as_bytes();
+        self.put(b"p")?;
+        self.put(&[name.len() as u8])?;
+        self.put(name)?;
+        self.put(&(tag.len() as u16).to_le_bytes())?;
+        self.put(&tag)?;
+        Ok(next)
+    }
+}

@@ -1,0 +1,259 @@
+//! Snapshots: a store that was restored decides as the one that was saved, and bad bytes restore nothing.
+
+use std::fs;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use throttle_core::backend::Call;
+use throttle_core::snapshot::RestoreError;
+use throttle_core::{
+    Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
+    Rate, SlidingLog, Timestamp, TokenBucket,
+};
+
+use crate::support::spec::TODAY;
+use crate::support::strategies::for_every_kind;
+use crate::support::trace::{Raw, raws};
+
+const T0: Timestamp = Timestamp::from_micros(TODAY);
+
+struct Store {
+    clock: ManualClock,
+    backend: MemoryBackend<ManualClock>,
+    set: MemorySet,
+}
+
+impl Store {
+    fn of(backend: MemoryBackend<ManualClock>, clock: ManualClock, algorithm: impl IntoAlgorithm) -> Self {
+        let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
+        let set = backend.prepare(set).unwrap();
+        Self { clock, backend, set }
+    }
+
+    fn new(max_keys: usize, algorithm: impl IntoAlgorithm) -> Self {
+        let clock = ManualClock::new(T0);
+        Self::of(MemoryBackend::builder().max_keys(max_keys).clock(clock.clone()).build(), clock, algorithm)
+    }
+
+    fn ask(&self, key: u64, cost: u64) -> Decision {
+        self.backend.decide_now(&self.set, &[Call::from(Key::from(key)).costing(cost)])
+    }
+
+    fn saved(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.backend.snapshot(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// A store of this one's snapshot, at an instant.
+    fn again(&self, at: Timestamp, max_keys: usize, algorithm: impl IntoAlgorithm) -> Result<Self, RestoreError> {
+        let clock = ManualClock::new(at);
+        let builder = MemoryBackend::builder().max_keys(max_keys).clock(clock.clone());
+        Ok(Self::of(builder.restore(&mut &*self.saved())?, clock, algorithm))
+    }
+}
+
+/// Requests, at which of them the store is saved, and the bound of the restored one.
+fn histories() -> impl Strategy<Value = (Vec<Raw>, usize, usize)> {
+    (raws(40), 0..40_usize, select(vec![8, 100, 100_000]))
+}
+
+#[test]
+fn law_09_restored_keys_are_decided_as_in_the_saved_store() {
+    for_every_kind(
+        |specs| (specs, histories()),
+        |(spec, (raws, cut, max_keys))| {
+            let algorithm = spec.build().unwrap();
+            let store = Store::new(10, algorithm);
+            let (mut restored, mut at): (Option<Store>, i64) = (None, TODAY);
+            for (place, raw) in raws.iter().enumerate() {
+                at += raw.micros(spec.step(), false);
+                store.clock.set(Timestamp::from_micros(at));
+                if place == *cut {
+                    restored = Some(store.again(Timestamp::from_micros(at), *max_keys, algorithm).unwrap());
+                }
+                let (key, cost) = (u64::from(raw.pick % 5), raw.cost(algorithm.capacity()));
+                let decision = store.ask(key, cost);
+                if let Some(restored) = &restored {
+                    restored.clock.set(Timestamp::from_micros(at));
+                    prop_assert_eq!(decision, restored.ask(key, cost), "step {}", place);
+                }
+            }
+            Ok(())
+        },
+    );
+}
+
+/// The clock was stepped back since the snapshot was taken.
+#[test]
+fn law_07_a_snapshot_from_the_future_counts_as_taken_now() {
+    for_every_kind(
+        |specs| (specs, 1..20_u64, 1..1_000_000_000_000_i64),
+        |(spec, cost, back)| {
+            let algorithm = spec.build().unwrap();
+            let store = Store::new(10, algorithm);
+            let cost = algorithm.capacity().min(*cost);
+            assert!(store.ask(1, cost).is_admitted());
+            let left = store.ask(1, 0).remaining();
+            let now = TODAY - back;
+            let restored = store.again(Timestamp::from_micros(now), 10, algorithm).unwrap();
+            let after = restored.ask(1, 0);
+            prop_assert_eq!(after.remaining(), left, "it buys nothing");
+            prop_assert_eq!(after.reset_after(), {
+                let fresh = Store::new(10, algorithm);
+                fresh.clock.set(Timestamp::from_micros(now));
+                // A shaper may owe a part of a unit more than it counts as used.
+                let counted = if left == algorithm.capacity() { 1 } else { algorithm.capacity() - left };
+                assert!(fresh.ask(1, counted).is_admitted());
+                fresh.ask(1, 0).reset_after()
+            });
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn law_09_overflow_buckets_outlive_the_process() {
+    let saved = Store::new(16, FixedWindow::new(Rate::per_day(3)));
+    (0..16).for_each(|key| assert!(saved.ask(key, 3).is_admitted()));
+    (16..2_000).for_each(|key| _ = saved.ask(key, 3));
+    let is_refused = |store: &Store, key| !store.ask(key, 1).is_admitted();
+    assert!((16..2_000).all(|key| is_refused(&saved, key)));
+    for max_keys in [16, 17, 500, 5_000, 100_000] {
+        let restored = saved.again(T0, max_keys, FixedWindow::new(Rate::per_day(3))).unwrap();
+        assert!((0..2_000).all(|key| is_refused(&restored, key)), "at most {max_keys} keys");
+    }
+    let wide = Store::new(100_000, FixedWindow::new(Rate::per_day(3)));
+    (0..100_000).for_each(|key| _ = wide.ask(key, 3));
+    assert!((100_000..101_000).all(|key| !wide.ask(key, 3).is_admitted() || !wide.ask(key, 1).is_admitted()));
+    let error = wide.again(T0, 99_999, FixedWindow::new(Rate::per_day(3))).err().unwrap();
+    assert!(error.to_string().contains("more live keys than max_keys, which is 99999; raise it"), "{error}");
+    let fewer_shards = wide.again(T0, 100_000, FixedWindow::new(Rate::per_day(3))).unwrap();
+    assert!((100_000..101_000).all(|key| is_refused(&fewer_shards, key)));
+}
+
+/// Of two policies, one has tiers and a key with parameters of its own.
+#[test]
+fn law_09_the_parameters_of_every_state_are_restored() {
+    let policy = || {
+        let free = SlidingLog::new(Rate::per_day(10)).build().unwrap();
+        let paid = TokenBucket::new(Rate::per_day(100)).build().unwrap();
+        Policy::tiered("per-user", [("free", free), ("paid", paid)]).unwrap()
+    };
+    let own = policy().own(Gcra::new(Rate::per_day(1_000))).unwrap();
+    let calls = |tier: u8, key: u64, cost| [Call::from(Key::from(key)).in_tier(tier).costing(cost)];
+    let clock = ManualClock::new(T0);
+    let saved = MemoryBackend::builder().clock(clock.clone()).build();
+    let set = saved.prepare(PolicySet::new(policy()).unwrap()).unwrap();
+    assert!(saved.decide_now(&set, &calls(0, 1, 4)).is_admitted());
+    assert!(saved.decide_now(&set, &calls(1, 2, 40)).is_admitted());
+    let with_own = |cost| [Call::from(Key::from(3)).costing(cost).under(Arc::clone(&own))];
+    assert!(saved.decide_now(&set, &with_own(400)).is_admitted());
+
+    let mut bytes = Vec::new();
+    assert_eq!(saved.snapshot(&mut bytes).unwrap(), 3);
+    let restored = MemoryBackend::builder().clock(clock).restore(&mut &*bytes).unwrap();
+    let set = restored.prepare(PolicySet::new(policy()).unwrap()).unwrap();
+    let left = [calls(0, 1, 0), calls(1, 2, 0), with_own(0)].map(|calls| restored.decide_now(&set, &calls).remaining());
+    assert_eq!(left, [6, 60, 600]);
+    // What the former parameters count stays used under others.
+    assert_eq!(restored.decide_now(&set, &calls(0, 2, 0)).remaining(), 0);
+}
+
+#[test]
+fn attack_39_bytes_that_are_no_snapshot_restore_nothing() {
+    let saved = Store::new(10, SlidingLog::new(Rate::per_day(9)));
+    (0..3).for_each(|key| assert!(saved.ask(key, 2).is_admitted()));
+    let bytes = saved.saved();
+    let restore = |bytes: &[u8]| MemoryBackend::builder().restore(&mut &*bytes).err();
+    assert!(restore(&bytes).is_none());
+    for end in 0..bytes.len() {
+        assert!(restore(&bytes[..end]).is_some(), "cut after {end} bytes");
+    }
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1 << (at % 8);
+        let error = restore(&changed).expect("a changed byte");
+        assert_eq!(matches!(error, RestoreError::NotASnapshot), at < 20, "{error} at {at}");
+    }
+    assert!(restore(&[bytes, vec![0]].concat()).is_some(), "bytes behind the end");
+}
+
+/// Requests are decided by the very thread that writes, at each of its writes.
+#[test]
+fn law_12_no_shard_is_held_while_a_snapshot_is_written() {
+    struct Asks<'a>(&'a Store, AtomicUsize);
+    impl Write for Asks<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            (0..10).for_each(|key| _ = self.0.ask(key, 1));
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    for algorithm in [Gcra::new(Rate::per_day(1_000)).build(), SlidingLog::new(Rate::per_day(1_000)).build()] {
+        let store = Store::new(10, algorithm.unwrap());
+        (0..10).for_each(|key| _ = store.ask(key, 1));
+        let mut asks = Asks(&store, AtomicUsize::new(0));
+        assert_eq!(store.backend.snapshot(&mut asks).unwrap(), 10);
+        assert!(asks.1.into_inner() > 10);
+    }
+}
+
+/// A folder that is removed at the end.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("throttle-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+#[test]
+fn a_saver_saves_now_and_then_and_at_the_end() {
+    let folder = Folder::new("saver");
+    let path = folder.0.join("limits");
+    let store = Store::new(10, FixedWindow::new(Rate::per_day(3)));
+    let saves = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&saves);
+    let saver = store.backend.save_every(&path, Duration::from_millis(5), move |saved| {
+        report.lock().unwrap().push(saved.unwrap());
+    });
+    while saves.lock().unwrap().len() < 3 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(store.ask(1, 3).is_admitted());
+    drop(saver);
+    assert_eq!(saves.lock().unwrap().last(), Some(&1), "the last save has what was admitted before it");
+    let clock = ManualClock::new(T0);
+    let builder = MemoryBackend::builder().clock(clock.clone());
+    let restored = Store::of(builder.restore_file(&path).unwrap(), clock, FixedWindow::new(Rate::per_day(3)));
+    assert!(!restored.ask(1, 1).is_admitted());
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing is left aside");
+}
+
+#[test]
+fn a_missing_file_is_a_store_without_keys_and_a_bad_one_is_an_error() {
+    let folder = Folder::new("missing");
+    assert_eq!(MemoryBackend::builder().restore_file(folder.0.join("none")).unwrap().keys(), 0);
+    fs::write(folder.0.join("bad"), "hello").unwrap();
+    let error = MemoryBackend::builder().restore_file(folder.0.join("bad")).unwrap_err();
+    assert!(error.to_string().contains("no snapshot of version 1"), "{error}");
+    assert!(matches!(MemoryBackend::builder().restore_file(&folder.0), Err(RestoreError::Io(_))));
+    let saved = MemoryBackend::new().save(folder.0.join("no/such/folder"));
+    assert_eq!(saved.unwrap_err().kind(), io::ErrorKind::NotFound);
+}
