@@ -12,7 +12,7 @@ use std::task::{Context, Waker};
 use std::{env, pin};
 
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{Constant, Gcra, Header, LimitTree, MemoryBackend, Rate, Throttle, ThrottleLayer, all, limit};
 use tower::{Layer, Service, service_fn};
@@ -47,8 +47,28 @@ by = "header:x-tenant"
 gcra = { rate = "1000000/second", burst = 1_000_000_000 }
 "#;
 
-const NAMES: [&str; 4] =
-    ["one limit, in code", "one limit, in a file", "three limits, in code", "three limits, in a file"];
+const NAMES: [&str; 8] = [
+    "one limit, in code",
+    "one limit, in a file",
+    "three limits, in code",
+    "three limits, in a file",
+    "one limit of one path",
+    "one limit of 1,000 paths",
+    "two limits of one path each",
+    "1,000 limits of one path each",
+];
+
+/// So many limits of so many paths each, none of which is that of the request, and one of all requests.
+fn by_path(limits: usize, paths: usize) -> String {
+    let limit = |limit: usize| {
+        let paths: Vec<String> = (0..paths).map(|path| format!("\"/{limit}/{path}/*\"")).collect();
+        format!(
+            "[[limit]]\nname = \"{limit}\"\nby = \"constant\"\ngcra = {{ rate = \"9/second\" }}\nmatch.paths = [{}]\n",
+            paths.join(", ")
+        )
+    };
+    ONE.to_owned() + &(0..limits).map(limit).collect::<String>()
+}
 
 fn gcra() -> Gcra {
     Gcra::new(Rate::per_second(1_000_000)).burst(1_000_000_000)
@@ -72,7 +92,11 @@ fn layer(place: usize) -> ThrottleLayer {
             limit("posts", gcra()).by(Constant).when(|parts: &Parts| parts.method == Method::POST),
             limit("tenants", gcra()).by(Header::new("x-tenant")),
         ))),
-        _ => in_file(THREE),
+        3 => in_file(THREE),
+        4 => in_file(&by_path(1, 1)),
+        5 => in_file(&by_path(1, 1_000)),
+        6 => in_file(&by_path(2, 1)),
+        _ => in_file(&by_path(1_000, 1)),
     }
 }
 
@@ -89,6 +113,13 @@ fn main() {
     }
 }
 
+/// It begins as the paths of limits do.
+fn request() -> Request<()> {
+    let mut request = Request::new(());
+    *request.uri_mut() = Uri::from_static("/0/500/7/9");
+    request
+}
+
 /// In memory, a request is decided and answered by the first poll.
 #[inline(never)]
 fn counted_requests<S>(service: &mut Throttle<S>, requests: usize)
@@ -96,7 +127,7 @@ where
     S: Service<Request<()>, Response = Response<()>> + Clone,
 {
     for _ in 0..requests {
-        let answer = pin::pin!(service.call(Request::new(())));
+        let answer = pin::pin!(service.call(request()));
         assert!(black_box(answer.poll(&mut Context::from_waker(Waker::noop()))).is_ready());
     }
 }

@@ -1,54 +1,156 @@
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use throttle_core::PolicyName;
+use throttle_core::{Policy, PolicyName};
 
-/// What would happen to a request.
-pub(crate) struct Explained {
-    /// Of the limits on rates, then of those on requests in flight, in the order given.
-    pub(crate) limits: Vec<ExplainedLimit>,
-    pub(crate) is_admitted: bool,
-    /// Whether it would be held until it is admitted.
-    pub(crate) is_held: bool,
-    /// When it would be admitted at the latest, if no other request comes; zero if it is admitted, `None` if that is
-    /// not known.
-    pub(crate) retry_after: Option<Duration>,
-    /// Why the layer does not apply to the request; `None` if it does.
-    pub(crate) layer_skips: Option<String>,
+/// What the rules in force would do with a request: see [`Handle::explain`](crate::rules::Handle::explain).
+///
+/// Its `Display` is text for a terminal, a line for each limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// Whether the request would be admitted now.
+    pub is_admitted: bool,
+    /// Whether the request would be held and then admitted, after [`retry_after`](Self::retry_after): all limits that
+    /// refuse it have a `wait-up-to` of at least that time. Requests that are held already come before it.
+    pub is_held: bool,
+    /// After which time it would be admitted, if no other request comes: the longest of [its
+    /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None` if it never is, or
+    /// if that depends on requests in flight.
+    pub retry_after: Option<Duration>,
+    /// Why the layer does not apply to the request, so that none of its limits does; `None` if it applies.
+    pub layer_skips: Option<String>,
+    /// What each limit would do: first the limits on rates, then those on requests in flight, in the order in which
+    /// they are composed.
+    pub limits: Vec<ExplainedLimit>,
 }
 
-pub(crate) struct ExplainedLimit {
-    pub(crate) name: PolicyName,
-    pub(crate) asks: Asks,
-    /// What is left for the key; `None` if the limit does not apply.
-    pub(crate) left: Option<Left>,
+/// What one limit would do with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExplainedLimit {
+    /// Its name.
+    pub name: String,
+    /// What its key is made of: `by`, as the file says it, in TOML.
+    pub by: String,
+    /// What it would do.
+    pub verdict: Verdict,
+    /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what is left.
+    pub left: Option<KeyLeft>,
 }
 
-/// What a request asks of a limit.
-pub(crate) enum Asks {
-    /// The limit does not apply.
-    Nothing,
-    /// The request has no key, and the limit does not apply without one.
-    SkippedWithoutKey,
-    /// The request has no key, and is refused for it.
-    RefusedWithoutKey(StatusCode),
-    Units {
-        cost: u64,
-        /// Whether the request has a key of its own.
-        has_key: bool,
-        tier: u8,
-    },
+impl ExplainedLimit {
+    /// What a limit does that does not look what is left.
+    pub(crate) fn new(name: &PolicyName, verdict: Verdict) -> Self {
+        Self { name: name.as_str().to_owned(), by: String::new(), verdict, left: None }
+    }
+
+    /// What a limit does by what is left.
+    pub(crate) fn looked(name: &PolicyName, left: KeyLeft, is_held: bool) -> Self {
+        let verdict = match is_held {
+            _ if left.cost <= left.units => Verdict::Admits,
+            true => Verdict::Holds,
+            false => Verdict::Refuses,
+        };
+        Self { left: Some(left), ..Self::new(name, verdict) }
+    }
 }
 
-pub(crate) struct Left {
-    pub(crate) units: u64,
+/// What a limit does with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Enough is left.
+    Admits,
+    /// Too little is left now, but enough in time: the limit holds the request, if no other limit refuses it.
+    Holds,
+    /// Too little is left.
+    Refuses,
+    /// The request has no key, which the limit answers with this status.
+    RefusesWithoutKey(StatusCode),
+    /// It does not apply, for this reason.
+    Skips(String),
+}
+
+/// What is left of a limit for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyLeft {
+    /// Units that the request would use: its estimate, if the handler settles it.
+    pub cost: u64,
+    /// Whether the request has a key of its own. Without one it shares a budget with all others that have none.
+    pub has_key: bool,
+    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters
+    /// of its own.
+    pub tier: u8,
+    /// Units that are left now.
+    pub units: u64,
     /// Units that an unused key has.
-    pub(crate) of: u64,
-    /// When the limit would admit the request at the latest, if no other comes; zero if it does, `None` if it never
-    /// does or if that depends on requests in flight.
-    pub(crate) retry_after: Option<Duration>,
-    /// Whether the limit would hold the request so long, if no other limit refused it.
-    pub(crate) is_held: bool,
-    /// Until an unused key cannot be told from this one, if no request comes; zero for permits.
-    pub(crate) resets_in: Duration,
+    pub of: u64,
+    /// After which time the limit would admit the request, if no other comes. Zero if it admits it. `None` if the
+    /// request costs more than an unused key has, or if requests in flight must end first.
+    ///
+    /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond where units come
+    /// back evenly, as in `gcra`, or all at once, as in `fixed-window`; for other algorithms it is when all units are
+    /// left again, and the request may be admitted earlier. After a change of the
+    /// file or of the client's tier, it is an estimate for larger costs until the limit admits a request.
+    pub retry_after: Option<Duration>,
+    /// When all of them are left again, if no request comes. Zero for requests in flight.
+    pub resets_in: Duration,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.is_admitted, self.is_held) {
+            (true, _) => "admitted",
+            (false, true) => "held",
+            (false, false) => "refused",
+        })?;
+        if let Some(wait) = self.retry_after.filter(|wait| !wait.is_zero()) {
+            write!(f, ", admitted in {wait:?}")?;
+        }
+        if let Some(why) = &self.layer_skips {
+            write!(f, ": the layer does not apply: {why}")?;
+        }
+        self.limits.iter().try_for_each(|limit| write!(f, "\n{limit}"))
+    }
+}
+
+impl fmt::Display for ExplainedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, by, verdict, left } = self;
+        write!(f, "limit {name:?} by {by}: {verdict}")?;
+        let Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }) = left else { return Ok(()) };
+        write!(f, ": {units} of {of} left, costs {cost}")?;
+        match *tier {
+            0 => {}
+            Policy::OWN => f.write_str(", its own parameters")?,
+            tier => write!(f, ", tier {tier}")?,
+        }
+        if !has_key {
+            f.write_str(", shared by all requests without a key")?;
+        }
+        match retry_after {
+            Some(wait) if !wait.is_zero() => write!(f, ", admits it in {wait:?}")?,
+            None if cost > of => f.write_str(", never admits it")?,
+            _ => {}
+        }
+        if !resets_in.is_zero() {
+            write!(f, ", all left again in {resets_in:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Admits => f.write_str("admits"),
+            Self::Holds => f.write_str("holds"),
+            Self::Refuses => f.write_str("refuses"),
+            Self::RefusesWithoutKey(status) => write!(f, "refuses with {status}, because the request has no key"),
+            Self::Skips(reason) => write!(f, "does not apply: {reason}"),
+        }
+    }
 }

@@ -14,7 +14,7 @@ mod compose;
 mod concurrency;
 mod cost;
 #[cfg(feature = "rules")]
-mod explained;
+pub(crate) mod explained;
 mod keying;
 mod on_error;
 mod on_missing;
@@ -30,7 +30,6 @@ pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub use cost::IntoCost;
 #[cfg(feature = "rules")]
-pub(crate) use explained::{Asks, Explained, ExplainedLimit, Left};
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;
 pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, TierLookup};

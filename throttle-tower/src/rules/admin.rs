@@ -12,14 +12,13 @@ use axum::extract::{DefaultBodyLimit, Path, Query};
 use axum::routing::{get, post};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use throttle_core::BackendError;
-use toml::de::{DeTable, DeValue};
 
-use super::explain::{ExplainedLimit, Explanation, Verdict};
 use super::handle::Handle;
 use crate::extract::{MatchedRoute, PeerAddr};
+use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 
 /// Most bytes of a description of a request.
 const MAX_BYTES: usize = 64 * 1024;
@@ -81,15 +80,21 @@ impl Handle {
     pub fn admin<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
         let [rules, explain, look, reset] = [(); 4].map(|()| self.clone());
         Router::new()
-            .route("/rules", get(async move || Json(ShownRules::of(&rules))))
-            .route("/explain", post(async move |body: Body| explained(&explain, &read_body(body)?).await.map(Json)))
+            .route("/rules", get(async move || Json(shown_rules(&rules))))
+            .route(
+                "/explain",
+                post(async move |body: Body| {
+                    let explained = explained(&explain, &read_body(body)?).await?;
+                    Ok::<_, Refused>(Json(shown(&explained)))
+                }),
+            )
             .route(
                 "/limits/{name}",
                 get(async move |name: Name, about: About| {
                     let name = read_name(name)?;
                     let explained = explained(&look, &read_query(about)?).await?;
                     let limit = explained.limits.into_iter().find(|limit| limit.name == name);
-                    limit.map(Json).ok_or_else(|| unknown(&name))
+                    limit.map(|limit| Json(shown_limit(&limit))).ok_or_else(|| unknown(&name))
                 })
                 .delete(async move |name: Name, about: About| {
                     let name = read_name(name)?;
@@ -97,22 +102,21 @@ impl Handle {
                     if !reset.rules().has_limit(&name) {
                         return Err(unknown(&name));
                     }
-                    reset.reset(&name, &head).await.map(|reset| Json(Reset { reset })).map_err(|error| failed(&error))
+                    reset
+                        .reset(&name, &head)
+                        .await
+                        .map(|reset| Json(json!({ "reset": reset })))
+                        .map_err(|error| failed(&error))
                 }),
             )
             .layer(DefaultBodyLimit::max(MAX_BYTES))
     }
 }
 
-type Refused = (StatusCode, Json<Error>);
+type Refused = (StatusCode, Json<Value>);
 
-#[derive(Serialize)]
-struct Error {
-    error: String,
-}
-
-fn refused(status: StatusCode, error: String) -> Refused {
-    (status, Json(Error { error }))
+fn refused(status: StatusCode, error: impl Into<Value>) -> Refused {
+    (status, Json(Value::from_iter([("error", error)])))
 }
 
 fn unknown(name: &str) -> Refused {
@@ -123,8 +127,8 @@ fn failed(error: &BackendError) -> Refused {
     refused(StatusCode::BAD_GATEWAY, format!("the store did not answer: {error}"))
 }
 
-async fn explained(handle: &Handle, head: &Parts) -> Result<ShownExplanation, Refused> {
-    handle.explain(head).await.map(ShownExplanation::of).map_err(|error| failed(&error))
+async fn explained(handle: &Handle, head: &Parts) -> Result<Explanation, Refused> {
+    handle.explain(head).await.map_err(|error| failed(&error))
 }
 
 /// The name of a limit in a path.
@@ -209,30 +213,17 @@ fn read(json: &[u8]) -> Result<Parts, Refused> {
     Ok(head)
 }
 
-#[derive(Serialize)]
-struct ShownRules {
-    file: String,
-    revision: u64,
-    hash: String,
-    loaded_at: u64,
-    failing_since: Option<u64>,
-    last_error: Option<String>,
-    text: String,
-}
-
-impl ShownRules {
-    fn of(handle: &Handle) -> Self {
-        let (status, text) = handle.status_and_text();
-        Self {
-            file: status.file,
-            revision: status.revision,
-            hash: status.hash,
-            loaded_at: seconds(status.loaded_at),
-            failing_since: status.failing_since.map(seconds),
-            last_error: status.last_error.map(|error| error.to_string()),
-            text,
-        }
-    }
+fn shown_rules(handle: &Handle) -> Value {
+    let (status, text) = handle.status_and_text();
+    json!({
+        "file": status.file,
+        "revision": status.revision,
+        "hash": status.hash,
+        "loaded_at": seconds(status.loaded_at),
+        "failing_since": status.failing_since.map(seconds),
+        "last_error": status.last_error.map(|error| error.to_string()),
+        "text": text,
+    })
 }
 
 /// Seconds since 1970.
@@ -245,91 +236,49 @@ fn millis(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-#[derive(Serialize)]
-struct ShownExplanation {
-    admitted: bool,
-    held: bool,
-    retry_after_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    layer_skips: Option<String>,
-    limits: Vec<ShownLimit>,
-}
-
-#[derive(Serialize)]
-struct ShownLimit {
-    name: String,
-    by: Value,
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-    #[serde(flatten)]
-    left: Option<ShownLeft>,
-}
-
-#[derive(Serialize)]
-struct ShownLeft {
-    cost: u64,
-    left: u64,
-    of: u64,
-    retry_after_ms: Option<u64>,
-    resets_in_ms: u64,
-    has_key: bool,
-    tier: u8,
-}
-
-#[derive(Serialize)]
-struct Reset {
-    reset: bool,
-}
-
-impl ShownExplanation {
-    fn of(explained: Explanation) -> Self {
-        let Explanation { is_admitted: admitted, is_held: held, retry_after, layer_skips, limits } = explained;
-        let limits = limits.into_iter().map(ShownLimit::of).collect();
-        Self { admitted, held, retry_after_ms: retry_after.map(millis), layer_skips, limits }
+fn shown(explained: &Explanation) -> Value {
+    let Explanation { is_admitted, is_held, retry_after, layer_skips, limits } = explained;
+    let mut shown = json!({
+        "admitted": is_admitted,
+        "held": is_held,
+        "retry_after_ms": retry_after.map(millis),
+        "limits": limits.iter().map(shown_limit).collect::<Vec<_>>(),
+    });
+    if let Some(why) = layer_skips {
+        shown["layer_skips"] = json!(why);
     }
+    shown
 }
 
-impl ShownLimit {
-    fn of(limit: ExplainedLimit) -> Self {
-        let (verdict, why) = match limit.verdict {
-            Verdict::Admits => ("admits", None),
-            Verdict::Holds => ("holds", None),
-            Verdict::Refuses => ("refuses", None),
-            Verdict::RefusesWithoutKey(status) => {
-                ("refuses", Some(format!("the request has no key, and on-missing answers {}", status.as_u16())))
-            }
-            Verdict::Skips(why) => ("skips", Some(why)),
-        };
-        let left = limit.left.map(|left| ShownLeft {
-            cost: left.cost,
-            left: left.units,
-            of: left.of,
-            retry_after_ms: left.retry_after.map(millis),
-            resets_in_ms: millis(left.resets_in),
-            has_key: left.has_key,
-            tier: left.tier,
-        });
-        Self { name: limit.name, by: json_of_toml(&limit.by), verdict, why, left }
+fn shown_limit(limit: &ExplainedLimit) -> Value {
+    let ExplainedLimit { name, by, verdict, left } = limit;
+    let (verdict, why) = match verdict {
+        Verdict::Admits => ("admits", None),
+        Verdict::Holds => ("holds", None),
+        Verdict::Refuses => ("refuses", None),
+        Verdict::RefusesWithoutKey(status) => {
+            ("refuses", Some(format!("the request has no key, and on-missing answers {}", status.as_u16())))
+        }
+        Verdict::Skips(why) => ("skips", Some(why.clone())),
+    };
+    let mut shown = json!({ "name": name, "by": json_of_toml(by), "verdict": verdict });
+    if let Some(why) = why {
+        shown["why"] = why.into();
     }
+    if let Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }) = left {
+        (shown["cost"], shown["left"], shown["of"]) = (json!(cost), json!(units), json!(of));
+        (shown["has_key"], shown["tier"]) = (json!(has_key), json!(tier));
+        (shown["retry_after_ms"], shown["resets_in_ms"]) = (json!(retry_after.map(millis)), json!(millis(*resets_in)));
+    }
+    shown
 }
 
 /// A key as the file says it, in JSON.
 fn json_of_toml(by: &str) -> Value {
-    let document = format!("by = {by}");
-    let table = DeTable::parse(&document).ok();
-    table.and_then(|table| table.get_ref().get("by").map(|by| json_of(by.get_ref()))).unwrap_or_default()
-}
-
-fn json_of(value: &DeValue<'_>) -> Value {
-    match value {
-        DeValue::Array(list) => list.iter().map(|value| json_of(value.get_ref())).collect(),
-        DeValue::Table(table) => {
-            table.iter().map(|(name, value)| (name.get_ref().to_string(), json_of(value.get_ref()))).collect()
-        }
-        DeValue::Integer(number) => number.as_str().parse::<u64>().map_or(Value::Null, Value::from),
-        DeValue::Boolean(is) => Value::from(*is),
-        // A key has neither numbers with a fraction nor times.
-        other => other.as_str().map_or(Value::Null, Value::from),
+    #[derive(Deserialize)]
+    struct By {
+        by: Value,
     }
+
+    toml::from_str(&format!("by = {by}")).map(|By { by }| by).unwrap_or_default()
 }

@@ -1,60 +1,84 @@
 //! The algorithm of a limit or a tier: the one table that is named after it.
 
 use throttle_core::{
-    Algorithm, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyMeter, SlidingLog, SlidingWindow,
-    TokenBucket,
+    Algorithm, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Rate, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 
-use super::reader::{Field, Section};
-use super::values::{self, Word};
+use super::outline::{Form, by_default};
+use super::reader::{Field, Row, Section, Word};
+use super::values;
+
+type Build = fn(&Section<'_>) -> Built;
+type Built = Option<Result<Algorithm, ConfigError>>;
+
+const BURST: &str = "How many units an idle client can use at once. By default the count of the rate.";
 
 /// The algorithms that refuse.
-pub(super) const ALGORITHMS: [&str; 8] = [
-    "gcra",
-    "token-bucket",
-    "leaky-meter",
-    "interval-bucket",
-    "fixed-window",
-    "sliding-window",
-    "sliding-log",
-    "calendar-quota",
+const ALGORITHMS: [Row<Build>; 8] = [
+    ("gcra", "Spreads requests evenly, with a burst for those that come after a pause (GCRA).", |table| {
+        let (rate, burst) = (rate(table), option(table.field("burst", BURST), units));
+        let gcra = Gcra::new(rate?);
+        Some(burst?.map_or(gcra, |burst| gcra.burst(burst)).build())
+    }),
+    ("token-bucket", "A bucket that is filled continuously. A request takes tokens.", |table| {
+        let (rate, burst) = (rate(table), option(table.field("burst", BURST), units));
+        let bucket = TokenBucket::new(rate?);
+        Some(burst?.map_or(bucket, |burst| bucket.burst(burst)).build())
+    }),
+    ("leaky-meter", "A bucket that drains continuously. A request that would overflow it is refused.", |table| {
+        let about = "How many units the bucket holds. By default the count of the rate.";
+        let (rate, capacity) = (rate(table), option(table.field("capacity", about), units));
+        let meter = LeakyMeter::new(rate?);
+        Some(capacity?.map_or(meter, |capacity| meter.capacity(capacity)).build())
+    }),
+    ("interval-bucket", "A bucket that is filled in steps.", |table| {
+        let capacity = needed_units(table, "capacity", "How many units there are at most.");
+        let refill = needed_units(table, "refill", "How many units come back at a time.");
+        let interval =
+            table.required("interval", "How often units come back.", "write how often units come back, as in \"1h\"");
+        let interval = interval.as_ref().and_then(values::duration);
+        let about = "Whether units come back at whole intervals of the clock.";
+        let aligned = option(table.field("aligned", about), Field::boolean);
+        let bucket = IntervalBucket::new(capacity?).refill(refill?, interval?);
+        Some(if aligned? == Some(true) { bucket.aligned() } else { bucket }.build())
+    }),
+    ("fixed-window", "So many in each window of the clock.", |table| {
+        let about = "How much later than whole periods of the clock windows begin.";
+        let (rate, offset) = (rate(table), option(table.field("offset", about), values::shift));
+        Some(FixedWindow::new(rate?).offset_micros(offset?.unwrap_or(0)).build())
+    }),
+    ("sliding-window", "So many in each window that ends now, counted in sub-windows.", |table| {
+        let about = by_default(10, "Into how many sub-windows the period is divided, in whole microseconds.");
+        let buckets = |field: &Field<'_>| {
+            field.note(Form::Number(1, 1024));
+            units(field)
+        };
+        let (rate, buckets) = (rate(table), option(table.field("buckets", about), buckets));
+        let window = SlidingWindow::new(rate?);
+        Some(buckets?.map_or(window, |buckets| window.buckets(buckets)).build())
+    }),
+    ("sliding-log", "So many in each window that ends now, exactly: each request is remembered.", |table| {
+        rate(table).map(|rate| SlidingLog::new(rate).build())
+    }),
+    ("calendar-quota", "So many in a day, a week, a month, or another period.", calendar_quota),
 ];
-
-/// The ways to say how long a period of a quota is.
-pub(super) const PERIODS: [&str; 3] = ["per", "fixed", "rolling"];
-
-type Quota = fn(u64) -> CalendarQuota;
-
-/// The periods that a calendar has.
-pub(super) const CALENDAR: [Word<Quota>; 3] =
-    [("day", CalendarQuota::daily), ("week", CalendarQuota::weekly), ("month", CalendarQuota::monthly)];
 
 /// Reads the algorithm of a section; a problem if there is none, or several.
 pub(super) fn read(section: &Section<'_>) -> Option<Algorithm> {
     if let Some(delays) = section.field_if_written("leaky-bucket") {
         delays.problem_as("leaky-bucket delays, and a limit refuses; write leaky-meter or gcra");
-        ALGORITHMS.iter().for_each(|name| drop(section.field(name)));
+        ALGORITHMS.iter().for_each(|(name, ..)| drop(section.field(name, "")));
         return None;
     }
     let remedy = "write one, as in gcra = { rate = \"10/second\", burst = 20 }";
-    let (name, field) = section.one_of(&ALGORITHMS, "algorithm", remedy)?;
-    let table = field.section("it must be a table, as in { rate = \"10/second\" }")?;
-    let built = match name {
-        "gcra" => gcra(&table),
-        "token-bucket" => token_bucket(&table),
-        "leaky-meter" => leaky_meter(&table),
-        "interval-bucket" => interval_bucket(&table),
-        "fixed-window" => fixed_window(&table),
-        "sliding-window" => sliding_window(&table),
-        "sliding-log" => rate(&table).map(|rate| SlidingLog::new(rate).build()),
-        _ => calendar_quota(&table),
-    };
-    let algorithm = built.and_then(|built| built.map_err(|error| report(&table, &field, &error)).ok());
-    table.finish();
-    algorithm
+    section.one_of(&ALGORITHMS, ("algorithm", remedy), |(name, about, build), field| {
+        let table = field.section((name, about), "it must be a table, as in { rate = \"10/second\" }")?;
+        let algorithm = build(&table).and_then(|built| built.map_err(|error| report(&table, field, &error)).ok());
+        table.finish();
+        algorithm
+    })
 }
-
-type Built = Option<Result<Algorithm, ConfigError>>;
 
 /// Reports what a builder refuses at the field that it is about.
 fn report(table: &Section<'_>, algorithm: &Field<'_>, error: &ConfigError) {
@@ -75,73 +99,59 @@ fn report(table: &Section<'_>, algorithm: &Field<'_>, error: &ConfigError) {
 }
 
 /// An option's problem has been reported: the algorithm must not be built without it.
-fn option<T>(field: Option<Field<'_>>, read: impl Fn(&Field<'_>) -> Option<T>) -> Option<Option<T>> {
+fn option<'a, T>(field: Option<Field<'a>>, read: impl Fn(&Field<'a>) -> Option<T>) -> Option<Option<T>> {
     field.map_or(Some(None), |field| read(&field).map(Some))
 }
 
-fn rate(table: &Section<'_>) -> Option<throttle_core::Rate> {
-    values::rate(&table.required("rate", "write a count and a period, as in \"10/second\"")?)
+fn rate(table: &Section<'_>) -> Option<Rate> {
+    values::rate(&table.required("rate", "", "write a count and a period, as in \"10/second\"")?)
 }
 
+/// Whether there are too many is checked with the rest: they must be below 2^53, so that every store counts exactly.
 fn units(field: &Field<'_>) -> Option<u64> {
+    field.note(Form::Number(1, (1 << 53) - 1));
     field.number(1, u64::MAX)
 }
 
-fn gcra(table: &Section<'_>) -> Built {
-    let (rate, burst) = (rate(table), option(table.field("burst"), units));
-    let gcra = Gcra::new(rate?);
-    Some(burst?.map_or(gcra, |burst| gcra.burst(burst)).build())
+fn needed_units(table: &Section<'_>, name: &'static str, about: &'static str) -> Option<u64> {
+    let remedy = format!("write h{}", about.trim_start_matches('H').trim_end_matches('.'));
+    table.required(name, about, &remedy).as_ref().and_then(units)
 }
 
-fn token_bucket(table: &Section<'_>) -> Built {
-    let (rate, burst) = (rate(table), option(table.field("burst"), units));
-    let bucket = TokenBucket::new(rate?);
-    Some(burst?.map_or(bucket, |burst| bucket.burst(burst)).build())
+/// How long a period of a quota is.
+enum Period {
+    Calendar,
+    Fixed,
+    Rolling,
 }
 
-fn leaky_meter(table: &Section<'_>) -> Built {
-    let (rate, capacity) = (rate(table), option(table.field("capacity"), units));
-    let meter = LeakyMeter::new(rate?);
-    Some(capacity?.map_or(meter, |capacity| meter.capacity(capacity)).build())
-}
+const PERIODS: [Row<Period>; 3] = [
+    ("per", "The period of the calendar. A week begins on Monday.", Period::Calendar),
+    ("fixed", "A period of this length, counted from 1970-01-01.", Period::Fixed),
+    ("rolling", "A period of this length, which begins with a client's first request.", Period::Rolling),
+];
 
-fn interval_bucket(table: &Section<'_>) -> Built {
-    let capacity = table.required("capacity", "write how many units there are at most").as_ref().and_then(units);
-    let refill = table.required("refill", "write how many units come back at a time").as_ref().and_then(units);
-    let interval = table.required("interval", "write how often units come back, as in \"1h\"");
-    let interval = interval.as_ref().and_then(values::duration);
-    let aligned = option(table.field("aligned"), |field| field.boolean());
-    let bucket = IntervalBucket::new(capacity?).refill(refill?, interval?);
-    Some(if aligned? == Some(true) { bucket.aligned() } else { bucket }.build())
-}
+type Quota = fn(u64) -> CalendarQuota;
 
-fn fixed_window(table: &Section<'_>) -> Built {
-    let (rate, offset) = (rate(table), option(table.field("offset"), values::shift));
-    Some(FixedWindow::new(rate?).offset_micros(offset?.unwrap_or(0)).build())
-}
-
-fn sliding_window(table: &Section<'_>) -> Built {
-    let (rate, buckets) = (rate(table), option(table.field("buckets"), units));
-    let window = SlidingWindow::new(rate?);
-    Some(buckets?.map_or(window, |buckets| window.buckets(buckets)).build())
-}
+/// The periods that a calendar has.
+const CALENDAR: [Word<Quota>; 3] =
+    [("day", CalendarQuota::daily), ("week", CalendarQuota::weekly), ("month", CalendarQuota::monthly)];
 
 fn calendar_quota(table: &Section<'_>) -> Built {
-    let count = table.required("count", "write how many units a period has").as_ref().and_then(units);
+    let count = needed_units(table, "count", "How many units a period has.");
     let remedy = "write per = \"day\", \"week\" or \"month\", fixed = \"10d\" or rolling = \"30d\"";
-    let period = table.one_of(&PERIODS, "period", remedy);
-    let offset = option(table.field("utc-offset"), values::utc_offset);
-    let (count, (kind, period)) = (count?, period?);
-    let quota = match kind {
-        "fixed" => CalendarQuota::fixed(count, values::duration(&period)?),
-        "rolling" => CalendarQuota::rolling(count, values::duration(&period)?),
-        _ => match values::word(period.text(), &CALENDAR) {
-            Some(quota) => quota(count),
-            None => {
-                period.problem("it must be \"day\", \"week\" or \"month\"; other periods are fixed or rolling");
-                return None;
+    let quota = table.one_of(&PERIODS, ("period", remedy), |(.., kind), period| {
+        let length = || values::duration(period);
+        match kind {
+            Period::Fixed => length().and_then(|length| Some(CalendarQuota::fixed(count?, length))),
+            Period::Rolling => length().and_then(|length| Some(CalendarQuota::rolling(count?, length))),
+            Period::Calendar => {
+                let rule = "it must be \"day\", \"week\" or \"month\"; other periods are fixed or rolling";
+                period.expect_word(&CALENDAR, rule).and_then(|quota| Some(quota(count?)))
             }
-        },
-    };
+        }
+    });
+    let offset = option(table.field("utc-offset", ""), values::utc_offset);
+    let quota = quota?;
     Some(offset?.map_or(quota, |minutes| quota.utc_offset_minutes(minutes)).build())
 }

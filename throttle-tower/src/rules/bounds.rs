@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use toml_parser::Source;
+use toml_parser::lexer::TokenKind;
+
 /// Most bytes in a file.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 /// Deepest nesting of tables and lists. A file that says everything needs nine levels.
@@ -17,7 +20,7 @@ pub(super) fn check(text: &str) -> Result<(), Excess> {
     if text.len() > MAX_BYTES {
         return Err((None, too_long()));
     }
-    if let Some(place) = too_deep(text.as_bytes()) {
+    if let Some(place) = too_deep(text) {
         let rule = format!("the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that");
         return Err((Some(place..place + 1), rule));
     }
@@ -43,26 +46,11 @@ pub(super) fn too_long() -> String {
 }
 
 /// The place at which the nesting becomes too deep. Brackets nest, and so do the dots of a key: `a.b` is a table in a
-/// table. Strings and comments are skipped.
-fn too_deep(text: &[u8]) -> Option<usize> {
-    let mut nesting = Nesting::default();
-    let (mut at, mut at_line_start) = (0, true);
-    while let Some(&byte) = text.get(at) {
-        match byte {
-            b'"' | b'\'' => at = end_of_string(text, at),
-            b'#' => {
-                at += memchr(b'\n', &text[at..]);
-                continue;
-            }
-            _ => nesting.step(byte, at_line_start),
-        }
-        if nesting.depth > MAX_DEPTH {
-            return Some(at);
-        }
-        at_line_start = byte == b'\n' || (at_line_start && byte.is_ascii_whitespace());
-        at += 1;
-    }
-    None
+/// table.
+fn too_deep(text: &str) -> Option<usize> {
+    let mut nesting = Nesting { at_line_start: true, ..Nesting::default() };
+    let mut tokens = Source::new(text).lex();
+    tokens.find(|token| nesting.is_too_deep(token.kind())).map(|token| token.span().start())
 }
 
 #[derive(Default)]
@@ -73,26 +61,28 @@ struct Nesting {
     /// The depth of the table that the last header names.
     header: usize,
     in_header: bool,
+    at_line_start: bool,
 }
 
 impl Nesting {
-    fn step(&mut self, byte: u8, at_line_start: bool) {
-        match byte {
-            b'[' | b'{' => {
-                if byte == b'[' && at_line_start && self.open.is_empty() {
+    /// Whether the nesting is too deep with one more token.
+    fn is_too_deep(&mut self, token: TokenKind) -> bool {
+        match token {
+            TokenKind::LeftSquareBracket | TokenKind::LeftCurlyBracket => {
+                if token == TokenKind::LeftSquareBracket && self.at_line_start && self.open.is_empty() {
                     (self.in_header, self.depth) = (true, 0);
                 }
                 self.open.push(self.depth);
                 self.depth += 1;
             }
-            b']' | b'}' => {
+            TokenKind::RightSquareBracket | TokenKind::RightCurlyBracket => {
                 if self.in_header {
                     self.header = self.depth;
                 }
                 self.depth = self.open.pop().unwrap_or(0);
             }
-            b'.' => self.depth += 1,
-            b',' | b'\n' => {
+            TokenKind::Dot => self.depth += 1,
+            TokenKind::Comma | TokenKind::Newline => {
                 if self.open.is_empty() {
                     self.in_header = false;
                 }
@@ -100,33 +90,9 @@ impl Nesting {
             }
             _ => {}
         }
+        self.at_line_start = token == TokenKind::Newline || (self.at_line_start && token == TokenKind::Whitespace);
+        self.depth > MAX_DEPTH
     }
-}
-
-/// The last byte of the string that starts at `start`; that of the text if the string does not end.
-fn end_of_string(text: &[u8], start: usize) -> usize {
-    let quote = text[start];
-    let is_long = text[start..].starts_with(&[quote; 3]);
-    let mut at = start + if is_long { 3 } else { 1 };
-    while let Some(&byte) = text.get(at) {
-        match byte {
-            b'\\' if quote == b'"' => at += 1,
-            b'\n' if !is_long => return at - 1,
-            _ if byte == quote && (!is_long || text[at..].starts_with(&[quote; 3])) => {
-                // A long string may end with quotes of its own: up to two before the three that end it.
-                let own = text.get(at + 3..).unwrap_or_default().iter().take(2).take_while(|byte| **byte == quote);
-                return if is_long { at + 2 + own.count() } else { at };
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    text.len()
-}
-
-/// The place of a byte, or the length.
-fn memchr(byte: u8, text: &[u8]) -> usize {
-    text.iter().position(|other| *other == byte).unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -134,7 +100,7 @@ mod tests {
     use super::*;
 
     fn place(text: &str) -> Option<usize> {
-        too_deep(text.as_bytes())
+        too_deep(text)
     }
 
     #[test]

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use throttle_core::Policy;
-use toml::de::{DeTable, DeValue};
 
-use super::entry::Kind;
-use super::value_text::{field_name, value_text};
+use super::document::Document;
+use super::value_text::Fields;
 
 /// What a reload has changed.
 ///
@@ -97,25 +96,30 @@ impl Change {
         Self { revision, added, removed, renamed, changed, tightened }
     }
 
-    /// The difference of two texts without mistakes.
-    pub(super) fn between(old: &str, new: &str, revision: u64) -> Self {
-        let (old, new) = (Described::of(old), Described::of(new));
-        let only_in = |one: &Described, other: &Described| -> Vec<String> {
-            one.limits.keys().filter(|name| !other.limits.contains_key(*name)).cloned().collect()
+    /// The difference of two files.
+    pub(super) fn between(former: &Document, now: &Document, revision: u64) -> Self {
+        let limits = |document: &Document| -> BTreeMap<String, Fields> {
+            document.limits.iter().map(|limit| (limit.name.clone(), limit.fields.clone())).collect()
         };
-        let (mut added, mut removed) = (only_in(&new, &old), only_in(&old, &new));
+        let (mut removed, mut added) = (limits(former), limits(now));
+        let mut changed = differences(None, &former.others, &now.others);
+        removed.retain(|name, fields| match added.remove(name) {
+            Some(now) => {
+                changed.extend(differences(Some(name), fields, &now));
+                false
+            }
+            None => true,
+        });
         let mut renamed = Vec::new();
-        removed.retain(|name| {
-            let Some(place) = added.iter().position(|other| new.limits[other] == old.limits[name]) else { return true };
-            renamed.push((name.clone(), added.remove(place)));
+        removed.retain(|name, fields| {
+            let Some(new) = added.iter().find(|(_, other)| *other == fields).map(|(new, _)| new.clone()) else {
+                return true;
+            };
+            added.remove(&new);
+            renamed.push((name.clone(), new));
             false
         });
-        let mut changed = differences(None, &old.others, &new.others);
-        for (name, fields) in &new.limits {
-            if let Some(former) = old.limits.get(name) {
-                changed.extend(differences(Some(name), former, fields));
-            }
-        }
+        let (added, removed) = (added.into_keys().collect(), removed.into_keys().collect());
         Self { revision, added, removed, renamed, changed, tightened: Vec::new() }
     }
 }
@@ -143,8 +147,6 @@ pub(super) fn tightened(former: &[Policy], now: &[Policy]) -> Vec<String> {
     now.iter().filter(is_tightened).map(|policy| policy.name().to_owned()).collect()
 }
 
-type Fields = BTreeMap<String, String>;
-
 fn differences(limit: Option<&String>, old: &Fields, new: &Fields) -> Vec<ChangedField> {
     let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
     let changed = names.filter(|name| old.get(*name) != new.get(*name));
@@ -155,52 +157,6 @@ fn differences(limit: Option<&String>, old: &Fields, new: &Fields) -> Vec<Change
         new: new.get(name).cloned(),
     };
     changed.map(field).collect()
-}
-
-/// A document as text, so that spaces, comments and spellings make no difference.
-#[derive(Default)]
-struct Described {
-    /// The fields of each limit but its name.
-    limits: BTreeMap<String, Fields>,
-    /// All other fields.
-    others: Fields,
-}
-
-impl Described {
-    fn of(text: &str) -> Self {
-        let (document, _) = DeTable::parse_recoverable(text);
-        let mut described = Self::default();
-        for (name, value) in document.get_ref().iter() {
-            let name = field_name(name.get_ref());
-            match value.get_ref() {
-                DeValue::Array(limits) if Kind::ALL.iter().any(|kind| kind.field() == name) => {
-                    limits.iter().filter_map(|limit| limit.get_ref().as_table()).for_each(|limit| {
-                        described.add_limit(&name, limit);
-                    });
-                }
-                DeValue::Table(section) if name != "when" => described
-                    .others
-                    .extend(fields(section).into_iter().map(|(field, value)| (format!("{name}.{field}"), value))),
-                value => drop(described.others.insert(name, value_text(value))),
-            }
-        }
-        described
-    }
-
-    fn add_limit(&mut self, kind: &str, limit: &DeTable<'_>) {
-        let mut fields = fields(limit);
-        fields.remove("name");
-        let name = limit.get("name").and_then(|name| name.get_ref().as_str()).unwrap_or("in-flight").to_owned();
-        // A limit that becomes one of another kind is changed, too.
-        if kind != Kind::Limit.field() {
-            fields.insert("kind".to_owned(), kind.to_owned());
-        }
-        self.limits.insert(name, fields);
-    }
-}
-
-fn fields(table: &DeTable<'_>) -> Fields {
-    table.iter().map(|(name, value)| (field_name(name.get_ref()), value_text(value.get_ref()))).collect()
 }
 
 impl fmt::Display for Change {

@@ -2,8 +2,8 @@
 
 use throttle_core::canonical_ip;
 
-use super::reader::{Field, Section};
-use super::values::{self, Word};
+use super::outline::Form;
+use super::reader::{Field, Section, Word};
 use crate::client_ip::{ClientIp, ClientIpError, IpNet, MAX_HOPS, TrustedProxies};
 
 /// The sources that need nothing else.
@@ -28,61 +28,65 @@ const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly
 /// Reads the section; the peer's address if there is none. After a problem the address is the peer's, too: it is not
 /// used.
 pub(super) fn read(root: &Section<'_>) -> ClientIp {
-    let section = root.field("client-ip").and_then(|field| field.section("it must be a table: [client-ip]"));
+    let definition = ("client-ip", "Where the client's address comes from. Without the section it is the peer's.");
+    let section =
+        root.field("client-ip", "").and_then(|field| field.section(definition, "it must be a table: [client-ip]"));
     section.and_then(read_section).unwrap_or_else(ClientIp::peer)
 }
 
 fn read_section(section: Section<'_>) -> Option<ClientIp> {
-    let source = section.required("source", SOURCES);
-    let trusted = section.field("trusted");
-    let trust_everyone = section.field("trust-everyone");
-    let hops = section.field("hops");
-    let nat64 = section.field("nat64");
-    let client = source.and_then(|source| Reading { section: &section, trusted, trust_everyone, hops }.client(&source));
-    section.finish();
-    match nat64 {
-        Some(prefix) => translated(client?, &prefix),
+    let about = "The peer, a header that lists the hops, a platform, or a header that holds the address alone.";
+    let source = section.required("source", about, SOURCES);
+    let settings = Settings {
+        trusted: section.field("trusted", "The addresses and networks of your proxies."),
+        trust_everyone: section.field(
+            "trust-everyone",
+            "Admits networks as broad as 0.0.0.0/0: only where a firewall admits nothing but proxies.",
+        ),
+        hops: section.field("hops", "Instead of their addresses, how many proxies append to the header."),
+        section: &section,
+    };
+    settings.hops.iter().for_each(|hops| hops.note(Form::Number(1, u64::from(MAX_HOPS))));
+    let client = source.and_then(|source| source.any_form(|source| settings.client(source)));
+    let nat64 = section.field("nat64", "The prefix of your network's own NAT64.");
+    let client = match nat64 {
+        Some(prefix) => translated(client, &prefix),
         None => client,
-    }
+    };
+    section.finish();
+    client
 }
 
-fn translated(client: ClientIp, prefix: &Field<'_>) -> Option<ClientIp> {
-    let text = prefix.expect_text("it must be a network as text, as in \"2001:db8:64::/96\"")?;
-    client.nat64(network(prefix, text)?).map_err(|error| refuse(prefix, &error)).ok()
+fn translated(client: Option<ClientIp>, prefix: &Field<'_>) -> Option<ClientIp> {
+    let text = prefix.expect_text("nat64", "it must be a network as text, as in \"2001:db8:64::/96\"");
+    let network = network(prefix, text?)?;
+    client?.nat64(network).map_err(|error| refuse(prefix, &error)).ok()
 }
 
-struct Reading<'s, 'a> {
+struct Settings<'s, 'a> {
     section: &'s Section<'a>,
     trusted: Option<Field<'a>>,
     trust_everyone: Option<Field<'a>>,
     hops: Option<Field<'a>>,
 }
 
-impl Reading<'_, '_> {
+impl Settings<'_, '_> {
     fn client(&self, source: &Field<'_>) -> Option<ClientIp> {
-        let text = source.text();
-        if let Some(client) = values::word(text, &ALONE) {
-            return self.alone(source, client());
-        }
-        if let Some((trusting, counting)) = values::word(text, &LISTS) {
-            return self.list(trusting, counting);
-        }
         if source.is_table() {
             return self.header(source);
         }
-        source.problem(SOURCES);
-        None
+        if let Some(client) = source.word(&ALONE) {
+            return self.alone(source, client());
+        }
+        let (trusting, counting) = source.expect_word(&LISTS, SOURCES)?;
+        self.list(trusting, counting)
     }
 
     /// A source that needs nothing else.
     fn alone(&self, source: &Field<'_>, client: ClientIp) -> Option<ClientIp> {
-        let others = [&self.trusted, &self.trust_everyone, &self.hops];
-        for other in others.into_iter().flatten() {
-            other.problem_as(format_args!(
-                "{} has no meaning with the source {}: remove it",
-                other.name(),
-                source.shown()
-            ));
+        for other in [&self.trusted, &self.trust_everyone, &self.hops].into_iter().flatten() {
+            let (name, source) = (other.name(), source.shown());
+            other.problem_as(format_args!("{name} has no meaning with the source {source}: remove it"));
         }
         Some(client)
     }
@@ -99,8 +103,7 @@ impl Reading<'_, '_> {
                 if let Some(everyone) = &self.trust_everyone {
                     everyone.problem_as("client-ip.trust-everyone has no meaning with hops: remove it");
                 }
-                let hops = hops.number(1, u64::from(MAX_HOPS))?;
-                counting(u8::try_from(hops).ok()?).ok()
+                counting(u8::try_from(hops.number(1, u64::from(MAX_HOPS))?).ok()?).ok()
             }
             (Some(_), Some(hops)) => {
                 hops.problem_as(
@@ -120,28 +123,30 @@ impl Reading<'_, '_> {
 
     /// A header that holds the address alone.
     fn header(&self, source: &Field<'_>) -> Option<ClientIp> {
-        let table = source.section(SOURCES)?;
-        let name = table.required("header", "write its name, as in \"cf-connecting-ip\"");
-        let remedy = "list the addresses of the proxies that write the header";
-        let trusted = self.section.required("trusted", remedy).and_then(|trusted| self.proxies(&trusted));
+        let table = source.section(("address-header", "A header that holds the address alone."), SOURCES)?;
+        let about = "Its name, as in \"cf-connecting-ip\".";
+        let name = table.required("header", about, "write its name, as in \"cf-connecting-ip\"");
+        let rule = "it must be the name of a header, as in \"cf-connecting-ip\"";
+        let text = name.as_ref().and_then(|name| name.expect_text("address-header-name", rule));
+        if self.trusted.is_none() {
+            let remedy = "list the addresses of the proxies that write the header";
+            self.section.problem(format_args!("client-ip.trusted is missing: {remedy}"));
+        }
         if let Some(hops) = &self.hops {
             hops.problem_as("client-ip.hops has no meaning with a header that holds one address: remove it");
         }
-        let client = name.and_then(|name| {
-            let text = name.expect_text("it must be the name of a header, as in \"cf-connecting-ip\"")?;
-            ClientIp::header(text, trusted?).map_err(|error| refuse(&name, &error)).ok()
-        });
+        let trusted = self.trusted.as_ref().and_then(|trusted| self.proxies(trusted));
         table.finish();
-        client
+        let (name, text, trusted) = (name?, text?, trusted?);
+        ClientIp::header(text, trusted).map_err(|error| refuse(&name, &error)).ok()
     }
 
     fn proxies(&self, trusted: &Field<'_>) -> Option<TrustedProxies> {
-        let any_width = match &self.trust_everyone {
-            Some(field) => field.boolean()?,
-            None => false,
-        };
+        let any_width = self.trust_everyone.as_ref().map_or(Some(false), Field::boolean);
         let rule = "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]";
-        let nets: Vec<_> = trusted.distinct_list(rule)?.iter().map(|net| trusted_network(net, any_width)).collect();
+        let is_wide = any_width.unwrap_or(true);
+        let nets: Vec<_> = trusted.distinct_list(rule)?.iter().map(|net| trusted_network(net, is_wide)).collect();
+        any_width?;
         let nets: Vec<IpNet> = nets.into_iter().collect::<Option<_>>()?;
         TrustedProxies::danger_any_width(nets).map_err(|error| refuse(trusted, &error)).ok()
     }
@@ -152,7 +157,7 @@ fn refuse(field: &Field<'_>, error: &ClientIpError) {
 }
 
 fn trusted_network(field: &Field<'_>, any_width: bool) -> Option<IpNet> {
-    let text = field.expect_text("it must be an address or a network as text, as in \"10.0.0.0/28\"")?;
+    let text = field.expect_text("network", "it must be an address or a network as text, as in \"10.0.0.0/28\"")?;
     let net = network(field, text)?;
     if !any_width && TrustedProxies::new([net]).is_err() {
         field.problem(

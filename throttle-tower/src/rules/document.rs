@@ -4,18 +4,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, PolicySet};
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::bounds;
 use super::client_ip;
 use super::compose::compose;
-use super::entry::{Entry, Kind, Placed};
+use super::entry::{Entry, KINDS};
 use super::layer_settings::LayerSettings;
 use super::matching::{self, Matcher};
 use super::options::{Context, Defaults};
+use super::outline::Outline;
 use super::problem::{Problems, RulesError};
 use super::reader::Section;
 use super::registry::Registry;
+use super::value_text::{Fields, field_name, fields_text, value_text};
 use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
@@ -29,13 +31,18 @@ pub(super) struct Document {
     pub(super) settings: LayerSettings,
     /// Which requests the layer applies to, if the file says so.
     pub(super) when: Option<Arc<Matcher>>,
-    pub(super) limits: Vec<Placed>,
+    pub(super) limits: Vec<Entry>,
+    /// What it says outside of limits.
+    pub(super) others: Fields,
 }
 
 impl Document {
     /// Sets what the file says about the layer as a whole.
     pub(super) fn apply<B: Backend>(&self, layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
-        self.settings.apply(layer).with_options(|options| options.when = self.layer_condition())
+        layer.adjusted(|options, responses| {
+            self.settings.replace(&LayerSettings::default(), options, responses);
+            options.when = self.layer_condition();
+        })
     }
 
     /// Changes what the `former` file has said about the layer to what this one says. What the program has set since
@@ -78,7 +85,7 @@ pub(super) fn read(file: &Arc<str>, text: &str, registry: &Registry) -> Result<D
         }
         if !problems.are_there() {
             registry.refused.iter().for_each(|message| problems.add(None, message.clone()));
-            if let Some(document) = read_table(table.get_ref(), &problems, registry)
+            if let Some(document) = read_table(table.get_ref(), &problems, registry, None)
                 && !problems.are_there()
             {
                 return Ok(document);
@@ -88,26 +95,49 @@ pub(super) fn read(file: &Arc<str>, text: &str, registry: &Registry) -> Result<D
     Err(problems.into_error(file, text))
 }
 
-fn read_table(table: &DeTable<'_>, problems: &Problems, registry: &Registry) -> Option<Document> {
-    let root = Section::root(table, problems);
+/// Reads a table of a document, or all that one can say.
+pub(super) fn read_table<'a>(
+    table: &'a DeTable<'a>,
+    problems: &'a Problems,
+    registry: &Registry,
+    outline: Option<&'a Outline<'a>>,
+) -> Option<Document> {
+    let root = Section::root(table, problems, outline);
     read_version(&root);
     let context = Context { registry, client_ip: client_ip::read(&root), defaults: Defaults::read(&root) };
     let settings = LayerSettings::read(&root);
     let when = matching::read_layer(&root, registry);
     let entries = read_entries(&root, &context);
-    let compose_field = root.field("compose");
+    let compose_field = root.field("compose", "");
     let compose_span = compose_field.as_ref().map_or(0..0, |field| field.span.clone());
     root.finish();
-    let entries = entries?;
-    let limits = entries.iter().map(Entry::placed).collect();
-    let tree = compose(compose_field, entries, problems)?;
+    let (limits, trees): (Vec<_>, _) = entries?.into_iter().unzip();
+    report_duplicates(&limits, problems);
+    let tree = compose(compose_field, &limits, trees, problems)?;
     // What only a whole composition can get wrong.
     if !problems.are_there()
         && let Err(error) = tree.clone().compile()
     {
         problems.add(Some(compose_span), refused_composition(&error));
     }
-    Some(Document { tree, client_ip: context.client_ip, settings, when, limits })
+    Some(Document { tree, client_ip: context.client_ip, settings, when, limits, others: others(table) })
+}
+
+/// What a document says outside of limits.
+fn others(document: &DeTable<'_>) -> Fields {
+    let mut others = Fields::new();
+    for (name, value) in document.iter() {
+        let name = field_name(name.get_ref());
+        match value.get_ref() {
+            _ if KINDS.iter().any(|kind| kind.field == name) => {}
+            DeValue::Table(section) if name != "when" => {
+                others
+                    .extend(fields_text(section).into_iter().map(|(field, value)| (format!("{name}.{field}"), value)));
+            }
+            value => drop(others.insert(name, value_text(value))),
+        }
+    }
+    others
 }
 
 fn refused_composition(error: &ConfigError) -> String {
@@ -123,20 +153,20 @@ fn refused_composition(error: &ConfigError) -> String {
 
 fn read_version(root: &Section<'_>) {
     let rule = format!("this program reads version {VERSION}; write version = {VERSION}");
-    if let Some(field) = root.required("version", &rule)
+    if let Some(field) = root.required("version", "The version of the format.", &rule)
         && field.as_number() != Some(VERSION)
     {
         field.problem(rule);
     }
 }
 
-fn read_entries(root: &Section<'_>, context: &Context<'_>) -> Option<Vec<Entry>> {
+fn read_entries(root: &Section<'_>, context: &Context<'_>) -> Option<Vec<(Entry, Option<LimitTree>)>> {
     let mut fields = Vec::new();
     let mut is_said = false;
-    for kind in Kind::ALL {
-        let Some(field) = root.field(kind.field()) else { continue };
+    for kind in &KINDS {
+        let name = kind.field;
+        let Some(field) = root.field(name, kind.all) else { continue };
         is_said = true;
-        let name = kind.field();
         let list = field.list(&format!("write each as a table of its own, under [[{name}]]"))?;
         fields.extend(list.into_iter().enumerate().map(|(place, field)| (kind, place + 1, field)));
     }
@@ -148,10 +178,7 @@ fn read_entries(root: &Section<'_>, context: &Context<'_>) -> Option<Vec<Entry>>
         field.problem_as(format_args!("there are {} limits: a layer decides at most {most}", fields.len()));
         return None;
     }
-    let entries: Vec<Entry> =
-        fields.iter().filter_map(|(kind, number, field)| kind.read(field, *number, context)).collect();
-    report_duplicates(&entries, root.problems());
-    Some(entries)
+    Some(fields.iter().filter_map(|(kind, number, field)| kind.read(field, *number, context)).collect())
 }
 
 fn report_duplicates(entries: &[Entry], problems: &Problems) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttle_core::PolicyName;
 
@@ -9,13 +10,16 @@ use super::algorithm;
 use super::key;
 use super::matching::{self, Matcher};
 use super::options::{self, Context, Cost, Options};
+use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section};
-use super::registry::{KeySource, Lookup, unknown};
+use super::registry::{KeySource, Lookup, registered};
+use super::value_text::Fields;
 use super::values;
 use crate::limit::{Concurrency, Limit, LimitTree, limit};
 use crate::plans::{Plans, plans};
 
-/// A limit, and where it stands.
+/// A limit of a file without its settings: where it stands, and what is asked of it once the limits are composed.
+#[derive(Clone)]
 pub(super) struct Entry {
     /// What messages call it: `limit "per-ip"`.
     pub(super) owner: String,
@@ -23,88 +27,95 @@ pub(super) struct Entry {
     pub(super) span: Range<usize>,
     /// Whether it is decided by a backend, and says nothing about one that fails.
     pub(super) needs_on_error: bool,
+    /// Which requests it applies to.
     pub(super) matcher: Arc<Matcher>,
-    pub(super) by: String,
-    /// `None` after a problem.
-    pub(super) tree: Option<LimitTree>,
+    /// What the file says of it, but for its name.
+    pub(super) fields: Fields,
 }
 
 impl Entry {
-    /// What is needed of it once the limits are composed.
-    pub(super) fn placed(&self) -> Placed {
-        let Self { owner, name, span, needs_on_error, matcher, by, .. } = self;
-        let (owner, name, span) = (owner.clone(), name.clone(), span.clone());
-        let (matcher, by) = (Arc::clone(matcher), by.clone());
-        Placed { owner, name, span, needs_on_error: *needs_on_error, matcher, by }
+    /// What its key is made of, as the file says.
+    pub(super) fn by(&self) -> &str {
+        self.fields.get("by").map_or("\"constant\"", String::as_str)
     }
 }
 
-/// A limit of a file without its settings, for what is asked later.
-#[derive(Clone)]
-pub(super) struct Placed {
-    pub(super) owner: String,
-    pub(super) name: String,
-    pub(super) span: Range<usize>,
-    pub(super) needs_on_error: bool,
-    /// Which requests it applies to.
-    pub(super) matcher: Arc<Matcher>,
-    /// What its key is made of, as the file says.
-    pub(super) by: String,
+/// A kind of limits.
+pub(super) struct Kind {
+    /// The field of the document, what it has, and what one of them is.
+    pub(super) field: &'static str,
+    pub(super) all: &'static str,
+    one: &'static str,
+    /// What it is called without a name, if it can do without.
+    unnamed: Option<&'static str>,
+    read: fn(&Section<'_>, &str, &Context<'_>) -> Read,
 }
 
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Limit,
-    Plans,
-    Concurrency,
-}
+pub(super) const KINDS: [Kind; 3] = [
+    Kind {
+        field: "limit",
+        all: "Limits on rates. An empty list says that every request is to be admitted.",
+        one: "A limit on the rate of requests.",
+        unnamed: None,
+        read: read_limit,
+    },
+    Kind {
+        field: "plans",
+        all: "Limits that depend on the client's plan.",
+        one: "A limit that depends on the client's plan.",
+        unnamed: None,
+        read: read_plans,
+    },
+    Kind {
+        field: "concurrency",
+        all: "Limits on requests in flight.",
+        one: "A limit on requests in flight.",
+        unnamed: Some("in-flight"),
+        read: read_concurrency,
+    },
+];
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Limit, Self::Plans, Self::Concurrency];
-
-    /// The field of the document.
-    pub(super) fn field(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Plans => "plans",
-            Self::Concurrency => "concurrency",
-        }
-    }
-
-    /// Reads one element of the field's list; `None` if it is no table or has no name.
-    pub(super) fn read(self, element: &Field<'_>, number: usize, context: &Context<'_>) -> Option<Entry> {
-        let kind = self.field();
-        let rule = format!("it must be a table: [[{kind}]]");
-        let section = element.named_section(format!("{kind} {number}"), &rule)?;
-        let (name, span) = match section.field("name") {
-            Some(field) => (field.expect_text("it must be text, as in \"per-ip\"").map(str::to_owned), field.span),
-            None if matches!(self, Self::Concurrency) => (Some("in-flight".to_owned()), section.span()),
-            None => {
-                section.problem("name is missing: write one, which clients see in headers, as in name = \"per-ip\"");
-                (None, section.span())
-            }
+    /// Reads one element of the field's list: the limit, and what decides by it, which is `None` after a problem.
+    /// Returns `None` if the element is no table or has no name.
+    pub(super) fn read(
+        &self,
+        element: &Field<'_>,
+        number: usize,
+        context: &Context<'_>,
+    ) -> Option<(Entry, Option<LimitTree>)> {
+        let kind = self.field;
+        let section = element.section((kind, self.one), &format!("it must be a table: [[{kind}]]"))?;
+        let mut owner = format!("{kind} {number}");
+        let mut section = section.called(owner.clone());
+        let about = "The name of the limit, and of its budgets. Clients read it in headers.";
+        let field = match self.unnamed {
+            Some(name) => section.field("name", by_default(name, about)),
+            None => section.required("name", about, "write one, which clients see in headers, as in name = \"per-ip\""),
+        };
+        let span = field.as_ref().map_or_else(|| section.span(), |field| field.span.clone());
+        let name = match field {
+            Some(field) => field.expect_text("name", "it must be text, as in \"per-ip\""),
+            None => self.unnamed,
         };
         // A wrong name is no help in finding the limit, and may be long.
-        let (section, owner) = match name.as_deref().map(PolicyName::new) {
+        match name.map(PolicyName::new) {
             Some(Ok(name)) => {
-                let owner = format!("{kind} {:?}", name.as_str());
-                (section.called(owner.clone()), owner)
+                owner = format!("{kind} {:?}", name.as_str());
+                section = section.called(owner.clone());
             }
-            Some(Err(error)) => {
-                options::report(&section, &error);
-                (section, format!("{kind} {number}"))
-            }
-            None => (section, format!("{kind} {number}")),
-        };
-        let shown = name.clone().unwrap_or_else(|| "unnamed".to_owned());
-        let Read { tree, needs_on_error, matcher } = match self {
-            Self::Limit => read_limit(&section, &shown, context),
-            Self::Plans => read_plans(&section, &shown, context),
-            Self::Concurrency => read_concurrency(&section, &shown, context),
-        };
-        let by = section.field_if_written("by").map_or_else(|| "\"constant\"".to_owned(), |by| by.as_toml());
+            Some(Err(error)) => options::report(&section, &error),
+            None => {}
+        }
+        let Read { tree, needs_on_error, matcher } = (self.read)(&section, name.unwrap_or("unnamed"), context);
+        let mut fields = section.fields();
+        fields.remove("name");
+        // A limit that becomes one of another kind is changed, too.
+        if kind != "limit" {
+            fields.insert("kind".to_owned(), kind.to_owned());
+        }
         section.finish();
-        name.map(|name| Entry { owner, name, span, needs_on_error, matcher, by, tree })
+        name.map(|name| (Entry { owner, name: name.to_owned(), span, needs_on_error, matcher, fields }, tree))
     }
 }
 
@@ -116,21 +127,32 @@ struct Read {
 
 fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
     let algorithm = algorithm::read(section);
-    let key = key::required(section, &context.client_ip, context.registry);
+    let key = key::required(section).and_then(|by| key::read(&by, context));
     let options = Options::read(section, context);
     options::refuse_idle_missing_rule(section);
     if let Some(KeySource::Extractor(_)) = &key {
         refuse_key_deadline(section);
     }
-    let (needs_on_error, matcher) = (options.on_error.is_none(), Arc::clone(&options.matcher));
-    let built = algorithm.zip(key).map(|(algorithm, key)| {
-        let limit = limit(name, algorithm);
-        options.apply(match key {
-            KeySource::Extractor(key) => limit.by(key),
-            KeySource::Future(key) => limit.by_async(move |parts| key(parts)),
-        })
+    let limit = algorithm.zip(key).map(|(algorithm, key)| match key {
+        KeySource::Extractor(key) => limit(name, algorithm).by(key),
+        KeySource::Future(key) => limit(name, algorithm).by_async(move |parts| key(parts)),
     });
-    Read { tree: built.and_then(|limit| checked(section, limit)), needs_on_error, matcher }
+    with_options(section, limit, options)
+}
+
+/// A problem if a setting is wrong in itself or with another one.
+fn with_options(section: &Section<'_>, limit: Option<Limit>, options: Options) -> Read {
+    let (needs_on_error, matcher) = (!options.has_on_error, Arc::clone(&options.matcher));
+    let tree = limit.map(|limit| options.apply(limit)).and_then(|limit| match limit.policy() {
+        Ok(_) => Some(limit.into()),
+        // The name was checked before, whatever else is wrong.
+        Err(error) if error.field() == "policy name" => None,
+        Err(error) => {
+            options::report(section, &error);
+            None
+        }
+    });
+    Read { tree, needs_on_error, matcher }
 }
 
 /// A deadline that nothing has to meet would look as if it protected from something.
@@ -140,25 +162,19 @@ fn refuse_key_deadline(section: &Section<'_>) {
     }
 }
 
-/// A problem if a setting is wrong in itself or with another one.
-fn checked(section: &Section<'_>, limit: Limit) -> Option<LimitTree> {
-    match limit.policy() {
-        Ok(_) => Some(limit.into()),
-        // The name was checked before, whatever else is wrong.
-        Err(error) if error.field() == "policy name" => None,
-        Err(error) => {
-            options::report(section, &error);
-            None
-        }
-    }
-}
-
 fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
     let tiers = tiers(section);
-    let key = plain_key(section, context, "the identity of plans must be known at once");
-    let lookup = lookup(section, context);
-    let unknown = section.required("unknown", "name the tier of identities that the lookup does not know");
-    let unknown = unknown.and_then(|field| field.expect_text("it must be the name of a tier"));
+    let rule = "the identity of plans must be known at once";
+    let key = key::required(section).and_then(|by| key::read_at_once(&by, context, rule));
+    let remedy = "name a lookup that the program has registered with Registry::lookup";
+    let lookup = section.required("lookup", "A registered lookup of the tier of an identity.", remedy);
+    let lookup: Option<Lookup> = lookup.and_then(|field| {
+        let name = field.expect_text("registered-lookup", remedy)?;
+        registered(&field, name, ("registered-lookup", &context.registry.lookups), &[])
+    });
+    let about = "The tier of identities that the lookup does not know.";
+    let unknown = section.required("unknown", about, "name the tier of identities that the lookup does not know");
+    let unknown = unknown.and_then(|field| field.expect_text("name", "it must be the name of a tier"));
     let settings = PlansSettings::read(section);
     let options = Options::read(section, context);
     // An unknown identity may count as a missing one.
@@ -166,25 +182,24 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
         options::refuse_idle_missing_rule(section);
     }
     refuse_key_deadline(section);
-    let (needs_on_error, matcher) = (options.on_error.is_none(), Arc::clone(&options.matcher));
-    let built = (|| {
+    let plans = (|| {
         let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
         let plans = plans(name, tiers).by(key).lookup(move |identity| lookup(identity)).unknown(unknown);
-        Some(options.apply(settings.apply(plans).into_limit()))
+        Some(settings.apply(plans).into_limit())
     })();
-    Read { tree: built.and_then(|limit| checked(section, limit)), needs_on_error, matcher }
+    with_options(section, plans, options)
 }
 
 /// The tiers in the file's order, which is that of their numbers.
 fn tiers(section: &Section<'_>) -> Option<Vec<(String, throttle_core::Algorithm)>> {
     let rule = "write a table of tiers, as in { free = { gcra = { rate = \"60/minute\" } } }";
-    let table = section.required("tiers", rule)?.section(rule)?;
+    let table = section.required("tiers", "", rule)?.section(("tiers", ""), rule)?;
     let tiers: Vec<_> = table
         .all()
         .into_iter()
         .map(|(name, field)| {
-            let tier =
-                field.section("it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }")?;
+            let rule = "it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }";
+            let tier = field.section(("tier", "The limit of one plan."), rule)?;
             let algorithm = algorithm::read(&tier);
             tier.finish();
             Some((name.to_owned(), algorithm?))
@@ -193,42 +208,24 @@ fn tiers(section: &Section<'_>) -> Option<Vec<(String, throttle_core::Algorithm)
     tiers.into_iter().collect()
 }
 
-fn lookup(section: &Section<'_>, context: &Context<'_>) -> Option<Lookup> {
-    let remedy = "name a lookup that the program has registered with Registry::lookup";
-    let field = section.required("lookup", remedy)?;
-    let name = field.expect_text(remedy)?;
-    let lookup = context.registry.lookups.get(name).cloned();
-    if lookup.is_none() {
-        let known: Vec<&str> = context.registry.lookups.keys().map(String::as_str).collect();
-        field.problem(unknown("lookup", name, &known, "lookup"));
-    }
-    lookup
-}
-
-/// A key that no future returns.
-fn plain_key(section: &Section<'_>, context: &Context<'_>, rule: &str) -> Option<Arc<dyn crate::KeyExtractor>> {
-    match key::required(section, &context.client_ip, context.registry)? {
-        KeySource::Extractor(key) => Some(key),
-        KeySource::Future(_) => {
-            section.field("by")?.problem(format_args!("a future returns this key, and {rule}"));
-            None
-        }
-    }
-}
-
 /// The settings that only plans have.
 #[derive(Debug, PartialEq, Eq)]
 struct PlansSettings {
-    cache: Option<(usize, std::time::Duration)>,
-    lookups: Option<(usize, std::time::Duration)>,
+    cache: Option<(usize, Duration)>,
+    lookups: Option<(usize, Duration)>,
     unknown_as_missing: bool,
 }
 
 impl PlansSettings {
     fn read(section: &Section<'_>) -> Self {
-        let cache = bounds(section, "cache", ["identities", "keep-for"]);
-        let lookups = bounds(section, "lookups", ["at-once", "deadline"]);
-        let as_missing = section.field("unknown-as-missing").as_ref().and_then(Field::boolean);
+        let identities = ("identities", by_default(10_000, "How many identities are remembered."), 1 << 24);
+        let keep_for = ("keep-for", by_default("1m", "How long the tier of an identity is remembered."));
+        let cache = bounds(section, ("cache", "What is remembered of lookups."), identities, keep_for);
+        let at_once = ("at-once", by_default(256, "How many there may be at once."), u64::MAX);
+        let deadline = ("deadline", by_default("1s", "How long a lookup may take."));
+        let lookups = bounds(section, ("lookups", "Bounds of lookups."), at_once, deadline);
+        let about = "Whether unknown identities are requests without a key.";
+        let as_missing = section.field("unknown-as-missing", about).as_ref().and_then(Field::boolean);
         Self { cache, lookups, unknown_as_missing: as_missing.unwrap_or(false) }
     }
 
@@ -248,23 +245,29 @@ impl PlansSettings {
 /// A table of a number and a duration.
 fn bounds(
     section: &Section<'_>,
-    name: &'static str,
-    [number, duration]: [&'static str; 2],
-) -> Option<(usize, std::time::Duration)> {
+    definition: (&'static str, &'static str),
+    (number, count, most): (&'static str, About, u64),
+    (duration, length): (&'static str, About),
+) -> Option<(usize, Duration)> {
     let rule = format!("it must be a table, as in {{ {number} = 100, {duration} = \"1s\" }}");
-    let table = section.field(name)?.section(&rule)?;
-    let count = table.required(number, "write a whole number from 1").and_then(|field| field.number(1, u64::MAX));
-    let length = table.required(duration, "write a duration, as in \"1s\"").as_ref().and_then(values::duration);
+    let table = section.field(definition.0, "")?.section(definition, &rule)?;
+    let count = table.required(number, count, "write a whole number from 1").and_then(|field| {
+        field.note(Form::Number(1, most));
+        field.number(1, u64::MAX)
+    });
+    let length = table.required(duration, length, "write a duration, as in \"1s\"").as_ref().and_then(values::duration);
     table.finish();
     Some((usize::try_from(count?).unwrap_or(usize::MAX), length?))
 }
 
 fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
-    let most = section.required("most", "write how many requests may be in flight, as in most = 200");
+    let about = "How many requests may be in flight.";
+    let most = section.required("most", about, "write how many requests may be in flight, as in most = 200");
     let most = most.and_then(|field| field.number(1, u64::MAX));
     let rule = "permits are taken at once; register an extractor with Registry::key";
-    let key = section.field("by").map(|_| plain_key(section, context, rule));
-    let cost = options::cost(section, context.registry);
+    let by = section.field("by", by_default("constant", key::BY));
+    let key = by.map(|by| key::read_at_once(&by, context, rule));
+    let cost = options::cost(section, "How many permits a request needs, or a registered cost.", 1, context.registry);
     check_permits(section, most, cost.as_ref());
     let matcher = Arc::new(matching::read(section, context.registry));
     let on_missing = options::missing_rule(section, context);

@@ -44,7 +44,7 @@ struct Inner {
 struct State {
     rules: Rules,
     revision: u64,
-    hash: Hash,
+    hash: String,
     loaded_at: SystemTime,
     failing: Option<(SystemTime, RulesError)>,
 }
@@ -54,7 +54,7 @@ impl State {
         Status {
             file: self.rules.file.to_string(),
             revision: self.revision,
-            hash: self.hash.to_string(),
+            hash: self.hash.clone(),
             loaded_at: self.loaded_at,
             failing_since: self.failing.as_ref().map(|(since, _)| *since),
             last_error: self.failing.as_ref().map(|(_, error)| error.clone()),
@@ -66,8 +66,7 @@ type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
     pub(super) fn new(rules: Rules, followers: Arc<Followers>) -> Self {
-        let state =
-            State { hash: Hash::of(&rules.text), rules, revision: 1, loaded_at: SystemTime::now(), failing: None };
+        let state = State { hash: hash(&rules.text), rules, revision: 1, loaded_at: SystemTime::now(), failing: None };
         let (replacing, state, hooks) = (Mutex::default(), Mutex::new(state), Mutex::default());
         Self(Arc::new(Inner { followers, replacing, state, hooks }))
     }
@@ -195,9 +194,9 @@ impl Handle {
         self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
         let mut state = lock(&self.0.state);
         let tightened = tightened(&former.policies(), &rules.policies());
-        let change = Change { tightened, ..Change::between(&former.text, &rules.text, state.revision + 1) };
+        let change = Change { tightened, ..Change::between(&former.document, &rules.document, state.revision + 1) };
         *state = State {
-            hash: Hash::of(&rules.text),
+            hash: hash(&rules.text),
             rules,
             revision: change.revision,
             loaded_at: SystemTime::now(),
@@ -207,22 +206,15 @@ impl Handle {
     }
 }
 
-/// A digest of a text by which people compare files. It keeps no secret.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Hash(u128);
-
-impl Hash {
-    fn of(text: &str) -> Self {
-        let mut hasher = SipHasher13::new();
-        hasher.write(text.as_bytes());
-        Self(hasher.finish128().as_u128())
-    }
+/// A digest of a text by which people compare files, 32 hexadecimal digits. It keeps no secret.
+fn hash(text: &str) -> String {
+    let mut hasher = SipHasher13::new();
+    hasher.write(text.as_bytes());
+    hexadecimal(hasher.finish128().as_u128())
 }
 
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
+fn hexadecimal(digest: u128) -> String {
+    format!("{digest:032x}")
 }
 
 impl fmt::Debug for Handle {
@@ -244,7 +236,7 @@ mod tests {
             (u128::MAX >> 4, "0fffffffffffffffffffffffffffffff"),
             (1 << 127, "80000000000000000000000000000000"),
         ] {
-            assert_eq!(Hash(digest).to_string(), shown);
+            assert_eq!(hexadecimal(digest), shown);
         }
     }
 }

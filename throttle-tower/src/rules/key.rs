@@ -6,101 +6,126 @@ use http::request::Parts;
 use throttle_core::{ConfigError, Key};
 use toml::de::DeValue;
 
-use super::reader::{Field, Section};
-use super::registry::{HEADER, KEYS, KeySource, Registry, unknown};
-use super::values::{self, Word};
+use super::options::Context;
+use super::outline::{Form, by_default};
+use super::reader::{Field, Row, Section, Word};
+use super::registry::{HEADER, KEYS, KeySource, registered};
 use crate::client_ip::{ClientIp, IpPrefix};
-use crate::extract::{Constant, Header, KeyExtractor, Method, Route};
+use crate::extract::{Header, KeyExtractor};
+
+pub(super) const BY: &str = "Whose budget a request spends: a key, several as one, or a table with client-ip, header \
+                             or first-of. \"constant\" is one budget of all requests.";
+
+/// The section's `by`, by which a limit must say whose budget it is.
+pub(super) fn required<'a>(section: &Section<'a>) -> Option<Field<'a>> {
+    let remedy = "say whose budget it is, as in by = \"client-ip\", or \"constant\" for one budget of all requests";
+    section.required("by", BY, remedy)
+}
 
 /// Reads a key; a problem if it is none.
-pub(super) fn read(field: &Field<'_>, client_ip: &ClientIp, registry: &Registry) -> Option<KeySource> {
-    match field.text().and_then(|name| registry.keys.get(name)) {
+pub(super) fn read(field: &Field<'_>, context: &Context<'_>) -> Option<KeySource> {
+    field.note(Form::Named("registered-key-of-a-future"));
+    match registered_key(field, context) {
         Some(key) => Some(key.clone()),
-        None => Reader { client_ip, registry }.extractor(field).map(KeySource::Extractor),
+        None => extractor(field, context).map(KeySource::Extractor),
     }
 }
 
-/// The kinds of keys that are tables.
-pub(super) const KINDS: [&str; 3] = ["client-ip", "header", "first-of"];
+/// As [`read`], for a key that no future returns.
+pub(super) fn read_at_once(field: &Field<'_>, context: &Context<'_>, rule: &str) -> Option<Extractor> {
+    if let Some(KeySource::Future(_)) = registered_key(field, context) {
+        field.problem(format_args!("a future returns this key, and {rule}"));
+        return None;
+    }
+    extractor(field, context)
+}
 
-/// The bits of the addresses.
-pub(super) const IPV4_BITS: u8 = 32;
-pub(super) const IPV6_BITS: u8 = 128;
+fn registered_key<'r>(field: &Field<'_>, context: &Context<'r>) -> Option<&'r KeySource> {
+    context.registry.keys.get(field.text()?)
+}
+
+pub(super) type Extractor = Arc<dyn KeyExtractor>;
+
+/// The kinds of keys that are tables.
+#[derive(Clone, Copy)]
+enum Kind {
+    ClientIp,
+    Header,
+    FirstOf,
+}
+
+const KINDS: [Row<Kind>; 3] = [
+    ("client-ip", "The network of the client's address.", Kind::ClientIp),
+    ("header", "The value of a header. The client chooses it.", Kind::Header),
+    ("first-of", "The first of these keys that is not missing.", Kind::FirstOf),
+];
 
 const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several parts, or a table with \
                      client-ip, header or first-of";
 
-struct Reader<'r> {
-    client_ip: &'r ClientIp,
-    registry: &'r Registry,
-}
-
-impl Reader<'_> {
-    fn extractor(&self, field: &Field<'_>) -> Option<Arc<dyn KeyExtractor>> {
+fn extractor(field: &Field<'_>, context: &Context<'_>) -> Option<Extractor> {
+    field.defined("key", "", |field| {
         if let Some(name) = field.text() {
-            return self.named(field, name);
+            return named(field, name, context);
         }
         if field.is_list() {
-            let several = self.several(field)?;
+            let several = several(field, context)?;
             refuse_constant(field);
             return Some(Arc::new(Joined(several)));
         }
-        let table = field.section(FORMS)?;
-        let (kind, value) = table.one_of(&KINDS, "kind of key", FORMS)?;
-        let key: Option<Arc<dyn KeyExtractor>> = match kind {
-            "client-ip" => self.network(&value),
-            "first-of" => self.several(&value).map(|several| {
-                refuse_unreachable(&value);
+        let table = field.section(("key-table", "A key with settings."), FORMS)?;
+        let key = table.one_of(&KINDS, ("kind of key", FORMS), |(.., kind), value| match kind {
+            Kind::ClientIp => network(value, &context.client_ip),
+            Kind::Header => header(value, table.field("normalize", "How values are made equal.").as_ref()),
+            Kind::FirstOf => several(value, context).map(|several| {
+                refuse_unreachable(value);
                 Arc::new(FirstOf(several)) as _
             }),
-            _ => header(&value, table.field("normalize").as_ref()),
-        };
+        });
         table.finish();
         key
-    }
+    })
+}
 
-    fn named(&self, field: &Field<'_>, name: &str) -> Option<Arc<dyn KeyExtractor>> {
-        Some(match name {
-            "client-ip" => Arc::new(self.client_ip.clone()),
-            "constant" => Arc::new(Constant),
-            "method" => Arc::new(Method),
-            "route" => Arc::new(Route),
-            _ => match (name.strip_prefix(HEADER), self.registry.keys.get(name)) {
-                (Some(header), _) => return checked(Header::new(header), field),
-                (None, Some(KeySource::Extractor(key))) => Arc::clone(key),
-                (None, Some(KeySource::Future(_))) => {
-                    field.problem("a future returns this key, so it cannot be a part of another; use it alone");
-                    return None;
-                }
-                (None, None) => {
-                    let known: Vec<&str> =
-                        KEYS.into_iter().chain(self.registry.keys.keys().map(String::as_str)).collect();
-                    field.problem(unknown("key", name, &known, "key"));
-                    return None;
-                }
-            },
-        })
+fn named(field: &Field<'_>, name: &str, context: &Context<'_>) -> Option<Extractor> {
+    field.note(Form::Named("header-key"));
+    if let Some(key) = field.word(&KEYS) {
+        return Some(key(&context.client_ip));
     }
-
-    fn several(&self, field: &Field<'_>) -> Option<Vec<Arc<dyn KeyExtractor>>> {
-        let rule = "write the parts of the key, as in [\"client-ip\", \"route\"]";
-        let parts: Vec<_> = field.distinct_list(rule)?.iter().map(|part| self.extractor(part)).collect();
-        parts.into_iter().collect()
+    if let Some(header) = name.strip_prefix(HEADER) {
+        return checked(Header::new(header), field);
     }
+    match registered(field, name, ("registered-key", &context.registry.keys), &KEYS.map(|(name, _)| name))? {
+        KeySource::Extractor(key) => Some(key),
+        KeySource::Future(_) => {
+            field.problem("a future returns this key, so it cannot be a part of another; use it alone");
+            None
+        }
+    }
+}
 
-    /// `{ client-ip = { ipv4 = 24, ipv6 = 48 } }`
-    fn network(&self, field: &Field<'_>) -> Option<Arc<dyn KeyExtractor>> {
-        let table = field.section("write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }")?;
-        let usual = IpPrefix::default();
-        let bits = |name, most: u8, usual: u8| match table.field(name) {
+fn several(field: &Field<'_>, context: &Context<'_>) -> Option<Vec<Extractor>> {
+    let rule = "write the parts of the key, as in [\"client-ip\", \"route\"]";
+    let parts: Vec<_> = field.distinct_list(rule)?.iter().map(|part| extractor(part, context)).collect();
+    parts.into_iter().collect()
+}
+
+/// `{ client-ip = { ipv4 = 24, ipv6 = 48 } }`
+fn network(field: &Field<'_>, client_ip: &ClientIp) -> Option<Extractor> {
+    let definition = ("networks", "How many bits of an address make a network.");
+    let table = field.section(definition, "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }")?;
+    let usual = IpPrefix::default();
+    let bits = |name, most, usual| {
+        let about = by_default(usual, "How many bits of the address tell clients apart.");
+        match table.field(name, about) {
             None => Some(usual),
-            Some(field) => field.number(1, u64::from(most)).and_then(|bits| u8::try_from(bits).ok()),
-        };
-        let (v4, v6) = (bits("ipv4", IPV4_BITS, usual.v4()), bits("ipv6", IPV6_BITS, usual.v6()));
-        table.finish();
-        let prefix = IpPrefix::new(v4?, v6?).map_err(|error| field.problem_as(error)).ok()?;
-        Some(Arc::new(self.client_ip.clone().by_prefix(prefix)))
-    }
+            Some(field) => field.number(1, most).and_then(|bits| u8::try_from(bits).ok()),
+        }
+    };
+    let (v4, v6) = (bits("ipv4", 32, usual.v4()), bits("ipv6", 128, usual.v6()));
+    table.finish();
+    let prefix = IpPrefix::new(v4?, v6?).map_err(|error| field.problem_as(error)).ok()?;
+    Some(Arc::new(client_ip.clone().by_prefix(prefix)))
 }
 
 /// Whether every request has this key, so that a rule for those without one has no effect.
@@ -121,7 +146,7 @@ const NEVER_MISSING: [&str; 3] = ["constant", "method", "route"];
 
 /// A key after one that is never missing is never used.
 fn refuse_unreachable(keys: &Field<'_>) {
-    let keys = keys.list("").unwrap_or_default();
+    let keys = keys.elements();
     let ends = keys.iter().position(|key| is_never_missing(key.raw()));
     if let Some(ends) = ends
         && let Some(next) = keys.get(ends + 1)
@@ -132,7 +157,7 @@ fn refuse_unreachable(keys: &Field<'_>) {
 
 /// One budget of all requests does not divide another key.
 fn refuse_constant(parts: &Field<'_>) {
-    let parts = parts.list("").unwrap_or_default();
+    let parts = parts.elements();
     if parts.len() > 1
         && let Some(constant) = parts.iter().find(|part| part.text() == Some("constant"))
     {
@@ -141,16 +166,19 @@ fn refuse_constant(parts: &Field<'_>) {
 }
 
 /// `{ header = "x-user", normalize = "identity" }`
-fn header(name: &Field<'_>, normalize: Option<&Field<'_>>) -> Option<Arc<dyn KeyExtractor>> {
-    let header = Header::new(name.expect_text("it must be the name of a header, as in \"x-api-key\"")?);
-    let header = match normalize {
-        None => header,
-        Some(how) => normalized(header, how)?,
+fn header(name: &Field<'_>, normalize: Option<&Field<'_>>) -> Option<Extractor> {
+    let header = name.expect_text("header-name", "it must be the name of a header, as in \"x-api-key\"");
+    let set: Normalized = match normalize {
+        None => |header, _| Some(header),
+        Some(how) => how.expect_word(
+            &NORMALIZATIONS,
+            "it must be \"identity\" (as user names and addresses are compared) or \"lowercase\" (ASCII)",
+        )?,
     };
-    checked(header, name)
+    checked(set(Header::new(header?), normalize.unwrap_or(name))?, name)
 }
 
-fn checked(header: Header, field: &Field<'_>) -> Option<Arc<dyn KeyExtractor>> {
+fn checked(header: Header, field: &Field<'_>) -> Option<Extractor> {
     match header.check() {
         Ok(()) => Some(Arc::new(header)),
         Err(error) => {
@@ -160,31 +188,22 @@ fn checked(header: Header, field: &Field<'_>) -> Option<Arc<dyn KeyExtractor>> {
     }
 }
 
+type Normalized = fn(Header, &Field<'_>) -> Option<Header>;
+
 /// How the values of a header are made equal.
-#[derive(Clone, Copy)]
-pub(super) enum Normalization {
-    Lowercase,
-    Identity,
+const NORMALIZATIONS: [Word<Normalized>; 2] =
+    [("identity", by_identity), ("lowercase", |header, _| Some(header.normalize(str::to_ascii_lowercase)))];
+
+#[cfg(feature = "unicode")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature there is none")]
+fn by_identity(header: Header, _: &Field<'_>) -> Option<Header> {
+    Some(header.normalize_identity())
 }
 
-pub(super) const NORMALIZATIONS: [Word<Normalization>; 2] =
-    [("identity", Normalization::Identity), ("lowercase", Normalization::Lowercase)];
-
-fn normalized(header: Header, how: &Field<'_>) -> Option<Header> {
-    match values::word(how.text(), &NORMALIZATIONS) {
-        Some(Normalization::Lowercase) => Some(header.normalize(str::to_ascii_lowercase)),
-        #[cfg(feature = "unicode")]
-        Some(Normalization::Identity) => Some(header.normalize_identity()),
-        #[cfg(not(feature = "unicode"))]
-        Some(Normalization::Identity) => {
-            how.problem("this program was built without the feature unicode of throttle-tower; enable it");
-            None
-        }
-        None => {
-            how.problem("it must be \"identity\" (as user names and addresses are compared) or \"lowercase\" (ASCII)");
-            None
-        }
-    }
+#[cfg(not(feature = "unicode"))]
+fn by_identity(_: Header, how: &Field<'_>) -> Option<Header> {
+    how.problem("this program was built without the feature unicode of throttle-tower; enable it");
+    None
 }
 
 /// All keys together, as a tuple of extractors makes them; missing where one of them is.
@@ -233,15 +252,10 @@ several!(Joined, ", ", |keys: &[Arc<dyn KeyExtractor>], parts| {
 });
 several!(FirstOf, " or ", |keys: &[Arc<dyn KeyExtractor>], parts| keys.iter().find_map(|key| key.extract(parts)));
 
-/// The section's `by`, by which each limit must say whose budget it is.
-pub(super) fn required(section: &Section<'_>, client_ip: &ClientIp, registry: &Registry) -> Option<KeySource> {
-    let remedy = "say whose budget it is, as in by = \"client-ip\", or \"constant\" for one budget of all requests";
-    read(&section.required("by", remedy)?, client_ip, registry)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extract::{Constant, Method, Route};
 
     #[test]
     fn key_of_a_list_is_that_of_a_tuple() {

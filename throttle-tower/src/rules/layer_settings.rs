@@ -2,27 +2,42 @@
 
 use std::time::Duration;
 
-use throttle_core::Backend;
-
 use super::names::did_you_mean;
-use super::reader::{Field, Section};
-use super::values::{self, Word};
-use crate::ThrottleLayer;
+use super::outline::by_default;
+use super::reader::{Field, Section, Word};
+use super::values;
 use crate::headers::{Dialect, ResetFormat, SdkHints};
 use crate::throttle::{Jitter, Options, ResponseOptions};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LayerSettings {
-    headers: Option<Dialect>,
+    headers: Dialect,
     sdk_hints: Option<SdkHints>,
-    retry_jitter: Option<u8>,
-    max_waiting: Option<usize>,
-    report_in_response: Option<bool>,
-    grpc_refusals: Option<bool>,
+    retry_jitter: u8,
+    max_waiting: usize,
+    report_in_response: bool,
+    grpc_refusals: bool,
     unavailable_retry_after: Option<Duration>,
 }
 
-pub(super) const DIALECTS: [Word<Dialect>; 8] = [
+impl Default for LayerSettings {
+    /// What a layer has of which a file says nothing.
+    fn default() -> Self {
+        let Options { max_waiting, grpc_refusals, unavailable_retry_after, .. } = Options::default();
+        let ResponseOptions { dialect: headers, sdk_hints, report_in_response, .. } = ResponseOptions::default();
+        Self {
+            headers,
+            sdk_hints,
+            retry_jitter: 0,
+            max_waiting,
+            report_in_response,
+            grpc_refusals,
+            unavailable_retry_after,
+        }
+    }
+}
+
+const DIALECTS: [Word<Dialect>; 8] = [
     ("draft-11", Dialect::Draft11),
     ("draft-07", Dialect::Draft07),
     ("draft-06", Dialect::Draft06),
@@ -33,96 +48,67 @@ pub(super) const DIALECTS: [Word<Dialect>; 8] = [
     ("none", Dialect::None),
 ];
 
-/// The most of `retry-jitter`, in percent.
-pub(super) const MOST_JITTER: u64 = 100;
-
 impl LayerSettings {
     pub(super) fn read(root: &Section<'_>) -> Self {
-        let section = root.field("layer").and_then(|field| field.section("it must be a table: [layer]"));
+        let definition = ("layer", "Headers, and bounds of the layer.");
+        let section =
+            root.field("layer", "").and_then(|field| field.section(definition, "it must be a table: [layer]"));
         let Some(section) = section else { return Self::default() };
-        let number = |name, least, most| section.field(name).and_then(|field| field.number(least, most));
+        let usual = Self::default();
+        let flag = |name, usual, about| {
+            section.field(name, by_default(usual, about)).as_ref().and_then(Field::boolean).unwrap_or(usual)
+        };
+        let duration = |name, about: &'static str| section.field(name, about).as_ref().and_then(values::duration);
+        let headers = section.field("headers", by_default("draft-11", "Which headers tell clients of the limits."));
+        let jitter = "By how many percent Retry-After is lengthened at most, so that not all retry at once.";
+        let jitter = section.field("retry-jitter", by_default(0, jitter)).and_then(|field| field.number(0, 100));
+        let waiting = "How many requests may wait at once for limits with wait-up-to.";
+        let waiting = section.field("max-waiting", by_default(usual.max_waiting, waiting));
+        let waiting = waiting.and_then(|field| field.number(0, u64::MAX));
+        let hints =
+            "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait is longer than this.";
+        let report = "Whether admitted responses carry a report for outer layers.";
+        let grpc = "Whether refused gRPC requests get the response that gRPC clients read.";
+        let unavailable = "The Retry-After of a 503. Without it a 503 has none.";
         let settings = Self {
-            headers: section.field("headers").as_ref().and_then(dialect),
-            sdk_hints: section.field("sdk-hints").as_ref().and_then(values::duration).map(hints),
-            retry_jitter: number("retry-jitter", 0, MOST_JITTER).and_then(|percent| u8::try_from(percent).ok()),
-            max_waiting: number("max-waiting", 0, u64::MAX).and_then(|requests| usize::try_from(requests).ok()),
-            report_in_response: section.field("report-in-response").as_ref().and_then(Field::boolean),
-            grpc_refusals: section.field("grpc-refusals").as_ref().and_then(Field::boolean),
-            unavailable_retry_after: section.field("unavailable-retry-after").as_ref().and_then(values::duration),
+            headers: headers.as_ref().and_then(dialect).unwrap_or(usual.headers),
+            sdk_hints: duration("sdk-hints", hints).map(|longest| SdkHints::default().give_up_after(longest)),
+            retry_jitter: jitter.and_then(|percent| u8::try_from(percent).ok()).unwrap_or(usual.retry_jitter),
+            max_waiting: waiting.and_then(|most| usize::try_from(most).ok()).unwrap_or(usual.max_waiting),
+            report_in_response: flag("report-in-response", usual.report_in_response, report),
+            grpc_refusals: flag("grpc-refusals", usual.grpc_refusals, grpc),
+            unavailable_retry_after: duration("unavailable-retry-after", unavailable),
         };
         section.finish();
         settings
     }
 
-    pub(super) fn apply<B: Backend>(&self, mut layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
-        if let Some(dialect) = self.headers {
-            layer = layer.headers(dialect);
-        }
-        if let Some(hints) = self.sdk_hints {
-            layer = layer.sdk_hints(hints);
-        }
-        if let Some(percent) = self.retry_jitter {
-            layer = layer.retry_jitter(percent);
-        }
-        if let Some(requests) = self.max_waiting {
-            layer = layer.max_waiting(requests);
-        }
-        if let Some(report) = self.report_in_response {
-            layer = layer.report_in_response(report);
-        }
-        if let Some(wait) = self.unavailable_retry_after {
-            layer = layer.unavailable_retry_after(wait);
-        }
-        match self.grpc_refusals {
-            Some(on) => layer.grpc_refusals(on),
-            None => layer,
-        }
-    }
-}
-
-impl LayerSettings {
     /// Changes the options of a layer with the `former` settings to these. An option that the program has set to
     /// something else stays: the program has the last word.
     pub(super) fn replace(&self, former: &Self, options: &mut Options, responses: &mut ResponseOptions) {
-        let usual = Options::default();
-        replace(&mut responses.dialect, &former.headers.unwrap_or_default(), self.headers.unwrap_or_default());
-        replace(&mut responses.sdk_hints, &former.sdk_hints, self.sdk_hints);
+        replace(&mut responses.dialect, former.headers, self.headers);
+        replace(&mut responses.sdk_hints, former.sdk_hints, self.sdk_hints);
+        replace(&mut responses.report_in_response, former.report_in_response, self.report_in_response);
+        replace(&mut options.max_waiting, former.max_waiting, self.max_waiting);
+        replace(&mut options.grpc_refusals, former.grpc_refusals, self.grpc_refusals);
+        replace(&mut options.unavailable_retry_after, former.unavailable_retry_after, self.unavailable_retry_after);
         let percent = options.jitter.as_ref().map_or(0, Jitter::percent);
-        let mut replaced = percent;
-        replace(&mut replaced, &former.retry_jitter.unwrap_or(0), self.retry_jitter.unwrap_or(0));
-        if replaced != percent {
-            options.jitter = Jitter::new(replaced);
+        if percent == former.retry_jitter && percent != self.retry_jitter {
+            options.jitter = Jitter::new(self.retry_jitter);
         }
-        let most = |settings: &Self| settings.max_waiting.unwrap_or(usual.max_waiting);
-        replace(&mut options.max_waiting, &most(former), most(self));
-        let reports = |settings: &Self| settings.report_in_response.unwrap_or(false);
-        replace(&mut responses.report_in_response, &reports(former), reports(self));
-        let grpc = |settings: &Self| settings.grpc_refusals.unwrap_or(usual.grpc_refusals);
-        replace(&mut options.grpc_refusals, &grpc(former), grpc(self));
-        let wait = &mut options.unavailable_retry_after;
-        replace(wait, &former.unavailable_retry_after, self.unavailable_retry_after);
     }
 }
 
-fn replace<T: PartialEq>(option: &mut T, former: &T, new: T) {
-    if option == former {
+fn replace<T: PartialEq + Copy>(option: &mut T, former: T, new: T) {
+    if *option == former {
         *option = new;
     }
 }
 
-fn hints(give_up_after: Duration) -> SdkHints {
-    SdkHints::default().give_up_after(give_up_after)
-}
-
 fn dialect(field: &Field<'_>) -> Option<Dialect> {
-    let names = || DIALECTS.iter().map(|(name, _)| *name);
-    let text = field.text().unwrap_or("");
-    let known = values::word(Some(text), &DIALECTS);
-    if known.is_none() {
-        let all: Vec<&str> = names().collect();
-        field.problem(format_args!("it must be one of {}{}", all.join(", "), did_you_mean(text, names())));
-    }
-    known
+    let names = DIALECTS.map(|(name, _)| name);
+    let near = did_you_mean(field.text().unwrap_or(""), names);
+    field.expect_word(&DIALECTS, format_args!("it must be one of {}{near}", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -134,19 +120,19 @@ mod tests {
     fn settings_are_read_as_they_are_written() {
         let text = "[layer]\nheaders = \"none\"\nsdk-hints = \"30s\"\nretry-jitter = 100\nmax-waiting = 0\nreport-in-response = false\ngrpc-refusals = false\nunavailable-retry-after = \"2s\"";
         let settings = LayerSettings {
-            headers: Some(Dialect::None),
-            sdk_hints: Some(hints(Duration::from_secs(30))),
-            retry_jitter: Some(100),
-            max_waiting: Some(0),
-            report_in_response: Some(false),
-            grpc_refusals: Some(false),
+            headers: Dialect::None,
+            sdk_hints: Some(SdkHints::default().give_up_after(Duration::from_secs(30))),
+            retry_jitter: 100,
+            max_waiting: 0,
+            report_in_response: false,
+            grpc_refusals: false,
             unavailable_retry_after: Some(Duration::from_secs(2)),
         };
         assert_eq!(read_text(text, LayerSettings::read), (settings, String::new()));
         assert_eq!(read_text("", LayerSettings::read), (LayerSettings::default(), String::new()));
         for (name, dialect) in DIALECTS {
             let (settings, problems) = read_text(&format!("[layer]\nheaders = \"{name}\""), LayerSettings::read);
-            assert_eq!((settings.headers, problems), (Some(dialect), String::new()));
+            assert_eq!((settings.headers, problems), (dialect, String::new()));
         }
     }
 
@@ -163,18 +149,10 @@ mod tests {
             ("none", Dialect::None),
         ] {
             let (settings, _) = read_text(&format!("layer = {{ headers = \"{name}\" }}"), LayerSettings::read);
-            assert_eq!(settings, LayerSettings { headers: Some(expected), ..LayerSettings::default() }, "{name}");
+            assert_eq!(settings, LayerSettings { headers: expected, ..LayerSettings::default() }, "{name}");
         }
         let text = "[layer]\nreport_in_response = true\nmax_waiting = 7\nretry_jitter = 0";
-        let expected = LayerSettings {
-            headers: None,
-            sdk_hints: None,
-            retry_jitter: Some(0),
-            max_waiting: Some(7),
-            report_in_response: Some(true),
-            grpc_refusals: None,
-            unavailable_retry_after: None,
-        };
+        let expected = LayerSettings { max_waiting: 7, report_in_response: true, ..LayerSettings::default() };
         assert_eq!(read_text(text, LayerSettings::read), (expected, String::new()));
     }
 
@@ -205,10 +183,10 @@ mod tests {
     fn option_follows_the_file_unless_the_program_has_set_it() {
         let seconds = |percent: u8| (percent > 0).then(|| Duration::from_secs(percent.into()));
         let settings = |percent: Option<u8>| LayerSettings {
-            retry_jitter: percent,
-            max_waiting: percent.map(usize::from),
-            report_in_response: percent.map(|percent| percent > 0),
-            grpc_refusals: percent.map(|percent| percent == 0),
+            retry_jitter: percent.unwrap_or(0),
+            max_waiting: percent.map_or(10_000, usize::from),
+            report_in_response: percent.is_some_and(|percent| percent > 0),
+            grpc_refusals: percent.is_none_or(|percent| percent == 0),
             unavailable_retry_after: percent.and_then(seconds),
             ..LayerSettings::default()
         };

@@ -180,7 +180,7 @@
 //! |---|---|
 //! | `methods` | `"POST"`, in upper case. `"GET"` includes HEAD, which the same handlers serve. A WebSocket over HTTP/2 starts with `"CONNECT"` rather than with `"GET"` |
 //! | `routes` | templates as axum 0.8 writes them, `"/users/{id}"`, compared with what [`Route`](crate::Route) finds, whatever the parameters are called. A route of a nested router is written with the prefix, `"/api/users/{id}"`. The layer must be inside the router; a [warning](crate::Warning::RouteUnknown) says if it is not |
-//! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`. Upper and lower case differ. A path matches in any spelling: `%61`, `//`, `.`, `..`, `%2f`, a backslash and `;parameters` are no way around it |
+//! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`; at most 100 segments. Upper and lower case differ. A path matches in any spelling: `%61`, `//`, `.`, `..`, `%2f`, a backslash and `;parameters` are no way around it |
 //! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports |
 //!
 //! A path is matched as the client sent it. Inside a nested router of axum, whose handlers see it without the prefix,
@@ -265,6 +265,7 @@ pub(crate) mod live;
 mod matching;
 mod names;
 mod options;
+mod outline;
 mod problem;
 mod reader;
 mod registry;
@@ -287,7 +288,6 @@ use throttle_core::{Backend, ConfigError, Policy};
 
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
-pub use self::explain::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 pub use self::handle::Handle;
 use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
@@ -298,6 +298,7 @@ pub use self::watch::Watch;
 use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;
+pub use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 
 /// The JSON Schema of the format: with it, [editors](self#in-an-editor) complete and check a file.
 ///

@@ -1,7 +1,6 @@
 //! The options that limits, plans and limits on requests in flight have in common.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 use throttle_core::ConfigError;
@@ -9,9 +8,10 @@ use throttle_core::ConfigError;
 use super::key;
 use super::matching::{self, Matcher};
 use super::names::did_you_mean;
+use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section};
-use super::registry::{CostOf, REFUNDS, Refund, Registry, unknown};
-use super::values::{self, Word};
+use super::registry::{CostOf, REFUNDS, Registry, registered};
+use super::values;
 use crate::client_ip::ClientIp;
 use crate::limit::{Limit, OnError, OnMissing};
 
@@ -31,12 +31,13 @@ pub(super) struct Defaults {
 
 impl Defaults {
     pub(super) fn read(root: &Section<'_>) -> Self {
-        let section = root.field("defaults").and_then(|field| field.section("it must be a table: [defaults]"));
+        let definition = ("defaults", "Rules for limits without their own.");
+        let section =
+            root.field("defaults", "").and_then(|field| field.section(definition, "it must be a table: [defaults]"));
         let Some(section) = section else { return Self::default() };
-        let on_error = section.field("on-error").as_ref().and_then(on_error);
-        let on_missing = section.field("on-missing").as_ref().and_then(on_missing);
+        let defaults = Self { on_error: on_error(&section), on_missing: on_missing(&section) };
         section.finish();
-        Self { on_error, on_missing }
+        defaults
     }
 }
 
@@ -47,136 +48,106 @@ pub(super) enum Cost {
 }
 
 /// What a limit and plans can say beside their algorithms and keys.
+#[derive(Default)]
 pub(super) struct Options {
-    cost: Option<Cost>,
     pub(super) matcher: Arc<Matcher>,
-    on_missing: Option<OnMissing>,
-    pub(super) on_error: Option<OnError>,
-    refunds: Vec<RefundRule>,
-    charge_refused: bool,
-    settled_later: bool,
-    unit: Option<String>,
-    wait_up_to: Option<Duration>,
-    key_deadline: Option<Duration>,
+    pub(super) has_on_error: bool,
+    settings: Vec<Setting>,
 }
 
-enum RefundRule {
-    Successful,
-    Failed,
-    ServerErrors,
-    Aborted,
-    Registered(Refund),
-}
+type Setting = Box<dyn FnOnce(Limit) -> Limit>;
 
 impl Options {
     pub(super) fn read(section: &Section<'_>, context: &Context<'_>) -> Self {
-        let flag = |name| section.field(name).as_ref().and_then(Field::boolean).unwrap_or(false);
-        let duration = |name| section.field(name).as_ref().and_then(values::duration);
-        let text = |field: &Field<'_>| field.expect_text("it must be text, as in \"tokens\"").map(str::to_owned);
-        let options = Self {
-            cost: cost(section, context.registry),
-            matcher: Arc::new(matching::read(section, context.registry)),
-            on_missing: missing_rule(section, context),
-            on_error: section.field("on-error").as_ref().and_then(on_error).or(context.defaults.on_error),
-            refunds: section.field("refund").map(|field| refunds(&field, context.registry)).unwrap_or_default(),
-            charge_refused: flag("charge-refused"),
-            settled_later: flag("settled-later"),
-            unit: section.field("unit").as_ref().and_then(text),
-            wait_up_to: duration("wait-up-to"),
-            key_deadline: duration("key-deadline"),
-        };
-        if options.settled_later && section.field_if_written("cost").is_none() {
-            let field = section.field_if_written("settled-later");
-            field.into_iter().for_each(|field| {
-                field.problem(
-                    "there is no cost to settle; write the estimate, as in cost = 500, or 0 to charge everything \
-                     afterwards",
-                );
-            });
-        }
-        if let (false, Some(Cost::Units(0)), Some(field)) =
-            (options.settled_later, &options.cost, section.field_if_written("cost"))
-        {
-            field.problem(
-                "requests that cost nothing are not limited; write a number from 1, or settled-later = true where the \
-                 handler settles the cost",
-            );
-        }
+        let mut options = Self { matcher: Arc::new(matching::read(section, context.registry)), ..Self::default() };
+        options.add_matcher();
+        let cost = cost(section, "How many units a request takes, or a registered cost.", 0, context.registry);
+        let costs_nothing = matches!(cost, Some(Cost::Units(0)));
+        options.add(cost, |limit, cost| match cost {
+            Cost::Units(units) => limit.cost(units),
+            Cost::Of(cost) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
+        });
+        options.add(missing_rule(section, context), Limit::on_missing);
+        let on_error = on_error(section).or(context.defaults.on_error);
+        options.has_on_error = on_error.is_some();
+        options.add(on_error, Limit::on_error);
+        let about = "Which requests are given back their charge. Successful is 2xx and 3xx.";
+        let refunds = section.field("refund", about).map(|field| refunds(&field, context.registry));
+        options.settings.extend(refunds.into_iter().flatten());
+        let flag = |name, about| section.field(name, about).as_ref().and_then(Field::boolean).filter(|is_set| *is_set);
+        let charged = flag("charge-refused", "Whether refused requests are charged.");
+        options.add(charged, |limit, _| limit.charge_refused());
+        let settled = flag("settled-later", "Whether the handler settles the cost, which is an estimate.");
+        check_cost(section, settled.is_some(), costs_nothing);
+        options.add(settled, |limit, _| limit.settled_later());
+        let unit = section.field("unit", by_default("requests", "What is counted, as clients read it in headers."));
+        let unit = unit.and_then(|field| field.expect_text("name", "it must be text, as in \"tokens\""));
+        options.add(unit.map(str::to_owned), Limit::unit);
+        let duration = |name, about: About| section.field(name, about).as_ref().and_then(values::duration);
+        let about = "Requests wait up to so long for their turn instead of being refused.";
+        options.add(duration("wait-up-to", about.into()), Limit::wait_up_to);
+        let about = "How long a key that a future returns may take. Only with such a key.";
+        options.add(duration("key-deadline", by_default("1s", about)), Limit::key_deadline);
         options
     }
 
-    pub(super) fn apply(self, mut limit: Limit) -> Limit {
-        limit = match self.cost {
-            None => limit,
-            Some(Cost::Units(units)) => limit.cost(units),
-            Some(Cost::Of(cost)) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
-        };
-        if !self.matcher.is_empty() {
-            limit = if self.matcher.uses_route() { limit.for_some_routes() } else { limit };
-            let matcher = self.matcher;
-            limit = limit.when(move |parts| matcher.matches(parts));
-        }
-        for refund in self.refunds {
-            limit = match refund {
-                RefundRule::Successful => limit.refund_successful(),
-                RefundRule::Failed => limit.refund_failed(),
-                RefundRule::ServerErrors => limit.refund_server_errors(),
-                RefundRule::Aborted => limit.refund_aborted(),
-                RefundRule::Registered(refund) => limit.refund_if(move |status, headers| refund(status, headers)),
-            };
-        }
-        let set = |limit: Limit, is_set: bool, set: fn(Limit) -> Limit| if is_set { set(limit) } else { limit };
-        limit = set(limit, self.charge_refused, Limit::charge_refused);
-        limit = set(limit, self.settled_later, Limit::settled_later);
-        limit = optional(limit, self.on_missing, Limit::on_missing);
-        limit = optional(limit, self.on_error, Limit::on_error);
-        limit = optional(limit, self.unit, Limit::unit);
-        limit = optional(limit, self.wait_up_to, Limit::wait_up_to);
-        optional(limit, self.key_deadline, Limit::key_deadline)
+    fn add<T: 'static>(&mut self, value: Option<T>, set: fn(Limit, T) -> Limit) {
+        self.settings.extend(value.map(|value| Box::new(move |limit| set(limit, value)) as Setting));
+    }
+
+    fn add_matcher(&mut self) {
+        self.add(Some(Arc::clone(&self.matcher)).filter(|matcher| !matcher.is_empty()), |limit, matcher| {
+            let limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
+            limit.when(move |parts| matcher.matches(parts))
+        });
+    }
+
+    pub(super) fn apply(self, limit: Limit) -> Limit {
+        self.settings.into_iter().fold(limit, |limit, set| set(limit))
     }
 }
 
-fn optional<T>(limit: Limit, value: Option<T>, set: impl FnOnce(Limit, T) -> Limit) -> Limit {
-    match value {
-        Some(value) => set(limit, value),
-        None => limit,
+fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {
+    match (section.field_if_written("settled-later"), section.field_if_written("cost")) {
+        (Some(settled), None) if is_settled => settled.problem(
+            "there is no cost to settle; write the estimate, as in cost = 500, or 0 to charge everything afterwards",
+        ),
+        (_, Some(cost)) if costs_nothing && !is_settled => cost.problem(
+            "requests that cost nothing are not limited; write a number from 1, or settled-later = true where the \
+             handler settles the cost",
+        ),
+        _ => {}
     }
 }
 
 /// Reports what the builders refuse at the field that it is about.
 pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
+    const FIELDS: [&str; 5] = ["cost", "unit", "unknown", "tiers", "cache"];
     let name = match error.field() {
-        "policy name" => "name",
-        "cost" => "cost",
-        "unit" => "unit",
-        "unknown" => "unknown",
-        "tier" | "tiers" => "tiers",
-        "cache" => "cache",
-        _ => "",
+        "policy name" => Some("name"),
+        "tier" => Some("tiers"),
+        same => FIELDS.into_iter().find(|field| *field == same),
     };
     let message = super::reader::without_policy(error);
-    match section.field_if_written(name) {
+    match name.and_then(|name| section.field_if_written(name)) {
         Some(field) => field.problem_as(message),
         None => section.problem(message),
     }
 }
 
-pub(super) fn cost(section: &Section<'_>, registry: &Registry) -> Option<Cost> {
-    let field = section.field("cost")?;
-    let Some(name) = field.text() else {
-        return field.number(0, u64::MAX).map(Cost::Units);
-    };
-    let cost = registry.costs.get(name).cloned();
-    if cost.is_none() {
-        let known: Vec<&str> = registry.costs.keys().map(String::as_str).collect();
-        field.problem(unknown("cost", name, &known, "cost"));
-    }
-    cost.map(Cost::Of)
+pub(super) fn cost(section: &Section<'_>, about: &'static str, least: u64, registry: &Registry) -> Option<Cost> {
+    section.field("cost", by_default(1, about))?.any_form(|field| match field.text() {
+        Some(name) => registered(field, name, ("registered-cost", &registry.costs), &[]).map(Cost::Of),
+        None => {
+            field.note(Form::Number(least, u64::MAX));
+            field.number(0, u64::MAX).map(Cost::Units)
+        }
+    })
 }
 
 /// The limit's own rule for requests without a key, or the file's.
 pub(super) fn missing_rule(section: &Section<'_>, context: &Context<'_>) -> Option<OnMissing> {
-    section.field("on-missing").as_ref().and_then(on_missing).or(context.defaults.on_missing)
+    on_missing(section).or(context.defaults.on_missing)
 }
 
 /// A rule for requests without a key would look as if there were any.
@@ -189,69 +160,62 @@ pub(super) fn refuse_idle_missing_rule(section: &Section<'_>) {
     }
 }
 
-/// The rules for requests without a key, but for those that answer with a status.
-pub(super) const ON_MISSING: [Word<OnMissing>; 2] = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
-
-/// The least and the greatest status of a refused request.
-pub(super) const STATUSES: (u64, u64) = (400, 599);
-
-fn on_missing(field: &Field<'_>) -> Option<OnMissing> {
+fn on_missing(section: &Section<'_>) -> Option<OnMissing> {
+    let about = "Requests without a key: they share one budget, skip the limit, or are refused with a status, as in { \
+                 reject = 401 }.";
+    let words = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
     let forms = "write \"share\", \"skip\" or { reject = 401 }";
-    if field.is_table() {
-        let table = field.section(forms)?;
-        let status = table.required("reject", forms).and_then(|status| status.number(STATUSES.0, STATUSES.1));
-        table.finish();
-        return StatusCode::from_u16(u16::try_from(status?).ok()?).ok().map(OnMissing::Reject);
-    }
-    let rule = values::word(field.text(), &ON_MISSING);
-    if rule.is_none() {
-        let near = did_you_mean(field.text().unwrap_or(""), ON_MISSING.map(|(word, _)| word));
-        field.problem(format_args!("{forms}{near}"));
-    }
-    rule
+    section.field("on-missing", "")?.defined("on-missing", by_default("share", about), |field| {
+        if field.is_table() {
+            let table = field.section(("rejection", "Refuses requests without a key."), forms)?;
+            let status = table.required("reject", "The status of the response.", forms);
+            let status = status.and_then(|status| status.number(400, 599));
+            table.finish();
+            return StatusCode::from_u16(u16::try_from(status?).ok()?).ok().map(OnMissing::Reject);
+        }
+        let near = did_you_mean(field.text().unwrap_or(""), words.map(|(word, _)| word));
+        field.expect_word(&words, format_args!("{forms}{near}"))
+    })
 }
 
-/// The rules for a store that fails, but for those that decide by a share.
-pub(super) const ON_ERROR: [Word<OnError>; 2] = [("open", OnError::Open), ("closed", OnError::Closed)];
-
-fn on_error(field: &Field<'_>) -> Option<OnError> {
-    let forms = "write \"open\", \"closed\", or \"local/4\" where 4 processes share the limit";
+fn on_error(section: &Section<'_>) -> Option<OnError> {
+    let about = "What happens while the store fails: \"open\" admits, \"closed\" refuses, \"local/4\" decides by a \
+                 share of the limit where 4 processes share it. Required with a store that can fail.";
+    let words = [("open", OnError::Open), ("closed", OnError::Closed)];
     let processes = |text: &str| text.strip_prefix("local/")?.parse().ok().filter(|processes: &u32| *processes > 0);
-    let text = field.text();
-    let rule = values::word(text, &ON_ERROR).or_else(|| text.and_then(processes).map(OnError::local));
-    if rule.is_none() {
-        let near = did_you_mean(text.unwrap_or(""), ON_ERROR.map(|(word, _)| word));
-        field.problem(format_args!("{forms}{near}"));
-    }
-    rule
+    section.field("on-error", "")?.defined("on-error", about, |field| {
+        field.note(Form::Named("share"));
+        if let Some(processes) = field.text().and_then(processes) {
+            return Some(OnError::local(processes));
+        }
+        let near = did_you_mean(field.text().unwrap_or(""), words.map(|(word, _)| word));
+        let forms = "write \"open\", \"closed\", or \"local/4\" where 4 processes share the limit";
+        field.expect_word(&words, format_args!("{forms}{near}"))
+    })
 }
 
-fn refunds(field: &Field<'_>, registry: &Registry) -> Vec<RefundRule> {
+fn refunds(field: &Field<'_>, registry: &Registry) -> Vec<Setting> {
     let forms =
         "write \"successful\", \"failed\", \"server-errors\", \"aborted\", a registered name, or a list of them";
     let one = |field: &Field<'_>| {
-        let name = field.expect_text(forms)?;
-        Some(match (name, registry.refunds.get(name)) {
-            ("successful", _) => RefundRule::Successful,
-            ("failed", _) => RefundRule::Failed,
-            ("server-errors", _) => RefundRule::ServerErrors,
-            ("aborted", _) => RefundRule::Aborted,
-            (_, Some(refund)) => RefundRule::Registered(Arc::clone(refund)),
-            (_, None) => {
-                let known: Vec<&str> = REFUNDS.into_iter().chain(registry.refunds.keys().map(String::as_str)).collect();
-                field.problem(unknown("refund", name, &known, "refund"));
-                return None;
+        field.defined("refund", "", |field| {
+            if let Some(set) = field.word(&REFUNDS) {
+                return Some(Box::new(set) as Setting);
             }
+            let name = field.expect_text("registered-refund", forms)?;
+            let known = ("registered-refund", &registry.refunds);
+            let refund = registered(field, name, known, &REFUNDS.map(|(name, _)| name))?;
+            Some(Box::new(move |limit: Limit| limit.refund_if(move |status, headers| refund(status, headers))))
         })
     };
-    let has = |rule: &str| {
-        field.is_list() && field.list(forms).is_some_and(|all| all.iter().any(|one| one.text() == Some(rule)))
-    };
+    let elements = field.elements();
+    let has = |rule: &str| elements.iter().any(|one| one.text() == Some(rule));
     if has("successful") && has("failed") {
         field.problem_as("refund has both \"successful\" and \"failed\": every response would be refunded; keep one");
     }
-    match field.is_list() {
-        true => field.distinct_list(forms).unwrap_or_default().iter().filter_map(one).collect(),
-        false => one(field).into_iter().collect(),
-    }
+    let all = field.any_form(|field| match field.is_list() {
+        true => Some(field.distinct_list(forms)?.iter().filter_map(one).collect()),
+        false => one(field).map(|refund| vec![refund]),
+    });
+    all.unwrap_or_default()
 }

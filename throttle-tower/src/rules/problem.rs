@@ -209,7 +209,8 @@ impl Place {
         let content = text[line_start..].lines().next().unwrap_or("");
         let before = text[line_start..start].trim_start_matches('\u{feff}').chars().count();
         let marked = text[start..end].lines().next().map_or(0, |marked| marked.chars().count());
-        let content: Vec<char> = content.trim_start_matches('\u{feff}').chars().collect();
+        // A file can be one line.
+        let content: Vec<char> = content.trim_start_matches('\u{feff}').chars().take(before + 2 * SHOWN).collect();
         Self { line, column: before + 1, excerpt: excerpt(line, &content, before, marked.max(1)) }
     }
 }

@@ -1,72 +1,87 @@
 //! Reads a parsed document by hand instead of through serde: serde stops at the first unknown field or wrong type, and
 //! a file is reported with everything that is wrong with it. What a section asks for is what it knows, so there is no
-//! list of fields beside the code that reads them.
+//! list of fields beside the code that reads them. The [schema](super::SCHEMA) is made of the same questions.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::Range;
+use std::rc::Rc;
 
 use throttle_core::ConfigError;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::names::{did_you_mean, listed};
+use super::outline::{About, Content, Definition, Form, Forms, Known, Outline};
 use super::problem::Problems;
 use super::shown::shorten;
-use super::value_text::value_text;
+use super::value_text::{Fields, fields_text};
 
 /// A table of the document.
 pub(super) struct Section<'a> {
+    /// Its name in the schema, and what it is for.
+    definition: (&'static str, &'static str),
     /// What a message calls it: `limit "per-ip"`, or nothing for the document itself.
     owner: String,
     /// What stands before the names of its fields: `gcra.`
     prefix: String,
     table: &'a DeTable<'a>,
     span: Range<usize>,
-    known: RefCell<Vec<&'static str>>,
+    known: RefCell<Vec<Known>>,
+    one_of: RefCell<Vec<&'static str>>,
     problems: &'a Problems,
+    outline: Option<&'a Outline<'a>>,
 }
 
 /// Fields of the document that TOML takes for those of the table above them, if they stand below one.
 const ROOT_FIELDS: [&str; 5] = ["compose", "version", "defaults", "layer", "when"];
 
 /// A value of the document.
+#[derive(Clone)]
 pub(super) struct Field<'a> {
     owner: String,
     /// With the names of the tables around it: `gcra.rate`.
     name: String,
     value: &'a DeValue<'a>,
     pub(super) span: Range<usize>,
+    forms: Forms,
     problems: &'a Problems,
+    outline: Option<&'a Outline<'a>>,
 }
+
+/// A field of which a table has one of several: its name, what it is for, and what reads it.
+pub(super) type Row<R> = (&'static str, &'static str, R);
+
+/// A word of the format, and what it means.
+pub(super) type Word<T> = (&'static str, T);
 
 impl<'a> Section<'a> {
     /// The whole document.
-    pub(super) fn root(table: &'a DeTable<'a>, problems: &'a Problems) -> Self {
-        Self::new(String::new(), String::new(), table, 0..0, problems)
-    }
-
-    fn new(owner: String, prefix: String, table: &'a DeTable<'a>, span: Range<usize>, problems: &'a Problems) -> Self {
-        Self { owner, prefix, table, span, known: RefCell::default(), problems }
+    pub(super) fn root(table: &'a DeTable<'a>, problems: &'a Problems, outline: Option<&'a Outline<'a>>) -> Self {
+        let definition = ("", "Limits on requests, as a file that throttle-tower reads.");
+        let (owner, prefix) = (String::new(), String::new());
+        let (known, one_of) = (RefCell::default(), RefCell::default());
+        Self { definition, owner, prefix, table, span: 0..0, known, one_of, problems, outline }
     }
 
     /// The same table under another name: a limit is called by its name as soon as that is read.
-    pub(super) fn called(mut self, owner: String) -> Self {
-        self.owner = owner;
-        self
+    pub(super) fn called(self, owner: String) -> Self {
+        Self { owner, prefix: String::new(), ..self }
     }
 
     pub(super) fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    pub(super) fn problems(&self) -> &'a Problems {
-        self.problems
-    }
-
     /// The field of that name, if it is there. `on_error` is read as `on-error`.
-    pub(super) fn field(&self, name: &'static str) -> Option<Field<'a>> {
-        self.known.borrow_mut().push(name);
+    pub(super) fn field(&self, name: &'static str, about: impl Into<About>) -> Option<Field<'a>> {
+        let forms = Forms::default();
+        let known = Known { name, about: about.into(), is_required: false, forms: Rc::clone(&forms) };
+        self.known.borrow_mut().push(known);
+        if let Some(outline) = self.outline {
+            return Some(Field { forms, ..self.value(name, outline.samples[0]) });
+        }
         let mut found = self.table.iter().filter(|(key, _)| is_spelling_of(key.get_ref(), name));
         let (_, value) = found.next()?;
         for (key, _) in found {
@@ -75,57 +90,81 @@ impl<'a> Section<'a> {
         Some(self.value(name, value))
     }
 
-    /// As [`field`](Self::field), for a field that messages do not offer.
+    /// As [`field`](Self::field), for a field that is checked with another one, and that messages do not offer.
     pub(super) fn field_if_written(&self, name: &'static str) -> Option<Field<'a>> {
-        let is_written = self.table.iter().any(|(key, _)| is_spelling_of(key.get_ref(), name));
-        is_written.then(|| self.field(name)).flatten()
+        let is_spelled = |key: &str| self.outline.is_none() && is_spelling_of(key, name);
+        let is_written = self.table.iter().any(|(key, _)| is_spelled(key.get_ref()));
+        is_written.then(|| self.field(name, "")).flatten()
     }
 
     /// As [`field`](Self::field); a problem if the field is not there.
-    pub(super) fn required(&self, name: &'static str, remedy: &str) -> Option<Field<'a>> {
-        let field = self.field(name);
+    pub(super) fn required(&self, name: &'static str, about: impl Into<About>, remedy: &str) -> Option<Field<'a>> {
+        let field = self.field(name, about);
+        self.known.borrow_mut().last_mut()?.is_required = true;
         if field.is_none() {
             self.problem(format_args!("{}{name} is missing: {remedy}", self.prefix));
         }
         field
     }
 
-    /// The one field of these that is there.
-    pub(super) fn one_of(&self, names: &[&'static str], what: &str, remedy: &str) -> Option<(&'static str, Field<'a>)> {
-        let found: Vec<_> = names.iter().filter_map(|name| Some((*name, self.field(name)?))).collect();
-        if found.len() > 1 {
-            let all = listed(found.iter().map(|(name, _)| *name));
+    /// What is read from the one field of these that is there.
+    pub(super) fn one_of<R, T>(
+        &self,
+        rows: &[Row<R>],
+        (what, remedy): (&str, &str),
+        mut read: impl FnMut(&Row<R>, &Field<'a>) -> Option<T>,
+    ) -> Option<T> {
+        self.one_of.borrow_mut().extend(rows.iter().map(|(name, ..)| *name));
+        let found: Vec<_> = rows.iter().filter_map(|row| Some((row, self.field(row.0, row.1)?))).collect();
+        if self.outline.is_some() {
+            found.iter().for_each(|(row, field)| drop(read(row, field)));
+        } else if found.len() > 1 {
+            let all = listed(found.iter().map(|((name, ..), _)| *name));
             let (_, last) = found.into_iter().max_by_key(|(_, field)| field.span.start)?;
             last.problem_as(format_args!("there is more than one {what} ({all}): keep one"));
-            return None;
-        }
-        if found.is_empty() {
+        } else if let Some((row, field)) = found.first() {
+            return read(row, field);
+        } else {
             let path = self.prefix.strip_suffix('.').map_or_else(String::new, |path| format!("{path}: "));
             self.problem(format_args!("{path}the {what} is missing: {remedy}"));
         }
-        found.into_iter().next()
+        None
     }
 
     /// All fields, in the file's order, whatever their names.
     pub(super) fn all(&self) -> Vec<(&'a str, Field<'a>)> {
+        if let Some(outline) = self.outline {
+            return vec![("", self.value("", outline.samples[0]))];
+        }
         let mut all: Vec<_> = self.table.iter().collect();
         all.sort_by_key(|(key, _)| key.span().start);
         all.into_iter().map(|(key, value)| (&**key.get_ref(), self.value(key.get_ref(), value))).collect()
     }
 
+    /// What the file says, as text.
+    pub(super) fn fields(&self) -> Fields {
+        fields_text(self.table)
+    }
+
     /// Reports the fields that nothing asked for.
     pub(super) fn finish(self) {
-        let known = self.known.borrow();
+        let known = self.known.into_inner();
+        if let Some(outline) = self.outline {
+            let content = Content::Table { fields: known, one_of: self.one_of.into_inner() };
+            let (name, about) = self.definition;
+            outline.definitions.borrow_mut().insert(name, Definition { about: about.into(), content });
+            return;
+        }
         for (key, _) in self.table.iter() {
             let name: &str = key.get_ref();
-            if known.iter().any(|known| is_spelling_of(name, known)) {
+            if known.iter().any(|known| is_spelling_of(name, known.name)) {
                 continue;
             }
             if self.problems.are_full() {
                 self.problems.add(None, "");
                 continue;
             }
-            let mut names = known.clone();
+            let mut names: Vec<&str> = known.iter().map(|known| known.name).collect();
             names.sort_unstable();
             // A field that is checked together with another one was asked for twice.
             names.dedup();
@@ -137,7 +176,8 @@ impl<'a> Section<'a> {
                 _ => near,
             };
             let near = if near.is_empty() { format!("; the fields are {}", names.join(", ")) } else { near };
-            self.problem_at(key.span(), format_args!("{path} is not a field{near}"));
+            let message = with_owner(&self.owner, format_args!("{path} is not a field{near}"));
+            self.problems.add(Some(key.span()), message);
         }
     }
 
@@ -150,13 +190,15 @@ impl<'a> Section<'a> {
         self.problems.add(Some(span), with_owner(&self.owner, message));
     }
 
-    fn value(&self, name: &str, value: &'a toml::Spanned<DeValue<'a>>) -> Field<'a> {
+    fn value(&self, name: &str, value: &'a Spanned<DeValue<'a>>) -> Field<'a> {
         Field {
             owner: self.owner.clone(),
             name: format!("{}{}", self.prefix, shown(name)),
             value: value.get_ref(),
             span: value.span(),
+            forms: Forms::default(),
             problems: self.problems,
+            outline: self.outline,
         }
     }
 }
@@ -187,11 +229,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The value on one line.
-    pub(super) fn as_toml(&self) -> String {
-        value_text(self.value)
-    }
-
     pub(super) fn text(&self) -> Option<&'a str> {
         self.value.as_str()
     }
@@ -204,9 +241,59 @@ impl<'a> Field<'a> {
         self.value.is_array()
     }
 
-    /// A text, or else a problem.
-    pub(super) fn expect_text(&self, rule: &str) -> Option<&'a str> {
-        let text = self.text();
+    /// Notes a form of the value.
+    pub(super) fn note(&self, form: Form) {
+        if self.outline.is_some() {
+            self.forms.borrow_mut().push(form);
+        }
+    }
+
+    /// What is read from a value that has several forms.
+    pub(super) fn any_form<T>(&self, mut read: impl FnMut(&Self) -> Option<T>) -> Option<T> {
+        let Some(outline) = self.outline else { return read(self) };
+        for sample in outline.samples {
+            read(&Self { value: sample.get_ref(), ..self.clone() });
+        }
+        None
+    }
+
+    /// As [`any_form`](Self::any_form), for a value that the schema defines under a name.
+    pub(super) fn defined<T>(
+        &self,
+        name: &'static str,
+        about: impl Into<About>,
+        mut read: impl FnMut(&Self) -> Option<T>,
+    ) -> Option<T> {
+        let Some(outline) = self.outline else { return read(self) };
+        self.note(Form::Named(name));
+        if outline.definitions.borrow().contains_key(name) {
+            return None;
+        }
+        let forms = Forms::default();
+        let content = Content::Value(Rc::clone(&forms));
+        outline.definitions.borrow_mut().insert(name, Definition { about: about.into(), content });
+        Self { forms, ..self.clone() }.any_form(read)
+    }
+
+    /// What the value means, if it is one of these words.
+    pub(super) fn word<T: Copy>(&self, words: &[Word<T>]) -> Option<T> {
+        self.note(Form::Words(words.iter().map(|(word, _)| *word).collect()));
+        words.iter().find(|(word, _)| Some(*word) == self.text()).map(|(_, meaning)| *meaning)
+    }
+
+    /// As [`word`](Self::word); a problem if it is none.
+    pub(super) fn expect_word<T: Copy>(&self, words: &[Word<T>], rule: impl Display) -> Option<T> {
+        let meaning = self.word(words);
+        if meaning.is_none() {
+            self.problem(rule);
+        }
+        meaning
+    }
+
+    /// A text of a form that the schema defines, or else a problem.
+    pub(super) fn expect_text(&self, form: &'static str, rule: &str) -> Option<&'a str> {
+        self.note(Form::Named(form));
+        let text = self.text().filter(|_| self.outline.is_none());
         if text.is_none() {
             self.problem(rule);
         }
@@ -219,6 +306,7 @@ impl<'a> Field<'a> {
             u64::MAX => format!("it must be a whole number from {least}"),
             _ => format!("it must be a whole number from {least} to {most}"),
         };
+        self.note(Form::Number(least, most));
         let number = self.as_number().filter(|number| (least..=most).contains(number));
         if number.is_none() {
             self.problem(rule());
@@ -232,6 +320,7 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
+        self.note(Form::Flag);
         let value = self.value.as_bool();
         if value.is_none() {
             self.problem("it must be true or false, without quotes");
@@ -239,36 +328,41 @@ impl<'a> Field<'a> {
         value
     }
 
-    /// A table, or else a problem.
-    pub(super) fn section(&self, rule: &str) -> Option<Section<'a>> {
-        let Some(table) = self.value.as_table() else {
+    /// A table that the schema defines, or else a problem.
+    pub(super) fn section(&self, definition: (&'static str, &'static str), rule: &str) -> Option<Section<'a>> {
+        self.note(Form::Named(definition.0));
+        let value = self.outline.map_or(self.value, |outline| outline.samples[2].get_ref());
+        let Some(table) = value.as_table() else {
             self.problem(rule);
             return None;
         };
-        let prefix = format!("{}.", self.name);
-        Some(Section::new(self.owner.clone(), prefix, table, self.span.clone(), self.problems))
-    }
-
-    /// As [`section`](Self::section), for a table that messages call by a name of its own.
-    pub(super) fn named_section(&self, owner: String, rule: &str) -> Option<Section<'a>> {
-        let section = self.section(rule)?;
-        Some(Section { prefix: String::new(), owner, ..section })
+        let (owner, prefix) = (self.owner.clone(), format!("{}.", self.name));
+        let root = Section::root(table, self.problems, self.outline);
+        Some(Section { definition, owner, prefix, span: self.span.clone(), ..root })
     }
 
     /// The elements of a list, or else a problem.
     pub(super) fn list(&self, rule: &str) -> Option<Vec<Field<'a>>> {
-        let Some(list) = self.value.as_array() else {
+        let value = self.outline.map_or(self.value, |outline| outline.samples[3].get_ref());
+        if !value.is_array() {
             self.problem(rule);
             return None;
-        };
-        let element = |(place, value): (usize, &'a toml::Spanned<DeValue<'a>>)| Field {
-            owner: self.owner.clone(),
+        }
+        let elements = Self { value, ..self.clone() }.elements();
+        elements.iter().for_each(|element| self.note(Form::List(Rc::clone(&element.forms))));
+        Some(elements)
+    }
+
+    /// The elements, if the value is a list.
+    pub(super) fn elements(&self) -> Vec<Field<'a>> {
+        let element = |(place, value): (usize, &'a Spanned<DeValue<'a>>)| Field {
             name: format!("{}[{place}]", self.name),
             value: value.get_ref(),
             span: value.span(),
-            problems: self.problems,
+            forms: Forms::default(),
+            ..self.clone()
         };
-        Some(list.iter().enumerate().map(element).collect())
+        self.value.as_array().into_iter().flatten().enumerate().map(element).collect()
     }
 
     /// As [`list`](Self::list), for a list that must have an element.
@@ -318,7 +412,7 @@ impl<'a> Field<'a> {
 pub(super) fn read_text<T>(text: &str, read: impl FnOnce(&Section<'_>) -> T) -> (T, String) {
     let problems = Problems::default();
     let table = DeTable::parse(text).unwrap();
-    let value = read(&Section::root(table.get_ref(), &problems));
+    let value = read(&Section::root(table.get_ref(), &problems, None));
     let messages = problems.into_result(&"f".into(), text).map_or_else(|error| error.to_string(), |()| String::new());
     (value, messages)
 }

@@ -11,7 +11,11 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::Key;
 
 use super::names::{did_you_mean, listed};
-use crate::extract::KeyExtractor;
+use super::outline::Form;
+use super::reader::{Field, Word};
+use crate::client_ip::ClientIp;
+use crate::extract::{Constant, KeyExtractor, Method, Route};
+use crate::limit::{Limit, is_preflight};
 use crate::plans::{IntoTier, LookupFailed, Tier};
 
 /// What rules refer to by name: keys, costs, conditions, lookups of plans, and refunds.
@@ -69,10 +73,24 @@ type FoundTier = Result<Option<Tier>, LookupFailed>;
 /// What stands before the name of a header in a key that is a text.
 pub(super) const HEADER: &str = "header:";
 
+type BuiltInKey = fn(&ClientIp) -> Arc<dyn KeyExtractor>;
+type BuiltInRefund = fn(Limit) -> Limit;
+type BuiltInCondition = fn(&Parts) -> bool;
+
 /// Names that a file gives a meaning to by itself.
-pub(super) const KEYS: [&str; 4] = ["client-ip", "constant", "method", "route"];
-pub(super) const REFUNDS: [&str; 4] = ["successful", "failed", "server-errors", "aborted"];
-pub(super) const CONDITIONS: [&str; 1] = ["preflight"];
+pub(super) const KEYS: [Word<BuiltInKey>; 4] = [
+    ("client-ip", |client_ip| Arc::new(client_ip.clone())),
+    ("constant", |_| Arc::new(Constant)),
+    ("method", |_| Arc::new(Method)),
+    ("route", |_| Arc::new(Route)),
+];
+pub(super) const REFUNDS: [Word<BuiltInRefund>; 4] = [
+    ("successful", Limit::refund_successful),
+    ("failed", Limit::refund_failed),
+    ("server-errors", Limit::refund_server_errors),
+    ("aborted", Limit::refund_aborted),
+];
+pub(super) const CONDITIONS: [Word<BuiltInCondition>; 1] = [("preflight", is_preflight)];
 
 impl Registry {
     /// A registry with nothing but what is built in: the keys `client-ip`, `constant`, `method`, `route` and
@@ -114,9 +132,7 @@ impl Registry {
     /// Registers a condition, for `when`.
     #[must_use]
     pub fn condition(mut self, name: &str, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        if CONDITIONS.contains(&name) {
-            self.refused.push(built_in("condition", name));
-        }
+        self.refuse_built_in("condition", name, has(&CONDITIONS, name));
         insert(&mut self.conditions, &mut self.refused, "condition", name, Arc::new(applies));
         self
     }
@@ -145,19 +161,22 @@ impl Registry {
         name: &str,
         refund: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        if REFUNDS.contains(&name) {
-            self.refused.push(built_in("refund", name));
-        }
+        self.refuse_built_in("refund", name, has(&REFUNDS, name));
         insert(&mut self.refunds, &mut self.refused, "refund", name, Arc::new(refund));
         self
     }
 
     fn key_source(mut self, name: &str, key: KeySource) -> Self {
-        if KEYS.contains(&name) || name.starts_with(HEADER) {
-            self.refused.push(built_in("key", name));
-        }
+        self.refuse_built_in("key", name, name.starts_with(HEADER) || has(&KEYS, name));
         insert(&mut self.keys, &mut self.refused, "key", name, key);
         self
+    }
+
+    fn refuse_built_in(&mut self, what: &str, name: &str, is_built_in: bool) {
+        if is_built_in {
+            let rule = "has the name of one that is built in: register it under another name";
+            self.refused.push(format!("the registered {what} {name:?} {rule}"));
+        }
     }
 }
 
@@ -167,16 +186,32 @@ fn insert<T>(registered: &mut BTreeMap<String, T>, refused: &mut Vec<String>, wh
     }
 }
 
-fn built_in(what: &str, name: &str) -> String {
-    format!("the registered {what} {name:?} has the name of one that is built in: register it under another name")
+fn has<T>(words: &[Word<T>], name: &str) -> bool {
+    words.iter().any(|(word, _)| *word == name)
+}
+
+/// What the program has registered under a name that a field has, or else a problem.
+pub(super) fn registered<T: Clone>(
+    field: &Field<'_>,
+    name: &str,
+    (definition, registered): (&'static str, &BTreeMap<String, T>),
+    built_in: &[&str],
+) -> Option<T> {
+    field.note(Form::Named(definition));
+    let found = registered.get(name).cloned();
+    if found.is_none() {
+        let known: Vec<&str> = built_in.iter().copied().chain(registered.keys().map(String::as_str)).collect();
+        field.problem(unknown(definition.trim_start_matches("registered-"), name, &known));
+    }
+    found
 }
 
 /// What to write instead of a name that nothing has.
-pub(super) fn unknown(what: &str, name: &str, known: &[&str], method: &str) -> String {
+fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let near = did_you_mean(name, known.iter().copied());
     let known = listed(known.iter().copied());
     let near = if near.is_empty() { format!("; there are {known}") } else { near };
-    format!("no {what} has this name{near}; register others with Registry::{method}")
+    format!("no {what} has this name{near}; register others with Registry::{what}")
 }
 
 impl fmt::Debug for Registry {
@@ -220,9 +255,9 @@ mod tests {
     fn unknown_name_is_told_what_is_near_or_what_there_is() {
         let others = "register others with Registry::cost";
         let far = format!("no cost has this name; there are size, tokens; {others}");
-        assert_eq!(unknown("cost", "x", &["size", "tokens"], "cost"), far);
-        assert_eq!(unknown("cost", "x", &[], "cost"), format!("no cost has this name; there are (none); {others}"));
+        assert_eq!(unknown("cost", "x", &["size", "tokens"]), far);
+        assert_eq!(unknown("cost", "x", &[]), format!("no cost has this name; there are (none); {others}"));
         let near = format!("no cost has this name; did you mean \"tokens\"?; {others}");
-        assert_eq!(unknown("cost", "token", &["size", "tokens"], "cost"), near);
+        assert_eq!(unknown("cost", "token", &["size", "tokens"]), near);
     }
 }

@@ -1,6 +1,15 @@
 //! Values of a document as TOML, so that spaces, comments and spellings make no difference.
 
-use toml::de::DeValue;
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+/// Names and values.
+pub(super) type Fields = BTreeMap<String, String>;
+
+pub(super) fn fields_text(table: &DeTable<'_>) -> Fields {
+    table.iter().map(|(name, value)| (field_name(name.get_ref()), value_text(value.get_ref()))).collect()
+}
 
 /// The name of a field as messages write it.
 pub(super) fn field_name(name: &str) -> String {

@@ -6,17 +6,10 @@ use throttle_core::Rate;
 
 use super::reader::Field;
 
-/// A word of the format, and what it means.
-pub(super) type Word<T> = (&'static str, T);
-
-/// What a word means, by the table of all words that a field may have.
-pub(super) fn word<T: Copy>(text: Option<&str>, words: &[Word<T>]) -> Option<T> {
-    words.iter().find(|(word, _)| Some(*word) == text).map(|(_, meaning)| *meaning)
-}
-
 /// A rate, or else a problem.
 pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
-    let text = field.expect_text("it must be text with a count and a period, as in \"10/second\" or \"100/15m\"")?;
+    let text =
+        field.expect_text("rate", "it must be text with a count and a period, as in \"10/second\" or \"100/15m\"")?;
     match text.parse() {
         Ok(rate) => Some(rate),
         // The error repeats what was written only where the form is wrong.
@@ -36,7 +29,7 @@ pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
 /// A duration from 1 microsecond, or else a problem.
 pub(super) fn duration(field: &Field<'_>) -> Option<Duration> {
     let rule = "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
-    let duration = read_duration(field.expect_text(rule)?);
+    let duration = read_duration(field.expect_text("duration", rule)?);
     if duration.is_none() {
         field.problem(rule);
     }
@@ -53,7 +46,7 @@ fn read_duration(text: &str) -> Option<Duration> {
 /// The shift of a window's boundaries in microseconds, or else a problem.
 pub(super) fn shift(field: &Field<'_>) -> Option<i64> {
     let rule = "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
-    let text = field.expect_text(rule)?;
+    let text = field.expect_text("shift", rule)?;
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
     let micros = read_duration(text).and_then(|shift| i64::try_from(shift.as_micros()).ok());
     if micros.is_none() {
@@ -65,7 +58,7 @@ pub(super) fn shift(field: &Field<'_>) -> Option<i64> {
 /// An offset from UTC in minutes, or else a problem. Whether it is in range is checked with the quota.
 pub(super) fn utc_offset(field: &Field<'_>) -> Option<i32> {
     let rule = "it must be a sign, hours and minutes, as in \"+01:00\" or \"-03:30\"";
-    let minutes = read_offset(field.expect_text(rule)?);
+    let minutes = read_offset(field.expect_text("utc-offset", rule)?);
     if minutes.is_none() {
         field.problem(rule);
     }
@@ -120,7 +113,7 @@ mod tests {
     #[test]
     fn duration_has_at_least_a_microsecond_and_one_sign_at_most() {
         use crate::rules::reader::read_text;
-        let read = |text: &str| read_text(&format!("a = \"{text}\""), |root| shift(&root.field("a").unwrap()));
+        let read = |text: &str| read_text(&format!("a = \"{text}\""), |root| shift(&root.field("a", "").unwrap()));
         for (text, micros) in [("6h", 21_600_000_000), ("-30m", -1_800_000_000), ("1us", 1), ("-1us", -1)] {
             assert_eq!(read(text), (Some(micros), String::new()), "{text}");
         }

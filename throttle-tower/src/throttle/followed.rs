@@ -12,7 +12,7 @@ use throttle_core::{Backend, BackendError, ConfigError};
 
 use super::next::Next;
 use super::shared::Shared;
-use crate::limit::Explained;
+use crate::limit::explained::Explanation;
 use crate::lock::lock;
 
 /// What the clones of a layer decide by, until it is replaced.
@@ -30,7 +30,7 @@ pub(crate) trait Follower: Send + Sync {
     fn needs_on_error(&self) -> bool;
 
     /// What would happen to a request.
-    fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explained>;
+    fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explanation>;
 
     /// Makes the key of a request unused in a limit.
     fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool>;

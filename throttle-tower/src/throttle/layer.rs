@@ -395,6 +395,15 @@ impl<B: Backend> ThrottleLayer<B> {
         self.changed(|shared| change(&mut shared.options))
     }
 
+    #[cfg(feature = "rules")]
+    pub(crate) fn adjusted(self, adjust: impl FnOnce(&mut Options, &mut ResponseOptions)) -> Self {
+        self.changed(|shared| {
+            let announced = Arc::make_mut(&mut shared.announced);
+            adjust(&mut shared.options, &mut announced.options);
+            announced.set_dialect(announced.options.dialect);
+        })
+    }
+
     fn with_announced(self, change: impl FnOnce(&mut Announced)) -> Self {
         self.changed(|shared| change(Arc::make_mut(&mut shared.announced)))
     }

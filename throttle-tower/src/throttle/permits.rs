@@ -14,7 +14,7 @@ use throttle_core::{AnyCharge, Key, PolicyName};
 
 use crate::event::Observers;
 #[cfg(feature = "rules")]
-use crate::limit::{Asks, ExplainedLimit, Left};
+use crate::limit::explained::{ExplainedLimit, KeyLeft, Verdict};
 use crate::limit::{Concurrency, PermitTree};
 use crate::lock::lock;
 
@@ -108,19 +108,17 @@ impl Permits {
     /// What the limits would do with a request, and whether it would get all its permits.
     #[cfg(feature = "rules")]
     pub(crate) fn explain(&self, parts: &Parts) -> (Vec<ExplainedLimit>, bool) {
-        let explained = self.limits.iter().map(|PermitLimit { name, limit, count }| {
-            let (asks, left) = match limit.ask(parts) {
-                Err(status) => (Asks::RefusedWithoutKey(status), None),
-                Ok(None) => (Asks::Nothing, None),
-                Ok(Some((key, cost))) => {
-                    let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
-                    let units = limit.most.saturating_sub(taken);
-                    let retry_after = (cost <= units).then_some(Duration::ZERO);
-                    let left = Left { units, of: limit.most, retry_after, is_held: false, resets_in: Duration::ZERO };
-                    (Asks::Units { cost, has_key: key != Key::missing(), tier: 0 }, Some(left))
-                }
-            };
-            ExplainedLimit { name: name.clone(), asks, left }
+        let explained = self.limits.iter().map(|PermitLimit { name, limit, count }| match limit.ask(parts) {
+            Err(status) => ExplainedLimit::new(name, Verdict::RefusesWithoutKey(status)),
+            Ok(None) => ExplainedLimit::new(name, Verdict::Skips(String::new())),
+            Ok(Some((key, cost))) => {
+                let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
+                let (units, has_key) = (limit.most.saturating_sub(taken), key != Key::missing());
+                let retry_after = (cost <= units).then_some(Duration::ZERO);
+                let (of, resets_in) = (limit.most, Duration::ZERO);
+                let left = KeyLeft { cost, has_key, tier: 0, units, of, retry_after, resets_in };
+                ExplainedLimit::looked(name, left, false)
+            }
         });
         let has_permits = self.ask(parts).is_ok_and(|needs| self.look(&needs).is_ok());
         (explained.collect(), has_permits)

@@ -7,7 +7,8 @@ use http::request::Parts;
 use throttle_core::backend::Call;
 use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
 
-use crate::limit::{Applied, Asks, Explained, ExplainedLimit, Found, FoundTier, Keying, Left, OnMissing};
+use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
+use crate::limit::{Applied, Found, FoundTier, Keying, OnMissing};
 use crate::throttle::{Shared, composition_waits, under};
 
 /// Looks at what a request would be charged to, and charges nothing.
@@ -15,41 +16,49 @@ use crate::throttle::{Shared, composition_waits, under};
 /// # Errors
 ///
 /// If the backend fails.
-pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explained, BackendError> {
+pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explanation, BackendError> {
     if let Some(why) = mismatch(&shared, parts) {
         return Ok(skipped(&shared, why));
     }
     let set = B::set(&shared.prepared);
-    let mut asks = Vec::with_capacity(set.policies().len());
-    let mut looks = Vec::with_capacity(asks.capacity());
+    let (mut asked, mut looks) = (Vec::new(), Vec::new());
     for limit in &*shared.applied {
-        let (asked, look) = ask(limit, parts).await;
+        let (units, look) = ask(limit, parts).await;
+        asked.push(units);
         looks.push(look);
-        asks.push(asked);
     }
-    let rejects = asks.iter().any(|asks| matches!(asks, Asks::RefusedWithoutKey(_)));
+    let rejects = asked.iter().any(|asked| matches!(asked, Err(Verdict::RefusesWithoutKey(_))));
     let decision = match looks.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(looks.len()),
         false => shared.backend.decide(&shared.prepared, &looks).await?,
     };
-    let mut waits = Vec::with_capacity(asks.len());
-    let mut limits = Vec::with_capacity(asks.len());
-    for (((policy, status), look), asks) in set.policies().iter().zip(decision.statuses()).zip(&looks).zip(asks) {
-        let policy = under(policy, look);
-        let wait = match asks {
-            Asks::Units { cost, .. } => Some(wait(&policy, status, cost)),
-            Asks::RefusedWithoutKey(_) => Some(NEVER),
-            Asks::Nothing | Asks::SkippedWithoutKey => None,
+    let (mut limits, mut waits) = (Vec::new(), Vec::new());
+    for ((policy, status), (asked, look)) in
+        set.policies().iter().zip(decision.statuses()).zip(asked.into_iter().zip(&looks))
+    {
+        let (limit, wait) = match asked {
+            Ok((cost, has_key)) => {
+                let policy = under(policy, look);
+                let wait = wait(&policy, status, cost);
+                let left = KeyLeft {
+                    cost,
+                    has_key,
+                    tier: look.tier(),
+                    units: status.remaining(),
+                    of: policy.algorithm().capacity(),
+                    retry_after: Some(wait).filter(|wait| *wait < NEVER),
+                    resets_in: status.reset_after(),
+                };
+                let is_held = is_held(&shared.applied[limits.len()], wait);
+                (ExplainedLimit::looked(policy.policy_name(), left, is_held), Some(wait))
+            }
+            Err(verdict) => {
+                let wait = matches!(verdict, Verdict::RefusesWithoutKey(_)).then_some(NEVER);
+                (ExplainedLimit::new(policy.policy_name(), verdict), wait)
+            }
         };
-        let left = matches!(asks, Asks::Units { .. }).then(|| Left {
-            units: status.remaining(),
-            of: policy.algorithm().capacity(),
-            retry_after: wait.filter(|wait| *wait < NEVER),
-            resets_in: status.reset_after(),
-            is_held: wait.is_some_and(|wait| is_held(&shared.applied[waits.len()], wait)),
-        });
+        limits.push(limit);
         waits.push(wait);
-        limits.push(ExplainedLimit { name: policy.policy_name().clone(), asks, left });
     }
     let (permits, has_permits) = shared.permits.explain(parts);
     limits.extend(permits);
@@ -58,7 +67,7 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     let holds = |place: usize| waits[place].is_none_or(|wait| wait.is_zero() || is_held(&shared.applied[place], wait));
     let binds = |place: usize| waits[place] == Some(wait) && is_held(&shared.applied[place], wait);
     let is_held = composition_waits(set, 0, &holds) && (0..waits.len()).any(binds);
-    Ok(Explained { limits, is_admitted, is_held, retry_after, layer_skips: None })
+    Ok(Explanation { limits, is_admitted, is_held, retry_after, layer_skips: None })
 }
 
 /// Whether a limit holds a request that it admits after so long.
@@ -73,12 +82,12 @@ fn mismatch<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Option<String> {
 }
 
 /// What the layer does with a request to which it does not apply: nothing.
-fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explained {
+fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
     let policies = B::set(&shared.prepared).policies().iter().map(Policy::policy_name);
-    let names = policies.chain(shared.permits.names()).cloned();
-    let limits = names.map(|name| ExplainedLimit { name, asks: Asks::Nothing, left: None }).collect();
+    let names = policies.chain(shared.permits.names());
+    let limits = names.map(|name| ExplainedLimit::new(name, Verdict::Skips(String::new()))).collect();
     let retry_after = Some(Duration::ZERO);
-    Explained { limits, is_admitted: true, is_held: false, retry_after, layer_skips: Some(why) }
+    Explanation { limits, is_admitted: true, is_held: false, retry_after, layer_skips: Some(why) }
 }
 
 /// Makes the key of a request unused in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if
@@ -101,10 +110,12 @@ pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts:
     }
 }
 
-/// What a request asks of a limit, and a look at its key.
-async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Call) {
+/// What a request asks of a limit (units, and whether it has a key of its own) or what the limit does without a look,
+/// and the look.
+async fn ask(limit: &Applied, parts: &Parts) -> (Result<(u64, bool), Verdict>, Call) {
+    let unasked = |verdict| (Err(verdict), Call::SKIP);
     if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
-        return (Asks::Nothing, Call::SKIP);
+        return unasked(Verdict::Skips(String::new()));
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
     let found = match &limit.keying {
@@ -120,11 +131,12 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Asks, Call) {
     let key = match (key, limit.on_missing) {
         (Some(key), _) => key,
         (None, OnMissing::Share) => Key::missing(),
-        (None, OnMissing::Skip) => return (Asks::SkippedWithoutKey, Call::SKIP),
-        (None, OnMissing::Reject(status)) => return (Asks::RefusedWithoutKey(status), Call::SKIP),
+        (None, OnMissing::Skip) => {
+            return unasked(Verdict::Skips("it has no key, and on-missing is \"skip\"".to_owned()));
+        }
+        (None, OnMissing::Reject(status)) => return unasked(Verdict::RefusesWithoutKey(status)),
     };
-    let look = tier.of(Call::peek(key));
-    (Asks::Units { cost, has_key, tier: look.tier() }, look)
+    (Ok((cost, has_key)), tier.of(Call::peek(key)))
 }
 
 /// The wait of a request that no wait is known to help.

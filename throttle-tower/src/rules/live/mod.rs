@@ -1,7 +1,6 @@
 //! Layers whose limits are replaced while requests run: what a rule file does to them, and what it asks of them.
 
 pub(crate) mod explain;
-mod follow;
 mod rebuild;
 
 use std::sync::{Arc, Weak};
@@ -10,9 +9,18 @@ use http::request::Parts;
 use throttle_core::{Backend, ConfigError};
 
 use self::rebuild::rebuild;
-use crate::limit::Explained;
+use crate::ThrottleLayer;
+use crate::limit::explained::Explanation;
 use crate::lock::lock;
-use crate::throttle::{Asking, Follower, Followers, Live, Next};
+use crate::throttle::{Asking, Current, Follower, Followers, Live, Next};
+
+impl<B: Backend> ThrottleLayer<B> {
+    /// The same layer, with limits that are replaced together with those of other followers.
+    pub(crate) fn following(self, followers: &Arc<Followers>) -> Self {
+        let shared = self.current.with(Arc::clone);
+        Self { current: Current::Live(Live::of(shared, followers)) }
+    }
+}
 
 impl Followers {
     /// Whether a layer's limits must say what happens when the store fails.
@@ -46,7 +54,7 @@ impl<B: Backend> Follower for Live<B> {
         now.backend.can_fail() && now.options.on_error.is_none()
     }
 
-    fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explained> {
+    fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explanation> {
         Box::pin(explain::explain(self.current.load_full(), parts))
     }
 

@@ -13,7 +13,7 @@ use http::Method;
 use http::request::Parts;
 
 use self::host::Hosts;
-use self::path::PathPattern;
+use self::path::PathPatterns;
 pub(super) use self::read::{read, read_layer};
 use super::registry::Condition;
 use crate::extract::Route;
@@ -25,7 +25,7 @@ pub(super) struct Matcher {
     methods: Option<Vec<Method>>,
     /// Without the names of parameters.
     routes: Option<HashSet<Box<str>>>,
-    paths: Option<Vec<PathPattern>>,
+    paths: Option<PathPatterns>,
     hosts: Option<Hosts>,
     conditions: Vec<Expected>,
 }
@@ -50,36 +50,49 @@ impl Matcher {
     }
 
     pub(super) fn matches(&self, parts: &Parts) -> bool {
-        self.methods.as_ref().is_none_or(|methods| method::any_matches(methods, &parts.method))
-            && self.routes.as_ref().is_none_or(|routes| routes_contain(routes, parts))
-            && self.paths.as_ref().is_none_or(|paths| path::any_matches(paths, path_of(parts)))
-            && self.hosts.as_ref().is_none_or(|hosts| hosts.contain_host_of(parts))
-            && self.conditions.iter().all(|expected| expected.is_met(parts))
+        self.missed(parts).is_none()
+    }
+
+    /// The part of the limit that a request does not match; `None` if it matches.
+    pub(super) fn mismatch(&self, parts: &Parts) -> Option<String> {
+        Some(match self.missed(parts)? {
+            Missed::Method => "its method is not among match.methods".to_owned(),
+            Missed::Route if Route::template(parts).is_none() => {
+                "it has no route, and match.routes needs one".to_owned()
+            }
+            Missed::Route => "its route is not among match.routes".to_owned(),
+            Missed::Path => "its path is not among match.paths".to_owned(),
+            Missed::Host => "its host is not among match.hosts".to_owned(),
+            Missed::Condition(Expected { name, is: true, .. }) => format!("when: {name:?} does not hold"),
+            Missed::Condition(Expected { name, .. }) => format!("when: {name:?} holds"),
+        })
+    }
+
+    fn missed(&self, parts: &Parts) -> Option<Missed<'_>> {
+        let Self { methods, routes, paths, hosts, conditions } = self;
+        if methods.as_ref().is_some_and(|methods| !method::any_matches(methods, &parts.method)) {
+            return Some(Missed::Method);
+        }
+        if routes.as_ref().is_some_and(|routes| !routes_contain(routes, parts)) {
+            return Some(Missed::Route);
+        }
+        if paths.as_ref().is_some_and(|paths| !paths.match_path(path_of(parts))) {
+            return Some(Missed::Path);
+        }
+        if hosts.as_ref().is_some_and(|hosts| !hosts.contain_host_of(parts)) {
+            return Some(Missed::Host);
+        }
+        conditions.iter().find(|expected| !expected.is_met(parts)).map(Missed::Condition)
     }
 }
 
-impl Matcher {
-    /// The part of the limit that a request does not match; `None` if it matches.
-    pub(super) fn mismatch(&self, parts: &Parts) -> Option<String> {
-        let Self { methods, routes, paths, hosts, conditions } = self;
-        if methods.as_ref().is_some_and(|methods| !method::any_matches(methods, &parts.method)) {
-            return Some("its method is not among match.methods".to_owned());
-        }
-        if routes.as_ref().is_some_and(|routes| !routes_contain(routes, parts)) {
-            return Some(match Route::template(parts) {
-                Some(_) => "its route is not among match.routes".to_owned(),
-                None => "it has no route, and match.routes needs one".to_owned(),
-            });
-        }
-        if paths.as_ref().is_some_and(|paths| !path::any_matches(paths, path_of(parts))) {
-            return Some("its path is not among match.paths".to_owned());
-        }
-        if hosts.as_ref().is_some_and(|hosts| !hosts.contain_host_of(parts)) {
-            return Some("its host is not among match.hosts".to_owned());
-        }
-        let missed = conditions.iter().find(|expected| !expected.is_met(parts))?;
-        Some(format!("when: {:?} {}", missed.name, if missed.is { "does not hold" } else { "holds" }))
-    }
+/// The first part that a request does not match.
+enum Missed<'m> {
+    Method,
+    Route,
+    Path,
+    Host,
+    Condition(&'m Expected),
 }
 
 impl LayerCondition for Matcher {

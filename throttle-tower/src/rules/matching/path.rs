@@ -1,26 +1,31 @@
 //! Patterns of paths, for services without axum's routes.
 
+use std::collections::HashMap;
+
 use super::spelling;
 
-/// `/api/*` is one segment below `/api`, `/api/**` is `/api` and everything below it.
-pub(super) struct PathPattern {
-    segments: Vec<Segment>,
-    /// Whether more segments may follow.
+/// Patterns by their segments: to match a path takes as long as the path is, however many patterns there are. `/api/*`
+/// is one segment below `/api`, `/api/**` is `/api` and everything below it.
+#[derive(Default)]
+pub(super) struct PathPatterns {
+    texts: HashMap<Box<str>, Self>,
+    any: Option<Box<Self>>,
+    /// Whether a pattern ends here.
+    is_end: bool,
+    /// Whether one ends here that more segments may follow.
     is_open: bool,
-}
-
-enum Segment {
-    Text(Box<str>),
-    Any,
 }
 
 const PLAIN: &str = "it must be a plain path, without //, . and ..";
 
-impl PathPattern {
+/// Each segment is a step of the stack.
+const MAX_SEGMENTS: usize = 100;
+
+impl PathPatterns {
     /// # Errors
     ///
     /// What to write instead.
-    pub(super) fn parse(pattern: &str) -> Result<Self, String> {
+    pub(super) fn add(&mut self, pattern: &str) -> Result<(), String> {
         let Some(path) = pattern.strip_prefix('/') else {
             return Err("it must start with /, as in \"/api/**\"".to_owned());
         };
@@ -38,63 +43,65 @@ impl PathPattern {
             _ => (path, false),
         };
         let path = path.strip_suffix('/').unwrap_or(path);
-        let mut segments = Vec::new();
         // The root has no segments.
-        for segment in path.split('/').filter(|_| !path.is_empty()) {
-            segments.push(Segment::parse(segment)?);
+        let segments: Vec<&str> = path.split('/').filter(|_| !path.is_empty()).collect();
+        if segments.len() > MAX_SEGMENTS {
+            return Err(format!("it has at most {MAX_SEGMENTS} segments; end it earlier with **"));
         }
-        Ok(Self { segments, is_open })
+        segments.iter().try_for_each(|segment| check_segment(segment))?;
+        let end = segments.into_iter().fold(self, |node, segment| match segment {
+            "*" => node.any.get_or_insert_default(),
+            text => node.texts.entry(text.into()).or_default(),
+        });
+        end.is_open |= is_open;
+        end.is_end = true;
+        Ok(())
     }
 
-    fn matches(&self, path: &[&str]) -> bool {
-        let is_long_enough =
-            if self.is_open { path.len() >= self.segments.len() } else { path.len() == self.segments.len() };
-        is_long_enough && self.segments.iter().zip(path).all(|(segment, other)| segment.matches(other))
+    /// Whether some pattern matches the path, in any of the ways in which servers and proxies read it: a spelling must
+    /// not be a way around a limit.
+    pub(super) fn match_path(&self, path: &str) -> bool {
+        if spelling::has_one_reading(path) {
+            // Empty segments are before the first slash and after the last.
+            return self.match_segments(path.split('/').filter(|segment| !segment.is_empty()));
+        }
+        spelling::any_reading(path, |segments| self.match_segments(segments.iter().copied()))
+    }
+
+    fn match_segments<'p>(&self, mut path: impl Iterator<Item = &'p str> + Clone) -> bool {
+        let Some(segment) = path.next() else { return self.is_end };
+        let text = self.texts.get(segment);
+        self.is_open || text.into_iter().chain(self.any.as_deref()).any(|next| next.match_segments(path.clone()))
     }
 }
 
-impl Segment {
-    fn parse(segment: &str) -> Result<Self, String> {
-        match segment {
-            "*" => Ok(Self::Any),
-            "" | "." | ".." => Err(PLAIN.to_owned()),
-            "**" => Err("** stands for all that follows, so it must be the last segment".to_owned()),
-            _ if segment.contains('*') => Err("a * stands for a whole segment, as in \"/users/*/posts\"".to_owned()),
-            _ if segment.starts_with(['{', ':']) => {
-                Err("a path has no parameters; write * for a segment, or use routes".to_owned())
-            }
-            _ => Ok(Self::Text(segment.into())),
-        }
+fn check_segment(segment: &str) -> Result<(), &'static str> {
+    match segment {
+        "" | "." | ".." => Err(PLAIN),
+        "**" => Err("** stands for all that follows, so it must be the last segment"),
+        "*" => Ok(()),
+        _ if segment.contains('*') => Err("a * stands for a whole segment, as in \"/users/*/posts\""),
+        _ if segment.starts_with(['{', ':']) => Err("a path has no parameters; write * for a segment, or use routes"),
+        _ => Ok(()),
     }
-
-    fn matches(&self, segment: &str) -> bool {
-        match self {
-            Self::Text(text) => **text == *segment,
-            Self::Any => true,
-        }
-    }
-}
-
-/// Whether some pattern matches the path, in any of the ways in which servers and proxies read it: a spelling must not
-/// be a way around a limit.
-pub(super) fn any_matches(patterns: &[PathPattern], path: &str) -> bool {
-    let match_segments = |segments: &[&str]| patterns.iter().any(|pattern| pattern.matches(segments));
-    if spelling::has_one_reading(path) {
-        // One more than the longest pattern has shows that the path is longer. Empty ones are before the first slash
-        // and after the last.
-        let most = 1 + patterns.iter().map(|pattern| pattern.segments.len()).max().unwrap_or(0);
-        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).take(most).collect();
-        return match_segments(&segments);
-    }
-    spelling::any_reading(path, match_segments)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn patterns(texts: &[&str]) -> PathPatterns {
+        let mut patterns = PathPatterns::default();
+        texts.iter().for_each(|text| patterns.add(text).unwrap());
+        patterns
+    }
+
+    fn refusal(pattern: &str) -> String {
+        PathPatterns::default().add(pattern).unwrap_err()
+    }
+
     fn matches(pattern: &str, path: &str) -> bool {
-        any_matches(&[PathPattern::parse(pattern).unwrap()], path)
+        patterns(&[pattern]).match_path(path)
     }
 
     #[test]
@@ -124,7 +131,7 @@ mod tests {
     #[test]
     fn empty_segment_is_refused_wherever_it_is() {
         for pattern in ["//", "//**", "//a", "/a//b", "/a//"] {
-            assert_eq!(PathPattern::parse(pattern).err().as_deref(), Some(PLAIN), "{pattern}");
+            assert_eq!(refusal(pattern), PLAIN, "{pattern}");
         }
     }
 
@@ -203,14 +210,34 @@ mod tests {
         assert!(matches("/a", "/a") && !matches("/a", "/%ff") && !matches("/a", "/%") && !matches("/a", "/b;/a"));
     }
 
+    /// Each pattern beside the others matches what it matches alone.
     #[test]
-    fn path_is_split_once_for_all_patterns() {
-        let patterns: Vec<_> = (0..20_000).map(|n| PathPattern::parse(&format!("/a/{n}")).unwrap()).collect();
+    fn patterns_that_begin_alike_are_told_apart() {
+        let all = ["/a/b", "/a/*/c", "/a/**", "/*/b/c", "/**", "/a", "/b/*"];
+        let paths = ["/", "/a", "/a/b", "/a/b/c", "/a/x/c", "/a/x/d", "/x/b/c", "/x/b", "/b", "/b/x", "/b/x/y"];
+        for (first, second) in all.iter().flat_map(|first| all.map(|second| (first, second))) {
+            for path in paths {
+                let expected = matches(first, path) || matches(second, path);
+                assert_eq!(patterns(&[first, second]).match_path(path), expected, "{first}, {second}: {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_paths_and_many_patterns_take_no_time() {
+        let mut patterns = PathPatterns::default();
+        (0..20_000).for_each(|n| patterns.add(&format!("/a/{n}")).unwrap());
         let start = std::time::Instant::now();
         let (long, slashes) = ("/b".repeat(1 << 20), "/".repeat(900));
-        assert!(!any_matches(&patterns, &long) && !any_matches(&patterns, &format!("{slashes}a/0/b")));
-        assert!(any_matches(&patterns, &format!("{slashes}a/19999")));
+        assert!(!patterns.match_path(&long) && !patterns.match_path(&format!("{slashes}a/0/b")));
+        assert!(patterns.match_path(&format!("{slashes}a/19999")));
         assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn pattern_has_at_most_a_hundred_segments() {
+        assert!(matches(&"/*".repeat(100), &"/a".repeat(100)) && !matches(&"/*".repeat(100), &"/a".repeat(101)));
+        assert_eq!(refusal(&"/*".repeat(101)), "it has at most 100 segments; end it earlier with **");
     }
 
     #[test]
@@ -227,23 +254,22 @@ mod tests {
             ("/a?b", "no query"),
             ("/users/{id}", "use routes"),
         ] {
-            let error = PathPattern::parse(pattern).err().unwrap();
+            let error = refusal(pattern);
             assert!(error.contains(remedy), "{pattern}: {error}");
         }
     }
 
-    /// The longest pattern decides how much of a path is looked at, wherever it stands.
     #[test]
     fn patterns_of_several_lengths_match_each_for_itself() {
-        for patterns in [["/a", "/a/b/c"], ["/a/b/c", "/a"]] {
-            let patterns = patterns.map(|pattern| PathPattern::parse(pattern).unwrap());
+        for two in [["/a", "/a/b/c"], ["/a/b/c", "/a"]] {
+            let patterns = patterns(&two);
             for (path, expected) in
                 [("/", false), ("/a", true), ("/a/b", false), ("/a/b/c", true), ("/a/b/c/d", false), ("/%61/b/c", true)]
             {
-                assert_eq!(any_matches(&patterns, path), expected, "{path}");
+                assert_eq!(patterns.match_path(path), expected, "{path}");
             }
         }
-        assert!(!any_matches(&[], "/a") && !any_matches(&[], "/%61"));
+        assert!(!patterns(&[]).match_path("/a") && !patterns(&[]).match_path("/%61"));
     }
 
     #[test]
@@ -257,11 +283,11 @@ mod tests {
             ("/**/", "last segment"),
             ("*", "start with /"),
         ] {
-            let error = PathPattern::parse(pattern).err().unwrap();
+            let error = refusal(pattern);
             assert!(error.contains(remedy), "{pattern}: {error}");
         }
         for pattern in ["/a{b}", "/a:b", "/...", "/a.b", "/~"] {
-            assert!(PathPattern::parse(pattern).is_ok(), "{pattern}");
+            assert_eq!(PathPatterns::default().add(pattern), Ok(()), "{pattern}");
         }
     }
 }

@@ -1,84 +1,153 @@
 //! The JSON Schema of the format, by which editors complete and check a file: `throttle.schema.json`, which users have
 //! as [`SCHEMA`](super::SCHEMA).
 //!
-//! It is made here, and only for tests: a program needs no more than the text. Words and bounds are those of the
-//! reader's own tables. The fields of each table are compared with those that the reader knows, see [`fields`].
+//! It is made of a dry run of the reader, and only for tests: a program needs no more than the text. Two things are
+//! written here, because the reader has them as code: the forms of [texts](patterns), and what must hold
+//! [between fields](rules).
 
-mod algorithm;
-mod composition;
-mod fields;
-mod key;
-mod limit;
-mod matching;
-mod patterns;
-mod registered;
-mod sections;
+pub(super) mod patterns;
+mod rules;
 mod table;
-mod texts;
-mod value;
-mod written;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use throttle_core::PolicySet;
+use throttle_core::Policy;
+use toml::de::DeTable;
 
-use self::table::{Table, any_of, reference};
-use self::value::described;
-use super::document::VERSION;
-use super::entry::Kind;
+use self::table::{any_of, reference, table};
+use super::document;
+use super::outline::{About, Content, Definition, Form, Known, Outline};
+use super::problem::Problems;
+use super::reader::Word;
+use super::registry::{CONDITIONS, HEADER, KEYS, REFUNDS, Registry};
 
 /// The whole schema, of the draft that editors of TOML read.
-fn schema() -> Value {
-    let mut root = Table::new("", "Limits on requests, as a file that throttle-tower reads.")
-        .required("version", json!({ "description": "The version of the format.", "enum": [VERSION] }))
-        .field("client-ip", reference("client-ip"))
-        .field("defaults", reference("defaults"))
-        .field("layer", reference("layer"))
-        .field("compose", reference("compose"))
-        .field("when", described("when", "Which requests the layer applies to; the others pass untouched."))
-        .field("limit", list_of("limit", "Limits on rates. An empty list says that every request is to be admitted."))
-        .field("plans", list_of("plans", "Limits that depend on the client's plan."))
-        .field("concurrency", concurrency())
-        .rule(any_of(Kind::ALL.map(|kind| json!({ "required": [kind.field()] }))))
-        .schema();
+pub(super) fn schema() -> Value {
+    let samples = DeTable::parse("text = \"\"\nnumber = 0\ntable = {}\nlist = [\"\"]").unwrap();
+    let samples = ["text", "number", "table", "list"].map(|name| &samples.get_ref()[name]);
+    let outline = Outline { samples, definitions: RefCell::default() };
+    let document = samples[2].get_ref().as_table().unwrap();
+    assert!(document::read_table(document, &Problems::default(), &Registry::new(), Some(&outline)).is_none());
+    let noted = outline.definitions.into_inner();
+    let mut definitions: Map<String, Value> =
+        noted.keys().map(|name| (name.to_string(), value(name, &noted))).collect();
+    let mut root = definitions.remove("").unwrap();
+    let by_hand =
+        patterns::TEXTS.iter().map(|(name, about, pattern)| (*name, text(about, &pattern()))).chain(registered());
+    for (name, definition) in by_hand.chain([("tiers", tiers())]) {
+        assert!(definitions.insert(name.to_owned(), definition).is_none(), "{name} is defined twice");
+    }
+    // With a dot at the end, and `*.` at the start.
+    definitions["host"]["maxLength"] = (253 + 3).into();
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     root["title"] = "Rules of throttle-tower".into();
-    root["definitions"] = definitions().into();
+    root["definitions"] = definitions.into();
     root
 }
 
-fn definitions() -> Map<String, Value> {
-    let each = [
-        sections::definitions(),
-        limit::definitions(),
-        algorithm::definitions(),
-        key::definitions(),
-        matching::definitions(),
-        composition::definitions(),
-        value::definitions(),
-        registered::definitions(),
-    ];
-    let mut all = Map::new();
-    for (name, definition) in each.into_iter().flatten() {
-        assert!(all.insert(name.to_owned(), definition).is_none(), "{name} is defined twice");
+fn value(name: &str, noted: &BTreeMap<&str, Definition>) -> Value {
+    let Definition { about, content } = &noted[name];
+    // What the definition of a field says need not be said twice.
+    let is_defined = |field: &Known| match &field.forms.borrow()[..] {
+        [Form::Named(name)] => noted.get(name).is_some_and(|noted| noted.about.text == field.about.text),
+        _ => false,
+    };
+    match content {
+        Content::Value(forms) => described(any_form(&forms.borrow()), about),
+        Content::Table { fields, one_of } => {
+            let values = fields.iter().map(|field| {
+                let value = any_form(&field.forms.borrow());
+                let value = if is_defined(field) { value } else { described(value, &field.about) };
+                (field.name, field.is_required, value)
+            });
+            rules::with_rules(name, table(name, about.text, values.collect(), one_of))
+        }
     }
-    all
 }
 
-/// Two elements that are the same would have the same name.
-fn list_of(table: &str, about: &str) -> Value {
+fn any_form(forms: &[Form]) -> Value {
+    let mut each: Vec<Value> = Vec::new();
+    let mut has_number = false;
+    for form in forms {
+        // What notes a narrower bound comes before what reads the number.
+        if matches!(form, Form::Number(..)) && std::mem::replace(&mut has_number, true) {
+            continue;
+        }
+        let value = of_form(form);
+        if !each.contains(&value) {
+            each.push(value);
+        }
+    }
+    if each.len() == 1 { each.remove(0) } else { any_of(each) }
+}
+
+fn of_form(form: &Form) -> Value {
+    match form {
+        Form::Named(name) => reference(name),
+        Form::Number(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
+        Form::Number(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Form::Flag => json!({ "type": "boolean", "default": false }),
+        Form::Words(words) => json!({ "enum": words }),
+        Form::List(forms) => {
+            let items = any_form(&forms.borrow());
+            json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true })
+        }
+    }
+}
+
+fn described(value: Value, about: &About) -> Value {
+    // What stands beside a reference is ignored.
+    let is_reference = value.get("$ref").is_some() && (!about.text.is_empty() || about.default.is_some());
+    let mut value = if is_reference { json!({ "allOf": [value] }) } else { value };
+    if !about.text.is_empty() {
+        value["description"] = about.text.into();
+    }
+    if let Some(default) = &about.default {
+        value["default"] = serde_json::from_str(default).unwrap_or_else(|_| default.as_str().into());
+    }
+    value
+}
+
+fn text(about: &str, pattern: &str) -> Value {
+    json!({ "description": about, "type": "string", "pattern": format!("^(?:{pattern})$") })
+}
+
+fn tiers() -> Value {
     json!({
-        "description": about,
-        "type": "array",
-        "items": reference(table),
-        "maxItems": PolicySet::MAX_POLICIES,
-        "uniqueItems": true,
+        "description": "The tiers. Their order is that of their numbers.",
+        "type": "object",
+        "propertyNames": reference("name"),
+        "additionalProperties": reference("tier"),
+        "minProperties": 1,
+        "maxProperties": Policy::MAX_TIERS,
     })
 }
 
-/// Of several, at most one can do without a name.
-fn concurrency() -> Value {
-    let mut list = list_of("concurrency", "Limits on requests in flight.");
-    list["if"] = json!({ "minItems": 2 });
-    list["then"] = json!({ "contains": { "required": ["name"] } });
-    list
+/// What only the program knows: names that it registers. A copy of the schema for one program can list them instead, as
+/// an `enum`. Here they are any text but what the file gives a meaning to by itself.
+fn registered() -> Vec<(&'static str, Value)> {
+    let any_name = |what: &str| {
+        let about = format!("The name of {what} that the program has registered.");
+        json!({ "description": about, "type": "string" })
+    };
+    let name = |what: &str, built_in: Value| {
+        let mut name = any_name(what);
+        name["not"] = built_in;
+        name
+    };
+    let keys = any_of([words(&KEYS), json!({ "pattern": format!("^{HEADER}") })]);
+    vec![
+        ("registered-key", name("a key", keys.clone())),
+        ("registered-key-of-a-future", name("a key that a future returns", keys)),
+        ("registered-cost", any_name("a cost")),
+        ("registered-condition", name("a condition", words(&CONDITIONS))),
+        ("registered-lookup", any_name("a lookup")),
+        ("registered-refund", name("a refund", words(&REFUNDS))),
+    ]
+}
+
+fn words<T>(words: &[Word<T>]) -> Value {
+    json!({ "enum": words.iter().map(|(word, _)| *word).collect::<Vec<_>>() })
 }

@@ -3,7 +3,27 @@
 use throttle_core::PolicyName;
 
 use crate::client_ip::NAT64_LENGTHS;
+use crate::rules::reader::Row;
 use crate::rules::registry::HEADER;
+
+/// The texts that the reader expects under a name, what they are, and their form.
+pub(in crate::rules) const TEXTS: [Row<fn() -> String>; 15] = [
+    ("name", "1 to 64 printable ASCII characters, because clients read it in headers.", printable),
+    ("rate", "A count and a period, as in \"10/second\", \"100/15m\" or \"1000 per hour\".", rate),
+    ("duration", "A number and a unit, as in \"500ms\", \"15m\" or \"1 day\".", duration),
+    ("shift", "A duration, with a minus sign for earlier, as in \"6h\" or \"-30m\".", shift),
+    ("utc-offset", "Local time's offset from UTC, as in \"+01:00\".", utc_offset),
+    ("header-name", "The name of a header, as in \"x-api-key\".", || TOKEN.to_owned()),
+    ("address-header-name", "The name of a header, as in \"cf-connecting-ip\".", || ADDRESS_HEADER.to_owned()),
+    ("header-key", "A header's value, as in \"header:x-tenant\". The client chooses it.", header_key),
+    ("share", "A share of the limit, as in \"local/4\" for 4 processes.", || SHARE.to_owned()),
+    ("method", "A method.", || METHOD.to_owned()),
+    ("route", "A route.", route),
+    ("path", "A pattern, as in \"/api/**\".", path),
+    ("host", "A host, as in \"api.example.com\".", host),
+    ("network", "An address or a network.", network),
+    ("nat64", "The prefix of a NAT64, as in \"2001:db8:64::/96\".", nat64),
+];
 
 /// A whole number from 1. Whether it is below 2^53 is left to the reader.
 const NUMBER: &str = "0*[1-9][0-9]{0,15}";
@@ -11,46 +31,46 @@ const NUMBER: &str = "0*[1-9][0-9]{0,15}";
 const UNIT: &str = "us|µs|microseconds?|ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hr|hours?|d|days?";
 
 /// The name of a header or of a method.
-pub(super) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
+pub(in crate::rules) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
 /// A method is in upper case.
-pub(super) const METHOD: &str = "[!#$%&'*+.^_`|~0-9A-Z-]+";
+pub(in crate::rules) const METHOD: &str = "[!#$%&'*+.^_`|~0-9A-Z-]+";
 
 /// How many processes share a limit.
-pub(super) const SHARE: &str = r"local/\+?0*[1-9][0-9]{0,9}";
+pub(in crate::rules) const SHARE: &str = r"local/\+?0*[1-9][0-9]{0,9}";
 
-pub(super) fn printable() -> String {
+pub(in crate::rules) fn printable() -> String {
     format!("[ -~]{{1,{}}}", PolicyName::MAX_LEN)
 }
 
-pub(super) fn rate() -> String {
+pub(in crate::rules) fn rate() -> String {
     format!(r"\s*{NUMBER}\s*(?:/| per )\s*(?:{NUMBER}\s*)?(?:{UNIT})\s*")
 }
 
-pub(super) fn duration() -> String {
+pub(in crate::rules) fn duration() -> String {
     format!(r"\s*{NUMBER}\s*(?:{UNIT})\s*")
 }
 
-pub(super) fn shift() -> String {
+pub(in crate::rules) fn shift() -> String {
     format!("-?(?:{})", duration())
 }
 
 /// Up to 14 hours.
-pub(super) fn utc_offset() -> String {
+pub(in crate::rules) fn utc_offset() -> String {
     "[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00)".to_owned()
 }
 
 /// A key that is the value of a header.
-pub(super) fn header_key() -> String {
+pub(in crate::rules) fn header_key() -> String {
     format!("{HEADER}{TOKEN}")
 }
 
 /// The header of a client's address: proxies drop headers with an underscore.
-pub(super) const ADDRESS_HEADER: &str = "[!#$%&'*+.^`|~0-9A-Za-z-]+";
+pub(in crate::rules) const ADDRESS_HEADER: &str = "[!#$%&'*+.^`|~0-9A-Za-z-]+";
 
 /// A template of axum's: parameters are in braces and end their segment, a wildcard ends the route. Doubled braces
 /// stand for themselves.
-pub(super) fn route() -> String {
+pub(in crate::rules) fn route() -> String {
     let letter = r"[^{}/?#]|\{\{|\}\}";
     let text = format!(r"(?:(?:[^{{}}/?#:*]|\{{\{{|\}}\}})(?:{letter})*)?");
     let name = "[^{}/*?#]+";
@@ -58,20 +78,20 @@ pub(super) fn route() -> String {
 }
 
 /// Segments, `*` for one and a final `**` for any number.
-pub(super) fn path() -> String {
+pub(in crate::rules) fn path() -> String {
     let rest = "[^*?#%/]";
     let segment = format!(r"\*|[^*?#%/{{:.]{rest}*|\.(?:[^*?#%/.]{rest}*|\.{rest}+)");
     format!(r"/(?:(?:{segment})/)*(?:{segment}|\*\*)?")
 }
 
 /// A name, all names below one, or an IPv6 address in brackets.
-pub(super) fn host() -> String {
+pub(in crate::rules) fn host() -> String {
     let label = "[A-Za-z0-9_-]+";
     format!(r"(?:\*\.)?{label}(?:\.{label})*\.?|\[[0-9A-Fa-f:.]+\]")
 }
 
 /// An address or a network. Of IPv6, what looks like one.
-pub(super) fn network() -> String {
+pub(in crate::rules) fn network() -> String {
     let byte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
     let (v4, v6) = ("(?:3[0-2]|[12]?[0-9])", "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])");
     let (four, group) = (format!(r"{byte}(?:\.{byte}){{3}}"), "[0-9A-Fa-f]{0,4}");
@@ -80,12 +100,12 @@ pub(super) fn network() -> String {
 }
 
 /// A prefix of a NAT64, which has one of a few lengths. What stands before the slash is left to the reader.
-pub(super) fn nat64() -> String {
+pub(in crate::rules) fn nat64() -> String {
     let lengths = NAT64_LENGTHS.map(|length| length.to_string()).join("|");
     format!("[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(?:{lengths})")
 }
 
 /// A network that is (nearly) everyone.
-pub(super) fn everyone() -> String {
+pub(in crate::rules) fn everyone() -> String {
     "[^:]*/[0-7]|.*:.*/[0-6]".to_owned()
 }

@@ -2,9 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-/// A part of the schema that others refer to by its name.
-pub(super) type Definition = (&'static str, Value);
-
 pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/definitions/{name}") })
 }
@@ -57,72 +54,40 @@ fn spellings(name: &str) -> Vec<String> {
     spellings
 }
 
-pub(super) struct Table {
-    name: &'static str,
-    about: &'static str,
-    fields: Map<String, Value>,
-    required: Vec<&'static str>,
-    rules: Vec<Value>,
-}
-
-impl Table {
-    /// The table of that name; without a name, the document.
-    pub(super) fn new(name: &'static str, about: &'static str) -> Self {
-        Self { name, about, fields: Map::new(), required: Vec::new(), rules: Vec::new() }
-    }
-
-    pub(super) fn field(mut self, name: &'static str, value: Value) -> Self {
-        assert!(self.fields.insert(name.to_owned(), value).is_none(), "{name} of {} is described twice", self.name);
-        self
-    }
-
-    pub(super) fn required(mut self, name: &'static str, value: Value) -> Self {
-        self.required.push(name);
-        self.field(name, value)
-    }
-
-    /// Adds what must hold between the fields.
-    pub(super) fn rule(mut self, rule: Value) -> Self {
-        self.rules.push(rule);
-        self
-    }
-
-    pub(super) fn definition(self) -> Definition {
-        (self.name, self.schema())
-    }
-
-    /// Editors offer the names under `properties`, which are spelled with `-`. Other spellings refer to them.
-    pub(super) fn schema(self) -> Value {
-        let Self { name, about, fields, required, mut rules } = self;
-        let (mut others, mut alone) = (Map::new(), Map::new());
-        for field in fields.keys() {
-            let spellings = spellings(field);
-            if spellings.len() > 1 {
-                let table = if name.is_empty() { "#".to_owned() } else { format!("#/definitions/{name}") };
-                let place = format!("{table}/properties/{field}");
-                others.insert(format!("^(?:{})$", spellings[1..].join("|")), json!({ "$ref": place }));
-            }
-            for (place, spelling) in spellings.iter().enumerate().skip(1) {
-                let former = either(spellings[..place].iter().map(|former| json!({ "required": [former] })));
-                alone.insert(spelling.clone(), not(&former));
-            }
+/// A table with these fields: their names, whether they are required, and their values. Editors offer the names under
+/// `properties`, which are spelled with `-`. Other spellings refer to them.
+pub(super) fn table(name: &str, about: &str, fields: Vec<(&str, bool, Value)>, one_of: &[&str]) -> Value {
+    let (mut others, mut alone) = (Map::new(), Map::new());
+    for (field, ..) in &fields {
+        let spellings = spellings(field);
+        if spellings.len() > 1 {
+            let table = if name.is_empty() { "#".to_owned() } else { format!("#/definitions/{name}") };
+            let place = format!("{table}/properties/{field}");
+            others.insert(format!("^(?:{})$", spellings[1..].join("|")), json!({ "$ref": place }));
         }
-        let (plain, spelled): (Vec<&str>, Vec<&str>) = required.into_iter().partition(|name| !name.contains('-'));
-        rules.extend(spelled.into_iter().map(has));
-        let mut schema = json!({
-            "description": about,
-            "type": "object",
-            "properties": fields,
-            "additionalProperties": false,
-        });
-        let parts = [("patternProperties", json!(others)), ("dependencies", json!(alone)), ("required", json!(plain))];
-        for (keyword, part) in parts.into_iter().chain([("allOf", json!(rules))]) {
-            if part != json!({}) && part != json!([]) {
-                schema[keyword] = part;
-            }
+        for (place, spelling) in spellings.iter().enumerate().skip(1) {
+            let former = either(spellings[..place].iter().map(|former| json!({ "required": [former] })));
+            alone.insert(spelling.clone(), not(&former));
         }
-        schema
     }
+    let required = fields.iter().filter(|(_, is_required, _)| *is_required).map(|(name, ..)| *name);
+    let (plain, spelled): (Vec<&str>, Vec<&str>) = required.partition(|name| !name.contains('-'));
+    let one_of = (!one_of.is_empty()).then(|| has_one_of(one_of));
+    let rules: Vec<Value> = one_of.into_iter().chain(spelled.into_iter().map(has)).collect();
+    let properties: Map<String, Value> = fields.into_iter().map(|(name, _, value)| (name.to_owned(), value)).collect();
+    let mut schema = json!({
+        "description": about,
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    let parts = [("patternProperties", json!(others)), ("dependencies", json!(alone)), ("required", json!(plain))];
+    for (keyword, part) in parts.into_iter().chain([("allOf", json!(rules))]) {
+        if part != json!({}) && part != json!([]) {
+            schema[keyword] = part;
+        }
+    }
+    schema
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod requests;
 mod round_trip;
 #[cfg(feature = "axum")]
 mod routed;
+mod schema;
 // It makes links.
 #[cfg(all(unix, feature = "watch"))]
 mod watched;
@@ -19,4 +20,3 @@ mod watched;
 pub(super) use self::bad::registry;
 #[cfg(feature = "watch")]
 pub(super) use self::folder::Folder;
-pub(super) use self::good::EVERYTHING;

@@ -77,7 +77,7 @@ fn check(model: &Model, seeds: [u64; 2]) -> Result<(), TestCaseError> {
         let found = meaning(&rules.tree().compile().unwrap(), &requests());
         prop_assert!(found == expected, "{found:#?}\nis not what the model means:\n{expected:#?}\n{text}");
         prop_assert_eq!(rules.client_ip(), &model.client_ip(), "{}", text);
-        prop_assert_eq!(format!("{:?}", rules.document.settings), format!("{:?}", model.layer), "{}", text);
+        prop_assert_eq!(format!("{:?}", rules.document.settings), model.layer.read(), "{}", text);
     }
     let (_throttle, handle) = read(&texts[0]).layer(MemoryBackend::new()).unwrap();
     let change = handle.replace(&texts[1]).unwrap();

@@ -34,7 +34,7 @@ pub(super) struct Defaults {
     pub(super) on_missing: Option<Missing>,
 }
 
-/// As the reader calls it and its fields.
+/// What a file says of the layer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LayerSettings {
     pub(super) headers: Option<Dialect>,
@@ -44,6 +44,23 @@ pub(super) struct LayerSettings {
     pub(super) report_in_response: Option<bool>,
     pub(super) grpc_refusals: Option<bool>,
     pub(super) unavailable_retry_after: Option<std::time::Duration>,
+}
+
+impl LayerSettings {
+    /// As the reader shows what it has read: a field that is not there has its default.
+    pub(super) fn read(&self) -> String {
+        format!(
+            "LayerSettings {{ headers: {:?}, sdk_hints: {:?}, retry_jitter: {:?}, max_waiting: {:?}, \
+             report_in_response: {:?}, grpc_refusals: {:?}, unavailable_retry_after: {:?} }}",
+            self.headers.unwrap_or(Dialect::Draft11),
+            self.sdk_hints,
+            self.retry_jitter.unwrap_or(0),
+            self.max_waiting.unwrap_or(10_000),
+            self.report_in_response.unwrap_or(false),
+            self.grpc_refusals.unwrap_or(true),
+            self.unavailable_retry_after,
+        )
+    }
 }
 
 #[derive(Clone, Debug)]
