@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use axum::http::request::Parts;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
@@ -88,6 +89,8 @@ pub fn counted() -> Vec<(&'static str, Router)> {
         ("throttle, one policy, refused", exhausted(app().layer(throttle(scarce_one())))),
         ("tower_governor, one policy, its headers", app().layer(GovernorLayer::new(informed(u32::MAX)))),
         ("tower_governor, refused, its headers", exhausted(app().layer(GovernorLayer::new(informed(1))))),
+        ("throttle, two policies with conditions, headers", app().layer(throttle(two_of(2)))),
+        ("throttle, two of twenty policies apply, headers", app().layer(throttle(two_of(20)))),
     ]
 }
 
@@ -150,6 +153,16 @@ fn two(rate: Rate, burst: u64) -> LimitTree {
         limit("per-route", TokenBucket::new(rate).burst(burst))
             .by((throttle_tower::Route, ClientIp::peer().or(throttle_tower::Constant))),
     ])
+}
+
+/// So many policies, of which the first two apply to the request.
+fn two_of(policies: usize) -> LimitTree {
+    let policy = |n: usize| {
+        let path = if n < 2 { "/".to_owned() } else { format!("/{n}") };
+        let gcra = Gcra::new(Rate::per_second(1_000_000));
+        limit(format!("policy-{n}"), gcra).by(ClientIp::peer()).when(move |parts: &Parts| parts.uri.path() == path)
+    };
+    all((0..policies).map(policy).collect::<Vec<_>>())
 }
 
 fn one() -> LimitTree {

@@ -127,13 +127,6 @@ impl<'a> Event<'a> {
         self.decision.map(Decision::decided_by)
     }
 
-    /// Whether a limit refused the request, and the policy at a place is the one that decided.
-    #[cfg(feature = "dashboard")]
-    #[inline]
-    pub(crate) fn is_refused_by(&self, place: usize) -> bool {
-        matches!(self.outcome, Outcome::Refused) && self.decision.and_then(Decision::binding) == Some(place)
-    }
-
     /// The policy that decided, if one did.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Policy> {

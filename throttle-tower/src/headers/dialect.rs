@@ -1,6 +1,7 @@
 use http::HeaderName;
 
-use super::names;
+use super::form::Form;
+use super::{draft11, legacy, names, openai};
 
 /// The headers in which a response states its limits, and their syntax.
 ///
@@ -78,13 +79,21 @@ impl Dialect {
     /// ```
     #[must_use]
     pub fn exposed_names(self) -> &'static [HeaderName] {
+        self.form().exposed
+    }
+
+    pub(crate) fn form(self) -> &'static Form {
         match self {
-            Self::Draft11 | Self::Draft07 => &names::EXPOSED_LISTS,
-            Self::Draft06 => &names::EXPOSED_DRAFT06,
-            Self::Draft03 => &names::EXPOSED_DRAFT03,
-            Self::XRateLimit(_) => &names::EXPOSED_X,
-            Self::OpenAi => &names::EXPOSED_OPENAI,
-            Self::None => &names::EXPOSED_NONE,
+            Self::Draft11 => &draft11::DRAFT11,
+            Self::Draft07 => &legacy::DRAFT07,
+            Self::Draft06 => &legacy::DRAFT06,
+            Self::Draft03 => &legacy::DRAFT03,
+            Self::XRateLimit(ResetFormat::DeltaSeconds) => &legacy::X_SECONDS,
+            Self::XRateLimit(ResetFormat::EpochSeconds) => &legacy::X_EPOCH,
+            Self::OpenAi => &openai::OPENAI,
+            Self::None => &NONE,
         }
     }
 }
+
+static NONE: Form = Form { policies: |_| None, write: |_, _, _| {}, exposed: &names::NONE, states_instants: false };

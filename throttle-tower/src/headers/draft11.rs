@@ -3,19 +3,22 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
-use super::names;
-use super::policy_status::{PolicyStatus, PolicyTerms};
+use super::form::Form;
+use super::names::{LISTS, POLICY, RATELIMIT};
+use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
 use super::strictness::{compare_rates, strictness};
 use super::structured::{self, Member};
 use super::value_text::Text;
 
+pub(super) static DRAFT11: Form = Form { policies, write, exposed: &LISTS, states_instants: false };
+
 /// `"per-ip";q=10;w=1, "uploads";q=1000000;qu="content-bytes";w=60`
-pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
+fn policies(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for terms in policies {
-        text.next_member().bytes(terms.name).bytes(b";q=").integer(terms.quota.q);
-        if let Some(unit) = terms.unit {
+    for PolicyStatus { terms, .. } in policies {
+        text.next_member().bytes(&terms.name).bytes(b";q=").integer(terms.quota.q);
+        if let Some(unit) = &terms.unit {
             structured::string(text.bytes(b";qu="), unit);
         }
         text.bytes(b";w=").integer(terms.quota.w);
@@ -23,31 +26,26 @@ pub(super) fn policy_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
     text.value()
 }
 
-/// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-#[inline]
-pub(super) fn standing<'a>(report: DescribedDecision<impl Iterator<Item = PolicyStatus<'a>>>) -> Option<HeaderValue> {
-    let mut text = Text::new();
-    // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
-    let longest = if report.admitted { u64::MAX } else { report.retry_after.map_or(u64::MAX, RetryAfter::seconds) };
-
-    for policy in report.policies.filter(|policy| report.admitted || policy.violated) {
-        text.next_member()
-            .bytes(policy.terms.name)
-            .bytes(b";r=")
-            .integer(policy.r())
-            .bytes(b";t=")
-            .integer(policy.t().min(longest));
+fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, policies: Option<HeaderValue>) {
+    if let Some(policies) = policies {
+        add(headers, &POLICY, policies, their_policy_stands);
     }
-    text.value()
+    if let Some(standing) = standing(decision) {
+        add(headers, &RATELIMIT, standing, their_standing_stands);
+    }
 }
 
-pub(super) fn write(headers: &mut HeaderMap, policies: Option<HeaderValue>, standing: Option<HeaderValue>) {
-    if let Some(policies) = policies {
-        add(headers, &names::POLICY, policies, their_policy_stands);
+/// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
+fn standing(decision: &DescribedDecision<'_>) -> Option<HeaderValue> {
+    let DescribedDecision { policies, admitted, retry_after, .. } = *decision;
+    let mut text = Text::new();
+    // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
+    let longest = retry_after.filter(|_| !admitted).map_or(u64::MAX, RetryAfter::seconds);
+    for policy in policies.iter().filter(|policy| admitted || policy.violated) {
+        text.next_member().bytes(&policy.terms.name);
+        text.bytes(b";r=").integer(policy.r()).bytes(b";t=").integer(policy.t().min(longest));
     }
-    if let Some(standing) = standing {
-        add(headers, &names::RATELIMIT, standing, their_standing_stands);
-    }
+    text.value()
 }
 
 /// Of two policies of one name the slower is announced: a client that keeps to it breaks neither. This does not depend
@@ -68,6 +66,7 @@ fn their_standing_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
 
 /// Sets a header, or joins our list to the existing one. A response that has no room for another header stays without
 /// it.
+#[inline(always)]
 fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue, stands: fn(&Member<'_>, &Member<'_>) -> bool) {
     // Appended first: few responses have the header already, and for the others this is one search instead of two.
     if let Ok(true) = headers.try_append(name, ours) {

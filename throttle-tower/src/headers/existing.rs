@@ -2,45 +2,33 @@
 
 use http::{HeaderMap, HeaderName};
 
-use super::dialect::Dialect;
-use super::names::{self, Trio};
+use super::names::{RATELIMIT, Trio};
 use super::scanner::Bare;
 use super::structured;
 
 /// Where the client stands, as the response states it.
 pub(super) struct Existing {
     pub(super) remaining: u64,
-    /// In the dialect's own measure. `None` for an `X-RateLimit-Reset` in another format than the dialect's.
+    /// In the dialect's own measure. `None` if it is in another one.
     pub(super) reset: Option<u64>,
 }
 
-/// `None` unless every header that the dialect requires is present, once and well-formed.
-pub(super) fn existing(headers: &HeaderMap, dialect: Dialect) -> Option<Existing> {
-    match dialect {
-        Dialect::Draft07 => existing_dictionary(headers),
-        Dialect::Draft06 | Dialect::Draft03 => {
-            let theirs = existing_trio(headers, &names::IETF, structured::single_count)?;
-            theirs.reset.is_some().then_some(theirs)
-        }
-        Dialect::XRateLimit(_) => existing_trio(headers, &names::X, structured::single_count),
-        Dialect::Draft11 | Dialect::OpenAi | Dialect::None => None,
-    }
-}
-
-/// `None` unless limit and remaining are there. The reset is read by the given function.
-pub(super) fn existing_trio(
+/// `None` unless all three headers are there once, and what remains is a number. The reset is read by the given
+/// function.
+pub(super) fn trio(
     headers: &HeaderMap,
-    trio: &Trio,
+    [limit, remaining, reset]: &Trio,
     read_reset: impl Fn(&[u8]) -> Option<u64>,
 ) -> Option<Existing> {
-    single(headers, &trio.limit)?;
-    let remaining = structured::single_count(single(headers, &trio.remaining)?)?;
-    Some(Existing { remaining, reset: read_reset(single(headers, &trio.reset)?) })
+    single(headers, limit)?;
+    let remaining = structured::single_count(single(headers, remaining)?)?;
+    Some(Existing { remaining, reset: read_reset(single(headers, reset)?) })
 }
 
-pub(super) fn existing_dictionary(headers: &HeaderMap) -> Option<Existing> {
+/// `None` unless limit, remaining and reset are there and well-formed.
+pub(super) fn dictionary(headers: &HeaderMap) -> Option<Existing> {
     let [mut limit, mut remaining, mut reset] = [None; 3];
-    for line in headers.get_all(&names::RATELIMIT) {
+    for line in headers.get_all(&RATELIMIT) {
         structured::dictionary(line.as_bytes(), |key, value| match key {
             b"limit" => limit = Some(value),
             b"remaining" => remaining = Some(value),

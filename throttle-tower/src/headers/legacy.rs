@@ -1,98 +1,166 @@
 //! Writes the dialects that can describe only one policy: drafts -03 to -07 and `X-RateLimit-*`.
+//!
+//! The headers are only meaningful together, so they are kept or replaced together. The existing ones stay if they are
+//! complete, readable and leave less; or, if they leave as much, if they reset later or their reset is not a number.
 
 use std::cmp::Reverse;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
-use super::dialect::{Dialect, ResetFormat};
-use super::existing::{Existing, existing};
-use super::names::{self, Trio};
-use super::policy_status::{PolicyStatus, PolicyTerms};
+use super::existing::{self, Existing};
+use super::form::Form;
+use super::names::{self, POLICY, RATELIMIT, Trio};
+use super::policy_status::PolicyStatus;
+use super::retry_after::RetryAfter;
 use super::strictness::gives_way;
-use super::value_text::{self, Text};
+use super::structured::single_count;
+use super::value_text::{Text, integer_value, seconds};
+
+pub(super) static DRAFT07: Form = Form {
+    policies: quotas,
+    write: |headers, decision, policies| {
+        if let Some(ours) = Standing::of_ietf(decision)
+            && ours.replaces(existing::dictionary(headers))
+        {
+            replace(headers, &RATELIMIT, ours.dictionary());
+            replace(headers, &POLICY, policies);
+        }
+    },
+    exposed: &names::LISTS,
+    states_instants: false,
+};
+
+pub(super) static DRAFT06: Form = Form {
+    policies: quotas,
+    write: |headers, decision, policies| {
+        if write_ietf(headers, decision, integer_value) {
+            replace(headers, &POLICY, policies);
+        }
+    },
+    exposed: &names::IETF,
+    states_instants: false,
+};
+
+/// It has no separate header for the policies: `10, 10;w=1, 1000;w=86400`.
+pub(super) static DRAFT03: Form = Form {
+    policies: quotas,
+    write: |headers, decision, policies| {
+        write_ietf(headers, decision, |limit| {
+            let mut text = Text::new();
+            text.integer(limit);
+            if let Some(policies) = policies {
+                text.next_member().bytes(policies.as_bytes());
+            }
+            text.value()
+        });
+    },
+    exposed: {
+        let [_, exposed @ ..] = &names::IETF;
+        exposed
+    },
+    states_instants: false,
+};
+
+pub(super) static X_SECONDS: Form = Form {
+    policies: |_| None,
+    write: |headers, decision, _| write_x(headers, decision, 0),
+    exposed: &names::X,
+    states_instants: false,
+};
+
+pub(super) static X_EPOCH: Form = Form {
+    policies: |_| None,
+    write: |headers, decision, _| write_x(headers, decision, decision.now_unix_us),
+    exposed: &names::X,
+    states_instants: true,
+};
 
 /// `10;w=1, 1000;w=86400`
 ///
 /// The drafts forbid two policies with one quota in this list, because clients distinguish the policies by it. Of such
 /// a pair the one with the longer window stays: it is the stricter one.
-pub(super) fn quota_list(policies: &[PolicyTerms<'_>]) -> Option<HeaderValue> {
+fn quotas(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
-    for (index, terms) in policies.iter().enumerate() {
-        if gives_way(policies, index, |a, b| a.quota.q == b.quota.q, |a, b| b.quota.w.cmp(&a.quota.w)) {
-            continue;
+    let quotas: Vec<_> = policies.iter().map(|policy| policy.terms.quota).collect();
+    for (index, quota) in quotas.iter().enumerate() {
+        if !gives_way(&quotas, index, |a, b| a.q == b.q, |a, b| b.w.cmp(&a.w)) {
+            text.next_member().integer(quota.q).bytes(b";w=").integer(quota.w);
         }
-        text.next_member().integer(terms.quota.q).bytes(b";w=").integer(terms.quota.w);
     }
     text.value()
 }
 
-/// Writes where the client stands with the policy that binds it most, unless the existing headers bind it more.
-///
-/// The headers are only meaningful together, so they are kept or replaced together. The existing ones stay if they are
-/// complete, readable and leave less; or, if they leave as much, if they reset later or their reset is not a number.
-pub(super) fn write(headers: &mut HeaderMap, dialect: Dialect, policies: Option<HeaderValue>, ours: &Standing) {
-    if existing(headers, dialect).is_some_and(|theirs| ours.gives_way_to(&theirs)) {
-        return;
+/// Writes the three headers of drafts -06 and -03, and returns whether they were. `limit` gives the value of the first.
+fn write_ietf(
+    headers: &mut HeaderMap,
+    decision: &DescribedDecision<'_>,
+    limit: impl FnOnce(u64) -> Option<HeaderValue>,
+) -> bool {
+    let [_, trio @ .., _] = &names::IETF;
+    let theirs = existing::trio(headers, trio, single_count).filter(|theirs| theirs.reset.is_some());
+    let ours = Standing::of_ietf(decision).filter(|ours| ours.replaces(theirs));
+    if let Some(ours) = &ours {
+        ours.write(headers, trio, limit(ours.limit), integer_value(ours.reset));
     }
-    match dialect {
-        Dialect::XRateLimit(_) => ours.write_seconds(headers, &names::X, value_text::integer_value(ours.limit)),
-        Dialect::Draft03 => ours.write_seconds(headers, &names::IETF, limit_with_quotas(ours.limit, policies.as_ref())),
-        Dialect::Draft06 => {
-            ours.write_seconds(headers, &names::IETF, value_text::integer_value(ours.limit));
-            replace(headers, &names::POLICY, policies);
-        }
-        Dialect::Draft07 => {
-            replace(headers, &names::RATELIMIT, ours.dictionary());
-            replace(headers, &names::POLICY, policies);
-        }
-        Dialect::Draft11 | Dialect::OpenAi | Dialect::None => {}
+    ours.is_some()
+}
+
+/// Writes `X-RateLimit-*`. The reset counts seconds from an instant in µs: from now, or since 1970 if that is now.
+fn write_x(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, now_us: u64) {
+    let [trio @ .., _] = &names::X;
+    if let Some(policy) = described(decision)
+        // No standard names the instant, only the custom that it is the end of the window.
+        && let ours = Standing::without_window(policy, seconds(now_us.saturating_add(policy.full_after_us())))
+        && ours.replaces(existing::trio(headers, trio, single_count))
+    {
+        ours.write(headers, trio, integer_value(ours.limit), integer_value(ours.reset));
     }
 }
 
 /// Where the client stands with one policy.
-#[derive(Debug)]
 pub(super) struct Standing {
     pub(super) limit: u64,
-    pub(super) remaining: u64,
+    remaining: u64,
     /// In the dialect's own measure.
     pub(super) reset: u64,
 }
 
 impl Standing {
-    /// With the policy that binds the client most; `None` if there is none to describe.
-    pub(super) fn of<'a, P>(dialect: Dialect, report: &DescribedDecision<P>) -> Option<Self>
-    where
-        P: Iterator<Item = PolicyStatus<'a>> + Clone,
-    {
-        let policy = described(report)?;
-        let limit = match dialect {
-            // Without a window, a quota that was scaled up to whole seconds would tell nothing.
-            Dialect::XRateLimit(_) => policy.terms.quota.most,
-            _ => policy.terms.quota.q,
+    /// With the policy that binds the client most; `None` if there is none to describe. The reset is when the key
+    /// equals an unused one, or on a refusal the same time as in `Retry-After`, as the drafts ask for.
+    fn of_ietf(decision: &DescribedDecision<'_>) -> Option<Self> {
+        let policy = described(decision)?;
+        let wait = decision.retry_after.filter(|_| !decision.admitted);
+        let reset = wait.map_or_else(|| seconds(policy.full_after_us()), RetryAfter::seconds);
+        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset })
+    }
+
+    /// In a dialect without windows, in which a quota that was scaled up to whole seconds would say nothing.
+    pub(super) fn without_window(policy: &PolicyStatus<'_>, reset: u64) -> Self {
+        let limit = policy.terms.quota.most;
+        Self { limit, remaining: policy.r().min(limit), reset }
+    }
+
+    /// Whether it is written in place of what the response states already.
+    pub(super) fn replaces(&self, theirs: Option<Existing>) -> bool {
+        let stays = |theirs: Existing| {
+            let later = theirs.reset.is_none_or(|reset| reset >= self.reset);
+            theirs.remaining < self.remaining || (theirs.remaining == self.remaining && later)
         };
-        Some(Self { limit, remaining: policy.r().min(limit), reset: reset(&policy, dialect, report) })
+        !theirs.is_some_and(stays)
     }
 
-    pub(super) fn gives_way_to(&self, theirs: &Existing) -> bool {
-        let later = theirs.reset.is_none_or(|reset| reset >= self.reset);
-        theirs.remaining < self.remaining || (theirs.remaining == self.remaining && later)
-    }
-
-    fn write_seconds(&self, headers: &mut HeaderMap, trio: &Trio, limit: Option<HeaderValue>) {
-        self.write_trio(headers, trio, limit, value_text::integer_value(self.reset));
-    }
-
-    pub(super) fn write_trio(
+    pub(super) fn write(
         &self,
         headers: &mut HeaderMap,
-        trio: &Trio,
+        [limit_name, remaining, reset_name]: &Trio,
         limit: Option<HeaderValue>,
         reset: Option<HeaderValue>,
     ) {
-        replace(headers, &trio.limit, limit);
-        replace(headers, &trio.remaining, value_text::integer_value(self.remaining));
-        replace(headers, &trio.reset, reset);
+        replace(headers, limit_name, limit);
+        replace(headers, remaining, integer_value(self.remaining));
+        replace(headers, reset_name, reset);
     }
 
     fn dictionary(&self) -> Option<HeaderValue> {
@@ -104,53 +172,24 @@ impl Standing {
     }
 }
 
-/// `10, 10;w=1, 1000;w=86400`: draft -03 has no separate header for the policies.
-fn limit_with_quotas(limit: u64, policies: Option<&HeaderValue>) -> Option<HeaderValue> {
-    let mut text = Text::new();
-    text.integer(limit);
-    if let Some(policies) = policies {
-        text.next_member().bytes(policies.as_bytes());
-    }
-    text.value()
-}
-
 /// The policy to describe. The drafts demand the one with the least remaining. On a refusal it is the violated policy
 /// with the longest wait, because a client that waits for any other is refused again.
-fn described<'a, P>(report: &DescribedDecision<P>) -> Option<PolicyStatus<'a>>
-where
-    P: Iterator<Item = PolicyStatus<'a>> + Clone,
-{
-    let policies = report.policies.clone();
-    if report.admitted { least_remaining(policies) } else { longest_wait(policies) }
+fn described<'a>(decision: &DescribedDecision<'a>) -> Option<&'a PolicyStatus<'a>> {
+    let policies = decision.policies.iter();
+    if decision.admitted { least_remaining(policies) } else { longest_wait(policies) }
 }
 
 /// The policy that leaves the client least.
-#[inline]
-pub(super) fn least_remaining<'a>(policies: impl Iterator<Item = PolicyStatus<'a>>) -> Option<PolicyStatus<'a>> {
+pub(super) fn least_remaining<'a>(
+    policies: impl Iterator<Item = &'a PolicyStatus<'a>>,
+) -> Option<&'a PolicyStatus<'a>> {
     policies.min_by_key(|policy| (policy.r(), Reverse(policy.reset_us)))
 }
 
 /// The violated policy that demands the longest wait.
-#[inline]
-pub(super) fn longest_wait<'a>(policies: impl Iterator<Item = PolicyStatus<'a>>) -> Option<PolicyStatus<'a>> {
+pub(super) fn longest_wait<'a>(policies: impl Iterator<Item = &'a PolicyStatus<'a>>) -> Option<&'a PolicyStatus<'a>> {
     let violated = policies.filter(|policy| policy.violated);
     violated.min_by_key(|policy| (Reverse(policy.retry_us.unwrap_or(u64::MAX)), policy.r()))
-}
-
-/// When the key equals an unused one.
-///
-/// A refusal in an IETF dialect is an exception: there Reset should name the same time as `Retry-After`. For
-/// `X-RateLimit-Reset` there is no standard, only the custom that it names the end of the window.
-fn reset<P>(policy: &PolicyStatus<'_>, dialect: Dialect, report: &DescribedDecision<P>) -> u64 {
-    let reset_us = policy.full_after_us();
-    match dialect {
-        Dialect::XRateLimit(ResetFormat::EpochSeconds) => {
-            value_text::seconds(report.now_unix_us.saturating_add(reset_us))
-        }
-        Dialect::XRateLimit(ResetFormat::DeltaSeconds) => value_text::seconds(reset_us),
-        _ if report.admitted => value_text::seconds(reset_us),
-        _ => report.retry_after.map_or(value_text::seconds(reset_us), |wait| wait.seconds()),
-    }
 }
 
 /// An existing header must not stay beside ours, so without a value the header is removed.

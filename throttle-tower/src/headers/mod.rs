@@ -31,8 +31,8 @@
 //! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the
 //! client. Nor can they stay beside the layer's own: clients ignore a header that occurs twice where one is allowed. So
 //! lists are joined, and of two members with one name the stricter stays. Headers that can describe only one policy
-//! (OpenAI's: one of each unit) are kept or replaced together: those that leave the client less stay. A header that does not parse is replaced, because
-//! one broken member makes a client ignore all of it.
+//! (OpenAI's: one of each unit) are kept or replaced together: those that leave the client less stay. A header that
+//! does not parse is replaced, because one broken member makes a client ignore all of it.
 //!
 //! # Browsers
 //!
@@ -43,16 +43,18 @@
 //!
 //! A shared cache may serve a response to other clients, for which its rate-limit headers are wrong: see [`is_public`].
 
-pub(crate) mod decision_headers;
+// A dialect is one `Form`, which `dialect` finds; `policy_lists` keeps what is the same in many responses.
+
 pub(crate) mod described_decision;
 mod dialect;
 mod draft11;
 mod existing;
+pub(crate) mod form;
 mod legacy;
 mod names;
 mod openai;
 pub(crate) mod openai_error;
-pub(crate) mod policy_header;
+pub(crate) mod policy_lists;
 pub(crate) mod policy_status;
 mod problem;
 pub(crate) mod quota;

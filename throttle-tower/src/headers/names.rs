@@ -5,60 +5,25 @@ use http::header::RETRY_AFTER;
 
 pub(super) static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-
 pub(super) static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// The three headers that describe one policy.
-pub(super) struct Trio {
-    pub(super) limit: HeaderName,
-    pub(super) remaining: HeaderName,
-    pub(super) reset: HeaderName,
-}
-
-pub(super) static IETF: Trio = Trio {
-    limit: HeaderName::from_static("ratelimit-limit"),
-    remaining: HeaderName::from_static("ratelimit-remaining"),
-    reset: HeaderName::from_static("ratelimit-reset"),
-};
-pub(super) static X: Trio = Trio {
-    limit: HeaderName::from_static("x-ratelimit-limit"),
-    remaining: HeaderName::from_static("x-ratelimit-remaining"),
-    reset: HeaderName::from_static("x-ratelimit-reset"),
-};
-
-pub(super) static OPENAI_REQUESTS: Trio = Trio {
-    limit: HeaderName::from_static("x-ratelimit-limit-requests"),
-    remaining: HeaderName::from_static("x-ratelimit-remaining-requests"),
-    reset: HeaderName::from_static("x-ratelimit-reset-requests"),
-};
-pub(super) static OPENAI_TOKENS: Trio = Trio {
-    limit: HeaderName::from_static("x-ratelimit-limit-tokens"),
-    remaining: HeaderName::from_static("x-ratelimit-remaining-tokens"),
-    reset: HeaderName::from_static("x-ratelimit-reset-tokens"),
-};
-
-pub(super) static EXPOSED_LISTS: [HeaderName; 3] =
+/// What the dialects write, as pages of another origin have to be shown it.
+pub(super) static LISTS: [HeaderName; 3] =
     [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy"), RETRY_AFTER];
-pub(super) static EXPOSED_DRAFT06: [HeaderName; 5] = [
-    HeaderName::from_static("ratelimit-limit"),
-    HeaderName::from_static("ratelimit-remaining"),
-    HeaderName::from_static("ratelimit-reset"),
+pub(super) static IETF: [HeaderName; 5] = [
     HeaderName::from_static("ratelimit-policy"),
-    RETRY_AFTER,
-];
-pub(super) static EXPOSED_DRAFT03: [HeaderName; 4] = [
     HeaderName::from_static("ratelimit-limit"),
     HeaderName::from_static("ratelimit-remaining"),
     HeaderName::from_static("ratelimit-reset"),
     RETRY_AFTER,
 ];
-pub(super) static EXPOSED_X: [HeaderName; 4] = [
+pub(super) static X: [HeaderName; 4] = [
     HeaderName::from_static("x-ratelimit-limit"),
     HeaderName::from_static("x-ratelimit-remaining"),
     HeaderName::from_static("x-ratelimit-reset"),
     RETRY_AFTER,
 ];
-pub(super) static EXPOSED_OPENAI: [HeaderName; 7] = [
+pub(super) static OPENAI: [HeaderName; 7] = [
     HeaderName::from_static("x-ratelimit-limit-requests"),
     HeaderName::from_static("x-ratelimit-remaining-requests"),
     HeaderName::from_static("x-ratelimit-reset-requests"),
@@ -67,4 +32,7 @@ pub(super) static EXPOSED_OPENAI: [HeaderName; 7] = [
     HeaderName::from_static("x-ratelimit-reset-tokens"),
     RETRY_AFTER,
 ];
-pub(super) static EXPOSED_NONE: [HeaderName; 1] = [RETRY_AFTER];
+pub(super) static NONE: [HeaderName; 1] = [RETRY_AFTER];
+
+/// The headers that describe one policy: its limit, what remains and its reset.
+pub(super) type Trio = [HeaderName; 3];

@@ -5,68 +5,53 @@
 use http::HeaderMap;
 
 use super::described_decision::DescribedDecision;
-use super::existing::existing_trio;
+use super::existing;
+use super::form::Form;
 use super::legacy::{Standing, least_remaining, longest_wait};
-use super::names::{OPENAI_REQUESTS, OPENAI_TOKENS, Trio};
-use super::policy_status::PolicyStatus;
+use super::names::{self, Trio};
 use super::read_upstream::go_duration;
-use super::value_text::{self, Text};
+use super::value_text::{Text, integer_value};
 
-/// Where the client stands by requests, and by tokens. A unit without a policy is left out; so is any other unit,
-/// because these headers have no name for it.
-#[derive(Debug)]
-pub(super) struct Standings {
-    requests: Option<Standing>,
-    tokens: Option<Standing>,
-}
+pub(super) static OPENAI: Form = Form {
+    policies: |_| None,
+    write: |headers, decision, _| write(headers, decision),
+    exposed: &names::OPENAI,
+    states_instants: false,
+};
 
-impl Standings {
-    /// `None` if there is nothing to describe: another layer or a gate refused, and a quota alone would mislead.
-    pub(super) fn of<'a, P>(report: &DescribedDecision<P>) -> Option<Self>
-    where
-        P: Iterator<Item = PolicyStatus<'a>> + Clone,
-    {
-        if !report.admitted && !report.policies.clone().any(|policy| policy.violated) {
-            return None;
-        }
-        let requests = standing(report, |unit| matches!(unit, None | Some("requests")));
-        let tokens = standing(report, |unit| unit == Some("tokens"));
-        (requests.is_some() || tokens.is_some()).then_some(Self { requests, tokens })
-    }
-
-    /// The headers of a unit are only meaningful together, so they are kept or replaced together. The existing ones stay
-    /// if they leave the client less.
-    pub(super) fn write(&self, headers: &mut HeaderMap) {
-        for (ours, trio) in [(&self.requests, &OPENAI_REQUESTS), (&self.tokens, &OPENAI_TOKENS)] {
-            if let Some(ours) = ours {
-                write(headers, trio, ours);
-            }
-        }
+/// Writes where the client stands by requests, and by tokens. A unit without a policy is left out; so is any other
+/// unit, because these headers have no name for it. If none of the policies refused, but another layer or a gate,
+/// nothing is written: a quota alone would mislead.
+fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>) {
+    if decision.admitted || decision.policies.iter().any(|policy| policy.violated) {
+        let [requests @ .., _, _, _, _] = &names::OPENAI;
+        let [_, _, _, tokens @ .., _] = &names::OPENAI;
+        write_unit(headers, requests, decision, |unit| matches!(unit, None | Some("requests")));
+        write_unit(headers, tokens, decision, |unit| unit == Some("tokens"));
     }
 }
 
-/// With the policy of a unit that binds the client most. A refusal is described by the policy that demands the longest
-/// wait; a unit that did not refuse, by its policy with the least remaining.
-fn standing<'a, P>(report: &DescribedDecision<P>, is_of_unit: impl Fn(Option<&str>) -> bool + Clone) -> Option<Standing>
-where
-    P: Iterator<Item = PolicyStatus<'a>> + Clone,
-{
-    let policies = report.policies.clone().filter(move |policy| is_of_unit(policy.terms.unit));
-    let refusing = if report.admitted { None } else { longest_wait(policies.clone()) };
-    let policy = refusing.or_else(|| least_remaining(policies))?;
-    let limit = policy.terms.quota.most;
-    Some(Standing { limit, remaining: policy.r().min(limit), reset: millis(policy.full_after_us()) })
-}
-
-fn write(headers: &mut HeaderMap, trio: &Trio, ours: &Standing) {
-    let theirs = existing_trio(headers, trio, |reset| {
+/// Describes the policy of a unit that binds the client most: of those that refuse, the one that demands the longest
+/// wait; of a unit that did not refuse, the one with the least remaining. The headers of a unit are only meaningful
+/// together, so they are kept or replaced together. The existing ones stay if they leave the client less.
+fn write_unit(
+    headers: &mut HeaderMap,
+    trio: &Trio,
+    decision: &DescribedDecision<'_>,
+    is_of_unit: impl Fn(Option<&str>) -> bool,
+) {
+    let policies = || decision.policies.iter().filter(|policy| is_of_unit(policy.terms.unit.as_deref()));
+    let refusing = if decision.admitted { None } else { longest_wait(policies()) };
+    let Some(policy) = refusing.or_else(|| least_remaining(policies())) else { return };
+    let ours = Standing::without_window(policy, millis(policy.full_after_us()));
+    let theirs = existing::trio(headers, trio, |reset| {
         let nanos = go_duration(reset)?.as_nanos();
         Some(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     });
-    if !theirs.is_some_and(|theirs| ours.gives_way_to(&theirs)) {
+    if ours.replaces(theirs) {
         let mut reset = Text::new();
         write_go_duration(&mut reset, ours.reset);
-        ours.write_trio(headers, trio, value_text::integer_value(ours.limit), reset.value());
+        ours.write(headers, trio, integer_value(ours.limit), reset.value());
     }
 }
 

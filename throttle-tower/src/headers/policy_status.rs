@@ -1,20 +1,32 @@
+use throttle_core::Policy;
+
 use super::quota::Quota;
-use super::value_text;
+use super::{structured, value_text};
 
 /// What a policy announces, the same in every response.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PolicyTerms<'a> {
-    /// A public alias, [quoted](super::structured::quoted): every client reads it.
-    pub(crate) name: &'a [u8],
-    pub(crate) quota: &'a Quota,
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyTerms {
+    /// Its place among all that a layer may announce.
+    pub(crate) number: usize,
+    /// A public alias, [quoted](structured::quoted): every client reads it.
+    pub(crate) name: Box<[u8]>,
+    pub(crate) quota: Quota,
     /// What is counted; `None` for requests, the default of the drafts.
-    pub(crate) unit: Option<&'a str>,
+    pub(crate) unit: Option<Box<str>>,
+}
+
+impl PolicyTerms {
+    /// What a policy announces under its first parameters. Finding that out takes longer than writing a header.
+    pub(crate) fn of(policy: &Policy, number: usize) -> Self {
+        let (name, quota) = (structured::quoted(policy.name()), Quota::of(policy.algorithm()));
+        Self { number, name, quota, unit: policy.unit().map(Into::into) }
+    }
 }
 
 /// Where one client stands with one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyStatus<'a> {
-    pub(crate) terms: PolicyTerms<'a>,
+    pub(crate) terms: &'a PolicyTerms,
     pub(crate) remaining: u64,
     /// The time within which no more than `remaining` may be used; for a violated policy, the wait.
     pub(crate) effective_us: u64,

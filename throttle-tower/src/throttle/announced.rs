@@ -5,42 +5,44 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use smallvec::{SmallVec, smallvec};
+use http::HeaderValue;
+use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Algorithm, DecidedBy, Decision, Policy, PolicySet, Status};
 
 use super::response_options::ResponseOptions;
-use crate::headers::policy_header::PolicyHeader;
-use crate::headers::policy_status::PolicyTerms;
-use crate::headers::quota::Quota;
-use crate::headers::structured;
+use crate::headers::policy_lists::PolicyLists;
+use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::{Dialect, Problem};
 
 #[derive(Clone)]
 pub(crate) struct Announced {
     pub(super) policies: Arc<[Policy]>,
-    /// What each policy announces: computing it takes longer than writing a header.
-    terms: Arc<[Terms]>,
+    /// What each policy announces in each tier; once for a policy without tiers.
+    terms: Arc<[Box<[PolicyTerms]>]>,
     /// What a request with parameters of its own is announced, by the places of their policies.
-    own: SmallVec<[(usize, Quota); 1]>,
+    own: SmallVec<[(usize, PolicyTerms); 1]>,
     /// The policies with the parameters of this process's share, if it has one.
     share: Option<Arc<[Policy]>>,
-    policy_header: PolicyHeader,
-    /// The same where the only policy with tiers is in another than the first, by its place and tier.
-    tier_headers: Option<(usize, Arc<[PolicyHeader]>)>,
+    lists: Arc<PolicyLists>,
     problems: Arc<Problems>,
     pub(crate) options: ResponseOptions,
 }
 
 impl Announced {
     pub(super) fn new(policies: &[Policy], options: ResponseOptions) -> Self {
+        let mut numbers = 0..;
+        let mut terms = |policy: &Policy| PolicyTerms::of(policy, numbers.next().unwrap_or_default());
+        let in_tiers = |policy: &Policy| match policy.is_tiered() {
+            true => policy.tiers().map(|(_, tier)| terms(tier)).collect(),
+            false => Box::from([terms(policy)]),
+        };
         Self {
+            terms: policies.iter().map(in_tiers).collect(),
             policies: policies.into(),
-            terms: policies.iter().map(Terms::of).collect(),
             own: SmallVec::new(),
             share: None,
-            policy_header: policy_header(options.dialect, policies.iter()),
-            tier_headers: tier_headers(options.dialect, policies),
+            lists: Arc::default(),
             problems: Arc::new(Problems::new(policies)),
             options,
         }
@@ -91,41 +93,37 @@ impl Announced {
         };
         let share = |place, own: &Algorithm| processes(place).map_or(*own, |processes| own.share(processes));
         let local = self.share.as_ref().filter(|_| matches!(decision.decided_by(), DecidedBy::Local(_)));
-        let quotas = calls.iter().enumerate().filter_map(|(place, call)| Some((place, Quota::of(call.own()?))));
+        let policies = under(&self.policies, &|_, own| *own);
+        let own = policies.iter().zip(calls).enumerate().filter(|(_, (_, call))| call.own().is_some());
         Self {
-            policies: under(&self.policies, &|_, own| *own),
-            own: quotas.collect(),
+            own: own.map(|(place, (policy, _))| (place, PolicyTerms::of(policy, 0))).collect(),
             share: local.map(|policies| under(policies, &share)),
+            policies,
             ..self.clone()
         }
     }
 
     /// What the policy at a place announces to a request of a tier.
     #[inline]
-    pub(super) fn terms(&self, place: usize, tier: u8) -> PolicyTerms<'_> {
-        let terms = &self.terms[place];
-        let own = || self.own.iter().find(|(own, _)| *own == place).map(|(_, quota)| quota);
-        let quota = terms.quotas.get(usize::from(tier)).or_else(own).unwrap_or(&terms.quotas[0]);
-        terms.of_policy(&self.policies[place], quota)
+    pub(super) fn terms(&self, place: usize, tier: u8) -> &PolicyTerms {
+        let tiers = &self.terms[place];
+        let own = || self.own.iter().find(|(own, _)| *own == place).map(|(_, terms)| terms);
+        tiers.get(usize::from(tier)).or_else(own).unwrap_or(&tiers[0])
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {
         self.options.dialect = dialect;
-        self.policy_header = policy_header(dialect, self.policies.iter());
-        self.tier_headers = tier_headers(dialect, &self.policies);
+        self.lists = Arc::default();
     }
 
-    /// The policy list of a response where all policies apply, each in the tier of the request, if it was written
-    /// before.
-    #[inline]
-    pub(super) fn policy_header(&self, decision: &Decision) -> Option<&PolicyHeader> {
-        let statuses = decision.statuses();
-        match &self.tier_headers {
-            None => statuses.iter().all(|status| status.applies() && status.tier() == 0).then_some(&self.policy_header),
-            Some((place, headers)) if statuses.iter().all(Status::applies) => {
-                headers.get(usize::from(statuses.get(*place)?.tier()))
-            }
-            Some(_) => None,
+    /// The list of the policies that apply, in the dialect of the layer.
+    #[inline(always)]
+    pub(super) fn list(&self, applying: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
+        let write = || self.options.dialect.form().policies(applying);
+        // What a request announces with parameters of its own is no other request's.
+        match self.own.is_empty() {
+            true => self.lists.get(applying, write),
+            false => write(),
         }
     }
 }
@@ -152,47 +150,4 @@ impl Problems {
 fn shared(bytes: Bytes) -> Bytes {
     drop(bytes.clone());
     bytes
-}
-
-fn policy_header<'a>(dialect: Dialect, policies: impl Iterator<Item = &'a Policy>) -> PolicyHeader {
-    let announced: Vec<(&Policy, Terms)> = policies.map(|policy| (policy, Terms::of(policy))).collect();
-    PolicyHeader::new(dialect, announced.iter().map(|(policy, terms)| terms.of_policy(policy, &terms.quotas[0])))
-}
-
-/// The announced policies for each tier of the only policy that has any.
-fn tier_headers(dialect: Dialect, policies: &[Policy]) -> Option<(usize, Arc<[PolicyHeader]>)> {
-    let mut tiered = policies.iter().enumerate().filter(|(_, policy)| policy.is_tiered());
-    let (Some((place, only)), None) = (tiered.next(), tiered.next()) else { return None };
-    let in_tier = |tier: &Policy| {
-        let each = policies
-            .iter()
-            .enumerate()
-            .map(|(other, policy)| if other == place { tier.clone() } else { policy.clone() });
-        policy_header(dialect, each.collect::<Vec<_>>().iter())
-    };
-    Some((place, only.tiers().map(|(_, tier)| in_tier(tier)).collect()))
-}
-
-/// What a policy announces, but for what the policy itself can be asked.
-struct Terms {
-    /// Quoted.
-    name: Box<[u8]>,
-    /// In each tier; one for a policy without tiers.
-    quotas: SmallVec<[Quota; 1]>,
-}
-
-impl Terms {
-    fn of(policy: &Policy) -> Self {
-        let quotas = if policy.is_tiered() {
-            policy.tiers().map(|(_, tier)| Quota::of(tier.algorithm())).collect()
-        } else {
-            smallvec![Quota::of(policy.algorithm())]
-        };
-        Self { name: structured::quoted(policy.name()), quotas }
-    }
-
-    #[inline]
-    fn of_policy<'a>(&'a self, policy: &'a Policy, quota: &'a Quota) -> PolicyTerms<'a> {
-        PolicyTerms { name: &self.name, quota, unit: policy.unit() }
-    }
 }

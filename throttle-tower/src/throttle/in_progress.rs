@@ -21,6 +21,7 @@ impl Held {
     }
 
     /// Settles what the head of the response decides.
+    #[inline]
     pub(super) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         if let Some(holding) = &mut self.0 {
             holding.open = holding.open.take().and_then(|open| open.answered(status, headers));

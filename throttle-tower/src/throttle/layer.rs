@@ -351,7 +351,7 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Sets whether responses to admitted requests carry a [`LimitReport`](crate::LimitReport) in their extensions, for
-    /// outer layers to read. It costs up to four allocations per request. Refusals carry it, and handlers find it in the
+    /// outer layers to read. It costs up to three allocations per request. Refusals carry it, and handlers find it in the
     /// request, whatever is set here. Defaults to false.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with_announced(|announced| announced.options.report_in_response = report)

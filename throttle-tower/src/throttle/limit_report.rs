@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throttle_core::{Decision, Policy, Status};
 
 use super::announced::Announced;
+use crate::time::wall_micros;
 
 /// The decision about a request, with its policies.
 ///
@@ -46,9 +47,14 @@ use super::announced::Announced;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct LimitReport {
+pub struct LimitReport(Arc<Decided>);
+
+/// What a request's report and the headers of its response say.
+struct Decided {
     decision: Decision,
     announced: Arc<Announced>,
+    /// When it was decided, if a header states instants.
+    now_unix_us: u64,
 }
 
 /// The user's closures in it may be of any kind, but no method of a report runs one.
@@ -58,28 +64,30 @@ impl RefUnwindSafe for LimitReport {}
 impl LimitReport {
     #[inline]
     pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
-        Self { decision, announced }
+        // To read the clock takes longer than to write the headers.
+        let now_unix_us = if announced.options.dialect.form().states_instants { wall_micros() } else { 0 };
+        Self(Arc::new(Decided { decision, announced, now_unix_us }))
     }
 
     #[inline]
     pub(super) fn announced(&self) -> &Announced {
-        &self.announced
+        &self.0.announced
     }
 
-    pub(super) fn into_parts(self) -> (Decision, Arc<Announced>) {
-        (self.decision, self.announced)
+    pub(super) fn now_unix_us(&self) -> u64 {
+        self.0.now_unix_us
     }
 
     /// The decision.
     #[must_use]
     pub fn decision(&self) -> &Decision {
-        &self.decision
+        &self.0.decision
     }
 
     /// The policies that apply to the request, each with its status. A policy with tiers has the parameters of the
     /// request's tier.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        let statuses = self.announced.policies.iter().zip(self.decision.statuses());
+        let statuses = self.announced().policies.iter().zip(self.decision().statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
@@ -88,8 +96,8 @@ impl LimitReport {
     /// left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        let place = self.decision.binding()?;
-        Some(self.announced.policies.get(place)?.tier(self.decision.statuses().get(place)?.tier()))
+        let place = self.decision().binding()?;
+        Some(self.announced().policies.get(place)?.tier(self.decision().statuses().get(place)?.tier()))
     }
 
     /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
@@ -98,7 +106,7 @@ impl LimitReport {
     /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for such parameters.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.announced.policies.iter().zip(self.decision.statuses());
+        let mut statuses = self.announced().policies.iter().zip(self.decision().statuses());
         let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
         policy.tier_name(status.tier()).or_else(|| (status.tier() == Policy::OWN).then_some("own"))
     }
@@ -110,15 +118,15 @@ impl LimitReport {
 
     /// The policies that refused the request, with their places.
     pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
-        let statuses = self.announced.policies.iter().zip(self.decision.statuses()).enumerate();
+        let statuses = self.announced().policies.iter().zip(self.decision().statuses()).enumerate();
         statuses.filter(|(_, (_, status))| status.is_violated()).map(|(place, (policy, _))| (place, policy))
     }
 }
 
 impl fmt::Debug for LimitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policies = &self.announced.policies;
-        f.debug_struct("LimitReport").field("decision", &self.decision).field("policies", policies).finish()
+        let policies = &self.announced().policies;
+        f.debug_struct("LimitReport").field("decision", self.decision()).field("policies", policies).finish()
     }
 }
 

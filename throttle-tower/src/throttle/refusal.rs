@@ -230,7 +230,7 @@ impl Refusal<'_> {
     fn quota_exceeded(&self, report: &LimitReport, content_type: HeaderValue, with_numbers: bool) -> Response<Bytes> {
         let quota = |place: usize| {
             let tier = report.decision().statuses().get(place)?.tier();
-            Some(report.announced().terms(place, tier).quota)
+            Some(&report.announced().terms(place, tier).quota)
         };
         let used_up = report.violated_places().filter_map(|(place, policy)| {
             let (quota, unit) = (quota(place)?, policy.unit().unwrap_or("requests"));

@@ -11,7 +11,7 @@ use super::announced::Announced;
 use super::limit_report::LimitReport;
 use super::refusal::{NO_STORE, problem_response};
 use super::response_options::ResponseOptions;
-use super::steps::write_headers::{of_admitted, write_refused};
+use super::steps::write_headers::{write_admitted, write_refused};
 use crate::headers::Dialect;
 
 impl LimitReport {
@@ -56,9 +56,9 @@ impl LimitReport {
     /// ```
     #[must_use]
     pub fn in_dialect(self, dialect: Dialect) -> Self {
-        let (decision, mut announced) = self.into_parts();
-        Arc::make_mut(&mut announced).set_dialect(dialect);
-        Self::new(decision, announced)
+        let mut announced = self.announced().clone();
+        announced.set_dialect(dialect);
+        Self::new(self.decision().clone(), Arc::new(announced))
     }
 
     /// The response of a layer that refuses the request for this decision: status 429, a problem document (RFC 9457),
@@ -96,7 +96,7 @@ impl LimitReport {
     /// ```
     pub fn write_headers<B>(&self, response: &mut Response<B>) {
         if self.decision().is_admitted() {
-            of_admitted(self.announced(), self.decision()).write(response.headers_mut());
+            write_admitted(self, response.headers_mut(), false);
         } else {
             write_refused(self, response, 0);
             response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);

@@ -4,13 +4,10 @@ use super::*;
 
 fn beside(dialect: Dialect, admitted: bool) -> Vec<(String, String)> {
     let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
-    let announced = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
-    assert_eq!(announced.dialect(), dialect);
     let retry_after = Some(RetryAfter::from_micros(7_000_000));
-    let report =
-        DescribedDecision { policies: lines.iter().copied(), admitted, retry_after, now_unix_us: NOW_US + 500_000 };
+    let report = DescribedDecision { policies: &[], admitted, retry_after, now_unix_us: NOW_US + 500_000 };
     let mut headers = with([("retry-after", "Fri, 20 Nov 2026 09:33:01 GMT")]);
-    DecisionHeaders::new(&announced, report).beside_a_refusal().write(&mut headers);
+    write(&mut headers, &(dialect, dialect.form().policies(&lines)), &report);
     fields(&headers)
 }
 
@@ -26,14 +23,4 @@ fn policies_are_announced_and_nothing_is_said_of_where_the_client_stands() {
             assert_eq!(beside(dialect, admitted), expected, "{dialect:?}, {admitted}");
         }
     }
-}
-
-#[test]
-fn nothing_is_written_where_nothing_was_decided() {
-    let mut headers = with([("retry-after", "1"), ("ratelimit-limit", "9")]);
-    let before = headers.clone();
-    DecisionHeaders::default().write(&mut headers);
-    DecisionHeaders::default().beside_a_refusal().write(&mut headers);
-    assert_eq!(headers, before);
-    assert_eq!((PolicyHeader::NONE.dialect(), PolicyHeader::NONE.value()), (Dialect::None, None));
 }

@@ -48,9 +48,9 @@ fn refusal_by_two_policies_states_the_longer_wait() {
 
 #[test]
 fn unit_other_than_requests_is_named() {
-    let uploads = PolicyTerms { unit: Some("content-bytes"), ..terms("uploads", 65_535, 10) };
-    let field = PolicyHeader::new(Dialect::Draft11, [uploads]);
-    assert_eq!(field.value().unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
+    let uploads = PolicyTerms { unit: Some("content-bytes".into()), ..terms("uploads", 65_535, 10) };
+    let field = Dialect::Draft11.form().policies(&[open(uploads, 1, 1)]);
+    assert_eq!(field.unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
 }
 
 /// Each policy has terms of its own, however many there are.
@@ -61,7 +61,11 @@ fn every_policy_of_many_is_listed_with_its_own_terms() {
         .zip(&names)
         .map(|(number, name)| {
             let unit = [None, Some("bytes"), Some("tokens")][number as usize % 3];
-            open(PolicyTerms { unit, ..terms(name, 100 + number, 10 + number) }, number, number * 1_000_000)
+            open(
+                PolicyTerms { unit: unit.map(Into::into), ..terms(name, 100 + number, 10 + number) },
+                number,
+                number * 1_000_000,
+            )
         })
         .collect();
     let mut headers = HeaderMap::new();
@@ -71,7 +75,7 @@ fn every_policy_of_many_is_listed_with_its_own_terms() {
     assert_eq!([names_of(&policies), names_of(&standing)], [&*names, &*names]);
     for (line, (policy, standing)) in lines.iter().zip(policies.iter().zip(&standing)) {
         let unit = item(policy).params.get("qu").and_then(BareItem::as_string).map(|unit| unit.as_str());
-        assert_eq!(unit, line.terms.unit);
+        assert_eq!(unit, line.terms.unit.as_deref());
         let numbers = [("q", policy), ("w", policy), ("r", standing), ("t", standing)];
         let expected = [line.terms.quota.q, line.terms.quota.w, line.remaining, line.reset_us / 1_000_000];
         assert_eq!(numbers.map(|(key, entry)| count_of(entry, key)), expected.map(Some));
@@ -111,7 +115,7 @@ proptest! {
     ) {
         let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let retry_after = wait_us.map(RetryAfter::from_micros);
-        let policies = PolicyHeader::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
+        let policies = (Dialect::Draft11, Dialect::Draft11.form().policies(&lines));
         let mut headers = HeaderMap::new();
         let decision = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us: NOW_US };
         write(&mut headers, &policies, &decision);

@@ -234,7 +234,7 @@ proptest! {
                 let line = FieldType::serialize(members).unwrap();
                 headers.append(field, HeaderValue::from_str(&line).unwrap());
             }
-            let policies = PolicyHeader::new(Dialect::Draft11, lines.iter().map(|line| line.terms));
+            let policies = (Dialect::Draft11, Dialect::Draft11.form().policies(&lines));
             let report = DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
             write(&mut headers, &policies, &report);
 

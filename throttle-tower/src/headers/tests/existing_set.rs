@@ -101,7 +101,7 @@ fn last_of_repeated_dictionary_keys_counts() {
 fn existing_policy_list_is_removed_with_its_set() {
     let mut headers = with([("ratelimit-policy", "100;w=1")]);
     let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
-    let none = PolicyHeader::new(Dialect::Draft07, []);
+    let none = (Dialect::Draft07, None);
     write(
         &mut headers,
         &none,

@@ -56,7 +56,7 @@ fn refusal_by_none_of_the_policies_carries_no_quota() {
     for dialect in DIALECTS.into_iter().filter(|dialect| *dialect != Dialect::Draft11) {
         let mut headers = HeaderMap::new();
         let lines = two_policies();
-        let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
+        let policies = (dialect, dialect.form().policies(&lines));
         let retry_after = Some(RetryAfter::from_micros(5_000_000));
         let report = DescribedDecision { policies: &lines, admitted: false, retry_after, now_unix_us: NOW_US };
         write(&mut headers, &policies, &report);
@@ -72,7 +72,7 @@ fn instant_of_a_reset_is_rounded_once() {
     for (now_unix_us, reset) in [(500_000, "2"), (600_000, "2"), (600_001, "3")] {
         let mut headers = HeaderMap::new();
         let report = DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us };
-        write(&mut headers, &PolicyHeader::new(dialect, []), &report);
+        write(&mut headers, &(dialect, None), &report);
         assert_eq!(combined(&headers, "x-ratelimit-reset"), reset.as_bytes(), "{now_unix_us}");
     }
 }
@@ -131,7 +131,7 @@ fn refusal_that_no_wait_helps_is_the_one_described() {
 fn reset_of_an_admitted_response_is_not_the_wait() {
     let mut headers = HeaderMap::new();
     let lines = [open(terms("a", 10, 60), 3, 20_000_000)];
-    let policies = PolicyHeader::new(Dialect::Draft03, lines.iter().map(|line| line.terms));
+    let policies = (Dialect::Draft03, Dialect::Draft03.form().policies(&lines));
     let retry_after = Some(RetryAfter::from_micros(5_000_000));
     write(
         &mut headers,
@@ -184,7 +184,7 @@ proptest! {
         let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let binding = lines.iter().map(|line| line.r()).min().unwrap();
         for dialect in DIALECTS {
-            let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
+            let policies = (dialect, dialect.form().policies(&lines));
             let retry_after = longest_wait(&lines);
             let report = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us };
             let mut headers = HeaderMap::new();
@@ -228,7 +228,7 @@ fn limit_stands_alone_where_no_policy_is_announced() {
     for dialect in [Dialect::Draft03, Dialect::Draft06] {
         let mut headers = HeaderMap::new();
         let report = DescribedDecision { policies: &lines, admitted: true, retry_after: None, now_unix_us: NOW_US };
-        write(&mut headers, &PolicyHeader::new(dialect, []), &report);
+        write(&mut headers, &(dialect, None), &report);
         let expected = [("ratelimit-limit", "10"), ("ratelimit-remaining", "3"), ("ratelimit-reset", "1")];
         assert_eq!(fields(&headers), owned(expected), "{dialect:?}");
     }
@@ -261,7 +261,7 @@ fn exposed_names_are_those_of_a_refusal() {
     for dialect in DIALECTS {
         let mut exposed: Vec<&str> = dialect.exposed_names().iter().map(HeaderName::as_str).collect();
         exposed.sort_unstable();
-        let tokens = PolicyTerms { unit: Some("tokens"), ..terms("b", 10, 60) };
+        let tokens = PolicyTerms { unit: Some("tokens".into()), ..terms("b", 10, 60) };
         let written = written(dialect, &[shut(terms("a", 10, 60), 6_000_000), shut(tokens, 6_000_000)]);
         assert_eq!(written.iter().map(|(name, _)| name).collect::<Vec<_>>(), exposed, "{dialect:?}");
     }
@@ -283,7 +283,7 @@ fn limit_without_a_window_is_the_most_that_can_remain() {
     ] {
         for remaining in [0, 1, 2, 9] {
             let mut headers = HeaderMap::new();
-            let terms = PolicyTerms { quota: &scaled, ..terms("p", 1, 1) };
+            let terms = PolicyTerms { quota: scaled, ..terms("p", 1, 1) };
             answer(&mut headers, dialect, &[open(terms, remaining, 90_000)]);
             let told = |name: &str| headers[name].to_str().unwrap().parse::<u64>().unwrap();
             assert_eq!(headers[name], expected, "{dialect:?}");

@@ -4,6 +4,7 @@ mod existing_list;
 mod existing_set;
 mod legacy;
 mod openai;
+mod policy_lists;
 mod problem;
 mod quota;
 mod retry_after;
@@ -13,10 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
-use super::decision_headers::DecisionHeaders;
 use super::described_decision::DescribedDecision;
 use super::dialect::{Dialect, ResetFormat};
-use super::policy_header::PolicyHeader;
 use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::quota::Quota;
 use super::retry_after::RetryAfter;
@@ -37,36 +36,38 @@ const DIALECTS: [Dialect; 8] = [
     Dialect::None,
 ];
 
-fn terms(name: &str, q: u64, w: u64) -> PolicyTerms<'_> {
-    let quota = Box::leak(Box::new(Quota { q, w, most: q }));
-    PolicyTerms { name: Box::leak(structured::quoted(name)), quota, unit: None }
+fn terms(name: &str, q: u64, w: u64) -> PolicyTerms {
+    PolicyTerms { number: 0, name: structured::quoted(name), quota: Quota { q, w, most: q }, unit: None }
 }
 
-const fn open(terms: PolicyTerms<'_>, remaining: u64, us: u64) -> PolicyStatus<'_> {
+/// Statuses are made where they are used, so that tests can change one.
+fn leaked(terms: PolicyTerms) -> &'static PolicyTerms {
+    Box::leak(Box::new(terms))
+}
+
+fn open(terms: PolicyTerms, remaining: u64, us: u64) -> PolicyStatus<'static> {
+    let terms = leaked(terms);
     PolicyStatus { terms, remaining, effective_us: us, reset_us: us, violated: false, retry_us: None }
 }
 
-const fn shut(terms: PolicyTerms<'_>, wait_us: u64) -> PolicyStatus<'_> {
-    let retry_us = Some(wait_us);
+fn shut(terms: PolicyTerms, wait_us: u64) -> PolicyStatus<'static> {
+    let (terms, retry_us) = (leaked(terms), Some(wait_us));
     PolicyStatus { terms, remaining: 0, effective_us: wait_us, reset_us: wait_us, violated: true, retry_us }
 }
 
 fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>]) {
     let admitted = !lines.iter().any(|line| line.violated);
-    let policies = PolicyHeader::new(dialect, lines.iter().map(|line| line.terms));
     let report = DescribedDecision { policies: lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
-    write(headers, &policies, &report);
+    write(headers, &(dialect, dialect.form().policies(lines)), &report);
 }
 
-fn write<'a>(
+/// Writes a decision in a dialect, with a list of policies.
+fn write(
     headers: &mut HeaderMap,
-    announced: &PolicyHeader,
-    report: &DescribedDecision<impl AsRef<[PolicyStatus<'a>]>>,
+    (dialect, policies): &(Dialect, Option<HeaderValue>),
+    decision: &DescribedDecision<'_>,
 ) {
-    let DescribedDecision { policies, admitted, retry_after, now_unix_us } = report;
-    let (admitted, retry_after, now_unix_us) = (*admitted, *retry_after, *now_unix_us);
-    let policies = policies.as_ref().iter().copied();
-    DecisionHeaders::new(announced, DescribedDecision { policies, admitted, retry_after, now_unix_us }).write(headers);
+    dialect.form().write(headers, decision, policies.clone());
 }
 
 /// The longest wait of the violated, as an `all` waits.
@@ -119,7 +120,7 @@ fn name_of(entry: &ListEntry) -> String {
 
 /// The name of a line's policy.
 fn own_name(line: &PolicyStatus<'_>) -> String {
-    name_of(&parsed::<List>(line.terms.name)[0])
+    name_of(&parsed::<List>(&line.terms.name)[0])
 }
 
 fn count_of(entry: &ListEntry, key: &str) -> Option<u64> {
@@ -159,8 +160,8 @@ prop_compose! {
     }
 }
 
-fn line_of<'a>(name: &'a str, (n, violated, helps): ([u64; 5], bool, bool)) -> PolicyStatus<'a> {
-    let terms = terms(name, n[0].min(MAX_INTEGER), n[1].clamp(1, MAX_INTEGER));
+fn line_of(name: &str, (n, violated, helps): ([u64; 5], bool, bool)) -> PolicyStatus<'static> {
+    let terms = leaked(terms(name, n[0].min(MAX_INTEGER), n[1].clamp(1, MAX_INTEGER)));
     let retry_us = (violated && helps).then_some(n[3]);
     // A violated policy is described by its wait.
     let effective_us = retry_us.unwrap_or(n[3]);

@@ -1,8 +1,8 @@
 use super::*;
 use crate::headers::read_upstream::go_duration;
 
-fn of_unit(unit: &'static str, terms: PolicyTerms<'static>) -> PolicyTerms<'static> {
-    PolicyTerms { unit: Some(unit), ..terms }
+fn of_unit(unit: &str, terms: PolicyTerms) -> PolicyTerms {
+    PolicyTerms { unit: Some(unit.into()), ..terms }
 }
 
 fn requests(remaining: u64, us: u64) -> PolicyStatus<'static> {
@@ -35,13 +35,13 @@ fn requests_and_tokens_are_described_apart() {
         ("x-ratelimit-reset-tokens", "6m0s"),
     ]);
     assert_eq!(written(&[requests(59, 1_000_000), tokens(149_984, 360_000_000)]), expected);
-    let named = PolicyStatus { terms: of_unit("requests", terms("named", 60, 60)), ..requests(59, 1_000_000) };
+    let named = PolicyStatus { terms: leaked(of_unit("requests", terms("named", 60, 60))), ..requests(59, 1_000_000) };
     assert_eq!(written(&[tokens(149_984, 360_000_000), named]), expected);
 }
 
 #[test]
 fn units_without_a_policy_and_units_without_a_header_are_left_out() {
-    let bytes = PolicyStatus { terms: of_unit("bytes", terms("bytes", 9, 1)), ..tokens(0, 1) };
+    let bytes = PolicyStatus { terms: leaked(of_unit("bytes", terms("bytes", 9, 1))), ..tokens(0, 1) };
     assert_eq!(written(&[bytes]), []);
     let expected = [
         ("x-ratelimit-limit-tokens", "150000"),
@@ -53,7 +53,8 @@ fn units_without_a_policy_and_units_without_a_header_are_left_out() {
 
 #[test]
 fn of_a_unit_the_policy_with_the_least_remaining_is_described() {
-    let day = PolicyStatus { terms: of_unit("tokens", terms("day", 1_000_000, 86_400)), ..tokens(40, 3_600_000_000) };
+    let day =
+        PolicyStatus { terms: leaked(of_unit("tokens", terms("day", 1_000_000, 86_400))), ..tokens(40, 3_600_000_000) };
     for lines in [[day, tokens(50, 1_000)], [tokens(50, 1_000), day]] {
         let expected = [
             ("x-ratelimit-limit-tokens", "1000000"),
@@ -82,7 +83,7 @@ fn existing_reset_counts_as_whole_milliseconds_rounded_up() {
 fn refusal_describes_the_longest_wait_of_each_unit_that_refused() {
     let minute = PolicyStatus { remaining: 3, reset_us: 5_000_000, ..tokens(0, 0) };
     let minute = PolicyStatus { violated: true, retry_us: Some(2_000_000), ..minute };
-    let day = PolicyStatus { terms: of_unit("tokens", terms("day", 1_000_000, 86_400)), ..minute };
+    let day = PolicyStatus { terms: leaked(of_unit("tokens", terms("day", 1_000_000, 86_400))), ..minute };
     let day = PolicyStatus { remaining: 9, retry_us: Some(30_000_000), ..day };
     let idle = PolicyStatus { remaining: 0, ..tokens(0, 0) };
     let expected = [

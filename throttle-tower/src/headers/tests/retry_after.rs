@@ -4,7 +4,7 @@ fn merged<const N: usize>(existing: [(&'static str, &str); N], wait_us: u64) -> 
     let mut headers = with(existing);
     let wait = Some(RetryAfter::from_micros(wait_us));
     let report = DescribedDecision { policies: &[], admitted: false, retry_after: wait, now_unix_us: NOW_US };
-    write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
+    write(&mut headers, &(Dialect::Draft11, None), &report);
     fields(&headers)
 }
 
@@ -30,7 +30,7 @@ fn date_stays_only_if_it_is_provably_later() {
         let mut headers = with([("retry-after", date)]);
         let retry_after = Some(RetryAfter::from_micros(wait_us));
         let report = DescribedDecision { policies: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
-        write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
+        write(&mut headers, &(Dialect::Draft11, None), &report);
         fields(&headers)
     };
     assert_eq!(half_past(6_000_000), owned([("retry-after", "6")]));
@@ -54,7 +54,7 @@ fn admitted_response_keeps_its_own_retry_after() {
     let mut headers = with([("retry-after", "7")]);
     let report =
         DescribedDecision { policies: &[], admitted: true, retry_after: Some(RetryAfter::MAX), now_unix_us: NOW_US };
-    write(&mut headers, &PolicyHeader::new(Dialect::Draft11, []), &report);
+    write(&mut headers, &(Dialect::Draft11, None), &report);
     assert_eq!(fields(&headers), owned([("retry-after", "7")]));
 }
 

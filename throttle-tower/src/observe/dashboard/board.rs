@@ -4,19 +4,17 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use throttle_core::backend::Call;
-use throttle_core::{BackendErrorKind, Policy, PolicyName};
+use throttle_core::{BackendErrorKind, Decision, Policy, PolicyName};
 use tokio::time::Instant;
 
 use super::flows::{Flows, Recent, TEN, second};
 use super::shown::Shown;
 use super::tightest::Tightest;
-#[cfg(feature = "rules")]
-use super::tightest::capacities;
 use crate::event::Backends;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::{BuiltOn, Observer};
-use crate::event::{Event, OUTCOMES};
+use crate::event::{Event, Outcome};
 use crate::lock::lock;
 use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
@@ -26,13 +24,11 @@ use crate::time::micros;
 /// and waits for nothing.
 pub(super) struct Board {
     pub(super) started: Instant,
-    pub(super) flows: Arc<Flows>,
+    pub(super) flows: Flows,
     pub(super) policies: Box<[PolicyBoard]>,
     pub(super) permits: Box<[PermitBoard]>,
     pub(super) tightest: Tightest,
-    pub(super) tracker: Arc<Tracker>,
-    /// How much earlier it started, in µs.
-    pub(super) tracker_ahead: u64,
+    tracker: Arc<Tracker>,
     pub(super) store: StoreBoard,
     backends: Backends,
     /// The last seconds in which rules replaced the limits, oldest first. No request locks it.
@@ -76,15 +72,12 @@ impl Board {
     ) -> Self {
         let policy = |policy: &Policy| PolicyBoard { name: policy.name().to_owned(), ..PolicyBoard::default() };
         let permit = |name: &PolicyName| PermitBoard { name: name.as_str().to_owned(), ..PermitBoard::default() };
-        let flows = Flows::new(of.len());
-        let started = flows.schedule.started();
         Self {
-            started,
-            flows: Arc::new(flows),
+            started: Instant::now(),
+            flows: Flows::new(of.len()),
             policies: of.iter().map(policy).collect(),
             permits: permits.iter().map(permit).collect(),
-            tightest: Tightest::new(tracker.secret(), &of),
-            tracker_ahead: micros(started.saturating_duration_since(tracker.started())),
+            tightest: Tightest::new(tracker.secret()),
             tracker,
             store: StoreBoard::default(),
             backends: Backends::default(),
@@ -112,14 +105,8 @@ impl Board {
     }
 
     pub(super) fn moment(&self) -> Moment {
-        let now = Instant::now();
-        let since = now.saturating_duration_since(self.started);
-        Moment { now, micros: micros(since), running: since.as_secs() }
-    }
-
-    /// How many requests had each of the [`OUTCOMES`].
-    pub(super) fn outcomes(&self) -> [u64; OUTCOMES.len()] {
-        self.flows.outcomes()
+        let since = self.started.elapsed();
+        Moment { micros: micros(since), running: since.as_secs() }
     }
 
     pub(super) fn keys_held(&self) -> Option<usize> {
@@ -175,9 +162,20 @@ impl Observer for Arc<Board> {
         self.backends.add(on);
     }
 
-    #[inline]
     fn judged(&self, event: &Event<'_>, calls: &[Call]) {
-        self.count_judged(event, calls);
+        let moment = self.moment();
+        self.flows.count(moment.second(), event);
+        self.tracker.judged(event, calls);
+        if let Outcome::NoPermit(full) = event.outcome {
+            self.permits_ran_out(full, &moment);
+        }
+        let statuses = event.decision.map_or(&[][..], Decision::statuses);
+        for (place, ((status, call), policy)) in statuses.iter().zip(calls).zip(event.policies).enumerate() {
+            if let (true, Some(key)) = (status.applies(), call.key()) {
+                let of = policy.tier(status.tier()).algorithm().capacity();
+                self.tightest.note((place, key), status, of, moment.micros);
+            }
+        }
     }
 
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
@@ -221,11 +219,10 @@ impl Observer for Arc<Board> {
 
 impl Board {
     /// These limits had too few permits for a request.
-    pub(super) fn permits_ran_out(&self, full: &[PolicyName]) {
-        let ten = self.moment().ten();
+    fn permits_ran_out(&self, full: &[PolicyName], moment: &Moment) {
         for name in full {
             if let Some(limit) = self.permits.iter().find(|limit| limit.name == name.as_str()) {
-                limit.refused.count(ten);
+                limit.refused.count(moment.ten());
             }
         }
     }
@@ -245,7 +242,6 @@ impl PermitBoard {
 
 /// When something happens, in the units of the board.
 pub(super) struct Moment {
-    pub(super) now: Instant,
     /// Since the start.
     pub(super) micros: u64,
     /// Whole seconds since the start.
@@ -294,6 +290,13 @@ const SHOWN: u32 = 120;
 #[cfg(feature = "rules")]
 const RULES_CHANGES: usize = 20;
 
+/// The units that an unused key has, by the policy's tiers.
+#[cfg(feature = "rules")]
+fn capacities(policy: &Policy) -> impl Iterator<Item = u64> {
+    let untiered = (!policy.is_tiered()).then_some(policy);
+    untiered.into_iter().chain(policy.tiers().map(|(_, tier)| tier)).map(|policy| policy.algorithm().capacity())
+}
+
 /// What came in by another order for a moment counts as nothing.
 fn not_negative(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
@@ -307,6 +310,6 @@ fn whole_millis(duration: Duration) -> u64 {
 impl Board {
     /// Locks all that requests may lock.
     pub(super) fn hold_all_locks(&self) -> impl Sized + use<'_> {
-        (self.flows.hold_lock(), self.tightest.hold_lock(), self.tracker.hold_lock())
+        (self.tightest.hold_lock(), self.tracker.hold_lock())
     }
 }

@@ -23,14 +23,6 @@ impl<const N: usize> Buckets<N> {
         }
     }
 
-    /// Counts so many more in a unit.
-    pub(super) fn add(&self, unit: u32, more: u64) {
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        if more > 0 {
-            self.change(unit, |count| count.saturating_add(more));
-        }
-    }
-
     /// Raises the number of a unit to at least `value`.
     pub(super) fn raise(&self, unit: u32, value: u64) {
         let value = u32::try_from(value).unwrap_or(u32::MAX);

@@ -121,7 +121,6 @@ impl<'a> Data<'a> {
         reporting: bool,
     ) -> Self {
         let flows = &board.flows;
-        flows.settle(moment.second());
         let policies = board.policies.iter().zip(&flows.policies);
         let policies: Vec<_> = policies.map(|(policy, flow)| PolicyData::of(policy, flow, moment)).collect();
         let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
@@ -129,7 +128,7 @@ impl<'a> Data<'a> {
             service,
             reporting,
             running_seconds: moment.running,
-            outcomes: board.outcomes(),
+            outcomes: flows.outcomes(),
             requests: FlowData::of(&flows.requests, moment),
             binding: binding(&policies),
             policies,

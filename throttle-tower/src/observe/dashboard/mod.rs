@@ -7,8 +7,6 @@ mod data;
 mod document;
 mod events;
 mod flows;
-mod judged;
-mod marks;
 mod rendered;
 mod router;
 mod shown;

@@ -228,7 +228,6 @@ async fn admitted(page: &Router) -> Vec<u64> {
     data["requests"]["admitted"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
 }
 
-/// Most requests of a burst do not read the clock.
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_in_their_seconds_however_many_came_before() {
     for limits in [LimitTree::from(per_key(1 << 20)), all((per_key(1 << 20), Concurrency::new(9))), both()] {
@@ -246,7 +245,6 @@ async fn requests_are_counted_in_their_seconds_however_many_came_before() {
     }
 }
 
-/// The first request after a pause does not wait for its turn.
 #[tokio::test(start_paused = true)]
 async fn requests_after_a_burst_are_counted_in_their_second_also_if_nobody_reads_the_page_meanwhile() {
     for limits in [LimitTree::from(per_key(1 << 20)), both()] {
@@ -274,7 +272,6 @@ fn total() -> crate::Limit {
     limit("total", Gcra::new(Rate::per_hour(1 << 20)).burst(1 << 20)).by(Constant)
 }
 
-/// A task that goes on to the next second is not needed for it.
 #[tokio::test(start_paused = true)]
 async fn few_requests_are_counted_in_their_seconds_also_if_the_runtime_stands_still() {
     let (throttle, page) = page_of(per_key(1 << 20));
@@ -288,24 +285,25 @@ async fn few_requests_are_counted_in_their_seconds_also_if_the_runtime_stands_st
     }
 }
 
+/// Of all seconds, also the running one.
+fn refused(board: &Board) -> u64 {
+    (0..=board.moment().second()).map(|second| u64::from(board.flows.requests.refused.get(second))).sum()
+}
+
 #[test]
 fn requests_are_counted_without_a_runtime() {
     let board = board();
-    let refused = Outcome::MissingKey;
-    thread::scope(|scope| scope.spawn(|| (0..1_000).for_each(|_| tell(&board, refused, None, &[]))).join().unwrap());
-    assert_eq!(board.outcomes()[2], 1_000);
-    assert_eq!(board.flows.schedule.now() / 1_000_000, 0, "the machine is very slow");
-    let second = board.moment().second();
-    board.flows.settle(second);
-    assert_eq!(board.flows.requests.refused.get(second), 1_000);
+    let missing = Outcome::MissingKey;
+    thread::scope(|scope| scope.spawn(|| (0..1_000).for_each(|_| tell(&board, missing, None, &[]))).join().unwrap());
+    assert_eq!((board.flows.outcomes()[2], refused(&board)), (1_000, 1_000));
 }
 
 #[test]
 fn no_request_is_lost_or_counted_twice_while_threads_count_and_the_page_is_read() {
     const EACH: u64 = 500;
-    for round in 0..200 {
+    for round in 0..20 {
         let (board, done) = (board(), AtomicUsize::new(0));
-        // More threads than have a place of their own.
+        let rendered = Rendered::new(shown(&board), Board::offenders);
         thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| {
@@ -314,12 +312,10 @@ fn no_request_is_lost_or_counted_twice_while_threads_count_and_the_page_is_read(
                 });
             }
             while done.load(Ordering::Acquire) < 20 {
-                board.flows.settle(board.moment().second());
+                read(&rendered);
             }
         });
-        board.flows.settle(board.moment().second());
-        let counted: u32 = (0..=board.moment().second()).map(|second| board.flows.requests.refused.get(second)).sum();
-        assert_eq!((u64::from(counted), board.outcomes()[2]), (20 * EACH, 20 * EACH), "{round}");
+        assert_eq!((refused(&board), board.flows.outcomes()[2]), (20 * EACH, 20 * EACH), "{round}");
     }
 }
 
@@ -342,7 +338,7 @@ fn law_14_request_waits_for_none_of_the_locks_of_the_page() {
     });
     is_done.recv_timeout(30 * SECOND).expect("the requests waited for a lock that is held");
     drop(held);
-    assert_eq!(board.outcomes().iter().sum::<u64>(), 500);
+    assert_eq!(board.flows.outcomes().iter().sum::<u64>(), 500);
 }
 
 fn tightest(data: &Value) -> Vec<(u64, u64)> {
@@ -781,7 +777,7 @@ async fn requests_do_not_wait_for_readers() {
         }
         leave.send(()).unwrap();
     });
-    assert_eq!((board.outcomes()[2], moment.elapsed()), (1_000, Duration::ZERO));
+    assert_eq!((board.flows.outcomes()[2], moment.elapsed()), (1_000, Duration::ZERO));
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,20 +92,10 @@ impl Tracker {
         }
     }
 
-    #[cfg(feature = "dashboard")]
-    pub(in crate::observe) fn started(&self) -> Instant {
-        self.schedule.started()
-    }
-
     /// What digests of keys are under.
     #[cfg(feature = "dashboard")]
     pub(in crate::observe) fn secret(&self) -> RandomState {
         self.secret.clone()
-    }
-
-    #[cfg(feature = "dashboard")]
-    pub(in crate::observe) fn tags(&self) -> &KeyTags {
-        &self.tags
     }
 
     /// Counts one refusal of a key, or leaves it out, if it has no turn to read the clock and this thread has refused the
@@ -165,23 +155,8 @@ impl Tracker {
         self.count_in_turn(place, policy, key, tag);
     }
 
-    /// Whether the present refusal is not counted, because a sample of so many is enough. To be asked once for each.
-    #[inline(always)]
-    #[cfg(feature = "dashboard")]
-    pub(in crate::observe) fn leaves_out(&self) -> bool {
-        self.repeats.get().is_some_and(|own| own.sample.leaves_out())
-    }
-
-    /// Counts one refusal of a key that is not left out, if this thread has refused the key before. That needs no look
-    /// at the clock.
-    #[inline(always)]
-    #[cfg(feature = "dashboard")]
-    pub(in crate::observe) fn count_repeated(&self, tag: u64) -> bool {
-        self.repeats.get().is_some_and(|own| own.count(tag))
-    }
-
     /// Counts one refusal of a key whose tag is known, and which is not left out, after [`pass`](Self::pass).
-    pub(in crate::observe) fn count_in_turn(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
+    fn count_in_turn(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
         let Some(own) = self.repeats.take().filter(|own| own.count(tag)) else {
             return self.count_new(place, policy, key, tag);
         };
@@ -195,7 +170,7 @@ impl Tracker {
     /// Goes on to the present minute, if the last one is over. Keys that are refused in it are new ones. `at` is `now`
     /// in µs since the start.
     #[inline]
-    pub(in crate::observe) fn pass(&self, at: u64, now: Instant) {
+    fn pass(&self, at: u64, now: Instant) {
         if at >= self.minute_ends.load(Ordering::Relaxed)
             && let Some(mut recent) = try_lock(&self.recent)
         {
@@ -222,7 +197,7 @@ impl Tracker {
 
     /// Counts a refusal that is not left out, of a key that this thread has not refused before.
     #[inline(never)]
-    pub(in crate::observe) fn count_new(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
+    fn count_new(&self, place: usize, policy: &Policy, key: &Key, tag: u64) {
         let named = || Refused { policy: place, digest: self.secret.hash_one(key) };
         let own = self.repeats.get();
         let weight = own.map_or(1, |own| own.sample.weight());

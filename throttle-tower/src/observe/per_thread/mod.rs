@@ -2,7 +2,7 @@
 //! this to add an observer that counts.
 
 pub(super) mod chance;
-#[cfg(any(feature = "metrics", feature = "dashboard"))]
+#[cfg(feature = "metrics")]
 pub(super) mod counts;
 pub(super) mod own_place;
 pub(super) mod report;

@@ -58,19 +58,6 @@ impl Turns {
         self.left.load(Ordering::Relaxed) == u64::MAX
     }
 
-    /// The time of the last turn, in µs.
-    #[cfg(feature = "offenders")]
-    #[inline(always)]
-    pub(in crate::observe) fn last(&self) -> u64 {
-        self.last.load(Ordering::Relaxed)
-    }
-
-    /// Whether so many requests come that some have no turn.
-    #[cfg(feature = "offenders")]
-    pub(in crate::observe) fn are_sparse(&self) -> bool {
-        self.step.load(Ordering::Relaxed) > 0
-    }
-
     #[inline(always)]
     pub(in crate::observe) fn due(&self) -> u64 {
         self.due.load(Ordering::Relaxed)
@@ -128,16 +115,15 @@ mod tests {
 
         let turns = Turns::default();
         let take = |now| turns.taken(now, &PATIENT);
+        let are_sparse = || turns.step.load(Ordering::Relaxed) > 0;
         (0..1_000).for_each(|_| take(1_000_000));
-        assert!(turns.are_sparse());
-        assert_eq!(turns.last(), 1_000_000);
+        assert!(are_sparse());
         take(2_000_000);
-        assert_eq!(turns.last(), 2_000_000);
-        assert!(!turns.are_sparse(), "after a pause");
+        assert!(!are_sparse(), "after a pause");
         (0..64).for_each(|_| take(2_000_000));
-        assert!(!turns.are_sparse(), "the first of another burst");
+        assert!(!are_sparse(), "the first of another burst");
         take(2_000_000);
-        assert!(turns.are_sparse());
+        assert!(are_sparse());
     }
 
     #[cfg(feature = "offenders")]

@@ -4,7 +4,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Cost, Key};
 
 use super::{first_keys, missing_key, refuse};
-use crate::limit::{Found, FoundTier, Keying, LookedUp};
+use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::permits::Needs;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
@@ -40,23 +40,26 @@ pub(super) fn ask<B: Backend>(
     asked: &mut Asked,
     lookups: &mut Vec<Lookup>,
 ) -> Result<(), Box<Refused>> {
+    asked.calls.reserve_exact(shared.applied.len());
     for (policy, limit) in shared.applied.iter().enumerate() {
-        let call = if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
+        if let Some(applies) = &limit.when
+            && !applies(parts)
+        {
+            asked.calls.push(Call::SKIP);
+            continue;
+        }
+        let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
+        let mut later = |key| {
+            lookups.push(Lookup { policy, cost, key });
             Call::SKIP
-        } else {
-            let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
-            let found = match &limit.keying {
-                Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), FoundTier::Numbered(0)),
-                Keying::Tiered(lookup) => lookup.find(parts),
-                Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
-            };
-            match found {
+        };
+        let call = match &limit.keying {
+            Keying::Extracted(extractor) => call(shared, policy, cost, extractor.extract(parts), parts)?,
+            Keying::Tiered(lookup) => match lookup.find(parts) {
                 Found::Now(key, tier) => tier.of(call(shared, policy, cost, key, parts)?),
-                Found::Later(key) => {
-                    lookups.push(Lookup { policy, cost, key });
-                    Call::SKIP
-                }
-            }
+                Found::Later(key) => later(key),
+            },
+            Keying::Future(key) => later(key(parts, limit.key_deadline)),
         };
         asked.calls.push(call);
     }

@@ -7,6 +7,7 @@ use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::Asked;
 use super::dropped_decision::RefundedIfDropped;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Needs, Places};
 use crate::throttle::shared::Shared;
 
@@ -20,16 +21,31 @@ pub(crate) enum Decided {
 }
 
 /// The decision, if the backend makes one without waiting.
-#[inline]
-pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<Decision> {
+#[inline(always)]
+pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<LimitReport> {
     if is_not_limited(calls) {
-        return Some(not_limited(calls));
+        return Some(report(shared, not_limited(calls), calls));
     }
-    let decision = shared.backend.decide_at_once(&shared.prepared, calls);
-    if let Some(decision) = &decision {
-        note(shared, decision, calls);
+    let report = report(shared, shared.backend.decide_at_once(&shared.prepared, calls)?, calls);
+    note(shared, report.decision(), calls);
+    Some(report)
+}
+
+/// A decision with what the layer announces to the request: its own parameters, where its calls have some.
+#[inline(always)]
+pub(super) fn report<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
+    match calls.iter().any(|call| call.own().is_some()) {
+        true => report_under(shared, decision, calls),
+        // It is moved, and not looked at before: a decision is large.
+        false => LimitReport::new(decision, Arc::clone(&shared.announced)),
     }
-    decision
+}
+
+#[cold]
+fn report_under<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
+    let processes = |place: usize| shared.options.on_error_of(shared.applied.get(place)?)?.processes();
+    let announced = shared.announced.under(&decision, calls, processes);
+    LimitReport::new(decision, Arc::new(announced))
 }
 
 /// The answer of a backend that may have to be waited for.

@@ -5,14 +5,10 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision};
 
 use super::ask::Asked;
-use super::decide::Decided;
-use super::late::Late;
+use super::decide::{self, Decided};
 use super::notify::notify;
-use super::write_headers;
 use super::{correct_charges, give_back_unserved, refuse};
 use crate::event::Outcome;
-use crate::headers::decision_headers::DecisionHeaders;
-use crate::throttle::announced::Announced;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::InFlight;
@@ -28,69 +24,63 @@ pub(in crate::throttle) enum Judged {
 
 /// What an admitted request carries to its response.
 pub(in crate::throttle) struct Admitted {
-    pub(super) headers: DecisionHeaders,
-    pub(super) late: Option<Box<Late>>,
+    /// `None` if the layer does not apply to the request.
+    pub(super) report: Option<LimitReport>,
+    /// Whether the layer warns if the request succeeds: a limit depends on the route, and there is none.
+    pub(super) route_is_missing: bool,
     pub(super) held: Held,
 }
 
 impl Admitted {
     /// A request to which the layer does not apply.
     pub(super) fn untouched() -> Self {
-        Self { headers: DecisionHeaders::default(), late: None, held: Held::default() }
+        Self { report: None, route_is_missing: false, held: Held::default() }
     }
 }
 
 pub(super) fn judge<B: Backend>(shared: &Arc<Shared<B>>, decided: Decided, asked: &Asked, parts: &mut Parts) -> Judged {
     match decided {
-        Decided::Made(decision) => judge_decision(shared, decision, Outcome::Admitted, asked, parts),
+        Decided::Made(decision) => {
+            judge_decided(shared, decide::report(shared, decision, &asked.calls), Outcome::Admitted, asked, parts)
+        }
         Decided::Failed(error) => judge_failure(shared, &error, asked, parts),
         Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
     }
 }
 
-#[inline]
-pub(super) fn judge_decision<B: Backend>(
+#[inline(always)]
+pub(super) fn judge_decided<B: Backend>(
     shared: &Arc<Shared<B>>,
-    decision: Decision,
+    report: LimitReport,
     if_admitted: Outcome<'_>,
     asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    let announced = announced(shared, &decision, &asked.calls);
+    let decision = report.decision();
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
-            correct_charges::charge_refused(shared, &decision, &asked.calls);
+            correct_charges::charge_refused(shared, decision, &asked.calls);
         }
-        return Judged::Refuse(refuse::over_limit(shared, LimitReport::new(decision, announced), &asked.calls, parts));
+        return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }
     let permits = match shared.permits.enter(&asked.needs, &shared.options.observers) {
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
-            give_back_unserved::refund_all(shared, &decision, &asked.calls);
+            give_back_unserved::refund_all(shared, decision, &asked.calls);
             return Judged::Refuse(refuse::saturated(shared, &full, parts));
         }
     };
-    notify(shared, if_admitted, Some((&announced, &decision)), &asked.calls, parts);
-    let headers = write_headers::of_admitted(&announced, &decision);
-    let late = Late::of(shared, &announced, &decision, &asked.calls, parts);
+    notify(shared, if_admitted, Some(&report), &asked.calls, parts);
+    let watch = &report.announced().options.watch;
+    let route_is_missing = shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {
         Held::default()
     } else {
-        hand_out(shared, &decision, &asked.calls, parts, permits)
+        hand_out(shared, decision, &asked.calls, parts, permits)
     };
-    parts.extensions.insert(LimitReport::new(decision, announced));
-    Judged::Pass(Admitted { headers, late, held })
-}
-
-/// What the layer announces to the request: its own parameters, where its calls have some.
-#[inline]
-fn announced<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) -> Arc<Announced> {
-    if calls.iter().all(|call| call.own().is_none()) {
-        return Arc::clone(&shared.announced);
-    }
-    let processes = |place: usize| shared.options.on_error_of(shared.applied.get(place)?)?.processes();
-    Arc::new(shared.announced.under(decision, calls, processes))
+    parts.extensions.insert(report.clone());
+    Judged::Pass(Admitted { report: Some(report), route_is_missing, held })
 }
 
 /// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits
@@ -111,7 +101,7 @@ fn judge_failure<B: Backend>(
         Some(decision) => (decision, Outcome::Admitted),
         None => (Decision::open(&asked.calls, error.kind()), Outcome::FailedOpen(error)),
     };
-    judge_decision(shared, decision, if_admitted, asked, parts)
+    judge_decided(shared, decide::report(shared, decision, &asked.calls), if_admitted, asked, parts)
 }
 
 /// Gives the handler its permits and its usage, and returns what the request holds.

@@ -24,7 +24,6 @@ mod dropped_decision;
 mod first_keys;
 mod give_back_unserved;
 pub(super) mod judge;
-mod late;
 mod look_up;
 mod missing_key;
 mod notify;

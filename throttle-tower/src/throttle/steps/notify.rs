@@ -1,9 +1,9 @@
 use http::request::Parts;
+use throttle_core::Backend;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, Decision};
 
 use crate::event::{Event, Outcome};
-use crate::throttle::announced::Announced;
+use crate::throttle::limit_report::LimitReport;
 use crate::throttle::shared::Shared;
 
 /// Calls the hook for decisions and the observers, if there are any.
@@ -11,14 +11,12 @@ use crate::throttle::shared::Shared;
 pub(super) fn notify<B: Backend>(
     shared: &Shared<B>,
     outcome: Outcome<'_>,
-    decided: Option<(&Announced, &Decision)>,
+    report: Option<&LimitReport>,
     calls: &[Call],
     parts: &Parts,
 ) {
-    let (announced, decision) = match decided {
-        Some((announced, decision)) => (announced, Some(decision)),
-        None => (&*shared.announced, None),
-    };
+    let announced = report.map_or(&*shared.announced, LimitReport::announced);
+    let decision = report.map(LimitReport::decision);
     let event = Event { outcome, policies: &announced.policies, decision, parts };
     if let Some(hook) = &shared.options.on_decision {
         hook(&event);

@@ -8,7 +8,7 @@ use throttle_core::Backend;
 
 use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
-use super::judge::{Admitted, Judged, judge, judge_decision};
+use super::judge::{Admitted, Judged, judge, judge_decided};
 use super::look_up::look_up;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
@@ -41,10 +41,10 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
         if let Some(saturated) = decide::saturated(shared, &asked.needs) {
             return Started::Judged(judge(shared, saturated, &asked, parts));
         }
-        if let Some(decision) = decide::at_once(shared, &asked.calls)
-            && !wait_queue::may_wait(shared, &decision)
+        if let Some(report) = decide::at_once(shared, &asked.calls)
+            && !wait_queue::may_wait(shared, report.decision())
         {
-            return Started::Judged(judge_decision(shared, decision, Outcome::Admitted, &asked, parts));
+            return Started::Judged(judge_decided(shared, report, Outcome::Admitted, &asked, parts));
         }
     }
     Started::Waits(asked, lookups)

@@ -27,7 +27,7 @@ pub(super) fn over_limit<B: Backend>(
     calls: &[Call],
     parts: &Parts,
 ) -> Refused {
-    notify(shared, Outcome::Refused, Some((report.announced(), report.decision())), calls, parts);
+    notify(shared, Outcome::Refused, Some(&report), calls, parts);
     let extra = extra_wait(shared, report.decision(), calls);
     build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
         write_refused(&report, response, extra);

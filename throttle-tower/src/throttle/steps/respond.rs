@@ -1,6 +1,7 @@
 use http::{Extensions, Response};
 
 use super::judge::Admitted;
+use super::write_headers::write_admitted;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
@@ -12,14 +13,23 @@ impl Admitted {
     /// Where a throttle inside this one has refused, its refusal stays what it is: `Retry-After` must not be earlier
     /// than the window of any policy that `RateLimit` lists, so the policies that have admitted the request are
     /// announced only.
+    #[inline]
     pub(in crate::throttle) fn respond<Body>(self, response: &mut Response<Body>) -> Held {
-        let Self { headers, late, mut held } = self;
+        let Self { report, route_is_missing, mut held } = self;
         // Refund rules read the inner service's headers, before the layer adds its own.
         held.answered(response.status(), response.headers());
-        let headers = if is_refused(response.extensions()) { headers.beside_a_refusal() } else { headers };
-        match late {
-            None => headers.write(response.headers_mut()),
-            Some(late) => late.respond(headers, response),
+        let Some(report) = report else { return held };
+        let options = &report.announced().options;
+        if route_is_missing {
+            options.watch.confirm(response.status());
+        }
+        if !options.hides(response) {
+            let is_refused = is_refused(response.extensions());
+            write_admitted(&report, response.headers_mut(), is_refused);
+        }
+        // An inner throttle's report stays: it either refused, or is nearer to the handler.
+        if options.report_in_response && response.extensions().get::<LimitReport>().is_none() {
+            response.extensions_mut().insert(report);
         }
         held
     }
