@@ -9,15 +9,14 @@ use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
 
+use crate::count::Stats;
 use crate::decide::set::RedisSet;
 use crate::decide::{self, settle};
 use crate::inspect::{self, Inspection};
 use crate::link::call_error::CallError;
 use crate::reset;
-use crate::script::request::Ask;
 use crate::script::server_work;
 use crate::shared::Shared;
-use crate::stats::Stats;
 
 /// A [`Backend`](throttle_core::Backend) that keeps state in Redis, shared by many processes. Clones share the
 /// connection.
@@ -65,11 +64,11 @@ impl RedisBackend {
         inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
     }
 
-    fn ask(&self, prepared: &Arc<RedisSet>, ask: Ask) -> RedisFuture<Decision> {
+    fn ask(&self, prepared: &Arc<RedisSet>, calls: &[Call], as_of: Option<Timestamp>) -> RedisFuture<Decision> {
+        let ask = prepared.ask_as_of(&self.shared, calls, as_of);
         if let Err(error) = ask.check() {
             return refused(error);
         }
-        let ask = Arc::new(ask);
         self.on(prepared, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
     }
 
@@ -114,7 +113,7 @@ impl Backend for RedisBackend {
     }
 
     fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {
-        self.ask(prepared, prepared.ask(&self.shared, calls))
+        self.ask(prepared, calls, None)
     }
 
     fn now(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Option<Timestamp> {
@@ -125,7 +124,7 @@ impl Backend for RedisBackend {
     }
 
     fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> RedisFuture<Decision> {
-        self.ask(prepared, Ask { as_of: Some(at), ..prepared.ask(&self.shared, calls) })
+        self.ask(prepared, calls, Some(at))
     }
 
     fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {
@@ -193,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::link::connection::FaultKind;
-    use crate::link::connection::by_hand::{ByHand, fault, turns};
+    use crate::link::tests::by_hand::{ByHand, fault, turns};
 
     fn prepare(backend: &RedisBackend) -> Arc<RedisSet> {
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");

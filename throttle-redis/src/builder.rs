@@ -11,7 +11,7 @@ use crate::keyspace::{Keyspace, Placement};
 use crate::link::Link;
 use crate::link::connection::{Connector, Single};
 use crate::observed::Label;
-use crate::shared::{Batches, Options, Shared};
+use crate::shared::{Options, Shared};
 use crate::shortcut::Shortcut;
 
 impl RedisBackend {
@@ -104,8 +104,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the secret of the key digests (HMAC-SHA-256, 128 bits). Without the secret, the keys cannot be recovered
-    /// from the database. All processes that share budgets need the same secret. Defaults to the prefix, which is no
+    /// Sets the secret of the key digests (SipHash-2-4, 128 bits). Without the secret, the keys cannot be recovered from
+    /// the database, and no client can choose keys with the same digest. All processes that share budgets need the same secret. Defaults to the prefix, which is no
     /// secret: guessable keys, such as addresses, can then be found by trying all.
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secret = Some(secret.into());
@@ -234,18 +234,16 @@ impl RedisBuilder {
         let secret = self.secret.unwrap_or_else(|| self.prefix.clone().into_bytes());
         let keyspace = Keyspace::new(&self.prefix, placement, &secret, self.readable)?;
         let slack = if self.clock.is_some() { 600_000 } else { millis(self.slack) };
-        let batches = match self.max_batch {
-            1 => Batches::None,
-            // A call reaches keys of one slot only.
-            _ if cluster => Batches::OfSlot,
-            _ => Batches::OfSet,
-        };
-        let max_batch = self.max_batch;
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             link: Link::new(self.connector, self.deadline, self.threshold, self.label),
             keyspace,
-            options: Options { batches, max_batch, queue: self.queue, slack: slack.to_string(), clock: self.clock },
+            options: Options {
+                max_batch: self.max_batch,
+                queue: self.queue,
+                slack: slack.to_string(),
+                clock: self.clock,
+            },
             shortcut: Shortcut::new(self.refusals),
         };
         Ok(RedisBackend { shared: Arc::new(shared) })
@@ -272,7 +270,7 @@ mod tests {
     use throttle_core::{Key, ManualClock};
 
     use super::*;
-    use crate::link::connection::by_hand::ByHand;
+    use crate::link::tests::by_hand::ByHand;
 
     fn builder() -> RedisBuilder {
         RedisBackend::builder(Single::new("redis://127.0.0.1:1").expect("a URL"))
@@ -281,26 +279,13 @@ mod tests {
     #[test]
     fn defaults_are_as_documented() {
         let shared = builder().build().expect("valid options").shared;
-        let Options { batches, max_batch, queue, slack, clock } = &shared.options;
-        assert_eq!(*batches, Batches::OfSet);
+        let Options { max_batch, queue, slack, clock } = &shared.options;
         assert_eq!((*max_batch, *queue, slack.as_str(), clock.is_none()), (64, 1_024, "10000", true));
         assert_eq!(shared.link.deadline, Duration::from_millis(25));
         let tag = Placement::SingleSlot("all".to_owned());
         let documented = Keyspace::new("throttle", tag, b"throttle", false).expect("a prefix");
         let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
         assert_eq!(name(&shared.keyspace), name(&documented), "the secret is the prefix");
-    }
-
-    #[test]
-    fn decisions_are_batched_by_slot_on_a_cluster() {
-        let batches = |builder: RedisBuilder| builder.build().expect("valid options").shared.options.batches;
-        let cluster = || RedisBuilder::new(Box::new(ByHand::cluster()));
-        assert_eq!(batches(builder().per_key_slot()), Batches::OfSet, "one server has all slots");
-        assert_eq!(batches(cluster().single_slot("x")), Batches::OfSlot);
-        assert_eq!(batches(cluster().per_key_slot()), Batches::OfSlot);
-        for builder in [builder(), cluster().per_key_slot()] {
-            assert_eq!(batches(builder.max_batch(1)), Batches::None);
-        }
     }
 
     #[test]

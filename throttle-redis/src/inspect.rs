@@ -12,7 +12,7 @@ use crate::decide::one_slot::ask_in_one_slot;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Command, Reply, Route};
-use crate::script::layout;
+use crate::script::kind::Kind;
 use crate::script::reply::answer;
 use crate::shared::Shared;
 
@@ -64,7 +64,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     let set = PolicySet::new(policy.clone()).map_err(|_| CallError::Malformed("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
     let until = Instant::now() + shared.link.deadline;
-    let ask = Arc::new(set.ask(shared, &[Call::peek(key.clone())]));
+    let ask = set.ask(shared, &[Call::peek(key.clone())]);
     let part = ask_in_one_slot(shared, &set, &ask, until).await?;
     let decision = answer(&ask, &part)?;
     let Some(name) = ask.names.first() else { return Err(CallError::Malformed("a key has a name")) };
@@ -78,32 +78,13 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     };
     Ok(Inspection {
         name: String::from_utf8_lossy(name).into_owned(),
-        fields: value.as_deref().map(fields).unwrap_or_default(),
+        // Another algorithm than the policy's may have written the value: a tier's, a key's own or a former one.
+        fields: value.as_deref().map(Kind::numbers).unwrap_or_default(),
         value,
         expires_in: expires,
         now: part.now,
         decision,
     })
-}
-
-/// The numbers at the end of a value, by name. Another algorithm than the policy's may have written the value: a tier's,
-/// a key's own or a former one.
-fn fields(value: &[u8]) -> Vec<(&'static str, i64)> {
-    let Some((algorithm, header)) = layout(value) else { return Vec::new() };
-    let (first, more): (&[&str], &[&str]) = match algorithm {
-        "gcra" => (&["arrival", "arrival_part"], &[]),
-        "token_bucket" => (&["last", "grains_left"], &[]),
-        "leaky_meter" => (&["last", "grains_owed"], &[]),
-        "leaky_bucket" => (&["last", "next_slot", "next_slot_part"], &[]),
-        "interval_bucket" => (&["interval_start", "tokens"], &[]),
-        "fixed_window" | "calendar_quota" => (&["window_start", "used"], &[]),
-        "sliding_window" => (&["last"], &["used"]),
-        "sliding_log" => (&["used"], &["at", "units"]),
-        _ => return Vec::new(),
-    };
-    let numbers = value.get(header..).unwrap_or_default();
-    let names = first.iter().chain(more.iter().cycle());
-    numbers.as_chunks().0.iter().zip(names).map(|(number, name)| (*name, f64::from_le_bytes(*number) as i64)).collect()
 }
 
 #[cfg(test)]
@@ -112,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::RedisBackend;
-    use crate::link::connection::by_hand::ByHand;
+    use crate::link::tests::by_hand::ByHand;
 
     #[tokio::test(start_paused = true)]
     async fn an_inspection_asks_the_server_of_the_key_and_shows_what_it_holds() {

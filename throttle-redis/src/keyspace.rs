@@ -6,17 +6,9 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use sha1_smol::Sha1;
+use siphasher::sip128::SipHasher24;
 use throttle_core::{ConfigError, Key, KeyPart};
-
-/// How a request's key is written on the server.
-#[derive(Clone)]
-struct Naming {
-    digest: Box<Hmac<Sha256>>,
-    /// Write keys unhashed, if they are short enough.
-    readable: bool,
-}
 
 /// Which slot of a cluster a key is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +19,12 @@ pub(crate) enum Placement {
     PerKeySlot,
 }
 
-#[derive(Clone)]
 pub(crate) struct Keyspace {
     prefix: String,
     placement: Placement,
-    naming: Naming,
+    digest: SipHasher24,
+    /// Write keys unhashed, if they are short enough.
+    readable: bool,
 }
 
 /// The longest readable key; longer ones are digested.
@@ -50,9 +43,7 @@ impl Keyspace {
         {
             return Err(ConfigError::new("hash tag", format_args!("{tag:?}"), rule));
         }
-        // HMAC takes a secret of any length.
-        let digest = Box::new(Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes a secret of any length"));
-        Ok(Self { prefix: prefix.to_owned(), placement, naming: Naming { digest, readable } })
+        Ok(Self { prefix: prefix.to_owned(), placement, digest: digest_under(secret), readable })
     }
 
     pub(crate) fn is_single_slot(&self) -> bool {
@@ -72,19 +63,11 @@ impl Keyspace {
     }
 
     pub(crate) fn name(&self, policy: &PolicyNames, key: &Key) -> Vec<u8> {
-        let mut name = policy.begin(DIGEST);
-        self.push_key(&mut name, key);
-        name.push_str(&policy.tail);
-        name.into_bytes()
-    }
-
-    /// The name of the key that another policy calls `name`. It is much cheaper than to digest the key again.
-    pub(crate) fn same_key(policy: &PolicyNames, other: &PolicyNames, name: &[u8]) -> Vec<u8> {
-        let key = name.get(other.head.len()..name.len() - other.tail.len()).unwrap_or_default();
-        let mut name = policy.begin(key.len()).into_bytes();
-        name.extend_from_slice(key);
-        name.extend_from_slice(policy.tail.as_bytes());
-        name
+        let (head, tail) = (policy.head.as_bytes(), policy.tail.as_bytes());
+        match self.readable {
+            true => [head, self.readable(key).as_bytes(), tail].concat(),
+            false => [head, &self.digest(key), tail].concat(),
+        }
     }
 
     /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Keys under
@@ -105,21 +88,24 @@ impl Keyspace {
         pattern
     }
 
-    fn push_key(&self, name: &mut String, key: &Key) {
-        let Naming { digest, readable } = &self.naming;
-        if !readable {
-            return push_digest(name, digest, key);
-        }
-        let start = name.len();
-        push_parts(name, key);
-        if name.len() - start > LONGEST {
-            name.truncate(start);
-            name.push('#');
-            push_digest(name, digest, key);
-        } else if name.len() == start {
+    fn readable(&self, key: &Key) -> String {
+        let mut text = String::new();
+        push_parts(&mut text, key);
+        if text.len() > LONGEST {
+            text.clear();
+            text.push('#');
+            text.extend(self.digest(key).map(char::from));
+        } else if text.is_empty() {
             // The key has no parts. Redis ignores an empty tag, so a star stands in.
-            name.push('*');
+            text.push('*');
         }
+        text
+    }
+
+    fn digest(&self, key: &Key) -> [u8; DIGEST] {
+        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let bits = self.digest.hash(key.expose_bytes()).as_u128();
+        std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize])
     }
 }
 
@@ -130,28 +116,15 @@ pub(crate) struct PolicyNames {
     tail: String,
 }
 
-impl PolicyNames {
-    /// The beginning of a name, with room for the rest.
-    fn begin(&self, key: usize) -> String {
-        let mut name = String::with_capacity(self.head.len() + key + self.tail.len());
-        name.push_str(&self.head);
-        name
-    }
-}
-
 /// The characters of a digest.
 const DIGEST: usize = 22;
 
-/// 128 bits of HMAC-SHA-256.
-fn push_digest(name: &mut String, digest: &Hmac<Sha256>, key: &Key) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut digest = digest.clone();
-    digest.update(key.expose_bytes());
-    let digest = digest.finalize().into_bytes();
-    let bits = digest.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
-    let characters: [u8; DIGEST] = std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize]);
-    // All are ASCII.
-    name.push_str(str::from_utf8(&characters).unwrap_or_default());
+/// SipHash-2-4 of 128 bits, with a key derived from a secret of any length. SHA-1 is one-way, which is all that is
+/// needed of it here.
+fn digest_under(secret: &[u8]) -> SipHasher24 {
+    let mut derived = Sha1::from("throttle-redis: names of keys\0");
+    derived.update(secret);
+    SipHasher24::new_with_key(derived.digest().bytes().first_chunk().expect("20 bytes have 16 to begin with"))
 }
 
 /// The parts of a key, as readable as possible: kind, content, comma.
@@ -232,7 +205,7 @@ mod tests {
         assert!(digested.starts_with("throttle{all}a%3Ab:"));
         // Another digest would begin every budget anew when processes are updated.
         let ada = name(&space(together(), false), "p", &Key::from("ada"));
-        assert_eq!(ada, "throttle{all}p:4tRWBZ3A5nj-IMz8QL-ehC");
+        assert_eq!(ada, "throttle{all}p:kbidqkDiSjF70DPxA4CPwA");
         let parts = Key::builder().number(7).bytes(b"a:b").missing().ip("2001:db8::1".parse().unwrap()).finish();
         assert_eq!(name(&space(together(), true), "p", &parts), "throttle{all}p:n7,ba%3Ab,-,62001:db8::1/128");
         assert_ne!(name(&Keyspace::new("throttle", together(), b"other", false).unwrap(), "a:b", &ip), digested);

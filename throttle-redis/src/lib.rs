@@ -77,7 +77,7 @@
 //!
 //! # What is on the server
 //!
-//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped. The key is a digest (HMAC-SHA-256, 128 bits,
+//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped. The key is a digest (SipHash-2-4, 128 bits,
 //! under [`secret`](RedisBuilder::secret)), or escaped text if keys are [readable](RedisBuilder::readable_keys). In
 //! both forms, nothing that a client sends can end a name or a tag. With a digest under a secret, clients cannot choose
 //! a slot either. Values are strings: a tag of the algorithm and its parameters, then the state, as
@@ -122,6 +122,7 @@ mod backend;
 mod breaker;
 mod builder;
 mod call_result;
+mod count;
 mod decide;
 mod inspect;
 mod keyspace;
@@ -139,6 +140,7 @@ mod stats;
 
 pub use backend::{RedisBackend, RedisFuture};
 pub use builder::RedisBuilder;
+pub use count::Stats;
 pub use decide::set::RedisSet;
 pub use inspect::Inspection;
 #[cfg(feature = "cluster")]
@@ -149,5 +151,4 @@ pub use link::connection::Pool;
 pub use link::connection::Sentinel;
 #[cfg(feature = "tls")]
 pub use link::connection::Tls;
-pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Place, Reply, Route, Single};
-pub use stats::Stats;
+pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};

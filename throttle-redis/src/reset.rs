@@ -94,8 +94,8 @@ mod tests {
 
     use super::*;
     use crate::RedisBackend;
-    use crate::link::connection::by_hand::{ByHand, fault};
     use crate::link::connection::{Fault, FaultKind};
+    use crate::link::tests::by_hand::{ByHand, fault};
 
     async fn fixture(store: &ByHand) -> RedisBackend {
         let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();

@@ -8,13 +8,7 @@ use tokio::time::Instant;
 /// How long a line is not repeated.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The lines of one backend that are logged at most once a minute.
-#[derive(Debug, Default)]
-pub(crate) struct Seldom {
-    pub(crate) ends: Line,
-}
-
-/// One of the lines.
+/// A line that is logged at most once a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Line(Mutex<Option<Logged>>);
 

@@ -18,7 +18,6 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct Options {
-    pub(crate) batches: Batches,
     /// Most decisions in one script call.
     pub(crate) max_batch: usize,
     /// Most decisions that wait for a call.
@@ -27,17 +26,6 @@ pub(crate) struct Options {
     pub(crate) slack: String,
     /// The source of the time, if it is not the server.
     pub(crate) clock: Option<Box<dyn Fn() -> Timestamp + Send + Sync>>,
-}
-
-/// Which decisions of a set may travel in one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Batches {
-    /// Each has a call of its own.
-    None,
-    /// All: there is one server.
-    OfSet,
-    /// Those about keys in one slot.
-    OfSlot,
 }
 
 impl Shared {

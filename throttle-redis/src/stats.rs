@@ -4,71 +4,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use throttle_core::BackendErrorKind;
 
 use crate::breaker::Breaker;
+use crate::count::{COUNTS, Count, Stats};
 use crate::observed::{Label, Observed};
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident, $count:ident $(($argument:ident: $type:ty))?;)*) => {
-        /// Counters of a backend and its clones since they were created. They only increase.
-        ///
-        /// ```
-        /// let backend = throttle_redis::RedisBackend::new("redis://127.0.0.1:1")?;
-        /// assert_eq!(backend.stats().decisions, 0);
-        /// # Ok::<_, throttle_core::ConfigError>(())
-        /// ```
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct Stats {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        #[derive(Debug)]
-        pub(crate) struct Counters {
-            $($name: AtomicU64,)*
-            pub(crate) observed: Observed,
-        }
-
-        impl Counters {
-            /// The counters of a backend with these breakers.
-            pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
-                Self { $($name: AtomicU64::new(0),)* observed: Observed::new(label, breakers) }
-            }
-
-            $(pub(crate) fn $count(&self $(, $argument: $type)?) {
-                self.$name.fetch_add(1, Ordering::Relaxed);
-                self.observed.$count($($argument)?);
-            })*
-
-            pub(crate) fn read(&self) -> Stats {
-                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
-            }
-        }
-    };
+#[derive(Debug)]
+pub(crate) struct Counters {
+    counts: [AtomicU64; COUNTS],
+    pub(crate) observed: Observed,
 }
 
-counters! {
-    /// Decisions the store made.
-    decisions, decided;
-    /// Decisions that failed, for any reason.
-    failures, failed(kind: BackendErrorKind);
-    /// Failed decisions of which it is not known whether they were charged.
-    unknown, left_unknown;
-    /// Refusals that the deny cache answered.
-    cached_refusals, denied;
-    /// Script calls sent, repetitions and settlements among them; fewer than decisions where those were batched.
-    calls, called;
-    /// Calls that were repeated after an answer that proved that they had not run. A call that is repeated as several
-    /// calls, one for each of its decisions, counts once.
-    repeated, repeat;
-    /// Scripts loaded into a server.
-    scripts_loaded, loaded;
-    /// Connections opened.
-    connections, connected;
-    /// Attempts to connect that failed.
-    failed_connections, connecting_failed;
-    /// Times a breaker opened.
-    breaker_openings, breaker_opened;
-    /// Settlements, refunds among them, that failed.
-    failed_settlements, settling_failed;
+impl Counters {
+    /// The counters of a backend with these breakers.
+    pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
+        Self { counts: Default::default(), observed: Observed::new(label, breakers) }
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, count: Count) {
+        self.counts[count as usize].fetch_add(1, Ordering::Relaxed);
+        self.observed.count(count);
+    }
+
+    pub(crate) fn read(&self) -> Stats {
+        Stats::of(self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn failed(&self, kind: BackendErrorKind) {
+        self.count(Count::Failed);
+        self.observed.failed(kind);
+    }
 }
 
 #[cfg(test)]
@@ -80,17 +44,17 @@ mod tests {
         let counters = Counters::new(Label::default(), &Arc::from([]));
         assert_eq!(counters.read(), Stats::default());
         let count: [&dyn Fn(); 11] = [
-            &|| counters.decided(),
+            &|| counters.count(Count::Decided),
             &|| counters.failed(BackendErrorKind::Timeout),
-            &|| counters.left_unknown(),
-            &|| counters.denied(),
-            &|| counters.called(),
-            &|| counters.repeat(),
-            &|| counters.loaded(),
-            &|| counters.connected(),
-            &|| counters.connecting_failed(),
-            &|| counters.breaker_opened(),
-            &|| counters.settling_failed(),
+            &|| counters.count(Count::LeftUnknown),
+            &|| counters.count(Count::Denied),
+            &|| counters.count(Count::Called),
+            &|| counters.count(Count::Repeated),
+            &|| counters.count(Count::Loaded),
+            &|| counters.count(Count::Connected),
+            &|| counters.count(Count::ConnectingFailed),
+            &|| counters.count(Count::BreakerOpened),
+            &|| counters.count(Count::SettlingFailed),
         ];
         for (times, count) in count.into_iter().enumerate() {
             (0..=times).for_each(|_| count());

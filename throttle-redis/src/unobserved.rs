@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throttle_core::BackendErrorKind;
 
 use crate::breaker::Breaker;
+use crate::count::Count;
 
 #[derive(Debug, Default)]
 pub(crate) struct Label {}
@@ -17,6 +18,8 @@ impl Observed {
         Self
     }
 
+    pub(crate) fn count(&self, _: Count) {}
+
     pub(crate) fn failed(&self, _: BackendErrorKind) {}
 
     pub(crate) fn breaker_changed(&self) {}
@@ -28,32 +31,7 @@ impl Observed {
     pub(crate) fn waiting(&self) -> WaitingDecision {
         WaitingDecision
     }
-
-    pub(crate) fn queued(&self) -> (WaitingDecision, WaitBegins) {
-        (WaitingDecision, WaitBegins)
-    }
 }
-
-macro_rules! not_counted {
-    ($($count:ident),*) => {
-        impl Observed {
-            $(pub(crate) fn $count(&self) {})*
-        }
-    };
-}
-
-not_counted!(
-    decided,
-    left_unknown,
-    denied,
-    called,
-    repeat,
-    loaded,
-    connected,
-    connecting_failed,
-    breaker_opened,
-    settling_failed
-);
 
 pub(crate) struct ObservedCall;
 
@@ -64,22 +42,3 @@ impl ObservedCall {
 }
 
 pub(crate) struct WaitingDecision;
-
-pub(crate) struct WaitBegins;
-
-impl WaitBegins {
-    pub(crate) fn now(self) {}
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_the_feature_nothing_is_kept() {
-        let sizes =
-            [size_of::<Label>(), size_of::<Observed>(), size_of::<ObservedCall>(), size_of::<WaitingDecision>()];
-        assert_eq!(sizes, [0; 4]);
-        assert!(!std::mem::needs_drop::<ObservedCall>() && !std::mem::needs_drop::<WaitingDecision>());
-    }
-}

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
-use throttle_redis::{
-    Cluster, Command, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Reply, Route, Single,
-};
+use throttle_redis::{Cluster, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Cluster as Servers, Proxy, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -138,38 +136,6 @@ async fn decisions_dropped_on_a_cluster() {
         &forget,
     )
     .await;
-}
-
-/// The client may still be busy with a call whose caller has gone. That `Clustered` keeps places at all; how long is
-/// tested in `places`.
-#[tokio::test]
-async fn a_dropped_call_on_a_cluster_keeps_its_place_for_a_while() {
-    let urls = Servers::shared().urls();
-    let connection = Cluster::new(urls.iter().map(String::as_str)).unwrap().connect().await.unwrap();
-    let about = |slot| Command::new("PING").to(Route::Slot(slot));
-    let place = |slot| connection.place(&about(slot)).expect("a bound");
-    let is_full = |slot| place(slot).as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-    // From here on, time passes when the test says so, and the client's task runs only while the test waits.
-    tokio::time::pause();
-    let mut calls = Vec::new();
-    for _ in 0..16 {
-        assert!(!is_full(0), "room for 16 calls, and here are {}", calls.len());
-        let call = place(0).await.unwrap();
-        let mut call = call(about(0));
-        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        calls.push(call);
-    }
-    assert!(is_full(0) && is_full(4_095) && !is_full(4_096), "a quarter of the slots has these places");
-    drop(calls);
-    assert!(is_full(0), "the client does not know yet that they were dropped");
-    tokio::time::advance(Duration::from_millis(100)).await;
-    assert!(!is_full(0));
-    tokio::time::resume();
-    for _ in 0..32 {
-        let call = place(0).await.unwrap();
-        assert_eq!(call(about(0)).await.unwrap(), Reply::Status("PONG".to_owned()));
-        assert!(!is_full(0), "it was answered");
-    }
 }
 
 /// A decision that waits for a call is not sent once its caller has left.

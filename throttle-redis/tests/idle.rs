@@ -252,6 +252,8 @@ fn law_13_runtimes_that_use_a_backend_one_after_another_all_get_decisions() {
             assert_eq!((admitted, failed), (if round == 0 { 50 } else { 0 }, 0), "{name} {round}");
         }
         assert_eq!(backend.stats().failures, 0);
-        assert!(backend.stats().connections >= 6, "{:?}", backend.stats());
+        // The connection to a cluster opens those to its servers again by itself.
+        let least = if name == "cluster" { 1 } else { 6 };
+        assert!(backend.stats().connections >= least, "{:?}", backend.stats());
     }
 }

@@ -8,7 +8,6 @@
 //! so that it does not delay the calls behind it.
 
 use std::collections::VecDeque;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use super::call;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::Held;
 use crate::observed::WaitingDecision;
-use crate::script::reply::{Part, Parts};
+use crate::script::reply::Part;
 use crate::script::request::Ask;
 use crate::script::server_work::CALL;
 use crate::shared::Shared;
@@ -66,18 +65,19 @@ struct InFlight {
 struct Job {
     ask: Arc<Ask>,
     work: u32,
-    caller: Caller,
+    until: Instant,
+    answer: Answer,
+    /// Taken by the call that sends the decision, or by the caller when it gives the decision up.
+    claim: Arc<Claim>,
     /// Dropped when the job is sent or given up.
     _waiting: WaitingDecision,
 }
 
-/// The caller of a decision, which waits for the answer.
-struct Caller {
-    until: Instant,
-    /// Taken when the answer is sent.
-    answer: Option<Answer>,
-    /// Taken by the call that sends the decision, or by a caller that gives it up before.
-    claim: Arc<Claim>,
+impl Job {
+    /// Whether the caller waits, and the deadline has not passed.
+    fn is_due(&self) -> bool {
+        !self.answer.is_closed() && self.until > Instant::now()
+    }
 }
 
 /// Can be taken once.
@@ -96,27 +96,28 @@ type Answered = oneshot::Receiver<Result<Part, CallError>>;
 impl Batcher {
     pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
         let (claim, mut answered) = match self.enqueue(shared, ask, until)? {
-            Enqueued::Now(_guard) => return call::decide_one(shared, ask, until).await,
+            // Boxed because a busy process queues its decisions: each of their futures would have room for it.
+            Enqueued::Now(_call) => return Box::pin(call::decide_one(shared, ask, until)).await,
             Enqueued::Queued(claim, answered) => (claim, answered),
         };
         match timeout_at(until + GRACE, &mut answered).await {
             Ok(Ok(answer)) => answer,
-            // The runtime of the call was stopped. It may have sent the question before that.
-            Ok(Err(_)) => Err(CallError::Late),
-            // The runtime of the call stands still or is overloaded.
-            Err(_) => Err(if claim.take() { CallError::Expired } else { CallError::Late }),
+            // No call has taken the job, or the call's runtime was stopped, stands still or is overloaded.
+            _ => Err(if claim.take() { CallError::Expired } else { CallError::Late }),
         }
     }
 
     fn enqueue(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Enqueued, CallError> {
+        // The gauge is code of a recorder, and must not run under a lock.
+        let _waiting = shared.link.counters.observed.waiting();
         let mut waiting = self.0.lock();
         if !waiting.may_start(1) || waiting.starting.is_some() {
             waiting.give_up_stalled();
         }
         if waiting.may_travel_alone() {
             let number = waiting.start(1, until);
-            let guard = CallGuard { shared: Arc::clone(shared), batcher: Arc::clone(&self.0), number };
-            return Ok(Enqueued::Now(guard));
+            let (shared, batcher) = (Arc::clone(shared), Arc::clone(&self.0));
+            return Ok(Enqueued::Now(BatchCall { shared, batcher, number: Some(number) }));
         }
         if waiting.queue.len() >= shared.options.queue {
             // If the calls under way were given up above, the queue would stay full for ever.
@@ -125,20 +126,17 @@ impl Batcher {
         }
         let (answer, answered) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
-        let caller = Caller { until, answer: Some(answer), claim: Arc::clone(&claim) };
-        let (_waiting, begins) = shared.link.counters.observed.queued();
-        waiting.queue.push_back(Job { ask: Arc::clone(ask), work, caller, _waiting });
+        let job = Job { ask: Arc::clone(ask), work, until, answer, claim: Arc::clone(&claim), _waiting };
+        waiting.queue.push_back(job);
         // The caller's runtime is running; that of an earlier decision may have shut down.
         waiting.runtime = Some(Handle::current());
         spawn_start(shared, &self.0, waiting, Spawned::ByCaller);
-        // The lock is released.
-        begins.now();
         Ok(Enqueued::Queued(claim, answered))
     }
 }
 
 enum Enqueued {
-    Now(CallGuard),
+    Now(BatchCall),
     Queued(Arc<Claim>, Answered),
 }
 
@@ -211,7 +209,7 @@ impl Waiting {
         };
         let count = self.queue.iter().take(share.min(most)).take_while(fits).count().max(1);
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
-        let until = jobs.iter().map(|job| job.caller.until).max()?;
+        let until = jobs.iter().map(|job| job.until).max()?;
         let number = self.start(count, until);
         if self.queue.is_empty() {
             // The next job may come from another runtime.
@@ -247,155 +245,85 @@ fn spawn_start(
     let runtime = waiting.next_start(spawned);
     drop(waiting);
     if let Some(runtime) = runtime {
-        let start = Start { shared: Arc::clone(shared), batcher: Arc::clone(batcher), is_due: true };
-        runtime.spawn(start.run());
+        let call = BatchCall { shared: Arc::clone(shared), batcher: Arc::clone(batcher), number: None };
+        runtime.spawn(call.start());
     }
 }
 
-/// A task that is about to start a call.
-struct Start {
+/// A call that a task is about to start, or that is under way. When this is dropped the call has ended, whatever its
+/// outcome.
+struct BatchCall {
     shared: Arc<Shared>,
     batcher: Arc<Mutex<Waiting>>,
-    is_due: bool,
+    /// `None` before the task runs.
+    number: Option<u64>,
 }
 
-impl Start {
-    async fn run(mut self) {
-        let Some((jobs, guard)) = self.take_jobs() else { return };
+impl BatchCall {
+    async fn start(mut self) {
+        let jobs = self.take_jobs();
         // What the call has no room for starts right behind it.
         start_calls(&self.shared, &self.batcher);
-        drop(self);
-        send(jobs, guard).await;
+        send(&self.shared, jobs).await;
     }
 
-    fn take_jobs(&mut self) -> Option<(Vec<Job>, CallGuard)> {
-        self.is_due = false;
+    /// Takes none if no call may start.
+    fn take_jobs(&mut self) -> Vec<Job> {
         let mut waiting = self.batcher.lock();
         waiting.starting = None;
         waiting.runtime = Some(Handle::current());
-        let (number, jobs) = waiting.next_call(self.shared.options.max_batch)?;
-        Some((jobs, CallGuard { shared: Arc::clone(&self.shared), batcher: Arc::clone(&self.batcher), number }))
+        let (number, jobs) = waiting.next_call(self.shared.options.max_batch).unwrap_or_default();
+        self.number = Some(number);
+        jobs
     }
 }
 
-impl Drop for Start {
-    /// A task that never ran was in a runtime that has shut down: the runtime of the next decision sends the queue.
+impl Drop for BatchCall {
     fn drop(&mut self) {
-        if self.is_due {
-            let mut waiting = self.batcher.lock();
-            (waiting.starting, waiting.runtime) = (None, None);
+        let mut waiting = self.batcher.lock();
+        match self.number {
+            Some(number) => {
+                waiting.end(number);
+                spawn_start(&self.shared, &self.batcher, waiting, Spawned::ByEndedCall);
+            }
+            // Its runtime has shut down: the runtime of the next decision sends the queue.
+            None => (waiting.starting, waiting.runtime) = (None, None),
         }
     }
 }
 
-/// Ends a call under way when it is dropped, whatever the outcome of the call.
-struct CallGuard {
-    shared: Arc<Shared>,
-    batcher: Arc<Mutex<Waiting>>,
-    number: u64,
-}
-
-impl Drop for CallGuard {
-    fn drop(&mut self) {
-        self.batcher.lock().end(self.number);
-        start_calls(&self.shared, &self.batcher);
-    }
-}
-
-/// Sends all jobs in one call.
-async fn send(jobs: Vec<Job>, guard: CallGuard) {
-    let shared = &guard.shared;
-    let jobs = still_waiting(jobs);
-    if let Some((_room, mut jobs)) = room_for(shared, jobs).await {
-        jobs.retain(|job| job.caller.claim.take());
-        let (asks, mut callers) = unzip(jobs);
-        match decide_in_time(shared, &asks, &mut callers).await {
-            // A decision is charged even if its caller no longer waits.
-            Ok(parts) => callers.iter_mut().zip(parts).for_each(|(caller, part)| caller.answer(Ok(part))),
-            Err(error) => callers.iter_mut().for_each(|caller| caller.answer(Err(error.clone()))),
+/// Sends all jobs in one call, except those whose caller left or whose deadline passed: these are dropped, and not
+/// charged. Callers whose deadline passes during the call find that out themselves.
+async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) {
+    jobs.retain(Job::is_due);
+    let Some(last) = jobs.iter().map(|job| job.until).max() else { return };
+    match room_for(shared, &jobs, last).await {
+        Ok(_room) => {
+            jobs.retain(|job| job.is_due() && job.claim.take());
+            let (asks, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.ask, job.answer)).unzip();
+            match call::decide_batch(shared, &asks, last).await {
+                // A decision is charged even if its caller no longer waits.
+                Ok(parts) => answers.into_iter().zip(parts).for_each(|(answer, part)| drop(answer.send(Ok(part)))),
+                Err(error) => fail(answers, &error),
+            }
         }
+        Err(error) => fail(jobs.into_iter().map(|job| job.answer), &error),
     }
 }
 
-impl Caller {
-    fn answer(&mut self, answer: Result<Part, CallError>) {
-        if let Some(answered) = self.answer.take() {
-            let _ = answered.send(answer);
-        }
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.answer.as_ref().is_some_and(|answered| !answered.is_closed())
-    }
+fn fail(answers: impl IntoIterator<Item = Answer>, error: &CallError) {
+    answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone()))));
 }
 
-fn unzip(jobs: Vec<Job>) -> (Vec<Arc<Ask>>, Vec<Caller>) {
-    jobs.into_iter().map(|job| (job.ask, job.caller)).unzip()
-}
-
-/// Drops jobs whose caller left or whose deadline passed: they are not charged.
-fn still_waiting(mut jobs: Vec<Job>) -> Vec<Job> {
-    answer_overdue(jobs.iter_mut().map(|job| &mut job.caller), Instant::now(), &CallError::Expired);
-    jobs.retain(|job| job.caller.is_waiting());
-    jobs
-}
-
-fn answer_overdue<'a>(callers: impl Iterator<Item = &'a mut Caller>, now: Instant, error: &CallError) {
-    callers.filter(|caller| caller.until <= now).for_each(|caller| caller.answer(Err(error.clone())));
-}
-
-/// Waits for a connection and for room at the server. Jobs whose deadline passes meanwhile are not sent.
-async fn room_for(shared: &Shared, mut jobs: Vec<Job>) -> Option<(Held<'_>, Vec<Job>)> {
-    let (link, ask) = (&shared.link, &jobs.first()?.ask);
+/// Waits for a connection and for room at the server.
+async fn room_for<'a>(shared: &'a Shared, jobs: &[Job], last: Instant) -> Result<Held<'a>, CallError> {
+    let (link, ask) = (&shared.link, &jobs[0].ask);
     let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());
-    if link.is_connected()
-        && !link.is_silent()
-        && let Some(room) = link.room.take_now(link.range(slot), work)
-    {
-        return Some((room, jobs));
-    }
-    let name = ask.names.first().cloned().unwrap_or_default();
-    let last = jobs.iter().map(|job| job.caller.until).max()?;
-    let mut room = pin!(async {
+    if !link.is_connected() || link.is_silent() {
+        let name = ask.names.first().cloned().unwrap_or_default();
         link.live_for((slot, &name), Instant::now(), last).await?;
-        link.room_by(slot, work, last).await
-    });
-    let room = loop {
-        let next = jobs.iter().map(|job| job.caller.until).min()?;
-        // The deadline of the last job ends the wait itself, which knows what was missing.
-        if next >= last {
-            break room.await;
-        }
-        if let Ok(room) = timeout_at(next, &mut room).await {
-            break room;
-        }
-        jobs = still_waiting(jobs);
-    };
-    match room {
-        Ok(room) => Some((room, still_waiting(jobs))).filter(|(_, jobs)| !jobs.is_empty()),
-        Err(error) => {
-            jobs.iter_mut().for_each(|job| job.caller.answer(Err(error.clone())));
-            None
-        }
     }
-}
-
-/// Sends the question while at least one job has time left. Jobs that time out first get [`CallError::Late`] at once.
-async fn decide_in_time(shared: &Arc<Shared>, asks: &[Arc<Ask>], callers: &mut [Caller]) -> Result<Parts, CallError> {
-    let last = callers.iter().map(|caller| caller.until).max().unwrap_or_else(Instant::now);
-    let mut deciding = pin!(call::decide_batch(shared, asks, last));
-    loop {
-        let waiting = callers.iter().filter(|caller| caller.answer.is_some());
-        let next = waiting.map(|caller| caller.until).min().unwrap_or(last);
-        // The deadline of the last job ends the call itself, which knows whether the question was sent.
-        if next >= last {
-            return deciding.await;
-        }
-        if let Ok(decided) = timeout_at(next, &mut deciding).await {
-            return decided;
-        }
-        answer_overdue(callers.iter_mut(), next, &CallError::Late);
-    }
+    link.room_by(slot, work, last).await
 }
 
 #[cfg(test)]

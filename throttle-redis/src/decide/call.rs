@@ -7,58 +7,68 @@ use tokio::time::Instant;
 
 use crate::link::call_error::CallError;
 use crate::link::connection::Command;
-use crate::link::script_call::{Head, ScriptCall, Subject};
+use crate::link::script::Script;
+use crate::link::script_call::ScriptCall;
 use crate::script::reply::{Part, Parts, split};
 use crate::script::request::Ask;
 use crate::shared::Shared;
 
 pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
     let _room = shared.link.room_for_one(&shared.link.room, (ask.slot, ask.work()), until).await?;
-    let parts = ask_all(shared, std::slice::from_ref(ask), until).await?;
+    let parts = decide_batch(shared, std::slice::from_ref(ask), until).await?;
     parts.into_iter().next().ok_or(CallError::Malformed("the script answered nothing"))
 }
 
-/// Decides several requests in one call. The caller has taken the room for it.
+/// Decides several requests of the same set, which have their parameters in common, in one call. The caller has taken
+/// the room for it.
 pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
     let Some(first) = asks.first() else { return Ok(Parts::new()) };
+    let (slot, is_divisible) = (first.slot, asks.len() > 1);
     // Calls that left while these decisions waited may have found that the slot is moving.
-    if asks.len() > 1 && shared.link.moving.contains(first.slot) {
+    if is_divisible && shared.link.moving.contains(slot) {
         return Err(CallError::Divided);
     }
-    ask_all(shared, asks, until).await
-}
-
-/// Asks about several requests of the same set that have their parameters in common.
-async fn ask_all(shared: &Arc<Shared>, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
-    let Some(first) = asks.first() else { return Ok(Parts::new()) };
-    let time = time_word(shared, first.as_of);
     let mut observed = shared.link.counters.observed.call(asks.len());
-    let head = Head { time: &time, slack: &shared.options.slack, headers: &first.headers() };
-    let call = ScriptCall { script: &first.prepared.scripts.decide, head, subject: asks, slot: first.slot };
+    let (script, name) = (&first.prepared.scripts.decide, first.names.first().map_or(&[][..], Vec::as_slice));
+    let call = ScriptCall { script, slot, name, is_divisible, command: || question(shared, asks, first) };
     let reply = observed.see(call.run(&shared.link, until).await)?;
     let applying = asks.iter().map(|ask| ask.names.len());
     let parts = split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"));
     let parts = observed.see(parts)?;
-    if time.is_empty()
+    if first.as_of.is_none()
+        && shared.options.clock.is_none()
         && let Some(part) = parts.first()
     {
-        shared.link.clock(first.slot).set(part.now);
+        shared.link.clock(slot).set(part.now);
     }
     Ok(parts)
 }
 
-impl Subject for [Arc<Ask>] {
-    fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice))
-    }
+fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {
+    let names = || asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice));
+    let script = &first.prepared.scripts.decide;
+    let mut command = head(shared, script, names, first.as_of, asks.len() * first.calls.len());
+    first.headers().for_each(|header| command.push(header));
+    asks.iter().flat_map(|ask| ask.costs()).for_each(|cost| command.push(cost));
+    command
+}
 
-    fn push_words(&self, command: &mut Command) {
-        self.iter().flat_map(|ask| ask.costs()).for_each(|cost| command.push(cost));
-    }
-
-    fn is_divisible(&self) -> bool {
-        self.len() > 1
-    }
+/// The words that every script call begins with, and room for one header and `more` numbers behind them.
+pub(super) fn head<'n, N: Iterator<Item = &'n [u8]>>(
+    shared: &Shared,
+    script: &Script,
+    names: impl Fn() -> N,
+    as_of: Option<Timestamp>,
+    more: usize,
+) -> Command {
+    let (keys, bytes) = names().fold((0, 0), |(keys, bytes), name| (keys + 1, bytes + name.len()));
+    let mut command = Command::sized("EVALSHA", 6 + keys + more, 128 + bytes + 2 * more);
+    command.push(script.sha());
+    command.push_number(keys);
+    names().for_each(|name| command.push(name));
+    command.push(time_word(shared, as_of));
+    command.push(&shared.options.slack);
+    command
 }
 
 /// The first argument of every script: the time to decide at.
@@ -81,7 +91,7 @@ mod tests {
     use crate::RedisBackend;
     use crate::decide::set::RedisSet;
     use crate::link::connection::Reply;
-    use crate::link::connection::by_hand::ByHand;
+    use crate::link::tests::by_hand::ByHand;
 
     fn set(backend: &RedisBackend) -> Arc<RedisSet> {
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");

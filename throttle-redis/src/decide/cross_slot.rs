@@ -82,7 +82,7 @@ async fn reserve_one(
     calls: [Call; 1],
     until: Instant,
 ) -> Result<Reserved, CallError> {
-    let ask = Arc::new(single.ask(shared, &calls));
+    let ask = single.ask(shared, &calls);
     let part = ask_in_one_slot(shared, single, &ask, until).await?;
     let decision = answer(&ask, &part)?;
     if decision.is_admitted() {
@@ -140,8 +140,8 @@ mod tests {
 
     use super::*;
     use crate::RedisBackend;
-    use crate::link::connection::by_hand::{ByHand, Sent, fault, turns};
     use crate::link::connection::{FaultKind, Reply};
+    use crate::link::tests::by_hand::{ByHand, Sent, fault, turns};
 
     struct Fixture {
         store: ByHand,

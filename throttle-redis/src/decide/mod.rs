@@ -13,6 +13,7 @@ use std::sync::Arc;
 use throttle_core::{Decision, Timestamp};
 use tokio::time::Instant;
 
+use crate::count::Count;
 use crate::link::call_error::CallError;
 use crate::script::request::Ask;
 use crate::shared::Shared;
@@ -24,7 +25,7 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<
         return Ok(Decision::not_limited(ask.calls.len()));
     }
     if let Some(refusal) = shared.shortcut.at_once(ask, || shared.time()) {
-        shared.link.counters.denied();
+        shared.link.counters.count(Count::Denied);
         return Ok(refusal);
     }
     let decided = if cross_slot::is_needed(shared, ask) {
@@ -35,11 +36,11 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<
     };
     let counters = &shared.link.counters;
     match &decided {
-        Ok(_) => counters.decided(),
+        Ok(_) => counters.count(Count::Decided),
         Err(error) => {
             counters.failed(error.kind());
             if !error.is_uncharged() {
-                counters.left_unknown();
+                counters.count(Count::LeftUnknown);
             }
             if error.is_an_answer() {
                 warn(set, ask, error);
@@ -77,20 +78,21 @@ mod tests {
 
     use super::*;
     use crate::RedisBackend;
-    use crate::link::connection::by_hand::{ByHand, fault};
     use crate::link::connection::{FaultKind, Reply};
+    use crate::link::tests::by_hand::{ByHand, fault};
 
     const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
-    /// It is allocated for each decision. Arguments by value and rare waits that are not boxed multiply its size.
+    /// It is allocated for each decision, and allocators are quick up to this size. Arguments by value and rare waits that
+    /// are not boxed multiply its size.
     #[test]
     fn future_of_a_decision_is_small() {
         let backend = RedisBackend::new("redis://127.0.0.1:1").expect("a URL");
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
         let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
-        let ask = Arc::new(set.ask(&backend.shared, &[Call::from(Key::from("ada"))]));
+        let ask = set.ask(&backend.shared, &[Call::from(Key::from("ada"))]);
         let size = size_of_val(&decide(&backend.shared, &set, &ask));
-        assert!(size <= 2_048, "{size} bytes");
+        assert!(size <= 1_024, "{size} bytes");
     }
 
     fn calls(keys: [&str; 2]) -> [Call; 2] {

@@ -10,7 +10,7 @@ use super::set::RedisSet;
 use crate::link::call_error::CallError;
 use crate::script::reply::{Part, answer};
 use crate::script::request::{Ask, Tiers};
-use crate::shared::{Batches, Shared};
+use crate::shared::Shared;
 
 pub(crate) async fn decide_in_one_slot(
     shared: &Arc<Shared>,
@@ -34,18 +34,20 @@ pub(crate) async fn ask_in_one_slot(
 ) -> Result<Part, CallError> {
     let _leave = shared.link.leave(ask.slot)?;
     // All decisions in one call are made as of one instant, and by the same parameters.
-    let tiers = ask.tiers().filter(|_| ask.as_of.is_none());
-    match (shared.options.batches, tiers) {
-        (Batches::OfSet, Some(tiers)) if tiers.iter().all(|tier| *tier == 0) => {
-            set.batcher.ask(shared, ask, until).await
-        }
-        (Batches::OfSet, Some(tiers)) => set.batchers.ask(shared, ask, tiers, until).await,
-        (batches, tiers) => {
+    let tiers = ask.tiers().filter(|_| ask.as_of.is_none() && shared.options.max_batch > 1);
+    match tiers {
+        Some(tiers) if !shared.link.is_cluster() => match tiers.iter().all(|tier| *tier == 0) {
+            true => set.batcher.ask(shared, ask, until).await,
+            // Boxed, as below: unboxed, it would make every decision's future as large.
+            false => Box::pin(set.batchers.ask(shared, ask, tiers, until)).await,
+        },
+        tiers => {
             let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
             let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
-            match tiers.filter(|_| batches == Batches::OfSlot) {
-                Some(tiers) => ask_with_its_slot(shared, set, ask, tiers, until).await,
-                None => call::decide_one(shared, ask, until).await,
+            match tiers {
+                // A call reaches keys of one slot only.
+                Some(tiers) => Box::pin(ask_with_its_slot(shared, set, ask, tiers, until)).await,
+                None => Box::pin(call::decide_one(shared, ask, until)).await,
             }
         }
     }
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
     use crate::RedisBackend;
     use crate::link::connection::FaultKind;
-    use crate::link::connection::by_hand::{ByHand, fault};
+    use crate::link::tests::by_hand::{ByHand, fault};
 
     async fn fixture() -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::default();
@@ -223,7 +225,7 @@ mod tests {
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
         let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
         let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(backend.decide(&set, &call()))).collect();
-        crate::link::connection::by_hand::turns().await;
+        crate::link::tests::by_hand::turns().await;
         let error = backend.decide(&set, &call()).await.expect_err("there is no place");
         assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
         for waiting in waiting {

@@ -3,12 +3,12 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
-use throttle_core::{Policy, PolicySet};
+use throttle_core::{Policy, PolicySet, Timestamp};
 use tokio::sync::Semaphore;
 
 use super::batch::Batcher;
 use super::batchers::Batchers;
-use crate::keyspace::{Keyspace, PolicyNames};
+use crate::keyspace::PolicyNames;
 use crate::link::in_flight_limit::InFlightLimit;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
@@ -74,29 +74,19 @@ impl RedisSet {
     }
 
     /// The question of a request: its calls, with the names of their keys on the server.
-    pub(crate) fn ask(&self, shared: &Shared, calls: &[Call]) -> Ask {
+    pub(crate) fn ask(&self, shared: &Shared, calls: &[Call]) -> Arc<Ask> {
+        self.ask_as_of(shared, calls, None)
+    }
+
+    /// The same, to be decided as of an instant that has passed.
+    pub(crate) fn ask_as_of(&self, shared: &Shared, calls: &[Call], as_of: Option<Timestamp>) -> Arc<Ask> {
         let count = self.names.len();
         let calls = calls.iter().chain(std::iter::repeat(&Call::SKIP)).take(count).cloned();
         let calls: SmallVec<[Call; 3]> = calls.collect();
-        let names = self.names_of(shared, &calls);
+        let applying = calls.iter().zip(&self.names).filter_map(|(call, policy)| Some((call.key()?, policy)));
+        let names: SmallVec<[Vec<u8>; 3]> = applying.map(|(key, policy)| shared.keyspace.name(policy, key)).collect();
         let slot = names.first().map_or(0, |name| shared.slot(name));
-        Ask { prepared: Arc::clone(&self.prepared), calls, names, slot, as_of: None }
-    }
-
-    fn names_of(&self, shared: &Shared, calls: &[Call]) -> SmallVec<[Vec<u8>; 3]> {
-        let mut names: SmallVec<[Vec<u8>; 3]> = SmallVec::new();
-        let mut last = None;
-        for (call, policy) in calls.iter().zip(&self.names) {
-            let Some(key) = call.key() else { continue };
-            let name = match (last, names.last()) {
-                // Often several policies limit the same key.
-                (Some((same, other)), Some(name)) if same == key => Keyspace::same_key(policy, other, name),
-                _ => shared.keyspace.name(policy, key),
-            };
-            names.push(name);
-            last = Some((key, policy));
-        }
-        names
+        Arc::new(Ask { prepared: Arc::clone(&self.prepared), calls, names, slot, as_of })
     }
 }
 
@@ -124,24 +114,6 @@ mod tests {
 
     fn prepare(backend: &RedisBackend, policy: Policy) -> Result<Arc<RedisSet>, ConfigError> {
         backend.prepare(PolicySet::new(policy)?).map(Arc::new)
-    }
-
-    #[test]
-    fn policies_that_limit_the_same_key_name_it_as_they_would_alone() {
-        let single = || crate::Single::new("redis://127.0.0.1:1").expect("a URL");
-        for builder in [
-            RedisBackend::builder(single()),
-            RedisBackend::builder(single()).per_key_slot(),
-            RedisBackend::builder(single()).readable_keys().per_key_slot(),
-        ] {
-            let backend = builder.build().expect("valid options");
-            let policies = ["p", "longer", "q", "r"].map(|name| limit(name, 5).into()).to_vec();
-            let set = RedisSet::new(&backend.shared, PolicySet::new(PolicyTree::All(policies)).expect("a set"));
-            let keys = ["ada", "ada", "bob", "ada"].map(Key::from);
-            let names = set.ask(&backend.shared, &keys.each_ref().map(|key| Call::from(key.clone()))).names;
-            let alone = keys.iter().zip(&set.names).map(|(key, policy)| backend.shared.keyspace.name(policy, key));
-            assert_eq!(names.to_vec(), alone.collect::<Vec<_>>());
-        }
     }
 
     #[test]

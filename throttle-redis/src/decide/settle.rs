@@ -1,19 +1,18 @@
 //! Settles charges with actual usage.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::backend::{Receipt, ReceiptItem};
-use throttle_core::{DecidedBy, Policy, PolicySet};
+use throttle_core::{DecidedBy, PolicySet};
 use tokio::time::{Instant, timeout_at};
 
-use super::call::time_word;
+use super::call::head;
 use super::set::RedisSet;
+use crate::count::Count;
 use crate::link::call_error::CallError;
-use crate::link::connection::Command;
-use crate::link::script_call::{Head, ScriptCall, Subject};
-use crate::script::prepared::{Headers, Prepared};
+use crate::link::script_call::ScriptCall;
+use crate::script::prepared::Prepared;
 use crate::script::request::MOST;
 use crate::script::server_work;
 use crate::shared::Shared;
@@ -25,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), CallError> {
     let settled = settle_by_slot(shared, set, receipt).await;
     if settled.is_err() {
-        shared.link.counters.settling_failed();
+        shared.link.counters.count(Count::SettlingFailed);
     }
     settled
 }
@@ -89,11 +88,17 @@ async fn settle_by(
     until: Instant,
 ) -> Result<(), CallError> {
     let of = |policy| items.iter().map(|(_, item)| *item).find(|item| item.policy() == policy);
-    let headers = headers(&prepared.set, of);
-    let head = Head { time: &time_word(shared, None), slack: &shared.options.slack, headers: &headers };
-    let call = ScriptCall { script: &prepared.scripts.settle, head, subject: items, slot };
+    let (script, names) = (&prepared.scripts.settle, || items.iter().map(|(name, _)| name.as_slice()));
+    let command = || {
+        let mut command = head(shared, script, names, None, 5 * items.len());
+        headers(&prepared.set, of).for_each(|header| command.push(header));
+        items.iter().flat_map(|(_, item)| words(item)).for_each(|word| command.push(word));
+        command
+    };
+    let name = names().next().unwrap_or_default();
+    let call = ScriptCall { script, slot, name, is_divisible: false, command };
     // A request that was refused before the settlement may be admitted after it.
-    let _forgetting = shared.shortcut.forgetting(|| items.iter().map(|(name, _)| name.as_slice()).collect());
+    let _forgetting = shared.shortcut.forgetting(|| names().collect());
     match call.run(&shared.link, until).await?.as_slice() {
         b"A" => Ok(()),
         b"W" => Err(CallError::Malformed("a key holds something that is no state of a limit")),
@@ -103,21 +108,13 @@ async fn settle_by(
 
 /// One header for each policy: that of the parameters under which its charge was made, which `of` returns by the
 /// policy's place.
-pub(crate) fn headers<'a>(set: &PolicySet, of: impl Fn(usize) -> Option<&'a ReceiptItem>) -> Headers<'static> {
-    let header = |(place, policy): (usize, &Policy)| {
-        Cow::Owned(of(place).map_or_else(|| policy.algorithm(), |item| item.parameters(policy)).tag())
-    };
-    set.policies().iter().enumerate().map(header).collect()
-}
-
-impl Subject for [(Vec<u8>, &ReceiptItem)] {
-    fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.iter().map(|(name, _)| name.as_slice())
-    }
-
-    fn push_words(&self, command: &mut Command) {
-        self.iter().flat_map(|(_, item)| words(item)).for_each(|word| command.push(word));
-    }
+pub(crate) fn headers<'a>(
+    set: &'a PolicySet,
+    of: impl Fn(usize) -> Option<&'a ReceiptItem> + 'a,
+) -> impl Iterator<Item = Vec<u8>> + 'a {
+    let policies = set.policies().iter().enumerate();
+    policies
+        .map(move |(place, policy)| of(place).map_or_else(|| policy.algorithm(), |item| item.parameters(policy)).tag())
 }
 
 /// The policy, the place of the charge, the units taken, and the units used.
@@ -139,13 +136,13 @@ mod tests {
 
     use throttle_core::backend::Call;
     use throttle_core::{
-        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, PolicyTree, Rate,
+        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, Policy, PolicyTree, Rate,
     };
 
     use super::*;
     use crate::RedisBackend;
-    use crate::link::connection::by_hand::{ByHand, fault, turns};
     use crate::link::connection::{FaultKind, Reply};
+    use crate::link::tests::by_hand::{ByHand, fault, turns};
 
     fn two() -> PolicyTree {
         let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();

@@ -54,15 +54,12 @@ impl From<&CallError> for CallResult {
     fn from(error: &CallError) -> Self {
         match error {
             CallError::Late => Self::Late,
-            CallError::Fault(fault) if *fault.kind() == FaultKind::NotSent => Self::Unsent,
-            CallError::Fault(_) | CallError::Divided => Self::Fault,
             CallError::Malformed(_) => Self::Malformed,
-            CallError::TooLate
-            | CallError::Expired
-            | CallError::Suspended
-            | CallError::Overdue
-            | CallError::Saturated => Self::Unsent,
             CallError::PartlyCharged(first) => Self::from(&**first),
+            CallError::Divided => Self::Fault,
+            CallError::Fault(fault) if *fault.kind() != FaultKind::NotSent => Self::Fault,
+            // It was not sent.
+            _ => Self::Unsent,
         }
     }
 }

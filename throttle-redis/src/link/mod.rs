@@ -14,7 +14,6 @@ mod reconnect_pauses;
 pub(crate) mod script;
 pub(crate) mod script_call;
 mod server_clock;
-mod slot_map;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
-use connection::{Command, Connector, Fault, FaultKind, Pending, Place, Reply};
+use connection::{Command, Connector, Fault, FaultKind, Reply};
 use late_answer::{EARLY, SentCommand, Verdict};
 use reconnect_pauses::{Pauses, Reconnecting};
 use server_clock::ServerClock;
@@ -41,8 +40,9 @@ use live_connection::LiveConnection;
 use moving_slots::MovingSlots;
 
 use crate::breaker::{Breaker, Failure, Leave};
+use crate::count::Count;
 use crate::observed::Label;
-use crate::seldom::Seldom;
+use crate::seldom::Line;
 use crate::stats::Counters;
 
 /// How often a request that waits for a connection checks whether the connection is still being opened.
@@ -95,7 +95,8 @@ pub(crate) struct Link {
     reconnecting: Mutex<Reconnecting>,
     pauses: Mutex<Pauses>,
     generation: AtomicU64,
-    pub(crate) seldom: Seldom,
+    /// That a connection has ended.
+    ends: Line,
     pub(crate) deadline: Duration,
     pub(crate) counters: Counters,
 }
@@ -111,14 +112,6 @@ struct Attempts {
     failed: u64,
     /// Why the last attempt failed.
     why: Option<Fault>,
-}
-
-/// How far a command has come.
-enum Begun<W> {
-    Sent(SentCommand),
-    /// It waits for a place.
-    Waiting(W),
-    TooLate,
 }
 
 impl Link {
@@ -145,7 +138,7 @@ impl Link {
             reconnecting: Mutex::default(),
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
-            seldom: Seldom::default(),
+            ends: Line::default(),
             deadline,
         });
         // If the backend is built inside a runtime, the connection is ready before the first request.
@@ -340,18 +333,9 @@ impl Link {
         now: Instant,
         until: Instant,
     ) -> impl Future<Output = Result<Reply, CallError>> + Send + use<'a> {
-        let begun = match live.place(&command) {
-            _ if now >= until => Begun::TooLate,
-            None => Begun::Sent(live.send(command, now, self.deadline)),
-            // Boxed because most connections have no bound: every call's future would have room for it.
-            Some(place) => Begun::Waiting(Box::pin(self.send_from(place, command, until))),
-        };
+        let sent = (now < until).then(|| live.send(command, now, self.deadline));
         async move {
-            let mut underway = match begun {
-                Begun::Sent(underway) => underway,
-                Begun::Waiting(sending) => sending.await?,
-                Begun::TooLate => return Err(CallError::TooLate),
-            };
+            let mut underway = sent.ok_or(CallError::TooLate)?;
             match underway.answer_by(until).await {
                 Some(answer) => {
                     self.note_answer(self.range(slot));
@@ -363,17 +347,6 @@ impl Link {
                 }
             }
         }
-    }
-
-    /// Waits for a place until `until`. The store's deadline begins when there is one.
-    async fn send_from(
-        &self,
-        place: Pending<Place>,
-        command: Command,
-        until: Instant,
-    ) -> Result<SentCommand, CallError> {
-        let place = timeout_at(until, place).await.map_err(|_| CallError::Expired)?.map_err(CallError::Fault)?;
-        Ok(SentCommand::new(place(command), Instant::now(), self.deadline))
     }
 
     fn note_answer(&self, range: usize) {
@@ -498,7 +471,7 @@ impl Link {
             *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
         }
         if self.breakers[self.range(slot)].fail(failure) {
-            self.counters.breaker_opened();
+            self.counters.count(Count::BreakerOpened);
             self.counters.observed.breaker_changed();
             tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a sign of life");
             self.reconnect();
@@ -515,7 +488,7 @@ impl Link {
     /// Notes that a connection has ended, and opens another one. May be called outside of a runtime.
     fn note_end(self: &Arc<Self>, generation: u64, opened: Instant) {
         if self.take(generation) {
-            if let Some(kept_back) = self.seldom.ends.pass() {
+            if let Some(kept_back) = self.ends.pass() {
                 tracing::info!(kept_back, "the connection to the rate-limit store has ended; another one is opened");
             }
             // Requests that wait for a connection do not wait on for one that ends as soon as it is open.
@@ -558,4 +531,4 @@ impl Link {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -12,15 +12,13 @@ use super::connection::{Command, Fault, FaultKind, Route};
 use super::live_connection::LiveConnection;
 use super::{Link, Suspect};
 use crate::breaker::Breaker;
+use crate::count::Count;
 
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);
 /// The same for all servers of a cluster. The client waits for a server that hangs, and that server must not block the
 /// others.
 const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
-
-/// How long to wait for the slot map of a new connection.
-const ASKING_FOR_SLOTS: Duration = Duration::from_millis(100);
 
 /// A connection younger than this is not replaced for lack of a sign of life.
 const YOUNG: Duration = Duration::from_millis(500);
@@ -73,11 +71,7 @@ impl Link {
             Ok(_) if !self.goes_on(task) => Ok(()),
             Ok(connection) => {
                 let generation = self.generation.fetch_add(1, Ordering::Relaxed);
-                let mut live = LiveConnection::new(connection, generation);
-                if self.is_cluster() {
-                    let until = Instant::now() + ASKING_FOR_SLOTS;
-                    live.slot_map = live.ask_for_slots(Route::Any, until).await.unwrap_or_default();
-                }
+                let live = LiveConnection::new(connection, generation);
                 self.put_in_use(&Arc::new(live));
                 Ok(())
             }
@@ -86,7 +80,7 @@ impl Link {
                     Some(address) => Fault::new(fault.kind().clone(), format!("{address}: {fault}")),
                     None => fault,
                 };
-                self.counters.connecting_failed();
+                self.counters.count(Count::ConnectingFailed);
                 self.silent_since.store(0, Ordering::Release);
                 self.attempts.send_modify(|attempts| {
                     attempts.failed += 1;
@@ -106,7 +100,7 @@ impl Link {
             self.breakers.iter().for_each(Breaker::excuse_late);
             self.counters.observed.breaker_changed();
         }
-        self.counters.connected();
+        self.counters.count(Count::Connected);
         self.attempts.send_modify(|attempts| attempts.why = None);
         let (link, generation, opened) = (Arc::downgrade(self), live.generation, Instant::now());
         live.on_end(move || {
@@ -138,37 +132,6 @@ impl Link {
         all
     }
 
-    /// Whether to replace a connection that gave no sign of life. The connection of a cluster covers several servers.
-    /// While the others name the silent server for its slots, a new connection would be no better, and while the client
-    /// tries to reach that server it serves no request.
-    async fn is_outdated(&self) -> bool {
-        let Some(live) = self.current.load_full().filter(|_| self.is_cluster()) else { return true };
-        let open = self.breakers.iter().zip(&self.suspects).filter(|(breaker, _)| breaker.is_open());
-        let slots: Vec<u16> = open.map(|(_, suspect)| suspect.lock().slot).collect();
-        let silent: Vec<_> = slots.iter().filter_map(|slot| live.slot_map.server_of(*slot)).collect();
-        let others = live.slot_map.routes_except(&silent);
-        for slot in slots {
-            if self.is_elsewhere(&live, slot, &others).await {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Whether all servers that answer name another one for a slot. True if none answers: the part of the connection
-    /// that the slot's commands take is broken.
-    async fn is_elsewhere(&self, live: &LiveConnection, slot: u16, servers: &[Route]) -> bool {
-        for server in servers {
-            let now = live.ask_about_slot(slot, server.clone(), Instant::now() + self.deadline).await;
-            // News of a failover spreads gradually: a client that asked a server that has not received it would learn
-            // nothing.
-            if now.is_ok_and(|now| now.server_of(slot) == live.slot_map.server_of(slot)) {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Calls a script that no server has. A `PING` could be answered by a server that does not serve the slot, because
     /// a cluster client asks another server in place of a dead one; and the user may not be permitted to send it.
     pub(super) async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
@@ -177,8 +140,8 @@ impl Link {
         for _ in 0..=SIGN_REDIRECTIONS {
             let call = Command::new("EVALSHA").arg(NO_SCRIPT);
             let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
-            let call = call.to(route).about(slot);
-            let Err(CallError::Fault(fault)) = live.call_at_once(call, until).await else { return false };
+            let call = call.to(route);
+            let Err(CallError::Fault(fault)) = live.call(call, until).await else { return false };
             if *fault.kind() == FaultKind::NoScript {
                 return true;
             }
@@ -208,8 +171,8 @@ async fn reconnect(link: Weak<Link>, number: u64) {
         link.pauses.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
         // A connection without a sign of life is replaced: its server may have gone silent, or another may have taken
-        // its place.
-        if link.needs_connection() || (!link.probe().await && stale && link.is_outdated().await) {
+        // its place. The connection of a cluster is also one to servers that answer.
+        if link.needs_connection() || (!link.probe().await && stale && !link.is_cluster()) {
             if !link.goes_on(number) {
                 return;
             }

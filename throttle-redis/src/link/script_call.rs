@@ -1,6 +1,5 @@
 //! One script call, at most once: which calls may be repeated, and which may not.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,74 +10,39 @@ use super::call_error::CallError;
 use super::connection::{Command, FaultKind, Route};
 use super::live_connection::LiveConnection;
 use super::script::Script;
+use crate::count::Count;
 
 /// Redirections followed for one call.
 const REDIRECTIONS: u32 = 4;
 
-/// The requests or charges that a script is called about.
-pub(crate) trait Subject: Sync {
-    /// The names of the keys, all in one slot.
-    fn names(&self) -> impl Iterator<Item = &[u8]>;
-
-    /// Adds the arguments behind the head.
-    fn push_words(&self, command: &mut Command);
-
-    /// Whether there are several, of which each could have a call of its own.
-    fn is_divisible(&self) -> bool {
-        false
-    }
-}
-
-/// The arguments that every script of a set begins with.
-pub(crate) struct Head<'a> {
-    pub(crate) time: &'a str,
-    pub(crate) slack: &'a str,
-    /// One for each policy.
-    pub(crate) headers: &'a [Cow<'a, [u8]>],
-}
-
 /// A script with what it is called on.
-pub(crate) struct ScriptCall<'a, S: ?Sized> {
+pub(crate) struct ScriptCall<'a, C> {
     pub(crate) script: &'a Script,
-    pub(crate) head: Head<'a>,
-    pub(crate) subject: &'a S,
     /// The slot of the keys.
     pub(crate) slot: u16,
+    /// The name of one of the keys.
+    pub(crate) name: &'a [u8],
+    /// Whether it is about several requests, of which each could have a call of its own.
+    pub(crate) is_divisible: bool,
+    /// Writes the command. It is written again where the call is repeated, which is rare.
+    pub(crate) command: C,
 }
 
-impl<S: Subject + ?Sized> ScriptCall<'_, S> {
-    /// The words are written into one buffer of the right size. They are written again where a call is repeated, which
-    /// is rare.
-    fn command(&self, route: Route) -> Command {
-        let Head { time, slack, headers } = &self.head;
-        let (keys, names) = self.subject.names().fold((0, 0), |(keys, names), name| (keys + 1, names + name.len()));
-        let fixed = 64 + slack.len() + headers.iter().map(|header| header.len()).sum::<usize>();
-        let mut command = Command::sized("EVALSHA", 5 + headers.len() + 2 * keys, fixed + names + 4 * keys);
-        command.push(self.script.sha());
-        command.push_number(keys);
-        self.subject.names().for_each(|name| command.push(name));
-        command.push(time);
-        command.push(slack);
-        headers.iter().for_each(|header| command.push(header));
-        self.subject.push_words(&mut command);
-        command.to(route).about(self.slot)
-    }
-
+impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
     fn load(&self, route: Route) -> Command {
         let route = match route {
             // `ASKING` is for commands with keys, and this one has none.
             Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
             route => route,
         };
-        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route).about(self.slot)
+        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route)
     }
 
     /// Runs the call, and lets the link learn from its outcome.
     pub(crate) async fn run(&self, link: &Arc<Link>, until: Instant) -> Result<Vec<u8>, CallError> {
-        let name = self.subject.names().next().unwrap_or_default();
-        let mut live = link.live_for((self.slot, name), Instant::now(), until).await?;
+        let mut live = link.live_for((self.slot, self.name), Instant::now(), until).await?;
         let answer = loop {
-            let answer = self.run_on(link, &live, name, until).await;
+            let answer = self.run_on(link, &live, until).await;
             // The connection of a cluster opens its own connections again.
             if link.is_cluster() || !was_not_sent(&answer) {
                 break answer;
@@ -96,27 +60,22 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
             }
             answer => answer,
         };
-        link.learn(self.slot, name, Some(&live), answer.as_ref().map(|_| ()));
+        link.learn(self.slot, self.name, Some(&live), answer.as_ref().map(|_| ()));
         answer
     }
 
     /// Sends the call again only after an answer that proves that it did not run.
-    async fn run_on(
-        &self,
-        link: &Arc<Link>,
-        live: &Arc<LiveConnection>,
-        name: &[u8],
-        until: Instant,
-    ) -> Result<Vec<u8>, CallError> {
-        let about = (self.slot, name);
+    async fn run_on(&self, link: &Arc<Link>, live: &Arc<LiveConnection>, until: Instant) -> Result<Vec<u8>, CallError> {
+        let about = (self.slot, self.name);
         let (mut route, mut redirections, mut pause) = (Route::Slot(self.slot), 0, Duration::from_millis(1));
         for attempt in 0.. {
             if attempt > 0 {
-                link.counters.repeat();
+                link.counters.count(Count::Repeated);
             }
             let sent = Instant::now();
-            link.counters.called();
-            let fault = match link.send(live, about, self.command(route.clone()), sent, until).await {
+            link.counters.count(Count::Called);
+            let command = (self.command)().to(route.clone());
+            let fault = match link.send(live, about, command, sent, until).await {
                 Ok(reply) => return reply.into_bytes().ok_or(CallError::Malformed("the script's reply is no string")),
                 Err(CallError::Fault(fault)) => fault,
                 Err(error) => return Err(error),
@@ -124,8 +83,8 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
             if link.is_cluster() && matches!(fault.kind(), FaultKind::Ask(_) | FaultKind::NotNow) {
                 // Not every `NotNow` is about a slot that moves. The others cost calls for a moment, and nothing else.
                 link.moving.note(self.slot);
-                if self.subject.is_divisible() {
-                    link.counters.repeat();
+                if self.is_divisible {
+                    link.counters.count(Count::Repeated);
                     return Err(CallError::Divided);
                 }
             }
@@ -142,7 +101,7 @@ impl<S: Subject + ?Sized> ScriptCall<'_, S> {
                     let load = async { link.send(live, about, load, Instant::now(), until).await };
                     // Boxed because it is rare, as is a pause: every call's future would have room for it.
                     if Box::pin(live.load(self.script, self.slot, sent, until, load)).await? {
-                        link.counters.loaded();
+                        link.counters.count(Count::Loaded);
                     }
                     route
                 }
@@ -174,24 +133,12 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::link::connection::by_hand::{ByHand, Sent, fault};
     use crate::link::connection::{Fault, Reply};
+    use crate::link::tests::by_hand::{ByHand, Sent, fault};
     use crate::observed::Label;
 
     const SLOT: u16 = 7;
     const DEADLINE: Duration = Duration::from_secs(1);
-
-    struct OneKey;
-
-    impl Subject for OneKey {
-        fn names(&self) -> impl Iterator<Item = &[u8]> {
-            std::iter::once(b"key".as_slice())
-        }
-
-        fn push_words(&self, command: &mut Command) {
-            command.push(b"1");
-        }
-    }
 
     async fn connected() -> (ByHand, Arc<Link>) {
         let store = ByHand::cluster();
@@ -208,8 +155,9 @@ mod tests {
         let (link, until) = (Arc::clone(link), Instant::now() + DEADLINE);
         tokio::spawn(async move {
             let script = Script::new("return ARGV[3]".to_owned());
-            let head = Head { time: "", slack: "", headers: &[] };
-            ScriptCall { script: &script, head, subject: &OneKey, slot }.run(&link, until).await
+            let command = || Command::new("EVALSHA").arg(script.sha()).arg("1").arg("key").arg("1");
+            let call = ScriptCall { script: &script, slot, name: b"key", is_divisible: false, command };
+            call.run(&link, until).await
         })
     }
 
@@ -243,7 +191,6 @@ mod tests {
         let sent = store.next().await;
         assert_eq!(sent.words()[..2], ["SCRIPT", "LOAD"]);
         assert_eq!(sent.command.route(), &address("b", false), "there is no key to ask about");
-        assert_eq!(sent.command.slot(), Some(SLOT));
         sent.answer(Ok(Reply::Nil)).await;
         let sent = store.next().await;
         assert_eq!(call(&sent), (true, &address("b", true)));
@@ -284,7 +231,6 @@ mod tests {
         let calling = begin(&link);
         for host in ["a", "b", "c", "d", "e"] {
             let sent = store.next().await;
-            assert_eq!(sent.command.slot(), Some(SLOT), "the slot stays known");
             sent.answer(moved(host)).await;
         }
         assert!(store.is_idle().await);

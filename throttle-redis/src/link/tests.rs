@@ -1,9 +1,10 @@
 //! What the link learns from answers that a test gives by hand.
 
+pub(crate) mod by_hand;
+
 use tokio::task::JoinHandle;
 
-use super::connection::Route;
-use super::connection::by_hand::{ByHand, fault, turns};
+use super::tests::by_hand::{ByHand, fault, turns};
 use super::*;
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -47,57 +48,6 @@ async fn a_command_whose_deadline_has_passed_is_not_sent() {
     assert!(matches!(called, Err(CallError::TooLate)) && store.is_idle().await);
     let called = live.call(Command::new("GET"), Instant::now() + DEADLINE).await;
     assert!(matches!(called, Err(CallError::Late)), "it was sent");
-}
-
-#[tokio::test(start_paused = true)]
-async fn law_12_law_13_a_command_that_finds_no_place_in_time_is_not_sent_and_no_failure() {
-    let (store, link, live) = connected_to(ByHand::narrow(), 1).await;
-    let send = |within| sending(&link, &live, b"key", within);
-    let (first, began) = (send(DEADLINE), Instant::now());
-    let sent = store.next().await;
-    let waiting = send(DEADLINE / 2).await.expect("no panic");
-    assert!(matches!(waiting, Err(CallError::Expired)) && began.elapsed() < DEADLINE, "{waiting:?}");
-    assert!(store.is_idle().await && CallError::Expired.is_uncharged());
-    let called = live.call(Command::new("DEL"), Instant::now() + DEADLINE / 4).await;
-    assert!(matches!(called, Err(CallError::Expired)) && store.is_idle().await, "{called:?}");
-    sent.answer(Ok(Reply::Nil)).await;
-    assert!(first.await.expect("no panic").is_ok());
-    assert!(link.is_healthy());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_has_a_whole_deadline_from_when_there_was_a_place() {
-    let (store, link, live) = connected_to(ByHand::narrow(), 1).await;
-    let send = || sending(&link, &live, b"key", DEADLINE);
-    let (first, second) = (send(), send());
-    let sent = store.next().await;
-    tokio::time::sleep(DEADLINE * 3 / 4).await;
-    sent.answer(Ok(Reply::Nil)).await;
-    assert!(first.await.expect("no panic").is_ok());
-    let sent = store.next().await;
-    assert!(matches!(second.await.expect("no panic"), Err(CallError::Late)), "it was sent");
-    tokio::time::sleep(DEADLINE / 2).await;
-    sent.answer(Ok(Reply::Nil)).await;
-    assert!(link.is_healthy(), "the answer came within the store's deadline");
-}
-
-/// Nothing else was answered meanwhile, so the second failure would open the breaker.
-#[tokio::test(start_paused = true)]
-async fn law_13_a_command_that_waited_for_the_place_of_an_unanswered_one_is_not_late_with_it() {
-    let (store, link, live) = connected_to(ByHand::narrow(), 2).await;
-    let send = || sending(&link, &live, b"key", DEADLINE);
-    let _unanswered = (send(), store.next().await);
-    tokio::time::sleep(DEADLINE / 2).await;
-    let second = send();
-    assert!(store.is_idle().await);
-    tokio::time::sleep(DEADLINE * 3 / 4).await;
-    let sent = store.next().await;
-    assert!(matches!(second.await.expect("no panic"), Err(CallError::Late)), "it was sent");
-    tokio::time::sleep(DEADLINE / 4).await;
-    assert_eq!(link.counters.read().breaker_openings, 0, "its own deadline is not over");
-    sent.answer(Ok(Reply::Nil)).await;
-    link.fail(0, b"key", Failure::Fault, "one more");
-    assert_eq!(link.counters.read().breaker_openings, 0, "a success begins the count anew");
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,40 +274,6 @@ async fn slots_are_in_sixteen_ranges_of_a_cluster_and_in_one_of_a_server() {
     for (slot, range) in [(0, 0), (1_023, 0), (1_024, 1), (8_191, 7), (8_192, 8), (16_383, 15)] {
         assert_eq!((single.range(slot), cluster.range(slot)), (0, range), "slot {slot}");
     }
-}
-
-/// A question about slots must not wait for a place: its answer may show that the server of the calls under way hangs.
-#[tokio::test(start_paused = true)]
-async fn a_redirected_command_waits_for_a_place_and_a_question_about_slots_does_not() {
-    let (store, link, live) = connected_to(ByHand::narrow(), 100).await;
-    let until = Instant::now() + DEADLINE;
-    let call = |command: Command, until| {
-        let live = Arc::clone(&live);
-        tokio::spawn(async move { live.call(command, until).await })
-    };
-    let (first, sent) = (call(Command::new("GET"), until + DEADLINE), store.next().await);
-    let route = |asking| Route::Address { host: "one".to_owned(), port: 1, asking };
-    let waiting = [false, true].map(|asking| call(Command::new("GET").to(route(asking)), until));
-    let (sender, over, command) = (Arc::clone(&link), Arc::clone(&live), Command::new("GET").to(route(false)));
-    let sending = tokio::spawn(async move { sender.send(&over, (0, b"key"), command, Instant::now(), until).await });
-    assert!(store.is_idle().await);
-    let asked = tokio::spawn({
-        let live = Arc::clone(&live);
-        async move {
-            let any = live.ask_for_slots(Route::Any, until).await.is_ok();
-            any && live.ask_about_slot(7, route(false), until).await.is_ok()
-        }
-    });
-    for _ in 0..2 {
-        let sent = store.next().await;
-        assert_eq!(sent.words(), ["CLUSTER", "SLOTS"]);
-        sent.answer(Ok(Reply::Array(Vec::new()))).await;
-    }
-    assert!(asked.await.expect("no panic"));
-    for waiting in waiting.into_iter().chain([sending]) {
-        assert!(matches!(waiting.await.expect("no panic"), Err(CallError::Expired)));
-    }
-    drop((first, sent));
 }
 
 /// A hundred requests that find the connection ended share the next one.

@@ -7,42 +7,12 @@ use metrics::{
 use throttle_core::BackendErrorKind;
 
 use crate::call_result::CallResult;
-
-macro_rules! counted {
-    ($($count:ident, $name:literal, $text:literal;)*) => {
-        /// The counters that have no label but the backend's name.
-        pub(super) struct Counted {
-            $(pub(super) $count: Counter,)*
-        }
-
-        impl Counted {
-            fn register(backend: &SharedString) -> Self {
-                $(describe_counter!($name, Unit::Count, $text);)*
-                Self { $($count: counter!($name, "backend" => backend.clone()),)* }
-            }
-        }
-    };
-}
-
-counted! {
-    decided, "throttle_redis_decisions_total", "Decisions that the store made.";
-    left_unknown, "throttle_redis_unknown_charges_total",
-        "Failed decisions of which it is not known whether they were charged.";
-    denied, "throttle_redis_cached_refusals_total", "Refusals that the deny cache made without a call.";
-    called, "throttle_redis_sent_calls_total",
-        "Script calls sent to a server, settlements and repetitions among them.";
-    repeat, "throttle_redis_repeated_calls_total",
-        "Script calls sent again after a reply which proved that they had not run.";
-    loaded, "throttle_redis_loaded_scripts_total", "Scripts loaded into a server.";
-    connected, "throttle_redis_opened_connections_total", "Connections opened.";
-    connecting_failed, "throttle_redis_failed_connections_total", "Attempts to connect that failed.";
-    breaker_opened, "throttle_redis_breaker_openings_total", "Times that a breaker opened.";
-    settling_failed, "throttle_redis_failed_settlements_total", "Settlements and refunds that failed.";
-}
+use crate::count::METRICS;
 
 /// All handles, registered at once.
 pub(super) struct Handles {
-    pub(super) counted: Counted,
+    /// By the number of the [`Count`](crate::count::Count).
+    pub(super) counted: [Counter; METRICS.len()],
     /// By the number of their kind.
     failed: Box<[Counter]>,
     calls: [Counter; RESULTS.len()],
@@ -74,7 +44,11 @@ impl Handles {
         );
         describe_gauge!(BREAKERS, Unit::Count, "Breakers in each state.");
         Self {
-            counted: Counted::register(backend),
+            counted: METRICS.map(|(metric, text)| {
+                let Some(metric) = metric else { return Counter::noop() };
+                describe_counter!(metric, Unit::Count, text.trim());
+                counter!(metric, "backend" => backend.clone())
+            }),
             failed: BackendErrorKind::ALL
                 .iter()
                 .map(|kind| counter!(FAILED, "backend" => backend.clone(), "why" => kind.label()))

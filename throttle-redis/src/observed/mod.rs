@@ -14,6 +14,7 @@ use throttle_core::metrics::Registered;
 
 use crate::breaker::Breaker;
 use crate::call_result::CallResult;
+use crate::count::Count;
 use breaker_states::BreakerStates;
 use handles::Handles;
 
@@ -57,6 +58,13 @@ impl Observed {
         self.0.as_ref().and_then(|reporting| reporting.handles.get())
     }
 
+    #[inline]
+    pub(crate) fn count(&self, count: Count) {
+        if let Some(handles) = self.handles() {
+            handles.counted[count as usize].increment(1);
+        }
+    }
+
     pub(crate) fn failed(&self, kind: BackendErrorKind) {
         if let Some(handles) = self.handles() {
             handles.failed(kind).increment(1);
@@ -79,45 +87,11 @@ impl Observed {
     /// Counts a decision as waiting until the returned guard is dropped.
     #[inline]
     pub(crate) fn waiting(&self) -> WaitingDecision {
-        let (waiting, begins) = self.queued();
-        begins.now();
-        waiting
-    }
-
-    /// As [`waiting`](Self::waiting), but the gauge changes when the wait is said to begin, which may be after it has
-    /// ended: a gauge is code of the recorder, and must not run under a lock.
-    #[inline]
-    pub(crate) fn queued(&self) -> (WaitingDecision, WaitBegins) {
         let gauge = self.handles().map(|handles| handles.waiting.clone());
-        (WaitingDecision(gauge.clone()), WaitBegins(gauge))
+        gauge.iter().for_each(|gauge| gauge.increment(1));
+        WaitingDecision(gauge)
     }
 }
-
-macro_rules! counted {
-    ($($count:ident),*) => {
-        impl Observed {
-            $(#[inline]
-            pub(crate) fn $count(&self) {
-                if let Some(handles) = self.handles() {
-                    handles.counted.$count.increment(1);
-                }
-            })*
-        }
-    };
-}
-
-counted!(
-    decided,
-    left_unknown,
-    denied,
-    called,
-    repeat,
-    loaded,
-    connected,
-    connecting_failed,
-    breaker_opened,
-    settling_failed
-);
 
 impl Drop for Reporting {
     /// Nothing is left of this backend in the gauges that count breakers.
@@ -163,19 +137,6 @@ impl Drop for ObservedCall<'_> {
 /// A decision that waits in this process. It holds its own gauge: one that began to wait before there was a recorder was
 /// not added to the gauge, and is not taken from it.
 pub(crate) struct WaitingDecision(Option<Gauge>);
-
-/// Shows that a decision waits.
-#[must_use = "the end of the wait is shown in any case"]
-pub(crate) struct WaitBegins(Option<Gauge>);
-
-impl WaitBegins {
-    #[inline]
-    pub(crate) fn now(self) {
-        if let Some(waiting) = &self.0 {
-            waiting.increment(1);
-        }
-    }
-}
 
 impl Drop for WaitingDecision {
     fn drop(&mut self) {

@@ -13,8 +13,8 @@ use super::*;
 use crate::decide::set::RedisSet;
 use crate::link::Link;
 use crate::link::call_error::CallError;
-use crate::link::connection::by_hand::{ByHand, fault, turns};
 use crate::link::connection::{Fault, FaultKind};
+use crate::link::tests::by_hand::{ByHand, fault, turns};
 use crate::{RedisBackend, RedisBuilder};
 
 fn link(store: &ByHand) -> Arc<Link> {
@@ -75,7 +75,7 @@ async fn the_first_value_of_a_late_recorder_is_the_present_state() {
     link.learn(0, b"key", None, Err(&lost()));
     let _here = recorded.install();
     assert!(recorded.series().is_empty());
-    link.counters.decided();
+    link.counters.count(crate::count::Count::Decided);
     assert_eq!(recorded.of("api"), expected([("decisions_total", 1), ("breakers closed", 15), ("breakers open", 1)]));
 }
 
@@ -105,25 +105,6 @@ fn a_decision_that_waited_before_there_was_a_recorder_is_not_taken_from_the_gaug
     drop(early);
     assert_eq!(waiting(), 1);
     drop(late);
-    assert_eq!(waiting(), 0);
-}
-
-/// The batcher's lock is held meanwhile, and its queue may be sent before the gauge is changed.
-#[test]
-fn a_decision_that_is_queued_changes_the_gauge_when_its_wait_is_said_to_begin() {
-    let recorded = Recorded::default();
-    let _here = recorded.install();
-    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
-    let waiting = || recorded.value("api", "waiting_decisions");
-    let (queued, begins) = observed.queued();
-    assert_eq!(waiting(), 0);
-    begins.now();
-    assert_eq!(waiting(), 1);
-    drop(queued);
-    assert_eq!(waiting(), 0);
-    let (sent, begins) = observed.queued();
-    drop(sent);
-    begins.now();
     assert_eq!(waiting(), 0);
 }
 

@@ -1,6 +1,7 @@
 //! The scripts that decide and settle on the server, their arguments and their replies. Each set has one text of either
 //! kind, for all its tiers and for parameters of keys' own.
 
+pub(crate) mod kind;
 mod parts;
 pub(crate) mod prepared;
 pub(crate) mod reply;
@@ -9,7 +10,11 @@ pub(crate) mod server_work;
 #[cfg(test)]
 mod tests;
 
-use parts::{ALL, Kind};
+use kind::{ALL, Kind, Size};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use throttle_core::{AnyCharge, PolicyNode, PolicySet};
 
 use crate::link::script::Script;
@@ -31,25 +36,31 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
+    /// Sets with the same algorithms and the same tree have the same scripts, which are assembled once.
+    pub(crate) fn of(set: &PolicySet) -> Arc<Self> {
+        static KNOWN: Mutex<BTreeMap<String, Arc<Scripts>>> = Mutex::new(BTreeMap::new());
+        let first: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
+        let tree = tree(set);
+        let shape: String = first.iter().map(|kind| kind.letter).chain(tree.chars()).collect();
+        let mut known = KNOWN.lock();
+        if known.len() > MOST_KNOWN {
+            known.clear();
+        }
+        Arc::clone(known.entry(shape).or_insert_with(|| Arc::new(Self::assemble(set, &first, &tree))))
+    }
+
     /// The usual case is decided by a text for the kinds of algorithms that the policies have in their first tiers. The
     /// general text behind it knows all of them.
-    pub(crate) fn assemble(set: &PolicySet) -> Self {
-        let first: Vec<&Kind> = set.policies().iter().map(|policy| Kind::of(policy.algorithm())).collect();
+    fn assemble(set: &PolicySet, first: &[&Kind], tree: &str) -> Self {
         let is_unrolled = first.len() == 1 || is_plain_all(set) && first.len() <= UNROLLED;
-        let one_request = if is_unrolled { tries(&first) + &one(&first) } else { String::new() };
-        let batch = if let [kind] = first.as_slice() { single(kind) } else { String::new() };
+        let one_request = if is_unrolled { tries(first) + &one(first) } else { String::new() };
+        let batch = if let [kind] = first { single(kind) } else { String::new() };
         let general = |steps: &[&str]| kinds(steps) + &parts::CELLS.replace("@count@", &first.len().to_string());
-        let decide = general(&["try", "tell", "look"]) + &tree(set);
+        let decide = general(&["try", "tell", "look"]) + tree;
         let settle = general(&["try", "look", "over", "latest", "settle"]) + parts::SETTLE;
         let script_of = |bodies: &[&str]| Script::new(parts::with_names(bodies).replace("@latest@", LATEST));
         Self { decide: script_of(&[&one_request, REPLY, &batch, &decide]), settle: script_of(&[&settle]) }
     }
-}
-
-/// Which algorithm wrote a value, and how many bytes come before its numbers.
-pub(crate) fn layout(value: &[u8]) -> Option<(&'static str, usize)> {
-    let letter = char::from(*value.first()?);
-    ALL.iter().find(|kind| kind.letter == letter).map(|kind| (kind.name, kind.header()))
 }
 
 /// What the texts behind it append to, and how many requests are in it.
@@ -57,6 +68,9 @@ const REPLY: &str = "local reply, decided = {pack('<d', now)}, 0\n";
 
 /// No limit's state names an instant from here on, in µs: the server accepts no such time to live.
 const LATEST: &str = "1e18";
+
+/// Scripts that are kept for further sets.
+const MOST_KNOWN: usize = 64;
 
 /// Up to this many policies are decided one after the other, without a loop.
 const UNROLLED: usize = 8;
@@ -143,7 +157,12 @@ fn single(kind: &Kind) -> String {
 /// is the first to be needed.
 fn kinds(steps: &[&str]) -> String {
     let branch = |kind: &Kind| {
-        let Kind { letter, name, format, size, .. } = kind;
+        let Kind { letter, name, format, .. } = kind;
+        let size = match kind.size {
+            Size::Bytes(size) => size,
+            Size::Ring => 1,
+            Size::Log => 0,
+        };
         let known = || steps.iter().filter_map(|step| Some((step, kind.part(step)?)));
         let text: String = known().map(|(_, text)| text).collect();
         let fields: String = known().map(|(step, _)| format!("{step} = {step}_{name}, ")).collect();

@@ -1,8 +1,8 @@
 //! A set of policies, prepared for the store: its scripts, the headers of its values, and what a decision costs.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Policy, PolicySet};
 
@@ -12,15 +12,12 @@ use super::server_work;
 /// What the requests of a set have in common.
 pub(crate) struct Prepared {
     pub(crate) set: PolicySet,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: Arc<Scripts>,
     /// The first bytes of the values of each policy, in each of its tiers.
     headers: Vec<Vec<Vec<u8>>>,
     /// What a decision about each policy costs the server.
     pub(crate) work: Vec<u32>,
 }
-
-/// The first bytes of the values that a request writes, for each policy.
-pub(crate) type Headers<'a> = SmallVec<[Cow<'a, [u8]>; 3]>;
 
 impl Prepared {
     pub(crate) fn new(set: PolicySet) -> Self {
@@ -29,7 +26,7 @@ impl Prepared {
         let in_tiers = |policy: &Policy| tiers(policy).map(|tier| policy.tier(tier).algorithm().tag()).collect();
         let headers = set.policies().iter().map(in_tiers).collect();
         let work = set.policies().iter().map(server_work::of).collect();
-        Self { work, scripts: Scripts::assemble(&set), headers, set }
+        Self { work, scripts: Scripts::of(&set), headers, set }
     }
 
     /// The tier of a call of the policy at a place. An unknown number stands for the first.

@@ -48,19 +48,9 @@ pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Op
             let len = u32::from_le_bytes(*rest.get(end..)?.first_chunk()?);
             end = end.checked_add(4)?.checked_add(len as usize)?;
         }
-        parts.push(Part { now, body: rest.split_to_checked(end)? });
+        parts.push(Part { now, body: (end <= rest.len()).then(|| rest.split_to(end))? });
     }
     rest.is_empty().then_some(parts)
-}
-
-trait SplitChecked: Sized {
-    fn split_to_checked(&mut self, at: usize) -> Option<Self>;
-}
-
-impl SplitChecked for Bytes {
-    fn split_to_checked(&mut self, at: usize) -> Option<Self> {
-        (at <= self.len()).then(|| self.split_to(at))
-    }
 }
 
 /// A script's number, if it is a whole one.
@@ -97,10 +87,9 @@ pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
 
 /// Whether no value was written by other parameters than those that decided.
 pub(crate) fn is_own(ask: &Ask, part: &Part) -> bool {
-    let headers = ask.headers();
     let mut values = part.values();
-    let mut applying = ask.calls.iter().zip(&headers).filter(|(call, _)| call.key().is_some());
-    applying.all(|(_, header)| values.next().is_none_or(|value| value.is_empty() || value.starts_with(header)))
+    let mut applying = ask.calls.iter().zip(ask.headers()).filter(|(call, _)| call.key().is_some());
+    applying.all(|(_, header)| values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header)))
 }
 
 /// The states of all policies; a policy that does not apply has a fresh state.

@@ -1,12 +1,13 @@
 //! The question that one request sends to the store.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{ConfigError, Timestamp};
 
-use super::prepared::{Headers, Prepared};
+use super::prepared::Prepared;
 use super::server_work;
 
 /// The number of the tier for each policy.
@@ -40,8 +41,8 @@ impl Ask {
     }
 
     /// The headers of the parameters to decide by.
-    pub(crate) fn headers(&self) -> Headers<'_> {
-        self.calls.iter().enumerate().map(|(place, call)| self.prepared.header(place, call)).collect()
+    pub(crate) fn headers(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
+        self.calls.iter().enumerate().map(|(place, call)| self.prepared.header(place, call))
     }
 
     /// The tiers, which requests in one call have in common; `None` for a request with parameters of a key's own, which

@@ -6,6 +6,8 @@
 
 use throttle_core::{Algorithm, ConfigError, Policy, PolicySet};
 
+use super::kind::{Kind, Size};
+
 /// Most work in one call that carries several decisions, in microseconds of the server's time: a twenty-fifth of the
 /// default deadline. A decision that is more than this by itself travels alone.
 pub(crate) const CALL: u32 = 1_000;
@@ -35,10 +37,10 @@ pub(crate) fn of(policy: &Policy) -> u32 {
 
 /// The work of one decision by some parameters.
 pub(crate) fn of_one(algorithm: &Algorithm) -> u32 {
-    let more = match algorithm.name() {
-        "sliding_log" => algorithm.capacity() / ENTRIES,
-        "sliding_window" => counters(algorithm) / COUNTERS,
-        _ => 0,
+    let more = match Kind::of(algorithm).size {
+        Size::Log => algorithm.capacity() / ENTRIES,
+        Size::Ring => counters(algorithm) / COUNTERS,
+        Size::Bytes(_) => 0,
     };
     PLAIN.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
 }
@@ -60,7 +62,7 @@ pub(crate) fn check(set: &PolicySet) -> Result<(), ConfigError> {
 /// Refuses such parameters of a policy or of a key's own.
 pub(crate) fn check_one(policy: &Policy, algorithm: &Algorithm) -> Result<(), ConfigError> {
     let count = algorithm.rate().count();
-    if algorithm.name() != "sliding_log" || count <= MOST_ENTRIES {
+    if Kind::of(algorithm).size != Size::Log || count <= MOST_ENTRIES {
         return Ok(());
     }
     let rule = format!(

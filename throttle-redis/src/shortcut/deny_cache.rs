@@ -8,7 +8,7 @@
 //! Limits of the request that do not refuse are reported as they were then. To keep them up to date, each charge of a
 //! key that many requests share would have to forget all refusals in which it takes part.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use throttle_core::algorithm::State;
 use throttle_core::{Decision, Timestamp};
 
+use crate::script::kind::Kind;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 
@@ -27,31 +28,29 @@ const NEVER: Duration = Duration::from_secs(60);
 pub(crate) struct DenyCache {
     most: usize,
     /// How often the keys of each [`place`] were cleared.
-    clears: [AtomicU64; PLACES],
+    clears: Box<[AtomicU64]>,
     inner: Mutex<Inner>,
 }
 
-/// When a question was sent. If one of its keys is cleared before the answer arrives, the answer may be older than the
-/// step that cleared the key.
+/// When a question was sent. If one of its keys is cleared later, a refusal may be older than the step that cleared the
+/// key.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     at: Instant,
     clears: u64,
 }
 
-/// Places that keys share for counting.
-const PLACES: usize = 256;
+/// Places that keys share for counting: a key that is cleared costs others of its place a question to the store.
+const PLACES: usize = 4_096;
 
 fn place(name: &[u8]) -> usize {
-    usize::from(name.iter().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte)))
+    name.iter().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % PLACES
 }
 
 #[derive(Default)]
 struct Inner {
     swept: Option<Instant>,
-    refusals: HashMap<Arc<Names>, Refused>,
-    /// The refusals in whose names a key's name occurs. All refusals may have one name in common.
-    by_name: HashMap<Vec<u8>, HashSet<Arc<Names>>>,
+    refusals: HashMap<Names, Refused>,
 }
 
 type Names = SmallVec<[Vec<u8>; 3]>;
@@ -62,7 +61,7 @@ struct Refused {
     states: SmallVec<[State; 3]>,
     /// The server's time at the decision, which was made between these two instants.
     now: Timestamp,
-    asked: Instant,
+    asked: Asked,
     told: Instant,
     /// When its place becomes free for another refusal.
     until: Option<Instant>,
@@ -70,16 +69,16 @@ struct Refused {
 
 impl DenyCache {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, clears: [const { AtomicU64::new(0) }; PLACES], inner: Mutex::default() }
+        Self { most, clears: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), inner: Mutex::default() }
     }
 
     /// Call this before asking the store.
     pub(crate) fn asking(&self, ask: &Ask) -> Asked {
-        Asked { at: Instant::now(), clears: self.clears_of(ask) }
+        Asked { at: Instant::now(), clears: self.clears_of(&ask.names) }
     }
 
-    fn clears_of(&self, ask: &Ask) -> u64 {
-        ask.names.iter().map(|name| self.clears[place(name)].load(Ordering::Acquire)).sum()
+    fn clears_of(&self, names: &Names) -> u64 {
+        names.iter().map(|name| self.clears[place(name)].load(Ordering::Acquire)).sum()
     }
 
     /// Returns the refusal if it is still true. `now` is the time that scripts are given, `None` if they read the
@@ -87,19 +86,19 @@ impl DenyCache {
     pub(crate) fn look(&self, ask: &Ask, now: Option<Timestamp>) -> Option<Decision> {
         let mut inner = self.inner.lock();
         let refused = inner.refusals.get(&ask.names)?;
-        if !Arc::ptr_eq(&refused.prepared, &ask.prepared) {
-            inner.forget(&ask.names.clone());
-            return None;
-        }
-        if !refused.covers(ask) {
-            return None;
-        }
         let at = |now: Timestamp| ask.prepared.set.decide(&mut refused.states.clone(), now, &ask.calls);
+        let is_of_set = Arc::ptr_eq(&refused.prepared, &ask.prepared);
+        if is_of_set && !refused.covers(ask) {
+            return None;
+        }
         // The server's clock is known to within a round trip. The request is refused only if it is refused at the
         // latest time that the clock can show. The reported wait is the one at the earliest time, the longest that can
         // be true.
-        if at(now.unwrap_or_else(|| refused.since(refused.asked))).is_admitted() {
-            inner.forget(&ask.names.clone());
+        if !is_of_set
+            || refused.asked.clears != self.clears_of(&ask.names)
+            || at(now.unwrap_or_else(|| refused.since(refused.asked.at))).is_admitted()
+        {
+            inner.refusals.remove(&ask.names);
             return None;
         }
         Some(at(now.unwrap_or_else(|| refused.since(refused.told))))
@@ -112,81 +111,53 @@ impl DenyCache {
         decision: &Decision,
         states: SmallVec<[State; 3]>,
         now: Timestamp,
-        asked: &Asked,
+        asked: Asked,
     ) {
-        let (told, Asked { at: asked, clears }) = (Instant::now(), *asked);
+        let told = Instant::now();
         // A wait shorter than a round trip is over before the cache could use it.
         let wait = decision.retry_after();
         if wait.is_some_and(|wait| wait < Duration::from_millis(1)) {
             return;
         }
         let mut inner = self.inner.lock();
-        if self.clears_of(ask) != clears {
-            return;
-        }
         if inner.refusals.len() >= self.most && !inner.refusals.contains_key(&ask.names) {
             // Do not scan a cache full of live refusals for each new one.
             if inner.swept.is_none_or(|swept| told - swept > Duration::from_millis(100)) {
-                inner.forget_past(told);
+                self.forget_past(&mut inner, told);
             }
             if inner.refusals.len() >= self.most {
                 return;
             }
         }
-        let names = Arc::new(ask.names.clone());
-        for name in &ask.names {
-            inner.by_name.entry(name.clone()).or_default().insert(Arc::clone(&names));
-        }
         let costs = ask.calls.iter().map(throttle_core::backend::Call::cost).collect();
         // A request that will never be admitted must not keep its place for ever.
-        let until = asked.checked_add(wait.unwrap_or(NEVER));
+        let until = asked.at.checked_add(wait.unwrap_or(NEVER));
         let refused = Refused { prepared: Arc::clone(&ask.prepared), costs, states, now, asked, told, until };
-        inner.refusals.insert(names, refused);
+        inner.refusals.insert(ask.names.clone(), refused);
+    }
+
+    fn forget_past(&self, inner: &mut Inner, now: Instant) {
+        inner.swept = Some(now);
+        inner.refusals.retain(|names, refused| {
+            refused.until.is_none_or(|until| now < until) && refused.asked.clears == self.clears_of(names)
+        });
     }
 
     /// Forgets the refusal of a request with exactly these keys.
     pub(crate) fn forget(&self, names: &Names) {
-        self.inner.lock().forget(names);
+        self.inner.lock().refusals.remove(names);
     }
 
-    /// Forgets the refusals in which a key took part.
+    /// Makes the refusals untrue in which a key took part.
     pub(crate) fn clear(&self, name: &[u8]) {
-        let mut inner = self.inner.lock();
         self.clears[place(name)].fetch_add(1, Ordering::Release);
-        for names in inner.by_name.remove(name).unwrap_or_default() {
-            inner.forget(&names);
-        }
     }
 
     pub(crate) fn clear_all(&self) {
-        let mut inner = self.inner.lock();
         for clears in &self.clears {
             clears.fetch_add(1, Ordering::Release);
         }
-        *inner = Inner::default();
-    }
-}
-
-impl Inner {
-    fn forget(&mut self, names: &Names) {
-        self.refusals.remove(names);
-        for name in names {
-            if let Some(refusals) = self.by_name.get_mut(name) {
-                refusals.remove(names);
-                if refusals.is_empty() {
-                    self.by_name.remove(name);
-                }
-            }
-        }
-    }
-
-    fn forget_past(&mut self, now: Instant) {
-        self.swept = Some(now);
-        let past = self.refusals.iter().filter(|(_, refused)| refused.until.is_some_and(|until| now >= until));
-        let past: Vec<Arc<Names>> = past.map(|(names, _)| Arc::clone(names)).collect();
-        for names in past {
-            self.forget(&names);
-        }
+        self.inner.lock().refusals.clear();
     }
 }
 
@@ -201,7 +172,7 @@ impl Refused {
     fn covers(&self, ask: &Ask) -> bool {
         let policies = self.prepared.set.policies();
         self.costs.iter().zip(&ask.calls).zip(policies).all(|((cost, call), policy)| {
-            call.cost() == *cost || (call.cost() > *cost && *cost > 0 && policy.algorithm().name() != "sliding_log")
+            call.cost() == *cost || (call.cost() > *cost && *cost > 0 && !Kind::of(policy.algorithm()).is_shortened())
         })
     }
 }
@@ -233,10 +204,10 @@ mod tests {
 
     /// Decides on a key of which nine of nine units are used, and keeps the refusal.
     fn keep(cache: &DenyCache, ask: &Ask) {
-        keep_asked(cache, ask, &cache.asking(ask));
+        keep_asked(cache, ask, cache.asking(ask));
     }
 
-    fn keep_asked(cache: &DenyCache, ask: &Ask, asked: &Asked) {
+    fn keep_asked(cache: &DenyCache, ask: &Ask, asked: Asked) {
         let (set, now) = (&ask.prepared.set, Timestamp::EPOCH);
         let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
         let all = throttle_core::Cost::new(9).expect("no peek");
@@ -264,22 +235,22 @@ mod tests {
         let (cache, _) = holding(10);
         let mut inner = cache.inner.lock();
         let now = Instant::now();
-        inner.forget_past(now);
+        cache.forget_past(&mut inner, now);
         assert_eq!(inner.refusals.len(), 1);
-        inner.forget_past(now + NEVER);
+        cache.forget_past(&mut inner, now + NEVER);
         assert_eq!(inner.refusals.len(), 0);
     }
 
     #[test]
-    fn what_is_forgotten_leaves_nothing_behind() {
+    fn what_is_forgotten_or_cleared_leaves_nothing_behind() {
         for name in [None, Some(b"b:ada")] {
             let (cache, ask) = holding(1);
             match name {
                 None => cache.forget(&ask.names),
                 Some(name) => cache.clear(name),
             }
-            let inner = cache.inner.lock();
-            assert!(inner.refusals.is_empty() && inner.by_name.is_empty());
+            assert!(cache.look(&ask, None).is_none());
+            assert!(cache.inner.lock().refusals.is_empty());
         }
     }
 
@@ -291,7 +262,7 @@ mod tests {
             cache.forget(&ask.names);
             let asked = cache.asking(&ask);
             cache.clear(name);
-            keep_asked(&cache, &ask, &asked);
+            keep_asked(&cache, &ask, asked);
             assert_eq!(cache.look(&ask, None).is_some(), name == b"b:bob", "{}", String::from_utf8_lossy(name));
         }
     }
@@ -301,9 +272,10 @@ mod tests {
     fn a_kept_refusal_reports_the_longest_wait_that_can_be_true() {
         let (cache, ask) = holding(1);
         let day = Duration::from_secs(86_400);
-        let asked = Asked { at: Instant::now().checked_sub(day / 2).expect("it runs"), clears: cache.clears_of(&ask) };
+        let asked =
+            Asked { at: Instant::now().checked_sub(day / 2).expect("it runs"), clears: cache.clears_of(&ask.names) };
         cache.forget(&ask.names);
-        keep_asked(&cache, &ask, &asked);
+        keep_asked(&cache, &ask, asked);
         let wait = cache.look(&ask, None).expect("kept").retry_after().expect("a day at most");
         assert!(wait <= day && wait > day - Duration::from_secs(60), "{wait:?}");
     }
@@ -339,8 +311,8 @@ mod tests {
         keys.iter().for_each(|ask| keep(&cache, ask));
         let mut inner = cache.inner.lock();
         assert_eq!(inner.refusals.len(), 3);
-        inner.forget_past(Instant::now() + 2 * NEVER + Duration::from_secs(86_400));
-        assert!(inner.refusals.is_empty() && inner.by_name.is_empty());
+        cache.forget_past(&mut inner, Instant::now() + 2 * NEVER + Duration::from_secs(86_400));
+        assert!(inner.refusals.is_empty());
     }
 
     #[test]
@@ -348,8 +320,8 @@ mod tests {
         let (cache, ask) = holding(1);
         let asked = cache.asking(&ask);
         cache.clear_all();
-        assert!(cache.look(&ask, None).is_none() && cache.inner.lock().by_name.is_empty());
-        keep_asked(&cache, &ask, &asked);
+        assert!(cache.look(&ask, None).is_none() && cache.inner.lock().refusals.is_empty());
+        keep_asked(&cache, &ask, asked);
         assert!(cache.look(&ask, None).is_none());
         keep(&cache, &ask);
         assert!(cache.look(&ask, None).is_some(), "it was asked about later");
@@ -377,7 +349,7 @@ mod tests {
             let decision = prepared.set.decide(&mut states.clone(), now, &calls);
             assert!(!decision.is_admitted());
             let cache = DenyCache::new(1);
-            cache.keep(&ask, &decision, states, now, &cache.asking(&ask));
+            cache.keep(&ask, &decision, states, now, cache.asking(&ask));
             assert_eq!(cache.inner.lock().refusals.len(), usize::from(is_kept), "{:?}", decision.retry_after());
         }
     }

@@ -44,7 +44,7 @@ impl Shortcut {
             && is_own(ask, part)
             && let Some(states) = states(ask, part)
         {
-            cache.keep(ask, decision, states, part.now, &asked);
+            cache.keep(ask, decision, states, part.now, asked);
         }
     }
 

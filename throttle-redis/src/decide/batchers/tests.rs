@@ -8,8 +8,8 @@ use tokio::time::advance;
 use super::*;
 use crate::RedisBackend;
 use crate::decide::set::RedisSet;
-use crate::link::connection::by_hand::{ByHand, Sent, fault};
 use crate::link::connection::{FaultKind, Route};
+use crate::link::tests::by_hand::{ByHand, Sent, fault};
 
 /// Decisions of a slot that start calls of their own before further ones wait.
 const ALONE: usize = 6;

@@ -1,41 +1,32 @@
 mod node;
-mod places;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use node::Node;
-use places::{Places, TakenPlace};
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{Route as SlotRoute, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use parking_lot::Mutex;
+use redis::{ConnectionAddr, ConnectionInfo};
 use throttle_core::ConfigError;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::super::hash_slot::SLOTS;
-use super::end::End;
 use super::single::install_crypto_provider;
+use super::slot_map::{Address, SlotMap};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply, tcp_settings};
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Place, Reply, Route, url};
+use super::translate::tcp_settings;
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, url};
 
-/// How long one server of several may take to accept a connection and to introduce itself.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
+/// The servers are asked no more often than this which of them has which slots.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Clients of the whole cluster, each for the calls about a part of the slots: calls that wait for a server that hangs
-/// are in the way of few others. Each client costs every server a connection.
-const CLIENTS: usize = 4;
-
-/// A Redis Cluster: four connections to each server.
+/// A Redis Cluster: one connection to each server.
 ///
-/// At most 64 calls are under way at once, 16 about each quarter of the slots. Further calls wait for an answer to one
-/// of them. A decision whose call waits until the deadline fails as saturated: it was not charged, and the breaker does
-/// not count it.
-///
-/// Retries of the `redis` client are off, because it would resend a command whose answer was lost. The backend follows
-/// redirections.
+/// A connection that has ended, or on which nothing arrives, is opened again. When a server redirects a command or
+/// cannot be reached, the others are asked which of them has its slots.
 ///
 /// ```
 /// use throttle_redis::{Cluster, RedisBackend};
@@ -48,8 +39,8 @@ const CLIENTS: usize = 4;
 /// ```
 #[derive(Clone)]
 pub struct Cluster {
-    client: ClusterClient,
-    addresses: String,
+    /// At least one.
+    servers: Vec<ConnectionInfo>,
 }
 
 impl Cluster {
@@ -60,7 +51,7 @@ impl Cluster {
     /// If a URL cannot be read (as in [`Single::new`](super::Single::new)), there is none, or they differ in user,
     /// password or TLS.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
-        Self::build(urls, |cluster| cluster)
+        Self::build(urls, Ok)
     }
 
     /// Like [`new`](Self::new), over TLS with your own certificates; the URLs begin with `rediss://`.
@@ -70,55 +61,47 @@ impl Cluster {
     /// As [`new`](Self::new), and if the certificates cannot be read.
     #[cfg(feature = "tls")]
     pub fn with_tls<'a>(urls: impl IntoIterator<Item = &'a str>, tls: &Tls) -> Result<Self, ConfigError> {
-        let certificates = tls.certificates()?;
-        Self::build(urls, |cluster| cluster.certs(certificates))
+        Self::build(urls, |server| Ok(tls.client(server)?.get_connection_info().clone()))
     }
 
     fn build<'a>(
         urls: impl IntoIterator<Item = &'a str>,
-        with: impl FnOnce(ClusterClientBuilder) -> ClusterClientBuilder,
+        with: impl Fn(ConnectionInfo) -> Result<ConnectionInfo, ConfigError>,
     ) -> Result<Self, ConfigError> {
         install_crypto_provider();
-        let servers: Vec<_> = urls.into_iter().map(|url| url::read("cluster URLs", url)).collect::<Result<_, _>>()?;
-        let addresses = url::addresses(&servers);
-        let cluster = ClusterClient::builder(servers)
-            .retries(0)
-            // A server that hangs takes this time at most twice in a row, and nothing else moves meanwhile.
-            .connection_timeout(HANDSHAKE_TIMEOUT)
-            // Ends calls that the backend gave up long ago. Without this timeout a silent server holds its place for
-            // ever.
-            .response_timeout(CONNECT_TIMEOUT)
-            .tcp_settings(tcp_settings());
-        let client = with(cluster).build().map_err(|error| {
-            let rule = format!("it must be a list of redis://host:port, at least one, alike in user and TLS: {error}");
-            ConfigError::new("cluster URLs", "unreadable", rule)
-        })?;
-        Ok(Self { client, addresses })
+        let read = |url| with(url::read("cluster URLs", url)?.set_tcp_settings(tcp_settings()));
+        let servers = urls.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let user = |server: &ConnectionInfo| {
+            let settings = server.redis_settings();
+            let is_over_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+            (settings.username().map(str::to_owned), settings.password().map(str::to_owned), is_over_tls)
+        };
+        let is_of_tcp = |server: &ConnectionInfo| !matches!(server.addr(), ConnectionAddr::Unix(_));
+        match servers.split_first() {
+            Some((first, others))
+                if others.iter().all(|other| user(other) == user(first)) && servers.iter().all(is_of_tcp) =>
+            {
+                Ok(Self { servers })
+            }
+            _ => {
+                let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS";
+                Err(ConfigError::new("cluster URLs", "unreadable", rule))
+            }
+        }
     }
 }
 
 impl Connector for Cluster {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let client = self.client.clone();
+        let servers = self.servers.clone();
         Box::pin(async move {
-            let mut opening = JoinSet::new();
-            for _ in 0..CLIENTS {
-                let client = client.clone();
-                opening.spawn(async move { client.get_async_generic_connection::<Node>().await });
-            }
-            let mut clients = Vec::with_capacity(CLIENTS);
-            while let Some(opened) = opening.join_next().await {
-                let opened = opened.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
-                let connection = opened.map_err(|error| connect_fault(&error))?;
-                clients.push(Client { connection, places: Places::new() });
-            }
-            let runtime = Runtime::current();
-            Ok(Box::new(Clustered { clients, in_turn: AtomicUsize::new(0), runtime }) as Box<dyn Connection>)
+            let cluster = Servers::reach(servers).await?;
+            Ok(Box::new(Clustered(Arc::new(cluster))) as Box<dyn Connection>)
         })
     }
 
     fn address(&self) -> Option<String> {
-        Some(self.addresses.clone())
+        Some(url::addresses(&self.servers))
     }
 
     fn is_cluster(&self) -> bool {
@@ -126,110 +109,137 @@ impl Connector for Cluster {
     }
 }
 
-struct Clustered {
-    clients: Vec<Client>,
-    /// How many calls were about no slot.
+struct Clustered(Arc<Servers>);
+
+/// The servers of a cluster.
+struct Servers {
+    /// Those that the URLs name.
+    named: Vec<ConnectionInfo>,
+    nodes: Mutex<HashMap<Address, Node>>,
+    slots: ArcSwap<SlotMap>,
+    /// When the servers were last asked which of them has which slots.
+    asked: Mutex<Instant>,
+    /// How many commands were for any server.
     in_turn: AtomicUsize,
-    runtime: Runtime,
 }
 
-/// The runtime that drives the clients. When it shuts down, they have ended.
-struct Runtime {
-    end: Arc<End>,
-    watching: AbortHandle,
-}
-
-impl Runtime {
-    fn current() -> Self {
-        let (end, driven) = End::of_driven();
-        let watching = tokio::spawn(async move {
-            let _driven = driven;
-            std::future::pending::<()>().await;
-        });
-        Self { end, watching: watching.abort_handle() }
-    }
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        self.watching.abort();
-    }
-}
-
-impl Clustered {
-    /// The client for a command. All commands about a slot have the same one.
-    fn client(&self, command: &Command) -> &Client {
-        let index = match command.slot() {
-            Some(slot) => client_of(slot),
-            None => self.in_turn.fetch_add(1, Ordering::Relaxed) % CLIENTS,
+impl Servers {
+    /// Asks for the slots, and opens a connection to each server that has some.
+    async fn reach(named: Vec<ConnectionInfo>) -> Result<Self, Fault> {
+        let slots = first_answer(named.iter().cloned().map(Node::new)).await?;
+        let servers = Self {
+            named,
+            nodes: Mutex::default(),
+            slots: ArcSwap::from_pointee(slots),
+            asked: Mutex::new(Instant::now()),
+            in_turn: AtomicUsize::new(0),
         };
-        &self.clients[index]
+        let mut opening = JoinSet::new();
+        for address in servers.slots.load().servers() {
+            let node = servers.node(address);
+            opening.spawn(async move { drop(node.opened().await) });
+        }
+        // A server that cannot be reached is tried again with the first command for it.
+        opening.join_all().await;
+        Ok(servers)
+    }
+
+    fn of(&self, route: &Route) -> Option<Node> {
+        let slots = self.slots.load();
+        match route {
+            Route::Slot(slot) => slots.server_of(*slot).map(|address| self.node(address)),
+            Route::Address { host, port, .. } => Some(self.node(&(host.clone(), *port))),
+            Route::Any => {
+                let servers = slots.servers();
+                let turn = self.in_turn.fetch_add(1, Ordering::Relaxed);
+                servers.get(turn % servers.len().max(1)).map(|address| self.node(address))
+            }
+        }
+    }
+
+    fn node(&self, address: &Address) -> Node {
+        let mut nodes = self.nodes.lock();
+        if let Some(node) = nodes.get(address) {
+            return node.clone();
+        }
+        let node = Node::new(at(&self.named[0], address));
+        nodes.insert(address.clone(), node.clone());
+        node
+    }
+
+    /// Asks all servers which of them has which slots, in a task of its own, unless they were asked just now.
+    fn look_for_slots(self: &Arc<Self>) {
+        let (now, mut asked) = (Instant::now(), self.asked.lock());
+        if now < *asked + ASK_AGAIN {
+            return;
+        }
+        *asked = now;
+        let servers = Arc::clone(self);
+        tokio::spawn(async move {
+            let known: Vec<Node> = servers.slots.load().servers().into_iter().map(|one| servers.node(one)).collect();
+            let told = match first_answer(known.into_iter()).await {
+                Err(_) => first_answer(servers.named.iter().cloned().map(Node::new)).await,
+                told => told,
+            };
+            let Ok(slots) = told else { return };
+            servers.nodes.lock().retain(|address, _| slots.servers().contains(&address));
+            servers.slots.store(Arc::new(slots));
+        });
     }
 }
 
-fn client_of(slot: u16) -> usize {
-    usize::from(slot) % SLOTS * CLIENTS / SLOTS
+/// The first server that answers says which server has which slots.
+async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Fault> {
+    let mut asking: JoinSet<Result<SlotMap, Fault>> = JoinSet::new();
+    for node in nodes {
+        asking.spawn(async move { node.slots().await });
+    }
+    let mut why = Fault::new(FaultKind::NotSent, "no server of the cluster answers");
+    while let Some(told) = asking.join_next().await {
+        match told {
+            Ok(Ok(slots)) => return Ok(slots),
+            Ok(Err(fault)) => why = fault,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+/// How a server at an address is reached: as one that a URL names.
+fn at(named: &ConnectionInfo, (host, port): &Address) -> ConnectionInfo {
+    let (host, port) = (host.clone(), *port);
+    let address = match named.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    named.clone().set_addr(address)
 }
 
 impl Connection for Clustered {
-    /// The backend sends few commands without a place, to find out whether a server is alive: they must not wait for
-    /// calls to one that hangs.
     fn call(&self, command: Command) -> Pending<Reply> {
-        Box::pin(send(self.client(&command).connection.clone(), command))
-    }
-
-    fn place(&self, command: &Command) -> Option<Pending<Place>> {
-        let client = self.client(command).clone();
-        Some(Box::pin(async move {
-            let place = client.places.take().await;
-            Ok(Box::new(|command| Box::pin(client.call(place, command)) as Pending<Reply>) as Place)
-        }))
-    }
-
-    fn on_end(&self, notify: Box<dyn FnOnce() + Send>) {
-        self.runtime.end.then(notify);
-    }
-}
-
-/// A client of the `redis` crate, with places for its calls.
-#[derive(Clone)]
-struct Client {
-    connection: ClusterConnection<Node>,
-    places: Arc<Places>,
-}
-
-impl Client {
-    async fn call(self, place: TakenPlace, command: Command) -> Result<Reply, Fault> {
-        place.during(send(self.connection, command)).await
-    }
-}
-
-async fn send(mut connection: ClusterConnection<Node>, command: Command) -> Result<Reply, Fault> {
-    let node = match command.route().clone() {
-        Route::Any => SingleNodeRoutingInfo::RandomPrimary,
-        Route::Slot(slot) => SingleNodeRoutingInfo::SpecificNode(SlotRoute::new(slot, SlotAddr::Master)),
-        Route::Address { host, port, asking: false } => SingleNodeRoutingInfo::ByAddress { host, port },
-        Route::Address { host, port, asking: true } => return ask(connection, command, host, port).await,
-    };
-    let sent = connection.route_command(command.into_words(), RoutingInfo::SingleNode(node)).await;
-    sent.map_err(|error| fault(&error)).and_then(reply)
-}
-
-/// `ASKING` applies only to the next command of a connection that many calls share, so the two must be sent together.
-async fn ask(
-    mut connection: ClusterConnection<Node>,
-    command: Command,
-    host: String,
-    port: u16,
-) -> Result<Reply, Fault> {
-    let mut pipeline = redis::Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").ignore();
-    pipeline.add_command(command.into_words());
-    let node = SingleNodeRoutingInfo::ByAddress { host, port };
-    let replies = connection.route_pipeline(pipeline, 0, 2, node).await.map_err(|error| fault(&error))?;
-    match replies.into_iter().nth(1) {
-        Some(value) => reply(value),
-        None => Err(Fault::new(FaultKind::Other, "the server answered only one of two commands")),
+        let servers = Arc::clone(&self.0);
+        Box::pin(async move {
+            let Some(node) = servers.of(command.route()) else {
+                servers.look_for_slots();
+                return Err(Fault::new(FaultKind::NotSent, "no server of the cluster has the slot"));
+            };
+            // What waits for the answer of a server that hangs may be given up before there is a fault.
+            if !node.is_open() {
+                servers.look_for_slots();
+            }
+            let answer = node.call(command).await;
+            if let Err(fault) = &answer
+                && matches!(
+                    fault.kind(),
+                    FaultKind::NotSent | FaultKind::Lost | FaultKind::ReadOnly | FaultKind::Moved(_)
+                )
+            {
+                servers.look_for_slots();
+            }
+            answer
+        })
     }
 }
 
@@ -242,20 +252,14 @@ mod tests {
         let error = |urls: &[&str]| Cluster::new(urls.iter().copied()).err().expect("no cluster");
         let none = error(&[]);
         assert_eq!((none.field(), none.value()), ("cluster URLs", "unreadable"));
-        let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS: ";
+        let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS";
         assert!(none.to_string().contains(rule), "{none}");
-        assert_eq!(error(&["redis://a:x@one", "redis://b:x@two"]).value(), "unreadable", "two users");
+        for alike in [["redis://a:x@one", "redis://b:x@two"], ["redis://one", "unix:///two"]] {
+            assert_eq!(error(&alike).value(), "unreadable", "{alike:?}");
+        }
         for urls in [["redis://one", "http://two"], ["http://one", "redis://two"]] {
             assert_eq!((error(&urls).field(), error(&urls).value()), ("cluster URLs", "http://…"));
         }
-    }
-
-    #[test]
-    fn each_client_has_a_quarter_of_the_slots() {
-        for (slot, client) in [(0, 0), (4_095, 0), (4_096, 1), (8_192, 2), (12_287, 2), (12_288, 3), (16_383, 3)] {
-            assert_eq!(client_of(slot), client, "{slot}");
-        }
-        assert!(client_of(u16::MAX) < CLIENTS, "no slot, but a number that a command may have");
     }
 
     #[test]
@@ -265,18 +269,6 @@ mod tests {
         assert!(cluster.is_cluster());
     }
 
-    /// The client would send a command again whose answer was lost, and would wait for a server that hangs.
-    #[test]
-    fn a_cluster_client_sends_once_and_has_short_timeouts() {
-        let shown = format!("{:?}", Cluster::new(["redis://:secret@one"]).expect("a URL").client);
-        for setting in
-            ["number_of_retries: 0,", "connection_timeout: 300ms,", "response_timeout: Some(1s),", "nodelay: true,"]
-        {
-            assert!(shown.contains(setting), "{setting} {shown}");
-        }
-        assert!(!shown.contains("secret"), "{shown}");
-    }
-
     /// Certificates that nobody can read show that they are used.
     #[cfg(feature = "tls")]
     #[test]
@@ -284,8 +276,18 @@ mod tests {
         let authority = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
         let cluster = |tls: &Tls| Cluster::with_tls(["rediss://one", "rediss://two:7"], tls);
         let error = cluster(&Tls::new().authority(authority)).err().expect("no certificate");
-        assert_eq!((error.field(), error.value()), ("cluster URLs", "unreadable"));
+        assert_eq!((error.field(), error.value()), ("TLS certificates", "unreadable"));
         let cluster = cluster(&Tls::new()).expect("URLs of TLS");
         assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
+    }
+
+    #[test]
+    fn servers_that_a_cluster_names_are_reached_like_the_one_of_the_url() {
+        let of = |url| url::read("cluster URLs", url).expect("a URL").set_tcp_settings(tcp_settings());
+        let server = at(&of("redis://user:secret@one"), &("two".to_owned(), 7));
+        assert_eq!((server.addr().to_string().as_str(), server.tcp_settings().nodelay()), ("two:7", true));
+        assert_eq!(server.redis_settings().password(), Some("secret"));
+        #[cfg(feature = "tls")]
+        assert!(matches!(at(&of("rediss://one"), &("two".to_owned(), 7)).addr(), ConnectionAddr::TcpTls { .. }));
     }
 }

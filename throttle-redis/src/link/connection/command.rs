@@ -13,7 +13,6 @@ use std::fmt;
 pub struct Command {
     words: redis::Cmd,
     route: Route,
-    slot: Option<u16>,
 }
 
 /// Which server of a cluster a command is for.
@@ -52,7 +51,7 @@ impl Command {
     pub(crate) fn sized(name: &str, words: usize, bytes: usize) -> Self {
         let mut words = redis::Cmd::with_capacity(words, bytes);
         words.arg(name);
-        Self { words, route: Route::Any, slot: None }
+        Self { words, route: Route::Any }
     }
 
     /// Adds a word.
@@ -66,13 +65,6 @@ impl Command {
     #[must_use]
     pub fn to(mut self, route: Route) -> Self {
         self.route = route;
-        self
-    }
-
-    /// Sets the hash slot that the command is about, if its route does not name it.
-    #[must_use]
-    pub(crate) fn about(mut self, slot: u16) -> Self {
-        self.slot = Some(slot);
         self
     }
 
@@ -99,22 +91,8 @@ impl Command {
         &self.route
     }
 
-    /// The hash slot that the command is about, if there is one.
-    #[cfg(any(test, feature = "cluster"))]
-    pub(crate) fn slot(&self) -> Option<u16> {
-        match self.route {
-            Route::Slot(slot) => Some(slot),
-            Route::Any | Route::Address { .. } => self.slot,
-        }
-    }
-
     pub(super) fn words(&self) -> &redis::Cmd {
         &self.words
-    }
-
-    #[cfg(feature = "cluster")]
-    pub(super) fn into_words(self) -> redis::Cmd {
-        self.words
     }
 }
 

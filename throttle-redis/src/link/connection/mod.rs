@@ -2,8 +2,6 @@
 //!
 //! No other module uses types of the client crate, so another client, or a new major version, changes only this module.
 
-#[cfg(test)]
-pub(crate) mod by_hand;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod command;
@@ -16,6 +14,7 @@ mod reply;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod single;
+pub(crate) mod slot_map;
 #[cfg(feature = "tls")]
 mod tls;
 mod translate;
@@ -40,9 +39,6 @@ pub use tls::Tls;
 /// A boxed future, as connectors and connections return it.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send>>;
 
-/// A place for one call: sends a command, and waits for the answer.
-pub type Place = Box<dyn FnOnce(Command) -> Pending<Reply> + Send>;
-
 /// An open connection that sends commands.
 ///
 /// Many calls run concurrently on one connection, so it multiplexes them, or is a handle to several connections.
@@ -54,19 +50,12 @@ pub type Place = Box<dyn FnOnce(Command) -> Pending<Reply> + Send>;
 /// * A call's future may be dropped at any point. The command may or may not have been sent; no other call receives its
 ///   answer.
 /// * The connection has no timeout below one second, because the backend has its own deadline.
+/// * A connection to a cluster stays in use when one of its servers fails: it finds out by itself which server has the
+///   slots, and opens connections again.
 pub trait Connection: Send + Sync + 'static {
     /// Sends one command to where its [route](Command::route) says; a connection to a single server may ignore the
     /// route.
     fn call(&self, command: Command) -> Pending<Reply>;
-
-    /// Waits for a place for one more call, if the connection bounds its calls. Defaults to `None`: it does not.
-    ///
-    /// A decision that finds no place within its deadline was not sent, and the store is not to blame. The backend asks
-    /// for signs of life without a place, by [`call`](Self::call). A connection that wraps another one must pass both
-    /// on.
-    fn place(&self, _command: &Command) -> Option<Pending<Place>> {
-        None
-    }
 
     /// Calls `notify` when the connection ends, or at once if it has ended. Defaults to never.
     ///

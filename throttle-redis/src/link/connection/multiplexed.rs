@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError};
 
 use super::end::End;
-use super::translate::{CONNECT_TIMEOUT, fault, reply};
+use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply};
 use super::{Command, Connection, Fault, FaultKind, Pending, Reply};
 
 #[derive(Clone)]
@@ -22,6 +22,14 @@ pub(super) fn config() -> AsyncConnectionConfig {
 }
 
 impl Multiplexed {
+    /// Opens the only connection to a server.
+    pub(super) async fn connect(info: ConnectionInfo) -> Result<Box<dyn Connection>, Fault> {
+        match Self::open(info, config()).await {
+            Ok(connection) => Ok(Box::new(connection)),
+            Err(error) => Err(connect_fault(&error)),
+        }
+    }
+
     /// Opens a connection in RESP3, in which the client reports the end of a connection. A server or proxy without it is
     /// asked again in RESP2. There the end is noticed only by the first call after it.
     pub(super) async fn open(info: ConnectionInfo, config: AsyncConnectionConfig) -> Result<Self, RedisError> {
@@ -37,6 +45,18 @@ impl Multiplexed {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl Multiplexed {
+    /// Sends `ASKING` and a command, with nothing in between.
+    pub(super) async fn ask(&self, command: &Command) -> Result<Reply, Fault> {
+        let mut both = redis::Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(command.words().clone());
+        let replies = self.connection.clone().send_packed_commands(&both, 0, 2).await.map_err(|error| fault(&error))?;
+        let last = replies.into_iter().nth(1);
+        last.map_or_else(|| Err(Fault::new(FaultKind::Other, "the server answered one of two commands")), reply)
     }
 }
 

@@ -2,7 +2,7 @@ use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServer
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
 use throttle_core::ConfigError;
 
-use super::multiplexed::{self, Multiplexed};
+use super::multiplexed::Multiplexed;
 use super::single::install_crypto_provider;
 use super::translate::{connect_fault, tcp_settings};
 use super::{Connection, Connector, Pending, url};
@@ -74,9 +74,7 @@ impl Connector for Sentinel {
         Box::pin(async move {
             let mut client = client.map_err(|error| connect_fault(&error))?;
             let master = client.async_get_client().await.map_err(|error| connect_fault(&error))?;
-            let opened = Multiplexed::open(master.get_connection_info().clone(), multiplexed::config()).await;
-            let connection = opened.map_err(|error| connect_fault(&error))?;
-            Ok(Box::new(connection) as Box<dyn Connection>)
+            Multiplexed::connect(master.get_connection_info().clone()).await
         })
     }
 

@@ -1,10 +1,10 @@
 use redis::Client;
 use throttle_core::ConfigError;
 
-use super::multiplexed::{self, Multiplexed};
+use super::multiplexed::Multiplexed;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::{connect_fault, tcp_settings};
+use super::translate::tcp_settings;
 use super::{Connection, Connector, Pending, url};
 
 /// One server, over one connection that stays open and that all decisions share.
@@ -60,12 +60,7 @@ pub(super) fn install_crypto_provider() {
 
 impl Connector for Single {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let info = self.client.get_connection_info().clone();
-        Box::pin(async move {
-            let opened = Multiplexed::open(info, multiplexed::config()).await;
-            let connection = opened.map_err(|error| connect_fault(&error))?;
-            Ok(Box::new(connection) as Box<dyn Connection>)
-        })
+        Box::pin(Multiplexed::connect(self.client.get_connection_info().clone()))
     }
 
     fn address(&self) -> Option<String> {

@@ -3,8 +3,8 @@
 use tokio::time::sleep;
 
 use super::*;
-use crate::link::connection::by_hand::{ByHand, fault, turns};
 use crate::link::connection::{Reply, Route};
+use crate::link::tests::by_hand::{ByHand, fault, turns};
 use crate::observed::Label;
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -16,21 +16,10 @@ fn link(store: &ByHand) -> Arc<Link> {
     Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default())
 }
 
-fn slots(servers: [&str; 2]) -> Reply {
-    let range = |(first, host): (i64, &str)| {
-        let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(6379)]);
-        Reply::Array(vec![Reply::Int(first), Reply::Int(first + 8_191), server])
-    };
-    Reply::Array([0, 8_192].into_iter().zip(servers).map(range).collect())
-}
-
 /// A connected link whose store has failed about a key.
 async fn failed(store: &ByHand) -> Arc<Link> {
     let link = link(store);
-    store.open(Ok(())).await;
-    if link.is_cluster() {
-        store.next().await.answer(Ok(slots(["a", "b"]))).await;
-    }
+    store.connect(Ok(())).await;
     assert!(link.is_healthy());
     link.learn(SLOT, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
     assert!(!link.is_healthy());
@@ -51,20 +40,6 @@ async fn a_sign_of_life_is_a_call_of_a_script_that_no_server_has() {
     assert!(link.is_healthy());
 }
 
-/// The places may be those of calls to a server that hangs.
-#[tokio::test(start_paused = true)]
-async fn law_13_a_sign_of_life_needs_no_place() {
-    let store = ByHand::narrow();
-    let link = failed(&store).await;
-    let live = link.current.load_full().expect("a connection");
-    let calling = tokio::spawn(async move { live.call(Command::new("GET"), Instant::now() + 9 * DEADLINE).await });
-    let _unanswered = store.next().await;
-    let sent = store.later().await;
-    assert_eq!(sent.words(), ["EVALSHA", NO_SCRIPT, "0"]);
-    sent.answer(Err(fault(FaultKind::NoScript))).await;
-    assert!(link.is_healthy() && !calling.is_finished());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     let store = ByHand::cluster();
@@ -75,7 +50,6 @@ async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     sent.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 6379)))))).await;
     let sent = store.next().await;
     assert_eq!((sent.words().len(), sent.command.route()), (4, &address("b")));
-    assert_eq!(sent.command.slot(), Some(SLOT));
     sent.answer(Err(fault(FaultKind::NoScript))).await;
     assert!(link.is_healthy());
 }
@@ -152,74 +126,26 @@ async fn a_task_that_was_replaced_while_it_asked_for_a_sign_of_life_ends() {
     assert_eq!(store.connecting().await, 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_connection_of_a_cluster_is_replaced_when_the_other_servers_name_another_for_the_slot() {
-    let unanswered = || Err(fault(FaultKind::Lost));
-    for (answer, replaced) in [(Ok(slots(["a", "b"])), false), (Ok(slots(["c", "b"])), true), (unanswered(), true)] {
-        let store = ByHand::cluster();
-        let link = failed(&store).await;
-        let asking = tokio::spawn(async move { link.is_outdated().await });
-        let sent = store.next().await;
-        assert_eq!((sent.words().join(" "), sent.command.route()), ("CLUSTER SLOTS".to_owned(), &address("b")));
-        assert!(store.is_idle().await, "the silent server is not asked");
-        sent.answer(answer.clone()).await;
-        assert_eq!(asking.await.expect("no panic"), replaced, "{answer:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn news_of_a_failover_must_have_reached_every_server_that_answers() {
-    let map = |host: &str| {
-        let range = |(first, last, host): (i64, i64, &str)| {
-            let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(6379)]);
-            Reply::Array(vec![Reply::Int(first), Reply::Int(last), server])
-        };
-        Reply::Array([(0, 7_999, host), (8_000, 9_999, "b"), (10_000, 16_383, "c")].map(range).to_vec())
-    };
-    for (answers, replaced) in [(["x", "x"], true), (["x", "a"], false), (["a", "x"], false), (["a", "a"], false)] {
-        let store = ByHand::cluster();
-        let link = link(&store);
-        store.open(Ok(())).await;
-        store.next().await.answer(Ok(map("a"))).await;
-        link.learn(SLOT, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
-        let asking = tokio::spawn(async move { link.is_outdated().await });
-        for (server, owner) in ["b", "c"].into_iter().zip(answers) {
-            let sent = store.next().await;
-            assert_eq!(sent.command.route(), &address(server));
-            sent.answer(Ok(map(owner))).await;
-            if asking.is_finished() {
-                break;
-            }
-        }
-        assert_eq!(asking.await.expect("no panic"), replaced, "{answers:?}");
-    }
-}
-
 /// Answers every command of a cluster that is asked for signs of life for some seconds. Returns the names of the
 /// keys that it was asked about, and the number of connections that were opened.
 async fn silent_for_a_while(store: &ByHand, link: &Arc<Link>) -> (Vec<String>, u64) {
     let (began, mut keys) = (Instant::now(), Vec::new());
     while began.elapsed() < Duration::from_secs(3) {
         if store.connecting().await > 0 {
-            store.open(Ok(())).await;
+            store.connect(Ok(())).await;
         } else if store.is_idle().await {
             sleep(Duration::from_millis(10)).await;
         } else {
             let sent = store.next().await;
-            let words = sent.words();
-            if words[0] == "CLUSTER" {
-                sent.answer(Ok(slots(["a", "b"]))).await;
-            } else {
-                keys.push(words[3].clone());
-                sent.answer(Err(fault(FaultKind::Lost))).await;
-            }
+            keys.push(sent.words()[3].clone());
+            sent.answer(Err(fault(FaultKind::Lost))).await;
         }
     }
     (keys, link.counters.read().connections)
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_of_a_cluster_is_kept_while_the_other_servers_name_the_silent_one() {
+async fn the_connection_of_a_cluster_is_kept_while_one_of_its_servers_is_silent() {
     let store = ByHand::cluster();
     let link = failed(&store).await;
     let (keys, connections) = silent_for_a_while(&store, &link).await;
@@ -336,69 +262,4 @@ async fn a_request_is_told_that_connecting_took_too_long() {
     let Err(CallError::Fault(fault)) = link.live(Instant::now() + 2 * CONNECT).await else { panic!("no connection") };
     assert_eq!(fault.kind(), &FaultKind::NotSent);
     assert_eq!(fault.to_string(), "there is no connection: connecting took too long");
-}
-
-/// A server that does not say which slots it has is no reason to be without a connection.
-#[tokio::test(start_paused = true)]
-async fn the_connection_of_a_cluster_waits_a_tenth_of_a_second_for_the_slots() {
-    let store = ByHand::cluster();
-    let link = link(&store);
-    store.open(Ok(())).await;
-    let unanswered = store.next().await;
-    assert_eq!((unanswered.words().join(" "), unanswered.command.route()), ("CLUSTER SLOTS".to_owned(), &Route::Any));
-    sleep(ASKING_FOR_SLOTS - Duration::from_millis(1)).await;
-    assert!(!link.is_connected());
-    sleep(Duration::from_millis(2)).await;
-    assert!(link.is_connected() && link.current.load_full().expect("a connection").slot_map.routes().is_empty());
-}
-
-/// Two ranges of slots have failed, and one of them is at another server now.
-#[tokio::test(start_paused = true)]
-async fn news_about_one_of_the_slots_that_failed_replaces_the_connection() {
-    let map = |hosts: [&str; 3]| {
-        let ranges =
-            [(0, 4_095), (4_096, 8_191), (8_192, 16_383)].into_iter().zip(hosts).map(|((first, last), host)| {
-                let server = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(6379)]);
-                Reply::Array(vec![Reply::Int(first), Reply::Int(last), server])
-            });
-        Reply::Array(ranges.collect())
-    };
-    for (hosts, replaced) in
-        [(["x", "a", "b"], true), (["a", "x", "b"], true), (["x", "x", "b"], true), (["a", "a", "x"], false)]
-    {
-        let store = ByHand::cluster();
-        let link = link(&store);
-        store.open(Ok(())).await;
-        store.next().await.answer(Ok(map(["a", "a", "b"]))).await;
-        for slot in [100, SLOT] {
-            link.learn(slot, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
-        }
-        let asking = tokio::spawn(async move { link.is_outdated().await });
-        while !asking.is_finished() {
-            store.next().await.answer(Ok(map(hosts))).await;
-        }
-        assert_eq!(asking.await.expect("no panic"), replaced, "{hosts:?}");
-    }
-}
-
-/// Two slots have failed. The other server answers what it is asked about one of them or about both.
-#[tokio::test(start_paused = true)]
-async fn a_slot_about_which_no_server_answers_replaces_the_connection() {
-    for (answered, replaced) in [([100, SLOT], false), ([100, 100], true), ([SLOT, SLOT], true)] {
-        let store = ByHand::cluster();
-        let link = link(&store);
-        store.open(Ok(())).await;
-        store.next().await.answer(Ok(slots(["a", "b"]))).await;
-        for slot in [100, SLOT] {
-            link.learn(slot, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
-        }
-        let asking = tokio::spawn(async move { link.is_outdated().await });
-        while !asking.is_finished() {
-            let sent = store.next().await;
-            assert_eq!(sent.command.route(), &address("b"));
-            let answers = sent.command.slot().is_some_and(|slot| answered.contains(&slot));
-            sent.answer(if answers { Ok(slots(["a", "b"])) } else { Err(fault(FaultKind::Lost)) }).await;
-        }
-        assert_eq!(asking.await.expect("no panic"), replaced, "{answered:?}");
-    }
 }

@@ -177,7 +177,7 @@ proptest! {
 fn values_of_another_type_make_no_sense() {
     for algorithm in [Gcra::new(Rate::per_second(3)).build(), SlidingLog::new(Rate::per_second(3)).build()] {
         let set = PolicySet::new(Policy::new("p", algorithm.unwrap()).unwrap()).unwrap();
-        let (scripts, redis, key) = (Scripts::assemble(&set), Redis::new(), b"list".to_vec());
+        let (scripts, redis, key) = (Scripts::of(&set), Redis::new(), b"list".to_vec());
         let entry = Entry { value: Vec::new(), ttl: 1, set_at: 0, list: true };
         redis.store.borrow_mut().entries.insert(key.clone(), entry);
         let arguments = [b"5".to_vec(), b"0".to_vec(), set.policies()[0].algorithm().tag(), b"1".to_vec()];
@@ -199,7 +199,7 @@ fn values_of_another_type_make_no_sense() {
 fn reply_holds_a_long_log_in_a_few_runs() {
     let algorithm = SlidingLog::new(Rate::per_second(1_000)).build().unwrap();
     let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
-    let (scripts, redis) = (Scripts::assemble(&set), Redis::new());
+    let (scripts, redis) = (Scripts::of(&set), Redis::new());
     for step in 0..1_200_i64 {
         redis.store.borrow_mut().now = NOW + step;
         let arguments = [b"".to_vec(), b"0".to_vec(), algorithm.tag(), (1 + step % 2).to_string().into_bytes()];

@@ -10,7 +10,7 @@ use throttle_core::{Cost, Decision, IntoAlgorithm, Key, Policy, PolicyNode, Poli
 use super::redis::{Entry, Redis};
 use crate::decide::settle::{headers, words};
 use crate::link::call_error::CallError;
-use crate::script::prepared::{Headers, Prepared};
+use crate::script::prepared::Prepared;
 use crate::script::reply::{Part, answer, split};
 use crate::script::request::Ask;
 
@@ -92,10 +92,10 @@ impl Machine {
         self.head_for(headers(self.set(), |_| None))
     }
 
-    fn head_for(&self, headers: Headers<'_>) -> Vec<Vec<u8>> {
+    fn head_for(&self, headers: impl Iterator<Item: Into<Vec<u8>>>) -> Vec<Vec<u8>> {
         let time = if self.told_time { self.now().as_micros().to_string() } else { String::new() };
         let mut head = vec![time.into_bytes(), self.slack.to_string().into_bytes()];
-        head.extend(headers.into_iter().map(std::borrow::Cow::into_owned));
+        head.extend(headers.map(Into::into));
         head
     }
 
@@ -141,7 +141,7 @@ impl Machine {
     pub(super) fn decide(&mut self, requests: &[Vec<Call>]) -> Vec<Decision> {
         let writes = self.redis.store.borrow().writes;
         let asks: Vec<Ask> = requests.iter().map(|calls| self.ask(calls)).collect();
-        assert!(asks.iter().all(|ask| ask.headers() == asks[0].headers()), "one list of headers for all");
+        assert!(asks.iter().all(|ask| ask.headers().eq(asks[0].headers())), "one list of headers for all");
         let keys: Vec<Vec<u8>> = asks.iter().flat_map(|ask| ask.names.iter().cloned()).collect();
         let costs = asks.iter().flat_map(|ask| ask.costs().map(|cost| cost.to_vec()));
         let arguments: Vec<Vec<u8>> = self.head_for(asks[0].headers()).into_iter().chain(costs).collect();

@@ -213,7 +213,7 @@ async fn a_call_that_ends_keeps_no_later_decision_waiting_for_its_thread() {
     let _queued = fixture.begin("ada", 500 * MS).await;
     let (shared, batcher) = (Arc::clone(&fixture.backend.shared), Arc::clone(&fixture.set.batcher.0));
     let number = fixture.waiting().in_flight[0].number;
-    drop(CallGuard { shared, batcher, number });
+    drop(BatchCall { shared, batcher, number: Some(number) });
     assert_eq!(fixture.waiting().starting, None);
     assert_eq!(fixture.store.next().await.keys(), [name("ada")]);
 }

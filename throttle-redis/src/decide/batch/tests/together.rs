@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::link::connection::FaultKind;
-use crate::link::connection::by_hand::fault;
+use crate::link::tests::by_hand::fault;
 
 /// The queue is sent in as many calls as its work needs, one right behind the other.
 #[tokio::test(start_paused = true)]

@@ -1,43 +1,40 @@
-//! The connection of a cluster's client to one server, which is opened again when it has ended.
+//! The connection to one server of a cluster, which is opened again when it has ended.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::cluster_async::Connect;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline, RedisError, RedisFuture, Value,
-};
+use arc_swap::ArcSwapOption;
+use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use super::super::multiplexed::Multiplexed;
+use super::super::multiplexed::{self, Multiplexed};
+use super::super::slot_map::SlotMap;
+use super::super::translate::connect_fault;
+use super::super::{Command, Connection, Fault, FaultKind, Reply, Route};
 
+/// How long a server may take to accept a connection and to introduce itself, or to list the slots.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
 /// A connection has fallen silent if a command has waited for this long and nothing has arrived since: the answer may be
 /// late, but the connection may also have ended without a word.
 const SILENCE: Duration = Duration::from_millis(20);
 /// A connection younger than this is not replaced because it is silent.
 const YOUNG: Duration = Duration::from_millis(500);
 
-/// The client of the cluster knows nothing of the ends of its connections: it would look for the slots at every server,
-/// and serve no request meanwhile.
 #[derive(Clone)]
 pub(super) struct Node(Arc<Inner>);
 
 struct Inner {
     info: ConnectionInfo,
-    config: AsyncConnectionConfig,
-    opened: ArcSwap<Opened>,
-    /// How and when the last attempt to open it again failed. Locked during an attempt.
-    failed: Mutex<Option<(Instant, RedisError)>>,
+    opened: ArcSwapOption<Opened>,
+    /// How and when the last attempt to open it failed. Locked during an attempt.
+    failed: Mutex<Option<(Instant, Fault)>>,
 }
 
 /// A connection, and whether its server answers.
-struct Opened {
+pub(super) struct Opened {
     connection: Multiplexed,
     at: Instant,
     /// How many microseconds after its opening the first command was sent of those that are unanswered, if nothing has
@@ -46,85 +43,103 @@ struct Opened {
 }
 
 impl Opened {
-    fn new(connection: Multiplexed) -> Arc<Self> {
-        Arc::new(Self { connection, at: Instant::now(), waiting_since: AtomicU64::new(0) })
-    }
-
-    fn has_ended(&self) -> bool {
-        self.connection.end.has_come()
-    }
-
-    fn is_silent(&self, age: Duration) -> bool {
-        match self.waiting_since.load(Ordering::Relaxed) {
+    fn is_usable(&self) -> bool {
+        let age = self.at.elapsed();
+        let is_silent = match self.waiting_since.load(Ordering::Relaxed) {
             0 => false,
             since => age > YOUNG && age > Duration::from_micros(since) + SILENCE,
-        }
+        };
+        !is_silent && !self.connection.end.has_come()
     }
 
-    fn note_sent(&self, age: Duration) {
+    fn note_sent(&self) {
         if self.waiting_since.load(Ordering::Relaxed) == 0 {
-            let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX).max(1);
+            let micros = u64::try_from(self.at.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
             self.waiting_since.store(micros, Ordering::Relaxed);
         }
-    }
-
-    fn note_arrived(&self) {
-        self.waiting_since.store(0, Ordering::Relaxed);
     }
 }
 
 impl Node {
-    /// The connection to send one command by.
-    async fn opened(&self) -> Result<Arc<Opened>, RedisError> {
-        let opened = self.0.opened.load_full();
-        let age = opened.at.elapsed();
-        if opened.has_ended() || opened.is_silent(age) {
-            return self.again(opened).await;
-        }
-        opened.note_sent(age);
-        Ok(opened)
+    pub(super) fn new(info: ConnectionInfo) -> Self {
+        Self(Arc::new(Inner { info, opened: ArcSwapOption::empty(), failed: Mutex::default() }))
     }
 
-    /// Opens the connection again in a task of its own, because the command that waits may be given up.
-    async fn again(&self, old: Arc<Opened>) -> Result<Arc<Opened>, RedisError> {
+    /// Whether there is a connection that has neither ended nor fallen silent.
+    pub(super) fn is_open(&self) -> bool {
+        self.0.opened.load().as_ref().is_some_and(|opened| opened.is_usable())
+    }
+
+    /// Sends one command. `ASKING` applies only to the next command of a connection that many calls share, so the two
+    /// are sent together.
+    pub(super) async fn call(&self, command: Command) -> Result<Reply, Fault> {
+        let opened = self.opened().await?;
+        opened.note_sent();
+        let answer = match command.route() {
+            Route::Address { asking: true, .. } => opened.connection.ask(&command).await,
+            _ => opened.connection.call(command).await,
+        };
+        // An error of the server has arrived, too.
+        opened.waiting_since.store(0, Ordering::Relaxed);
+        answer
+    }
+
+    /// Asks which server has which slots.
+    pub(super) async fn slots(&self) -> Result<SlotMap, Fault> {
+        let call = self.call(Command::new("CLUSTER").arg("SLOTS"));
+        let late = |_| Err(Fault::new(FaultKind::NotSent, "a server of the cluster does not list its slots"));
+        let asked = match self.0.info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        };
+        let slots = SlotMap::read(timeout(HANDSHAKE_TIMEOUT, call).await.unwrap_or_else(late)?, asked);
+        let slots = slots.filter(|slots| !slots.servers().is_empty());
+        slots.ok_or_else(|| Fault::new(FaultKind::NotNow, "a server of the cluster knows none that has slots"))
+    }
+
+    /// Returns the connection. Opens it in a task of its own, because the command that waits may be given up.
+    pub(super) async fn opened(&self) -> Result<Arc<Opened>, Fault> {
+        let old = self.0.opened.load_full();
+        if let Some(opened) = old.as_ref().filter(|opened| opened.is_usable()) {
+            return Ok(Arc::clone(opened));
+        }
         let node = self.clone();
-        let opening = tokio::spawn(async move { node.open_again(&old).await });
-        let stopped = |_| Err(RedisError::from((ErrorKind::ClusterConnectionNotFound, "the runtime has ended")));
-        let opened = opening.await.unwrap_or_else(stopped)?;
-        opened.note_sent(opened.at.elapsed());
-        Ok(opened)
+        let opening = tokio::spawn(async move { node.open_again(old).await });
+        let stopped = |_| Err(Fault::new(FaultKind::NotSent, "the runtime has ended"));
+        opening.await.unwrap_or_else(stopped)
     }
 
     /// Commands that find the same connection ended share an attempt, and its failure.
-    async fn open_again(&self, old: &Arc<Opened>) -> Result<Arc<Opened>, RedisError> {
+    async fn open_again(&self, old: Option<Arc<Opened>>) -> Result<Arc<Opened>, Fault> {
         let began = Instant::now();
         let mut failed = self.0.failed.lock().await;
-        let current = self.0.opened.load_full();
-        if !Arc::ptr_eq(&current, old) {
+        if let Some(current) = self.0.opened.load_full()
+            && old.is_none_or(|old| !Arc::ptr_eq(&current, &old))
+        {
             return Ok(current);
         }
-        if let Some((at, error)) = &*failed
+        if let Some((at, fault)) = &*failed
             && *at >= began
         {
-            return Err(error.clone());
+            return Err(fault.clone());
         }
-        match Multiplexed::open(self.0.info.clone(), self.0.config.clone()).await {
+        let config = multiplexed::config().set_connection_timeout(Some(HANDSHAKE_TIMEOUT));
+        match Multiplexed::open(self.0.info.clone(), config).await {
             Ok(connection) => {
-                let opened = Opened::new(connection);
-                self.put_in_use(&opened);
+                let opened = Arc::new(Opened { connection, at: Instant::now(), waiting_since: AtomicU64::new(0) });
+                self.0.opened.store(Some(Arc::clone(&opened)));
+                self.watch(&opened);
                 Ok(opened)
             }
             Err(error) => {
-                let error = unreached(error);
-                *failed = Some((Instant::now(), error.clone()));
-                Err(error)
+                // However connecting failed, no command was sent.
+                let fault = connect_fault(&error);
+                let kind = if *fault.kind() == FaultKind::Lost { FaultKind::NotSent } else { fault.kind().clone() };
+                let fault = Fault::new(kind, format!("{}: {fault}", self.0.info.addr()));
+                *failed = Some((Instant::now(), fault.clone()));
+                Err(fault)
             }
         }
-    }
-
-    fn put_in_use(&self, opened: &Arc<Opened>) {
-        self.0.opened.store(Arc::clone(opened));
-        self.watch(opened);
     }
 
     /// Opens the connection again as soon as it has ended, if it is still in use. One that ends young is opened by the
@@ -136,76 +151,10 @@ impl Node {
             else {
                 return;
             };
-            if ended.at.elapsed() < YOUNG {
-                return;
+            if ended.at.elapsed() >= YOUNG {
+                tracing::debug!("a connection to a server of the cluster has ended; it is opened again");
+                runtime.spawn(async move { drop(Self(inner).open_again(Some(ended)).await) });
             }
-            tracing::debug!("a connection to a server of the cluster has ended; it is opened again");
-            let node = Self(inner);
-            runtime.spawn(async move { drop(node.open_again(&ended).await) });
         }));
-    }
-}
-
-impl Connect for Node {
-    fn connect_with_config<'a, T>(info: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Self>
-    where
-        T: IntoConnectionInfo + Send + 'a,
-    {
-        Box::pin(async move {
-            let info = info.into_connection_info()?;
-            let opened = Opened::new(Multiplexed::open(info.clone(), config.clone()).await?);
-            let (opened, first) = (ArcSwap::new(Arc::clone(&opened)), opened);
-            let node = Self(Arc::new(Inner { info, config, opened, failed: Mutex::default() }));
-            node.watch(&first);
-            Ok(node)
-        })
-    }
-}
-
-impl ConnectionLike for Node {
-    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(async move {
-            let opened = self.opened().await?;
-            let answer = connection_of(&opened).send_packed_command(cmd).await;
-            note(&opened, &answer);
-            answer
-        })
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        cmd: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(async move {
-            let opened = self.opened().await?;
-            let answers = connection_of(&opened).send_packed_commands(cmd, offset, count).await;
-            note(&opened, &answers);
-            answers
-        })
-    }
-
-    fn get_db(&self) -> i64 {
-        self.0.info.redis_settings().db()
-    }
-}
-
-/// However connecting failed, no command was sent.
-fn unreached(error: RedisError) -> RedisError {
-    match error.kind() {
-        ErrorKind::Io => io::Error::new(io::ErrorKind::ConnectionRefused, error.to_string()).into(),
-        _ => error,
-    }
-}
-
-fn connection_of(opened: &Opened) -> MultiplexedConnection {
-    opened.connection.connection.clone()
-}
-
-/// An error of the server has arrived, too. The client's own limit of time has not.
-fn note<T>(opened: &Opened, answer: &Result<T, RedisError>) {
-    if !answer.as_ref().is_err_and(RedisError::is_timeout) {
-        opened.note_arrived();
     }
 }

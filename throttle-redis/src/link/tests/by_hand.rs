@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
-use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Place, Reply};
+use crate::link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 
 /// Clones are the same store.
 #[derive(Clone, Default)]
 pub(crate) struct ByHand {
     is_cluster: bool,
-    /// The places for calls, if they are bounded.
-    places: Option<Arc<Semaphore>>,
     asked: Arc<Mutex<Asked>>,
 }
 
@@ -49,28 +47,14 @@ impl ByHand {
         Self { is_cluster: true, ..Self::default() }
     }
 
-    /// A store whose connection has one place for a call.
-    pub(crate) fn narrow() -> Self {
-        Self { places: Some(Arc::new(Semaphore::new(1))), ..Self::default() }
-    }
-
     /// How many attempts to connect wait for an answer.
     pub(crate) async fn connecting(&self) -> usize {
         turns().await;
         self.asked.lock().connecting.len()
     }
 
-    /// Answers the first attempt to connect that waits. A cluster does not name its servers.
+    /// Answers the first attempt to connect that waits.
     pub(crate) async fn connect(&self, answer: Result<(), Fault>) {
-        let connected = answer.is_ok();
-        self.open(answer).await;
-        if connected && self.is_cluster {
-            self.next().await.answer(Ok(Reply::Nil)).await;
-        }
-    }
-
-    /// The same, but leaves it to the test to answer which server of a cluster has which slots.
-    pub(crate) async fn open(&self, answer: Result<(), Fault>) {
         turns().await;
         let connecting = self.asked.lock().connecting.pop_front().expect("an attempt to connect");
         let _ = connecting.send(answer);
@@ -139,21 +123,6 @@ impl Connection for ByHand {
 
     fn on_end(&self, notify: Box<dyn FnOnce() + Send>) {
         self.asked.lock().on_end = Some(notify);
-    }
-
-    fn place(&self, _: &Command) -> Option<Pending<Place>> {
-        let (store, places) = (self.clone(), Arc::clone(self.places.as_ref()?));
-        Some(Box::pin(async move {
-            let taken = places.acquire_owned().await.expect("it is never closed");
-            let call = move |command| {
-                let call = store.call(command);
-                Box::pin(async move {
-                    let _taken = taken;
-                    call.await
-                }) as Pending<Reply>
-            };
-            Ok(Box::new(call) as Place)
-        }))
     }
 }
 
