@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 
@@ -67,3 +68,10 @@ impl fmt::Display for ConfigError {
 }
 
 impl Error for ConfigError {}
+
+/// Lets a function that takes settings as text take values as well, which need no parsing.
+impl From<Infallible> for ConfigError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{Constant, Dialect, FixedWindow, MemoryBackend, Rate, ThrottleLayer, limit};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, service_fn};
 
@@ -98,4 +99,24 @@ async fn shape_stated_window_is_kept_to_without_a_refusal_and_in_twice_the_least
         assert!(refused >= 3, "without a statement each window ends in a refusal: {refused}");
         assert!((5..=9).contains(&took.as_secs()), "{trip:?}: {took:?}");
     }
+}
+
+/// Nothing is saved up while no call leaves: of calls that come at once, those that wait leave as far apart as the
+/// upstream asks, within the longest wait, and the others are refused at once.
+#[tokio::test(start_paused = true)]
+async fn shape_calls_after_an_idle_time_in_a_slow_one_leave_within_their_bound() {
+    let shaper = ten(25_000).build().unwrap();
+    let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), HeaderValue::from_static(r#""api";r=5;t=50"#))]);
+    shaper.obey("key", Instant::now(), StatusCode::OK, &headers);
+    shaper.schedule("key", 1).await.unwrap();
+    sleep(25_000 * MS).await;
+    let start = Instant::now();
+    let mut calls = JoinSet::new();
+    for call in 0..5 {
+        let shaper = shaper.clone();
+        calls.spawn(async move { (call, shaper.schedule("key", 1).await.is_ok(), start.elapsed().as_secs()) });
+    }
+    let mut left = calls.join_all().await;
+    left.sort_unstable();
+    assert_eq!(left, [(0, true, 0), (1, true, 10), (2, true, 20), (3, false, 0), (4, false, 0)]);
 }

@@ -204,11 +204,11 @@ impl Transition for Queue {
     }
 
     fn standing(&self, state: &Departures, now: Timestamp) -> Standing {
-        let standing = self.arrival_standing(state, now);
-        match self.starts_in(state, now) {
-            0 => standing,
-            _ => Standing { remaining: 0, next: self.wait(state, now, 1), ..standing },
+        if self.starts_in(state, now) == 0 {
+            return self.arrival_standing(state, now);
         }
+        let reset = micros_between(Self::now(state, now), state.next.whole) + u64::from(state.next.frac > 0);
+        Standing { remaining: 0, reset: reset + Self::lag(state, now), next: self.wait(state, now, 1) }
     }
 
     /// A slot returns only when nothing is scheduled behind it, because later requests already have their delays.

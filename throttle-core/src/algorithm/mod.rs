@@ -24,7 +24,6 @@
 mod calendar_quota;
 mod cell;
 mod civil;
-mod departures;
 mod dispatch;
 mod drain;
 mod encode;
@@ -50,7 +49,6 @@ mod wire;
 
 pub use calendar_quota::CalendarQuota;
 pub(crate) use cell::{Cell, Outcome, decide, take};
-pub use departures::{Departure, DepartureSchedule};
 pub(crate) use dispatch::Visitor;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;

@@ -4,10 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::algorithm::DepartureSchedule;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    AnyCharge, Backend, BackendError, BackendErrorKind, BoxBackend, Clock, Cost, DecidedBy, FixedWindow, Gcra, Key,
+    AnyCharge, Backend, BackendError, BackendErrorKind, BoxBackend, Clock, DecidedBy, FixedWindow, Gcra, Key,
     LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
@@ -225,36 +224,4 @@ fn rates_are_read_and_written_as_people_do_and_nothing_else_is_a_rate() {
     // A number of days whose microseconds no number can hold is no period at all.
     assert_eq!("1/300000000000000d".parse::<Rate>().unwrap_err().field(), "rate");
     assert_eq!(Rate::new(5, Duration::ZERO).to_string(), "5/0us", "which no policy takes");
-}
-
-/// A schedule in hand: each departure leaves one interval after the one before, and only the last can be given back.
-#[test]
-fn departures_are_one_interval_apart_and_the_last_can_return() {
-    let micros = Duration::from_micros;
-    let bucket = LeakyBucket::new(Rate::new(1, micros(10))).max_wait(micros(35)).build().unwrap();
-    let mut schedule = DepartureSchedule::new(&bucket).expect("it is a leaky bucket");
-    let mut reserve = |now: u64, cost| schedule.reserve(T0.after_micros(now), Cost::at_least_one(cost));
-    let first = reserve(0, 1).unwrap();
-    assert_eq!((first.is_now(), first.delay(), first.cost()), (true, Duration::ZERO, 1));
-    let second = reserve(9, 2).unwrap();
-    assert_eq!((second.is_now(), second.delay(), second.cost()), (false, micros(1), 2), "a microsecond is a wait");
-    assert_eq!(reserve(9, 3).unwrap_err(), Some(micros(6)), "the last unit may wait for 35 µs");
-    assert_eq!(reserve(9, 5).unwrap_err(), None, "no wait helps");
-    let now = T0.after_micros(9);
-    assert_eq!(schedule.reset_after(now), micros(21));
-    schedule.give_back(now, first);
-    assert_eq!(schedule.reset_after(now), micros(21), "others are scheduled behind it");
-    schedule.give_back(now, second);
-    assert_eq!(schedule.reset_after(now), micros(1), "both units are given back");
-    let mut last = schedule.reserve(now, Cost::at_least_one(2)).unwrap();
-    schedule.shorten(now, &mut last, 0);
-    assert_eq!((last.cost(), schedule.reset_after(now)), (2, micros(21)));
-    schedule.shorten(now, &mut last, 1);
-    assert_eq!((last.cost(), schedule.reset_after(now)), (1, micros(11)));
-    schedule.shorten(now, &mut last, 2);
-    assert_eq!((last.cost(), schedule.reset_after(now)), (0, micros(1)), "at most all of its units");
-    schedule.reset();
-    assert_eq!(schedule.reset_after(Timestamp::MIN), Duration::ZERO, "it has no time any more");
-    assert!(schedule.reserve(Timestamp::EPOCH, Cost::ONE).unwrap().is_now(), "nor is it behind one");
-    assert!(DepartureSchedule::new(&Gcra::new(Rate::per_second(1)).build().unwrap()).is_none());
 }

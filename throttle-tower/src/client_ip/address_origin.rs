@@ -30,7 +30,7 @@ pub struct Resolved {
 /// use http::{HeaderMap, HeaderValue};
 /// use throttle_tower::client_ip::{ClientIp, AddressOrigin, TrustedProxies};
 ///
-/// # fn main() -> Result<(), throttle_tower::client_ip::ClientIpError> {
+/// # fn main() -> Result<(), throttle_tower::ConfigError> {
 /// let behind_proxy = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.1"])?);
 /// let headers = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), HeaderValue::from_static("unknown"))]);
 /// let resolved = behind_proxy.resolve(Some([10, 0, 0, 1].into()), &headers);

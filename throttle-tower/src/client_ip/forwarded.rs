@@ -6,6 +6,8 @@
 
 use std::net::Ipv4Addr;
 
+use smallvec::SmallVec;
+
 use super::address_text::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
 
 /// Longest element worth reading, in bytes. A proxy's own takes some hundred, most of them the host's.
@@ -71,21 +73,19 @@ fn client(mut rest: &[u8]) -> Option<Entry> {
             rest = after;
         }
         match rest.split_first() {
-            None => return named?.node(),
+            None => return unescaped(named?),
             Some((b';', after)) => rest = after,
             Some(_) => return None,
         }
     }
 }
 
-/// Splits `name=value` off the front.
-fn pair(text: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
+/// Splits `name=value` off the front. A value that is quoted is still escaped.
+fn pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, after) = token(text)?;
     let after = after.strip_prefix(b"=")?;
-    match after.strip_prefix(b"\"") {
-        Some(inner) => quoted(inner).map(|(value, after)| (name, Value::Quoted(value), after)),
-        None => token(after).map(|(value, after)| (name, Value::Token(value), after)),
-    }
+    let (value, after) = if let Some(inner) = after.strip_prefix(b"\"") { quoted(inner)? } else { token(after)? };
+    Some((name, value, after))
 }
 
 /// Splits a token (RFC 9110, section 5.6.2) off the front. It has at least one character.
@@ -112,34 +112,20 @@ fn is_text(byte: u8) -> bool {
     byte == b'\t' || !byte.is_ascii_control()
 }
 
-/// A parameter's value as it stands in the line.
-enum Value<'a> {
-    Token(&'a [u8]),
-    Quoted(&'a [u8]),
-}
-
-impl Value<'_> {
-    fn node(&self) -> Option<Entry> {
-        match self {
-            Self::Token(text) => node(text),
-            Self::Quoted(text) if !text.contains(&b'\\') => node(text),
-            Self::Quoted(text) => {
-                let mut buffer = [0; MAX_ENTRY];
-                node(unescape(text, &mut buffer)?)
-            }
+/// Reads the value of a `for`. A token has no backslashes, and an address that is quoted rarely has one.
+fn unescaped(value: &[u8]) -> Option<Entry> {
+    if !value.contains(&b'\\') {
+        return node(value);
+    }
+    let (mut text, mut bytes) = (SmallVec::<[u8; MAX_ENTRY]>::new(), value.iter());
+    while let Some(&byte) = bytes.next() {
+        text.push(if byte == b'\\' { *bytes.next()? } else { byte });
+        // An address is no longer.
+        if text.len() == MAX_ENTRY && !bytes.as_slice().is_empty() {
+            return None;
         }
     }
-}
-
-/// Copies a quoted string without its escaping backslashes, if it fits.
-fn unescape<'b>(text: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
-    let mut bytes = text.iter();
-    let mut length = 0;
-    while let Some(&byte) = bytes.next() {
-        *buffer.get_mut(length)? = if byte == b'\\' { *bytes.next()? } else { byte };
-        length += 1;
-    }
-    buffer.get(..length)
+    node(&text)
 }
 
 /// Reads a node (RFC 7239, section 6): IPv4, bracketed IPv6, `unknown` or `_name`, each with or without a port.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use throttle_core::canonical_ip;
+use throttle_core::{ConfigError, canonical_ip};
 
-use super::error::ClientIpError;
+use super::error::refused;
 
 /// A network in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or one bare address.
 ///
@@ -20,7 +20,7 @@ use super::error::ClientIpError;
 /// let net: IpNet = "10.1.2.3/8".parse()?;
 /// assert_eq!(net.to_string(), "10.0.0.0/8");
 /// assert!(net.contains("::ffff:10.9.9.9".parse().unwrap()));
-/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpNet(ipnet::IpNet);
@@ -35,9 +35,8 @@ impl IpNet {
     ///
     /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv6 address that stands for an IPv4
     /// address: such a block would hold IPv6 addresses only, although it is written like an IPv4 one.
-    pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ClientIpError> {
-        let refuse =
-            |problem, remedy| ClientIpError::new("network", format_args!("{address}/{prefix}"), problem, remedy);
+    pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ConfigError> {
+        let refuse = |problem, remedy| refused("network", format_args!("{address}/{prefix}"), problem, remedy);
         let net = match (address, canonical_ip(address)) {
             (IpAddr::V6(_), IpAddr::V4(_)) if prefix < BEFORE_IPV4 => {
                 let problem = "stands for an IPv4 address and has a prefix under 96";
@@ -74,11 +73,11 @@ impl IpNet {
 }
 
 impl FromStr for IpNet {
-    type Err = ClientIpError;
+    type Err = ConfigError;
 
-    fn from_str(text: &str) -> Result<Self, ClientIpError> {
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
         let refuse = || {
-            ClientIpError::new(
+            refused(
                 "network",
                 text,
                 "is not an address or a CIDR network",
@@ -122,25 +121,25 @@ impl From<Ipv6Addr> for IpNet {
 }
 
 impl TryFrom<&str> for IpNet {
-    type Error = ClientIpError;
+    type Error = ConfigError;
 
-    fn try_from(text: &str) -> Result<Self, ClientIpError> {
+    fn try_from(text: &str) -> Result<Self, ConfigError> {
         text.parse()
     }
 }
 
 impl TryFrom<&String> for IpNet {
-    type Error = ClientIpError;
+    type Error = ConfigError;
 
-    fn try_from(text: &String) -> Result<Self, ClientIpError> {
+    fn try_from(text: &String) -> Result<Self, ConfigError> {
         text.parse()
     }
 }
 
 impl TryFrom<String> for IpNet {
-    type Error = ClientIpError;
+    type Error = ConfigError;
 
-    fn try_from(text: String) -> Result<Self, ClientIpError> {
+    fn try_from(text: String) -> Result<Self, ConfigError> {
         text.parse()
     }
 }

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use throttle_core::canonical_ip;
+use throttle_core::{ConfigError, canonical_ip};
 
-use super::error::ClientIpError;
+use super::error::refused;
 
 /// How many leading bits of an address identify one client: by default all 32 of IPv4 and 64 of IPv6.
 ///
@@ -25,7 +25,7 @@ use super::error::ClientIpError;
 /// assert_eq!(prefix.mask([203, 0, 113, 9].into()).to_string(), "203.0.113.0");
 /// assert_eq!(prefix.mask("2001:db8:1:2::3".parse().unwrap()).to_string(), "2001:db8:1::");
 /// assert!(IpPrefix::new(0, 64).is_err());
-/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IpPrefix {
@@ -40,22 +40,12 @@ impl IpPrefix {
     ///
     /// If `v4` is not 1 to 32 or `v6` not 1 to 128. Zero would be one bucket for all
     /// clients: use [`Constant`](crate::Constant) for that.
-    pub fn new(v4: u8, v6: u8) -> Result<Self, ClientIpError> {
+    pub fn new(v4: u8, v6: u8) -> Result<Self, ConfigError> {
         if !(1..=32).contains(&v4) {
-            return Err(ClientIpError::new(
-                "IPv4 prefix",
-                v4,
-                "is out of range",
-                "write 1 to 32 bits; the default is 32",
-            ));
+            return Err(refused("IPv4 prefix", v4, "is out of range", "write 1 to 32 bits; the default is 32"));
         }
         if !(1..=128).contains(&v6) {
-            return Err(ClientIpError::new(
-                "IPv6 prefix",
-                v6,
-                "is out of range",
-                "write 1 to 128 bits; the default is 64",
-            ));
+            return Err(refused("IPv6 prefix", v6, "is out of range", "write 1 to 128 bits; the default is 64"));
         }
         Ok(Self { v4, v6 })
     }

@@ -19,7 +19,7 @@
 //! use http::{HeaderMap, HeaderValue};
 //! use throttle_tower::client_ip::{ClientIp, IpPrefix, AddressOrigin, TrustedProxies};
 //!
-//! # fn main() -> Result<(), throttle_tower::client_ip::ClientIpError> {
+//! # fn main() -> Result<(), throttle_tower::ConfigError> {
 //! let client_ip = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/28"])?);
 //!
 //! // The client invented 192.0.2.66; the proxy at 10.0.0.1 then appended what it saw.
@@ -90,7 +90,6 @@ mod trusted_proxies;
 mod x_forwarded_for;
 
 pub use self::address_origin::{AddressOrigin, Resolved};
-pub use self::error::ClientIpError;
 pub use self::ip_net::IpNet;
 pub use self::ip_prefix::IpPrefix;
 #[cfg(all(test, feature = "rules"))]

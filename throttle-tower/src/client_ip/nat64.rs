@@ -1,6 +1,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::error::ClientIpError;
+use throttle_core::ConfigError;
+
+use super::error::refused;
 use super::ip_net::IpNet;
 
 /// The prefix that a network has chosen for its NAT64, by which its IPv6 addresses stand for IPv4 addresses (RFC 6052).
@@ -13,11 +15,11 @@ pub(super) struct Nat64 {
 pub(crate) const LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
 impl Nat64 {
-    pub(super) fn new(net: IpNet) -> Result<Self, ClientIpError> {
+    pub(super) fn new(net: IpNet) -> Result<Self, ConfigError> {
         if net.network().is_ipv6() && LENGTHS.contains(&net.prefix()) {
             return Ok(Self { net });
         }
-        Err(ClientIpError::new(
+        Err(refused(
             "NAT64 prefix",
             net,
             "is not an IPv6 network of 32, 40, 48, 56, 64 or 96 bits",

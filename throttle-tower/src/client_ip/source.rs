@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use http::HeaderName;
-use throttle_core::canonical_ip;
+use throttle_core::{ConfigError, canonical_ip};
 
-use super::error::ClientIpError;
+use super::error::refused;
 use super::ip_net::IpNet;
 use super::nat64::Nat64;
 use super::trusted_proxies::{TrustWarning, TrustedProxies};
@@ -86,7 +86,7 @@ impl ClientIp {
     /// # Errors
     ///
     /// If `hops` is 0 or over [`MAX_HOPS`].
-    pub fn x_forwarded_for_hops(hops: u8) -> Result<Self, ClientIpError> {
+    pub fn x_forwarded_for_hops(hops: u8) -> Result<Self, ConfigError> {
         Self::hops(Format::XForwardedFor, hops)
     }
 
@@ -107,7 +107,7 @@ impl ClientIp {
     /// # Errors
     ///
     /// If `hops` is 0 or over [`MAX_HOPS`].
-    pub fn forwarded_hops(hops: u8) -> Result<Self, ClientIpError> {
+    pub fn forwarded_hops(hops: u8) -> Result<Self, ConfigError> {
         Self::hops(Format::Forwarded, hops)
     }
 
@@ -125,12 +125,12 @@ impl ClientIp {
     ///
     /// If `name` is not a header name, or has an underscore: servers disagree on whether `x_real_ip` is `x-real-ip`,
     /// and a client can exploit that.
-    pub fn header<N>(name: N, trusted: TrustedProxies) -> Result<Self, ClientIpError>
+    pub fn header<N>(name: N, trusted: TrustedProxies) -> Result<Self, ConfigError>
     where
         N: AsRef<str>,
     {
         let name = name.as_ref();
-        let refuse = |problem, remedy| ClientIpError::new("client address header", name, problem, remedy);
+        let refuse = |problem, remedy| refused("client address header", name, problem, remedy);
         if name.contains('_') {
             return Err(refuse("has an underscore", "write it with hyphens, as the proxy sends it"));
         }
@@ -171,16 +171,16 @@ impl ClientIp {
     /// let client_ip = ClientIp::peer().nat64("2001:db8:64::/96")?;
     /// let resolved = client_ip.resolve("2001:db8:64::192.0.2.1".parse().ok(), &HeaderMap::new());
     /// assert_eq!(resolved.address, Some([192, 0, 2, 1].into()));
-    /// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+    /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     ///
     /// # Errors
     ///
     /// If `prefix` is not an IPv6 network of one of these lengths.
-    pub fn nat64<N>(mut self, prefix: N) -> Result<Self, ClientIpError>
+    pub fn nat64<N>(mut self, prefix: N) -> Result<Self, ConfigError>
     where
         N: TryInto<IpNet>,
-        ClientIpError: From<N::Error>,
+        ConfigError: From<N::Error>,
     {
         self.nat64 = Some(Nat64::new(prefix.try_into()?)?);
         Ok(self)
@@ -214,11 +214,11 @@ impl ClientIp {
         Self::of(Source::List { format, client })
     }
 
-    fn hops(format: Format, hops: u8) -> Result<Self, ClientIpError> {
+    fn hops(format: Format, hops: u8) -> Result<Self, ConfigError> {
         if (1..=MAX_HOPS).contains(&hops) {
             return Ok(Self::list(format, Position::FromRight(hops)));
         }
-        Err(ClientIpError::new(
+        Err(refused(
             "hops",
             hops,
             "is out of range",

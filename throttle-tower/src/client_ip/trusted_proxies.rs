@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::error::ClientIpError;
+use throttle_core::ConfigError;
+
+use super::error::refused;
 use super::ip_net::IpNet;
 
 /// The addresses of your own proxies, and of nothing else.
@@ -20,7 +22,7 @@ use super::ip_net::IpNet;
 /// assert!(proxies.contains([10, 0, 0, 1].into()));
 /// assert!(!proxies.contains([10, 0, 1, 1].into()));
 /// assert!(TrustedProxies::new(["0.0.0.0/0"]).is_err());
-/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedProxies {
@@ -35,16 +37,16 @@ impl TrustedProxies {
     /// If the list is empty, an element is not a network, or a prefix is shorter than /8 (IPv4) or /7 (IPv6). An IPv4
     /// /8 is the largest block that was ever assigned to one holder; an IPv6 /7 is all private addresses. So
     /// `0.0.0.0/0`, `::/0` and their halves are errors.
-    pub fn new<I>(nets: I) -> Result<Self, ClientIpError>
+    pub fn new<I>(nets: I) -> Result<Self, ConfigError>
     where
         I: IntoIterator,
         I::Item: TryInto<IpNet>,
-        ClientIpError: From<<I::Item as TryInto<IpNet>>::Error>,
+        ConfigError: From<<I::Item as TryInto<IpNet>>::Error>,
     {
         let trusted = Self::danger_any_width(nets)?;
         match trusted.nets.iter().find(|net| shorter(net, 8, 7)) {
             None => Ok(trusted),
-            Some(net) => Err(ClientIpError::new(
+            Some(net) => Err(refused(
                 "trusted network",
                 net,
                 "trusts (nearly) every machine, so any client could name any address",
@@ -65,18 +67,18 @@ impl TrustedProxies {
     /// # Errors
     ///
     /// If an element is not a network, or if there is none.
-    pub fn danger_any_width<I>(nets: I) -> Result<Self, ClientIpError>
+    pub fn danger_any_width<I>(nets: I) -> Result<Self, ConfigError>
     where
         I: IntoIterator,
         I::Item: TryInto<IpNet>,
-        ClientIpError: From<<I::Item as TryInto<IpNet>>::Error>,
+        ConfigError: From<<I::Item as TryInto<IpNet>>::Error>,
     {
         let nets = nets.into_iter().map(TryInto::try_into).collect::<Result<Vec<_>, _>>()?;
         if nets.is_empty() {
-            return Err(ClientIpError::new(
+            return Err(refused(
                 "trusted networks",
                 "",
-                "are empty, so that no header would ever be read",
+                "is empty, so that no header would ever be read",
                 "list your proxies, or use ClientIp::peer()",
             ));
         }
@@ -109,7 +111,7 @@ fn shorter(net: &IpNet, v4: u8, v6: u8) -> bool {
 /// let proxies = TrustedProxies::new(["10.0.0.0/8", "192.0.2.1"])?;
 /// let warnings: Vec<TrustWarning> = proxies.warnings().collect();
 /// assert_eq!(warnings, [TrustWarning::BroadTrust("10.0.0.0/8".parse()?)]);
-/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -11,10 +11,6 @@ impl KeyExtractor for ClientIp {
         extract(self, IpPrefix::default(), parts)
     }
 
-    fn uses_peer(&self) -> bool {
-        true
-    }
-
     fn client_ip(&self) -> Option<&ClientIp> {
         Some(self)
     }
@@ -66,7 +62,7 @@ impl ClientIp {
 /// let per_net: Masked = ClientIp::peer().by_prefix(IpPrefix::new(24, 48)?);
 /// let (without_peer, ()) = http::Request::new(()).into_parts();
 /// assert_eq!(per_net.extract(&without_peer), None);
-/// # Ok::<(), throttle_tower::client_ip::ClientIpError>(())
+/// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Masked {
@@ -77,10 +73,6 @@ pub struct Masked {
 impl KeyExtractor for Masked {
     fn extract(&self, parts: &Parts) -> Option<Key> {
         extract(&self.client, self.prefix, parts)
-    }
-
-    fn uses_peer(&self) -> bool {
-        true
     }
 
     fn client_ip(&self) -> Option<&ClientIp> {

@@ -69,34 +69,34 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` where the request has none.
     fn extract(&self, parts: &Parts) -> Option<Key>;
 
-    /// Checks the extractor's settings; called once, when the layer is built. Defaults to `Ok`.
+    /// The extractors that this one consists of, if there are any: those that [`check`](Self::check),
+    /// [`uses_route`](Self::uses_route) and [`client_ip`](Self::client_ip) are asked about. Defaults to none.
+    fn parts(&self) -> Vec<&dyn KeyExtractor> {
+        Vec::new()
+    }
+
+    /// Checks the extractor's settings; called once, when the layer is built. Defaults to checking its
+    /// [parts](Self::parts).
     ///
     /// # Errors
     ///
     /// Names the setting that is wrong.
     fn check(&self) -> Result<(), ConfigError> {
-        Ok(())
+        self.parts().into_iter().try_for_each(|part| part.check())
     }
 
-    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is built. Return `true` in
-    /// an extractor that wraps `Route`, and [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers it too.
-    /// Defaults to no.
+    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is built.
+    /// [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers such an extractor. Defaults to what its
+    /// [parts](Self::parts) return.
     fn uses_route(&self) -> bool {
-        false
-    }
-
-    /// Whether the key depends on the peer's address; called once, when the layer is built. Return `true` in an
-    /// extractor that wraps [`ClientIp`](crate::client_ip::ClientIp), and
-    /// [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) covers it too. Defaults to no.
-    fn uses_peer(&self) -> bool {
-        false
+        self.parts().into_iter().any(|part| part.uses_route())
     }
 
     /// Returns the source of the client's address that the key depends on; called for the first requests of a limit.
-    /// Return that of the [`ClientIp`] which your extractor wraps, and
-    /// [`Warning::ClientUnknown`](crate::Warning::ClientUnknown) covers it too. Defaults to `None`.
+    /// [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) and [`Warning::ClientUnknown`](crate::Warning::ClientUnknown)
+    /// cover such an extractor. Defaults to the first that its [parts](Self::parts) return.
     fn client_ip(&self) -> Option<&ClientIp> {
-        None
+        self.parts().into_iter().find_map(|part| part.client_ip())
     }
 
     /// The extractor's name in a [`Warning`](crate::Warning). Defaults to the name of its type.
@@ -133,21 +133,8 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
         self.0.extract(parts).or_else(|| self.1.extract(parts))
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
-        self.0.check()?;
-        self.1.check()
-    }
-
-    fn uses_route(&self) -> bool {
-        self.0.uses_route() || self.1.uses_route()
-    }
-
-    fn uses_peer(&self) -> bool {
-        self.0.uses_peer() || self.1.uses_peer()
-    }
-
-    fn client_ip(&self) -> Option<&ClientIp> {
-        self.0.client_ip().or_else(|| self.1.client_ip())
+    fn parts(&self) -> Vec<&dyn KeyExtractor> {
+        vec![&self.0, &self.1]
     }
 
     fn describe(&self) -> String {
@@ -168,10 +155,6 @@ macro_rules! pointer {
 
             fn uses_route(&self) -> bool {
                 (**self).uses_route()
-            }
-
-            fn uses_peer(&self) -> bool {
-                (**self).uses_peer()
             }
 
             fn client_ip(&self) -> Option<&ClientIp> {
@@ -220,13 +203,13 @@ mod tests {
     #[test]
     fn extractor_of_several_uses_what_its_parts_use() {
         for extractor in around(Route) {
-            assert!(extractor.uses_route() && !extractor.uses_peer(), "{}", extractor.describe());
+            assert!(extractor.uses_route(), "{}", extractor.describe());
             assert_eq!(extractor.client_ip(), None, "{}", extractor.describe());
         }
         for extractor in
             around(ClientIp::peer()).into_iter().chain(around(ClientIp::peer().by_prefix(IpPrefix::default())))
         {
-            assert!(extractor.uses_peer() && !extractor.uses_route(), "{}", extractor.describe());
+            assert!(!extractor.uses_route(), "{}", extractor.describe());
             assert_eq!(extractor.client_ip(), Some(&ClientIp::peer()), "{}", extractor.describe());
         }
     }

@@ -41,34 +41,13 @@ pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
     parts.extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-#[cfg(all(test, feature = "tonic"))]
-mod tonic_tests {
-    use http::Request;
-    use tonic::transport::server::TcpConnectInfo;
-
-    use super::*;
-
-    #[test]
-    fn tonics_peer_comes_after_the_address_that_the_user_states() {
-        let socket = |last: u8| SocketAddr::from(([192, 0, 2, last], 4_000));
-        let (mut parts, ()) = Request::new(()).into_parts();
-        parts.extensions.insert(socket(1));
-        parts.extensions.insert(TcpConnectInfo { local_addr: Some(socket(9)), remote_addr: None });
-        assert_eq!(peer(&parts), Some(socket(1).ip()), "the peer is not known");
-        parts.extensions.insert(TcpConnectInfo { local_addr: Some(socket(9)), remote_addr: Some(socket(2)) });
-        assert_eq!(peer(&parts), Some(socket(2).ip()));
-        parts.extensions.insert(PeerAddr(socket(3).ip()));
-        assert_eq!(peer(&parts), Some(socket(3).ip()));
-    }
-}
-
-#[cfg(all(test, feature = "axum"))]
+#[cfg(test)]
 mod tests {
-    use axum::extract::ConnectInfo;
     use http::Request;
 
     use super::*;
 
+    /// Each address comes before those that are inserted before it here.
     #[test]
     fn address_that_the_user_states_comes_before_the_connection() {
         let socket = |last: u8| SocketAddr::from(([192, 0, 2, last], 4_000));
@@ -76,9 +55,18 @@ mod tests {
         assert_eq!(peer(&parts), None);
         parts.extensions.insert(socket(1));
         assert_eq!(peer(&parts), Some(socket(1).ip()));
-        parts.extensions.insert(ConnectInfo(socket(2)));
-        assert_eq!(peer(&parts), Some(socket(2).ip()));
-        parts.extensions.insert(PeerAddr(socket(3).ip()));
-        assert_eq!(peer(&parts), Some(socket(3).ip()));
+        #[cfg(feature = "tonic")]
+        for (remote_addr, last) in [(None, 1), (Some(socket(2)), 2)] {
+            let local_addr = Some(socket(9));
+            parts.extensions.insert(tonic::transport::server::TcpConnectInfo { local_addr, remote_addr });
+            assert_eq!(peer(&parts), Some(socket(last).ip()), "{remote_addr:?}");
+        }
+        #[cfg(feature = "axum")]
+        {
+            parts.extensions.insert(axum::extract::ConnectInfo(socket(3)));
+            assert_eq!(peer(&parts), Some(socket(3).ip()));
+        }
+        parts.extensions.insert(PeerAddr(socket(4).ip()));
+        assert_eq!(peer(&parts), Some(socket(4).ip()));
     }
 }

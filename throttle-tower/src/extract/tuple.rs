@@ -1,8 +1,7 @@
 use http::request::Parts;
-use throttle_core::{ConfigError, Key};
+use throttle_core::Key;
 
 use super::key_extractor::KeyExtractor;
-use crate::client_ip::ClientIp;
 
 macro_rules! tuple {
     ($($extractor:ident $index:tt),+) => {
@@ -14,21 +13,8 @@ macro_rules! tuple {
                 Some(key.finish())
             }
 
-            fn check(&self) -> Result<(), ConfigError> {
-                $(self.$index.check()?;)+
-                Ok(())
-            }
-
-            fn uses_route(&self) -> bool {
-                false $(|| self.$index.uses_route())+
-            }
-
-            fn uses_peer(&self) -> bool {
-                false $(|| self.$index.uses_peer())+
-            }
-
-            fn client_ip(&self) -> Option<&ClientIp> {
-                None$(.or_else(|| self.$index.client_ip()))+
+            fn parts(&self) -> Vec<&dyn KeyExtractor> {
+                vec![$(&self.$index),+]
             }
 
             fn describe(&self) -> String {

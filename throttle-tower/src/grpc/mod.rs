@@ -12,6 +12,5 @@ mod words;
 
 pub(crate) use content_type::response_type;
 pub(crate) use response::{DETAILS, PUSHBACK, STATUS};
-#[cfg(test)]
-pub(crate) use text::base64;
+pub(crate) use text::BASE64;
 pub(crate) use words::{UsedUp, missing_key, quota_exceeded, reduced_capacity};

@@ -1,11 +1,12 @@
 use std::time::Duration;
 
+use base64::Engine as _;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response};
 
 use super::details::{self, QuotaDetails};
-use super::text::{base64, percent_encoded};
+use super::text::{BASE64, percent_encoded};
 
 /// The status codes of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl GrpcRefusal<'_> {
         };
         insert(&MESSAGE, percent_encoded(self.message));
         if let Some(quota) = &self.quota {
-            insert(&DETAILS, base64(&details::status(code, self.message, self.retry.wait(), quota)));
+            insert(&DETAILS, BASE64.encode(details::status(code, self.message, self.retry.wait(), quota)).into());
         }
         if let Some(pushback) = self.retry.pushback() {
             headers.insert(&PUSHBACK, pushback.into());

@@ -45,7 +45,7 @@ impl Applied {
         let uses = |uses: fn(&dyn KeyExtractor) -> bool| keying.extractor().is_some_and(uses);
         Self {
             by_route: uses(KeyExtractor::uses_route),
-            by_peer: uses(KeyExtractor::uses_peer),
+            by_peer: uses(|extractor| extractor.client_ip().is_some()),
             for_some_routes: false,
             keying,
             cost: None,

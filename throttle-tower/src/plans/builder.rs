@@ -8,8 +8,7 @@ use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Policy};
 
 use super::into_tier::IntoTier;
 use super::limit::Plans;
-use super::tier::{Kind, Tier};
-use super::tier_lookup::{Answered, CachedTierLookup, LookupFn};
+use super::tier_lookup::{CachedTierLookup, LookupFn};
 use crate::extract::KeyExtractor;
 
 /// The names and algorithms of the tiers, in order. A wrong algorithm is reported when the layer is built.
@@ -145,22 +144,13 @@ impl PlansWithoutLookup {
         F: Fn(String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: IntoTier> + Send + 'static,
     {
-        let names: Arc<[String]> = self.plans.tiers.iter().map(|(name, _)| name.clone()).collect();
+        let policy = policy(self.plans);
         let lookup: LookupFn = Arc::new(move |identity| {
-            let (answer, names) = (lookup(identity), Arc::clone(&names));
-            Box::pin(async move {
-                Ok(match answer.await.into_tier()? {
-                    Some(Tier(Kind::Own(Ok(own)))) => Some(Answered::Own(own)),
-                    Some(Tier(Kind::Own(Err(error)))) => Some(Answered::Wrong(error)),
-                    Some(Tier(Kind::Named(name))) => {
-                        let number = names.iter().position(|tier| *tier == name);
-                        number.and_then(|number| u8::try_from(number).ok()).map(Answered::Numbered)
-                    }
-                    None => None,
-                })
-            })
+            let answer = lookup(identity);
+            Box::pin(async move { answer.await.into_tier() })
         });
-        PlansWithoutDefault { plans: self.plans, lookup: CachedTierLookup::new(self.extractor, lookup) }
+        let lookup = CachedTierLookup::new(self.extractor, lookup, policy.as_ref().ok().cloned());
+        PlansWithoutDefault { policy, lookup }
     }
 }
 
@@ -184,7 +174,7 @@ impl fmt::Debug for PlansWithoutLookup {
 /// ```
 #[must_use = "name the tier of unknown identities with `.unknown(…)`"]
 pub struct PlansWithoutDefault {
-    plans: PlansUnkeyed,
+    policy: Result<Policy, ConfigError>,
     pub(super) lookup: CachedTierLookup,
 }
 
@@ -199,33 +189,36 @@ impl PlansWithoutDefault {
     /// * accept only identities that may exist: [`Header::accept`](crate::Header::accept);
     /// * add a limit by address with [`all`](crate::all). The requests that it refuses cause no lookup.
     pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
-        let (tier, PlansUnkeyed { name, tiers }) = (tier.into(), self.plans);
-        let number = tiers.iter().position(|(name, _)| *name == tier);
-        // An unknown name is an error when the layer is built.
-        self.lookup.unknown.tier = number.and_then(|number| u8::try_from(number).ok()).unwrap_or(0);
-        Plans::new(policy(&name, tiers, &tier), self.lookup)
+        let tier = tier.into();
+        let policy = self.policy.and_then(|policy| match policy.tier_named(&tier) {
+            Some(number) => {
+                self.lookup.unknown.tier = number;
+                Ok(policy)
+            }
+            None => {
+                let rule = "it must be the name of a tier";
+                Err(ConfigError::new("unknown", format_args!("{tier:?}"), rule).in_policy(policy.name()))
+            }
+        });
+        Plans::new(policy, self.lookup)
     }
 }
 
 /// # Errors
 ///
-/// If the name or a tier is wrong, or none is called `unknown`.
-fn policy(name: &str, tiers: Tiers, unknown: &str) -> Result<Policy, ConfigError> {
-    let mut valid = Vec::with_capacity(tiers.len());
-    for (tier, algorithm) in tiers {
-        valid.push((tier, algorithm.map_err(|error| error.in_policy(name))?));
-    }
-    let policy = Policy::tiered(name, valid)?;
-    if policy.tier_named(unknown).is_none() {
-        let rule = "it must be the name of a tier";
-        return Err(ConfigError::new("unknown", format_args!("{unknown:?}"), rule).in_policy(name));
-    }
-    Ok(policy)
+/// If the name or a tier is wrong.
+fn policy(PlansUnkeyed { name, tiers }: PlansUnkeyed) -> Result<Policy, ConfigError> {
+    let valid = |(tier, algorithm): (String, Result<Algorithm, ConfigError>)| {
+        algorithm.map(|algorithm| (tier, algorithm)).map_err(|error| error.in_policy(&name))
+    };
+    Policy::tiered(&name, tiers.into_iter().map(valid).collect::<Result<Vec<_>, _>>()?)
 }
 
 impl fmt::Debug for PlansWithoutDefault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlansWithoutDefault").field("plans", &self.plans).finish_non_exhaustive()
+        f.debug_struct("PlansWithoutDefault")
+            .field("policy", &self.policy.as_ref().map(Policy::name))
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,13 +1,12 @@
 //! Remembers tiers: a bounded number of them, by digest, so that no identity is kept.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::Algorithm;
 use tokio::time::Instant;
 
 use super::identity::Digest;
 use super::identity_tier::IdentityTier;
+use crate::time::micros;
 
 /// Slots in a row. Each half of a digest names a row, and the identity is in one of the two.
 const ROW: usize = 4;
@@ -18,85 +17,53 @@ type Places = [usize; 2 * ROW];
 /// A table of fixed size. However full it is, a request reads the slots of one identity only, and no entry is ever
 /// moved.
 pub(super) struct TierCache {
+    began: Instant,
     slots: Box<[Option<Slot>]>,
 }
 
 struct Slot {
     digest: Digest,
-    until: Instant,
-    /// Parameters of the identity's own, in place of a tier. Apart from what few need, so that a slot stays small.
-    own: Option<Arc<Algorithm>>,
-    tier: SlotTier,
+    /// µs from the beginning of the cache: an instant is twice as large.
+    until: u64,
+    tier: IdentityTier,
     /// Whether the entry was read since an insertion last passed over it.
     used: bool,
-}
-
-/// What is remembered of an identity's tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotTier {
-    Known(u8),
-    /// The slot's `own`.
-    Own,
-    Unknown,
-    NeverLookedUp,
-}
-
-impl Slot {
-    fn new(digest: Digest, tier: IdentityTier, until: Instant) -> Self {
-        let (tier, own) = match tier {
-            IdentityTier::Known(number) => (SlotTier::Known(number), None),
-            IdentityTier::Own(own) => (SlotTier::Own, Some(own)),
-            IdentityTier::Unknown => (SlotTier::Unknown, None),
-            IdentityTier::NeverLookedUp => (SlotTier::NeverLookedUp, None),
-        };
-        Self { digest, until, own, tier, used: false }
-    }
-
-    fn tier(&self) -> IdentityTier {
-        match (self.tier, &self.own) {
-            (SlotTier::Known(number), _) => IdentityTier::Known(number),
-            (SlotTier::Own, Some(own)) => IdentityTier::Own(Arc::clone(own)),
-            (SlotTier::Unknown, _) => IdentityTier::Unknown,
-            (SlotTier::NeverLookedUp | SlotTier::Own, _) => IdentityTier::NeverLookedUp,
-        }
-    }
-
-    fn is_known(&self) -> bool {
-        matches!(self.tier, SlotTier::Known(_) | SlotTier::Own)
-    }
 }
 
 impl TierCache {
     /// Room for about `most` identities.
     pub(super) fn new(most: usize) -> Self {
         let slots = most.div_ceil(ROW).max(2) * ROW;
-        Self { slots: std::iter::repeat_with(|| None).take(slots).collect() }
+        Self { began: Instant::now(), slots: std::iter::repeat_with(|| None).take(slots).collect() }
     }
 
     /// The tier, until it expires.
     pub(super) fn get(&mut self, digest: Digest, now: Instant) -> Option<IdentityTier> {
-        let place = self.find(digest)?;
+        let (place, now) = (self.find(digest)?, self.micros(now));
         let slot = self.slots[place].as_mut()?;
         slot.used = true;
-        (now < slot.until).then(|| slot.tier())
+        (now < slot.until).then(|| slot.tier.clone())
     }
 
     /// The last known tier, expired or not.
     pub(super) fn last(&self, digest: Digest) -> Option<IdentityTier> {
-        self.slots[self.find(digest)?].as_ref().map(Slot::tier)
+        self.slots[self.find(digest)?].as_ref().map(|slot| slot.tier.clone())
     }
 
     /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was never looked up does
     /// not displace a known tier: requests that make up identities while lookups fail must not push out real ones.
     pub(super) fn insert(&mut self, digest: Digest, tier: IdentityTier, now: Instant, keep_for: Duration) {
-        // An instant that cannot be represented is far off.
-        let until = now.checked_add(keep_for).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
+        let until = self.micros(now).saturating_add(micros(keep_for));
         let place = self.find(digest).unwrap_or_else(|| self.room(digest));
         let slot = &mut self.slots[place];
-        if tier == IdentityTier::NeverLookedUp && slot.as_ref().is_some_and(Slot::is_known) {
-            return;
+        let is_known = |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_) | IdentityTier::Own(_));
+        if tier != IdentityTier::NeverLookedUp || !slot.as_ref().is_some_and(is_known) {
+            *slot = Some(Slot { digest, until, tier, used: false });
         }
-        *slot = Some(Slot::new(digest, tier, until));
+    }
+
+    fn micros(&self, now: Instant) -> u64 {
+        micros(now.saturating_duration_since(self.began))
     }
 
     fn places(&self, digest: Digest) -> Places {
@@ -130,6 +97,8 @@ impl TierCache {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use throttle_core::{Gcra, IntoAlgorithm, Rate};
 
     use super::*;
@@ -183,11 +152,6 @@ mod tests {
         assert_eq!(cache.last(digest(1)), Some(own), "no identity that was never looked up displaces it");
         cache.insert(digest(1), PRO, now, LONG);
         assert_eq!(cache.last(digest(1)), Some(PRO));
-    }
-
-    #[test]
-    fn an_identity_takes_48_bytes() {
-        assert_eq!(size_of::<Option<Slot>>(), 48);
     }
 
     #[test]

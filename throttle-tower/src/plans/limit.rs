@@ -30,7 +30,6 @@ pub struct Plans {
 
 impl Plans {
     pub(super) fn new(policy: Result<Policy, ConfigError>, lookup: CachedTierLookup) -> Self {
-        let lookup = lookup.of_policy(policy.as_ref().ok());
         let limit = Limit::tiered(policy, lookup.clone());
         Self { lookup, limit }
     }

@@ -10,7 +10,6 @@ mod identity;
 mod identity_tier;
 mod into_tier;
 mod limit;
-mod shared_lookup;
 #[cfg(test)]
 mod tests;
 mod tier;

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderValue, Request};
-#[cfg(feature = "metrics")]
-use throttle_core::Policy;
 use throttle_core::{Gcra, IntoAlgorithm, Key, LeakyBucket, Rate};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -640,7 +638,7 @@ fn each_step_towards_plans_is_shown_by_its_own_name() {
     for (shown, starts_with) in [
         (format!("{:?}", unkeyed()), "PlansUnkeyed { name: \"per-user\", tiers: [(\"free\", Ok("),
         (format!("{:?}", without_lookup()), "PlansWithoutLookup { plans: PlansUnkeyed { name: \"per-user\""),
-        (format!("{:?}", without_default()), "PlansWithoutDefault { plans: PlansUnkeyed { name: \"per-user\""),
+        (format!("{:?}", without_default()), "PlansWithoutDefault { policy: Ok(\"per-user\")"),
         (format!("{:?}", without_default().unknown("free")), "Plans(Limit { policy: Ok("),
     ] {
         assert!(shown.starts_with(starts_with), "{shown}");
@@ -719,7 +717,7 @@ async fn parameters_that_the_limit_cannot_have_are_counted_as_invalid() {
             Tier::own(Gcra::new(Rate::per_hour(1)).burst(count))
         })
     });
-    let lookup = built.lookup.of_policy(Policy::tiered("p", tiers()).ok().as_ref());
+    let lookup = built.lookup;
     let counts = || lookup.counts();
     for (user, expected) in [("0", (0, 1)), ("9", (0, 2)), ("7", (1, 2)), ("no", (1, 2))] {
         later(lookup.find(&parts(user))).await;

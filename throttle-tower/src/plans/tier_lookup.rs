@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{Shared, WeakShared};
 use http::request::Parts;
-use throttle_core::{Algorithm, ConfigError, Key, Policy};
+use throttle_core::{ConfigError, Key, Policy};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::cache::TierCache;
 use super::identity::{Digest, Digester, identity_text};
 use super::identity_tier::{IdentityTier, UnknownIdentities};
-use super::shared_lookup::{JoinedLookup, SharedLookup};
+use super::tier::{Kind, Tier};
 use crate::caught::caught;
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
@@ -59,20 +61,13 @@ impl fmt::Display for LookupFailed {
 
 impl std::error::Error for LookupFailed {}
 
-/// What a lookup has found out.
-#[derive(Debug)]
-pub(super) enum Answered {
-    /// The number of the identity's tier.
-    Numbered(u8),
-    /// Parameters of its own.
-    Own(Algorithm),
-    /// Parameters of its own that no limit can have.
-    Wrong(ConfigError),
-}
-
 /// `None` if the lookup does not know the identity.
-pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<Answered>, LookupFailed>> + Send>>;
+pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<Tier>, LookupFailed>> + Send>>;
 pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
+
+/// A lookup under way. Each request that waits for it also polls it, so it goes on as long as one of them waits, even
+/// without the request that started it. It is dropped with the last of them.
+type Lookup = Pin<Box<dyn Future<Output = IdentityTier> + Send>>;
 
 /// Finds out the key and the tier of requests. Clones share what is remembered.
 #[derive(Clone)]
@@ -86,13 +81,13 @@ pub(super) struct CachedTierLookup {
     pub(super) max_lookups: usize,
     /// How long a lookup may take.
     pub(super) deadline: Duration,
-    /// What parameters of an identity's own are checked against.
+    /// What tiers and parameters are checked against; `None` if it is wrong itself, and no layer is built.
     policy: Option<Policy>,
-    shared: Arc<Shared>,
+    shared: Arc<CacheAndLookups>,
     counts: Arc<Counts>,
 }
 
-struct Shared {
+struct CacheAndLookups {
     digester: Digester,
     table: Mutex<Table>,
     /// What was logged of parameters that the limit cannot have.
@@ -104,20 +99,40 @@ struct Shared {
 struct Table {
     cache: TierCache,
     running: HashMap<Digest, Running>,
-    /// Numbers the requests that wait.
-    last_waiter: u64,
+    /// How many lookups were started.
+    started: u64,
 }
 
 /// A lookup under way.
 struct Running {
-    /// The number of the request that started it.
-    started_by: u64,
-    lookup: Weak<SharedLookup>,
+    number: u64,
+    lookup: WeakShared<Lookup>,
     over: Instant,
 }
 
+/// Removes a lookup that has ended or is dropped from those that run, unless a later one has taken its place.
+///
+/// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of
+/// this one yet: that result would grow old.
+struct Ends {
+    shared: Weak<CacheAndLookups>,
+    digest: Digest,
+    number: u64,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            let running = &mut lock(&shared.table).running;
+            if running.get(&self.digest).is_some_and(|running| running.number == self.number) {
+                running.remove(&self.digest);
+            }
+        }
+    }
+}
+
 impl CachedTierLookup {
-    pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: LookupFn) -> Self {
+    pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: LookupFn, policy: Option<Policy>) -> Self {
         Self {
             extractor,
             lookup,
@@ -126,8 +141,8 @@ impl CachedTierLookup {
             keep_for: DEFAULT_KEEP_FOR,
             max_lookups: DEFAULT_MAX_LOOKUPS,
             deadline: DEFAULT_DEADLINE,
-            policy: None,
-            shared: Shared::new(DEFAULT_ENTRIES),
+            policy,
+            shared: CacheAndLookups::new(DEFAULT_ENTRIES),
             counts: Arc::default(),
         }
     }
@@ -136,13 +151,8 @@ impl CachedTierLookup {
         (self.entries, self.keep_for) = (entries, keep_for);
         // A larger cache is refused when the layer is built.
         if entries <= MAX_ENTRIES {
-            self.shared = Shared::new(entries);
+            self.shared = CacheAndLookups::new(entries);
         }
-    }
-
-    pub(super) fn of_policy(mut self, policy: Option<&Policy>) -> Self {
-        self.policy = policy.cloned();
-        self
     }
 
     /// How many lookups are under way.
@@ -164,7 +174,7 @@ impl CachedTierLookup {
                     Ok(tier) => tier,
                     Err(_) => {
                         count(&this.counts.failed);
-                        lock(&this.shared.table).last(digest).unwrap_or(IdentityTier::NeverLookedUp)
+                        lock(&this.shared.table).cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp)
                     }
                 },
                 Err(tier) => tier,
@@ -179,20 +189,18 @@ impl CachedTierLookup {
     ///
     /// The tier that applies without a lookup: another request's lookup has ended meanwhile, or the maximum number of
     /// lookups is running.
-    fn join(&self, digest: Digest, identity: String) -> Result<(JoinedLookup, Instant), IdentityTier> {
+    fn join(&self, digest: Digest, identity: String) -> Result<(Shared<Lookup>, Instant), IdentityTier> {
         let (now, mut table) = (Instant::now(), lock(&self.shared.table));
-        if let Some(tier) = table.known(digest, now) {
+        if let Some(tier) = table.cache.get(digest, now) {
             count(&self.counts.remembered);
             return Err(tier);
         }
-        table.last_waiter += 1;
-        let waiter = table.last_waiter;
         if let Some(running) = table.running.get(&digest).filter(|running| running.over > now)
             && let Some(lookup) = running.lookup.upgrade()
         {
-            return Ok((lookup.join(waiter), running.over));
+            return Ok((lookup, running.over));
         }
-        let fallback = table.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
+        let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
         if table.running.len() >= self.max_lookups {
             table.running.retain(|_, running| running.over > now);
         }
@@ -200,46 +208,35 @@ impl CachedTierLookup {
             count(&self.counts.turned_away);
             return Err(fallback);
         }
-        let started = SharedLookup::new(self.start(digest, identity, fallback), {
-            let shared = Arc::downgrade(&self.shared);
-            move || {
-                if let Some(shared) = shared.upgrade() {
-                    lock(&shared.table).remove_running(digest, waiter);
-                }
-            }
-        });
+        table.started += 1;
+        let ends = Ends { shared: Arc::downgrade(&self.shared), digest, number: table.started };
+        let number = ends.number;
+        let started = self.start(identity, fallback, ends).shared();
         let over = now + self.deadline.min(FAR) + GRACE;
-        table.running.insert(digest, Running { started_by: waiter, lookup: Arc::downgrade(&started), over });
-        Ok((started.join(waiter), over))
+        let running = started.downgrade().map(|lookup| Running { number, lookup, over });
+        table.running.extend(running.map(|running| (digest, running)));
+        Ok((started, over))
     }
 
     /// The lookup itself, with its deadline. It remembers what it finds out.
-    fn start(
-        &self,
-        digest: Digest,
-        identity: String,
-        fallback: IdentityTier,
-    ) -> Pin<Box<dyn Future<Output = IdentityTier> + Send>> {
-        let (shared, lookup) = (Arc::downgrade(&self.shared), Arc::clone(&self.lookup));
+    fn start(&self, identity: String, fallback: IdentityTier, ends: Ends) -> Lookup {
         let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
-        let policy = self.policy.clone();
+        let (policy, lookup) = (self.policy.clone(), Arc::clone(&self.lookup));
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock. A panic of it would
             // be that of whichever request polls, and the next request would ask again.
             let answer = caught(Box::pin(timeout(deadline, async { lookup(identity).await }))).await;
-            if answer.is_none()
-                && let Some(shared) = shared.upgrade()
-            {
+            let shared = ends.shared.upgrade();
+            if let (None, Some(shared)) = (&answer, &shared) {
                 shared.log_panic(policy.as_ref());
             }
             let answer = answer.and_then(Result::ok).unwrap_or(Err(LookupFailed));
-            let found = match answer {
-                Ok(answered) => tier_of(answered, policy.as_ref()).map_err(|error| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.log_invalid(policy.as_ref(), &error);
-                    }
-                    &counts.invalid
-                }),
+            let found = match answer.map(|tier| tier_of(tier, policy.as_ref())) {
+                Ok(Ok(tier)) => Ok(tier),
+                Ok(Err(error)) => {
+                    shared.iter().for_each(|shared| shared.log_invalid(policy.as_ref(), &error));
+                    Err(&counts.invalid)
+                }
                 Err(LookupFailed) => Err(&counts.failed),
             };
             count(match &found {
@@ -251,8 +248,8 @@ impl CachedTierLookup {
                 Ok(tier) => (tier, keep_for),
                 Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
-            if let Some(shared) = shared.upgrade() {
-                lock(&shared.table).cache.insert(digest, tier.clone(), Instant::now(), keep_for);
+            if let Some(shared) = shared {
+                lock(&shared.table).cache.insert(ends.digest, tier.clone(), Instant::now(), keep_for);
             }
             tier
         })
@@ -306,9 +303,9 @@ impl TierLookup for CachedTierLookup {
     }
 }
 
-impl Shared {
+impl CacheAndLookups {
     fn new(entries: usize) -> Arc<Self> {
-        let table = Table { cache: TierCache::new(entries), running: HashMap::new(), last_waiter: 0 };
+        let table = Table { cache: TierCache::new(entries), running: HashMap::new(), started: 0 };
         let (digester, table) = (Digester::default(), Mutex::new(table));
         Arc::new(Self { digester, table, invalid: Seldom::default(), panicked: Seldom::default() })
     }
@@ -333,16 +330,12 @@ impl Shared {
 /// # Errors
 ///
 /// If it has parameters that the limit cannot have.
-fn tier_of(answered: Option<Answered>, policy: Option<&Policy>) -> Result<IdentityTier, ConfigError> {
-    match answered {
-        None => Ok(IdentityTier::Unknown),
-        Some(Answered::Numbered(number)) => Ok(IdentityTier::Known(number)),
-        Some(Answered::Own(own)) => match policy {
-            Some(policy) => policy.own(own).map(IdentityTier::Own),
-            None => Ok(IdentityTier::Own(Arc::new(own))),
-        },
-        Some(Answered::Wrong(error)) => Err(error),
-    }
+fn tier_of(answer: Option<Tier>, policy: Option<&Policy>) -> Result<IdentityTier, ConfigError> {
+    let (Some(Tier(answer)), Some(policy)) = (answer, policy) else { return Ok(IdentityTier::Unknown) };
+    Ok(match answer {
+        Kind::Named(name) => policy.tier_named(&name).map_or(IdentityTier::Unknown, IdentityTier::Known),
+        Kind::Own(own) => IdentityTier::Own(policy.own(own?)?),
+    })
 }
 
 /// How often a tier was found in which way. A lookup that several requests wait for is counted where the first of them
@@ -376,28 +369,6 @@ fn count(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Table {
-    /// The tier, until it expires.
-    fn known(&mut self, digest: Digest, now: Instant) -> Option<IdentityTier> {
-        self.cache.get(digest, now)
-    }
-
-    /// The last known tier, expired or not.
-    fn last(&self, digest: Digest) -> Option<IdentityTier> {
-        self.cache.last(digest)
-    }
-
-    /// Removes a lookup that is over, unless a later one has taken its place.
-    ///
-    /// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of
-    /// this one yet: that result would grow old.
-    fn remove_running(&mut self, digest: Digest, started_by: u64) {
-        if self.running.get(&digest).is_some_and(|running| running.started_by == started_by) {
-            self.running.remove(&digest);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,7 +376,7 @@ mod tests {
 
     #[test]
     fn cache_is_refused_above_its_largest_size() {
-        let mut lookup = CachedTierLookup::new(Arc::new(Constant), Arc::new(|_| Box::pin(async { Ok(None) })));
+        let mut lookup = CachedTierLookup::new(Arc::new(Constant), Arc::new(|_| Box::pin(async { Ok(None) })), None);
         lookup.entries = MAX_ENTRIES;
         assert!(lookup.check().is_ok());
         lookup.entries = MAX_ENTRIES + 1;

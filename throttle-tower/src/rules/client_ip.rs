@@ -1,10 +1,10 @@
 //! Where the client's address comes from: `[client-ip]`.
 
-use throttle_core::canonical_ip;
+use throttle_core::{ConfigError, canonical_ip};
 
 use super::outline::Form;
 use super::reader::{Field, Section, Word};
-use crate::client_ip::{ClientIp, ClientIpError, IpNet, MAX_HOPS, TrustedProxies};
+use crate::client_ip::{ClientIp, IpNet, MAX_HOPS, TrustedProxies};
 
 /// The sources that need nothing else.
 pub(super) const ALONE: [Word<fn() -> ClientIp>; 3] = [
@@ -20,7 +20,7 @@ pub(super) const LISTS: [Word<List>; 2] = [
 ];
 
 /// The two ways to make such a source: from the addresses of trusted proxies, or from their number.
-type List = (fn(TrustedProxies) -> ClientIp, fn(u8) -> Result<ClientIp, ClientIpError>);
+type List = (fn(TrustedProxies) -> ClientIp, fn(u8) -> Result<ClientIp, ConfigError>);
 
 const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly-io\", \
                        \"google-cloud-load-balancer\" or { header = \"cf-connecting-ip\" }";
@@ -95,7 +95,7 @@ impl Settings<'_, '_> {
     fn list(
         &self,
         trusting: fn(TrustedProxies) -> ClientIp,
-        counting: fn(u8) -> Result<ClientIp, ClientIpError>,
+        counting: fn(u8) -> Result<ClientIp, ConfigError>,
     ) -> Option<ClientIp> {
         match (&self.trusted, &self.hops) {
             (Some(trusted), None) => self.proxies(trusted).map(trusting),
@@ -152,7 +152,7 @@ impl Settings<'_, '_> {
     }
 }
 
-fn refuse(field: &Field<'_>, error: &ClientIpError) {
+fn refuse(field: &Field<'_>, error: &ConfigError) {
     field.problem_as(format_args!("{}: {error}", field.name()));
 }
 

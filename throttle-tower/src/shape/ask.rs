@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, Clock as _, Cost, Decision, Status, Timestamp};
+use throttle_core::{Backend, BackendError, Decision, Status, Timestamp};
 
 use super::schedule::Schedule;
 use super::wanted::Wanted;
@@ -34,21 +34,11 @@ pub(super) type Calls = SmallVec<[Call; 3]>;
 impl<B: Backend> Schedule<B> {
     /// The present instant by the clock that decides about a call, if it is known.
     pub(super) fn backend_now(&self, wanted: &Wanted) -> Option<Timestamp> {
-        match self.one_key(&wanted.key) {
-            Some(one_key) => Some(one_key.clock.now()),
-            None => self.backend.now(&self.prepared, &wanted.calls()),
-        }
+        self.backend.now(&self.prepared, &wanted.calls())
     }
 
     /// Asks for one call, as of an instant if one is given. `None` if the backend has to be waited for.
     pub(super) fn ask_at_once(&self, wanted: &Wanted, as_of: Option<Timestamp>) -> Option<Answer> {
-        if let Some(one_key) = self.one_key(&wanted.key) {
-            let at = as_of.unwrap_or_else(|| one_key.clock.now());
-            return Some(match one_key.leave_as_of(at, Cost::at_least_one(wanted.cost)) {
-                Ok(next) => Answer::Granted { next, receipt: None },
-                Err(wait) => wait.map_or(Answer::Never, Answer::Wait),
-            });
-        }
         let calls = wanted.calls();
         let decision = match as_of.filter(|_| !self.backend.can_fail()) {
             Some(at) => {

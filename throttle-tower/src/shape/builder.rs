@@ -1,15 +1,15 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName, Rate};
 
-use super::backoff::Backoff;
 use super::clock::TokioClock;
 use super::one_key::OneKey;
 use super::queues::Queues;
-use super::schedule::{Known, Schedule};
+use super::schedule::Schedule;
 use super::shaper::Shaper;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
@@ -236,8 +236,7 @@ impl<B: Backend> ShaperBuilder<B> {
         let max_wait = self.bucket.longest_wait();
         let set = paces.policies(&name, max_wait)?;
         // Another shaper can use a backend that was passed in.
-        let alone = (!self.is_shared && !paces.has_units()).then(|| set.policies()[0].algorithm());
-        let one_key = alone.and_then(OneKey::new);
+        let one_key = (!self.is_shared && !paces.has_units()).then(|| OneKey::new(paces.requests));
         // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is
         // broken.
         let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
@@ -264,9 +263,9 @@ impl<B: Backend> ShaperBuilder<B> {
                 counters: Counters::default(),
                 background: Background::default(),
                 queues: Queues::default(),
-                backoff: Backoff::default(),
                 shared_pauses,
-                known: Known::default(),
+                answers_at_once: AtomicBool::new(false),
+                trip: AtomicU64::new(0),
             }),
         })
     }

@@ -1,18 +1,16 @@
 //! The task that offers the turns of one key while calls wait for them.
 
-use std::future::{Future, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use throttle_core::{Backend, Key, Timestamp};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 use super::ask::{Answer, Calls};
 use super::error::ShapeError;
-use super::queue::{Afterwards, Driver, Due, Next, Queue, Turn};
+use super::queue::{Driver, Due, Next, Queue, Turn};
 use super::schedule::Schedule;
 use super::wanted::Wanted;
 use crate::time::micros;
@@ -35,40 +33,42 @@ struct Asking {
 
 impl Queue {
     /// Whether a future that waits has to begin a driver. If the driver sleeps for too long, it is woken.
-    pub(super) fn needs_driver(&self, next: Instant, now: Instant, afterwards: &mut Afterwards) -> bool {
+    pub(super) fn needs_driver(&mut self, next: Instant, now: Instant) -> bool {
         let Some(driver) = self.driver.as_ref().filter(|driver| now < driver.next + OVERDUE) else { return true };
         if next < driver.next {
-            afterwards.wakers.extend(driver.waker.clone());
+            self.afterwards.driver = Some(Arc::clone(&driver.wakes));
         }
         false
     }
 
     /// Offers a turn that is due, and lets the driver know when the next one is.
-    pub(super) fn go_on(&mut self, now: Instant, afterwards: &mut Afterwards) {
-        let next = match self.advance(now, afterwards) {
-            Next::At(next) => next,
-            Next::Nothing | Next::Ask => now,
-        };
-        self.needs_driver(next, now, afterwards);
+    pub(super) fn go_on(&mut self, now: Instant) {
+        let next = self.advance(now).at(now);
+        self.needs_driver(next, now);
     }
 
-    /// The number of a new driver, which replaces the former one.
-    pub(super) fn begin_driver(&mut self, now: Instant) -> u64 {
-        static BEGUN: AtomicU64 = AtomicU64::new(0);
-        let number = BEGUN.fetch_add(1, Ordering::Relaxed);
-        self.driver = Some(Driver { number, next: now, waker: None });
-        number
+    /// As [`go_on`](Self::go_on), after a change by which the next turn may be due earlier or later than was known.
+    pub(super) fn look_again(&mut self, now: Instant) {
+        self.is_due(Due::at(now));
+        self.go_on(now);
     }
 
-    fn is_driven_by(&self, number: u64) -> bool {
-        self.driver.as_ref().is_some_and(|driver| driver.number == number)
+    /// Begins a driver that is woken by the result, in place of the former one.
+    fn begin_driver(&mut self, now: Instant) -> Arc<Notify> {
+        let wakes = Arc::default();
+        self.driver = Some(Driver { next: now, wakes: Arc::clone(&wakes) });
+        wakes
+    }
+
+    fn is_driven_by(&self, wakes: &Arc<Notify>) -> bool {
+        self.driver.as_ref().is_some_and(|driver| Arc::ptr_eq(&driver.wakes, wakes))
     }
 }
 
 /// Begins a driver in the current runtime.
-pub(super) fn begin<B: Backend>(schedule: &Arc<Schedule<B>>, key: &Key, runtime: &Handle, now: Instant) {
-    let Some(number) = schedule.queues.change(key, |queue| queue.begin_driver(now)) else { return };
-    let ends = Ends { schedule: Arc::clone(schedule), key: key.clone(), number };
+pub(super) fn begin<B: Backend>(schedule: &Arc<Schedule<B>>, key: &Key, runtime: &Handle) {
+    let Some(wakes) = schedule.change(key, false, Queue::begin_driver) else { return };
+    let ends = Ends { schedule: Arc::clone(schedule), key: key.clone(), wakes };
     drop(runtime.spawn(async move { ends.drive().await }));
 }
 
@@ -76,41 +76,25 @@ pub(super) fn begin<B: Backend>(schedule: &Arc<Schedule<B>>, key: &Key, runtime:
 struct Ends<B: Backend> {
     schedule: Arc<Schedule<B>>,
     key: Key,
-    number: u64,
+    wakes: Arc<Notify>,
 }
 
 impl<B: Backend> Ends<B> {
     async fn drive(&self) {
-        let mut sleep = Box::pin(sleep_until(Instant::now()));
-        loop {
-            let asking = poll_fn(|cx| {
-                loop {
-                    match self.step(Instant::now(), cx) {
-                        None => return Poll::Ready(None),
-                        Some(Step::Ask(asking)) => return Poll::Ready(Some(asking)),
-                        Some(Step::Sleep(until)) => {
-                            if sleep.deadline() != until {
-                                sleep.as_mut().reset(until);
-                            }
-                            if sleep.as_mut().poll(cx).is_pending() {
-                                return Poll::Pending;
-                            }
-                        }
-                    }
-                }
-            });
-            let Some(asking) = asking.await else { return };
-            self.ask(asking).await;
+        while let Some(step) = self.step() {
+            match step {
+                Step::Ask(asking) => self.ask(asking).await,
+                Step::Sleep(until) => drop(timeout_at(until, self.wakes.notified()).await),
+            }
         }
     }
 
-    fn step(&self, now: Instant, cx: &Context<'_>) -> Option<Step> {
-        let mut afterwards = Afterwards::default();
-        let step = self.schedule.queues.change(&self.key, |queue| {
-            if !queue.is_driven_by(self.number) {
+    fn step(&self) -> Option<Step> {
+        let step = self.schedule.change(&self.key, false, |queue, now| {
+            if !queue.is_driven_by(&self.wakes) {
                 return None;
             }
-            let (step, next) = match queue.advance(now, &mut afterwards) {
+            let (step, next) = match queue.advance(now) {
                 Next::Nothing => {
                     queue.driver = None;
                     return None;
@@ -121,11 +105,9 @@ impl<B: Backend> Ends<B> {
             };
             if let Some(driver) = &mut queue.driver {
                 driver.next = next;
-                afterwards.replaced.extend(driver.waker.replace(cx.waker().clone()));
             }
             Some(step)
         });
-        self.schedule.finish(afterwards);
         step.flatten()
     }
 
@@ -146,57 +128,51 @@ impl<B: Backend> Ends<B> {
         if !is_degraded {
             self.schedule.note_trip(trip);
         }
-        let (mut answer, mut afterwards) = (Some(answer), Afterwards::default());
-        self.schedule.queues.change(&self.key, |queue| {
-            let granted = |queue: &mut Queue, receipt| {
-                let mut receipt = Some(receipt).filter(|_| turns.len() == 1).flatten();
-                for (cost, later) in turns {
-                    queue.turns.push_back(Turn {
+        let mut answer = Some(answer);
+        self.schedule.change(&self.key, false, |queue, _| {
+            match answer.take() {
+                Some(Answer::Granted { next, receipt }) => {
+                    queue.is_due(Due::at(at + next));
+                    let mut receipt = receipt.filter(|_| turns.len() == 1);
+                    queue.turns.extend(turns.iter().map(|(cost, later)| Turn {
                         at: at + *later,
                         cost: *cost,
                         units: asking.units.clone(),
                         receipt: receipt.take(),
-                    });
+                    }));
                 }
-            };
-            // The first call may have given up, and what it waits for says nothing about the next one.
-            let is_first = queue.first_ticket() == Some(*first);
-            match answer.take() {
-                Some(Answer::Granted { next, receipt }) => {
-                    queue.is_due(Due { at: at + next, by_backend: None });
-                    granted(queue, receipt);
+                // The first call may have given up, and what it waits for says nothing about the next one.
+                Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_)) if queue.first_ticket() != Some(*first) => {
+                    return queue.is_due(Due::at(now));
                 }
-                Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_)) if !is_first => {
-                    return queue.is_due(Due { at: now, by_backend: None });
-                }
-                Some(Answer::Wait(wait)) => return queue.is_due(Due { at: at + wait, by_backend: None }),
-                Some(Answer::Never) => queue.refuse_first(&mut afterwards),
+                Some(Answer::Wait(wait)) => return queue.is_due(Due::at(at + wait)),
+                Some(Answer::Never) => queue.refuse_first(),
                 Some(Answer::Unpaced) => {
                     // Those that a pause has held do not leave all at once.
                     let is_paced = queue.pauses.have_held();
                     let calls = queue.ready_calls().take(if is_paced { 1 } else { usize::MAX });
-                    let turn = |wanted: &Wanted| {
-                        let (cost, units) = (wanted.cost, wanted.units.clone());
-                        Turn { at, cost, units, receipt: None }
+                    let turn = |Wanted { cost, units, .. }: &Wanted| Turn {
+                        at,
+                        cost: *cost,
+                        units: units.clone(),
+                        receipt: None,
                     };
                     let turns: Vec<Turn> = calls.map(|call| turn(&call.wanted)).collect();
                     let length = queue.first().filter(|_| is_paced).map_or(Duration::ZERO, |call| call.length);
-                    queue.is_due(Due { at: at + length, by_backend: None });
+                    queue.is_due(Due::at(at + length));
                     queue.turns.extend(turns);
                 }
-                Some(Answer::Failed(error)) => queue.fail(ShapeError::Store(error), &mut afterwards),
+                Some(Answer::Failed(error)) => queue.fail(ShapeError::Store(error)),
                 None => {}
             }
             if is_degraded {
-                let turns = queue.turns.len().max(1);
-                (0..turns).for_each(|_| self.schedule.counters.degraded());
+                (0..queue.turns.len().max(1)).for_each(|_| self.schedule.counters.degraded());
             }
         });
         if let Some(Answer::Granted { receipt, .. }) = answer {
             // All calls of the key have given up.
-            afterwards.unused.extend(receipt);
+            self.schedule.give_back(receipt);
         }
-        self.schedule.finish(afterwards);
     }
 }
 
@@ -237,13 +213,11 @@ impl<B: Backend> Schedule<B> {
 
 impl<B: Backend> Drop for Ends<B> {
     fn drop(&mut self) {
-        let mut afterwards = Afterwards::default();
-        self.schedule.queues.change(&self.key, |queue| {
-            if queue.is_driven_by(self.number) {
+        self.schedule.change(&self.key, false, |queue, _| {
+            if queue.is_driven_by(&self.wakes) {
                 queue.driver = None;
-                queue.wake_all(&mut afterwards);
+                queue.wake_all();
             }
         });
-        self.schedule.finish(afterwards);
     }
 }

@@ -5,7 +5,6 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use throttle_core::Backend;
-use throttle_core::backend::Receipt;
 use tower_service::Service;
 
 use super::error::ShapeError;
@@ -61,24 +60,19 @@ pin_project! {
         S: Service<Req>,
         B: Backend,
     {
-        /// Boxed, because it is large and rare, and futures of this type are moved on every call.
-        Waiting { queued: Pin<Box<Queued<S, Req, B>>> },
+        /// Boxed, because it is large and rare, and futures of this type are moved on every call. `None` once it is over.
+        Waiting { queued: Option<Box<Queued<S, Req, B>>> },
         Calling { #[pin] response: S::Future },
         /// Boxed as well, for the same reason.
         Refused { error: Option<Box<ShapeError>> },
     }
 }
 
-pin_project! {
-    /// A call that waits, with the ready service that `poll_ready` prepared for it.
-    struct Queued<S, Req, B>
-    where
-        B: Backend,
-    {
-        #[pin]
-        waits: Waits<B>,
-        call: Option<(S, Req)>,
-    }
+/// A call that waits, with the ready service that `poll_ready` prepared for it.
+struct Queued<S, Req, B: Backend> {
+    waits: Waits<B>,
+    inner: S,
+    request: Req,
 }
 
 impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
@@ -92,7 +86,7 @@ impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
     }
 
     pub(super) fn waiting(waits: Waits<B>, inner: S, request: Req, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
-        let queued = Box::pin(Queued { waits, call: Some((inner, request)) });
+        let queued = Some(Box::new(Queued { waits, inner, request }));
         Self { state: State::Waiting { queued }, reader }
     }
 }
@@ -108,16 +102,18 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
-            let next = match this.state.as_mut().project() {
-                StateProj::Waiting { queued } => match ready!(queued.as_mut().poll(cx)) {
-                    Ok((mut inner, request, receipt)) => {
-                        if let Some(reader) = this.reader {
-                            reader.left(receipt);
-                        }
-                        State::Calling { response: inner.call(request) }
+            match this.state.as_mut().project() {
+                StateProj::Waiting { queued } => {
+                    let waits = &mut queued.as_mut().expect(POLLED_AGAIN).waits;
+                    let waited = ready!(Pin::new(waits).poll(cx));
+                    let Queued { mut inner, request, .. } = *queued.take().expect(POLLED_AGAIN);
+                    let receipt = waited.map_err(ShapeError::widen)?;
+                    if let Some(reader) = this.reader {
+                        reader.left(receipt);
                     }
-                    Err(error) => State::Refused { error: Some(Box::new(error)) },
-                },
+                    let response = inner.call(request);
+                    this.state.set(State::Calling { response });
+                }
                 StateProj::Calling { response } => {
                     let mut response = ready!(response.poll(cx));
                     if let (Some(reader), Ok(response)) = (this.reader.take(), &mut response) {
@@ -129,20 +125,8 @@ where
                     let error = error.take().expect(POLLED_AGAIN);
                     return Poll::Ready(Err(error.widen()));
                 }
-            };
-            this.state.set(next);
+            }
         }
-    }
-}
-
-impl<S, Req, B: Backend> Future for Queued<S, Req, B> {
-    type Output = Result<(S, Req, Option<Box<Receipt>>), ShapeError>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let receipt = ready!(this.waits.poll(cx))?;
-        let (inner, request) = this.call.take().expect(POLLED_AGAIN);
-        Poll::Ready(Ok((inner, request, receipt)))
     }
 }
 

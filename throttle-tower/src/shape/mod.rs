@@ -11,7 +11,6 @@
 //                       driver: offers turns    pauses ◄── obey_upstream: what the upstream allows ◄── response
 
 mod ask;
-mod backoff;
 mod builder;
 mod clock;
 mod driver;

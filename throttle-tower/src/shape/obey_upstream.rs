@@ -9,6 +9,7 @@ use throttle_core::{Backend, Key, Rate};
 use tokio::time::Instant;
 
 use super::pauses::Steps;
+use super::queue::Queue;
 use super::schedule::Schedule;
 use super::units::ShapeUsage;
 use super::upstream_head::UpstreamHead;
@@ -54,15 +55,16 @@ impl ObeyUpstream {
                 Some(wait) => self.pause(schedule, key, response, wait),
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
-                    let until =
-                        schedule.backoff.refused(key, [left, now], time_for(schedule.paces.requests, 1), length);
-                    schedule.pause(key, now, until);
+                    let first = time_for(schedule.paces.requests, 1);
+                    let refused = |queue: &mut Queue, _| queue.pauses.refused([left, now], first, length);
+                    if let Some(until) = schedule.change(key, true, refused) {
+                        schedule.pause(key, now, until);
+                    }
                 }
             }
         } else {
             if !status.is_server_error() {
-                schedule.backoff.succeeded(key, left, now);
-                schedule.queues.change(key, |queue| queue.pauses.succeeded(left));
+                schedule.change(key, false, |queue, _| queue.pauses.succeeded(left));
             }
             if let Some(wait) = used_up.max(without_end) {
                 self.pause(schedule, key, response, wait);
@@ -71,7 +73,7 @@ impl ObeyUpstream {
         if let Some(Allowance { remaining: remaining @ 1.., within }) = allowance {
             let spacing = time_for(Rate::new(remaining, within), 1).min(self.longest);
             // Has an effect only if the pace would use it up too early.
-            schedule.slow(key, now, spacing, now + within.min(self.longest));
+            schedule.slow(key, spacing, now + within.min(self.longest));
         }
     }
 
@@ -84,7 +86,7 @@ impl ObeyUpstream {
             let until = now + self.lengthen(announced.min(LONGEST_ANNOUNCEMENT));
             Steps { announced_at: now, until, length: self.longest }
         });
-        schedule.announce(key, now, response.left, steps);
+        schedule.change(key, steps.is_some(), |queue, _| queue.pauses.announce(response.left, steps));
     }
 
     fn lengthen(self, pause: Duration) -> Duration {

@@ -4,6 +4,9 @@ use tokio::time::Instant;
 
 use crate::time::FAR;
 
+/// How long a refusal is remembered at least after the pause that followed it.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
 /// What an upstream has asked of one key, beside its pace: to pause, or to call more slowly.
 pub(super) struct Pauses {
     began: Instant,
@@ -16,6 +19,16 @@ pub(super) struct Pauses {
     spacing: Duration,
     /// The last call that left while the key was slowed down, and its requests.
     left: Option<(Instant, u64)>,
+    /// The last refusal that did not say how long to wait.
+    refusal: Option<Refusal>,
+}
+
+struct Refusal {
+    /// How long the pause after it is, before that was lengthened by chance.
+    length: Duration,
+    until: Instant,
+    /// From then on a refusal is a first one again.
+    forgotten_at: Instant,
 }
 
 /// A wait that is kept in pauses of a bounded length, one after each call that leaves.
@@ -27,7 +40,8 @@ pub(super) struct Steps {
 
 impl Pauses {
     pub(super) fn new(now: Instant) -> Self {
-        Self { began: now, until: now, steps: None, slow_until: now, spacing: Duration::ZERO, left: None }
+        let (steps, left, refusal) = (None, None, None);
+        Self { began: now, until: now, steps, slow_until: now, spacing: Duration::ZERO, left, refusal }
     }
 
     /// When the next call may leave.
@@ -63,7 +77,10 @@ impl Pauses {
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         const UNUSED: u32 = 4;
         let is_used = |steps: &Steps| now < self.until + steps.length * UNUSED;
-        self.delays(now) || self.steps_left(now).is_some_and(is_used)
+        let is_remembered = |refusal: &Refusal| now < refusal.forgotten_at;
+        self.delays(now)
+            || self.steps_left(now).is_some_and(is_used)
+            || self.refusal.as_ref().is_some_and(is_remembered)
     }
 
     /// Pauses until then. Returns by how much that is later than before.
@@ -96,9 +113,35 @@ impl Pauses {
         };
     }
 
-    /// A call was not refused. One that left before the wait was announced says nothing about it.
+    /// The end of the pause after a refusal that does not say how long to wait: at first as long as `first`, then twice as
+    /// long for each refusal that comes after a pause, until a call succeeds. `lengthen` bounds a pause, and makes it
+    /// longer by chance.
+    ///
+    /// The call left and was refused at these instants. One that left before a pause says nothing of the time after it,
+    /// so its refusal does not prolong the pause.
+    pub(super) fn refused(
+        &mut self,
+        [left, now]: [Instant; 2],
+        first: Duration,
+        lengthen: impl Fn(Duration) -> Duration,
+    ) -> Instant {
+        let length = match &self.refusal {
+            Some(former) if left < former.until => return former.until,
+            Some(former) if now < former.forgotten_at => former.length.saturating_mul(2),
+            _ => first,
+        };
+        let pause = lengthen(length);
+        let until = now + pause;
+        let forgotten_at = until + pause.max(REMEMBERED);
+        self.refusal = Some(Refusal { length: length.min(pause), until, forgotten_at });
+        until
+    }
+
+    /// A call was not refused. One that left before a wait was announced, or before a pause was over, says nothing about
+    /// it.
     pub(super) fn succeeded(&mut self, left: Instant) {
         self.steps.take_if(|steps| left > steps.announced_at);
+        self.refusal.take_if(|refusal| left >= refusal.until);
     }
 
     /// Before `until`, requests leave `spacing` apart, if that is slower than the `usual` spacing.
@@ -170,5 +213,67 @@ mod tests {
         pauses.slow(200 * MS, 100 * MS, now + 1_000 * MS, now);
         assert_eq!(pauses.wait(3, 3, now, 300 * MS), 600 * MS);
         assert_eq!(pauses.wait(10, 10, now, 1_000 * MS), 1_500 * MS);
+    }
+
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    fn refused(pauses: &mut Pauses, left: Instant, now: Instant) -> Duration {
+        let until = pauses.refused([left, now], FIRST, |length| length.min(LONGEST));
+        until.saturating_duration_since(now)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pauses_double_until_a_call_succeeds() {
+        let mut now = Instant::now();
+        let mut pauses = Pauses::new(now);
+        for doubled in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
+            assert_eq!(refused(&mut pauses, now, now), FIRST * doubled);
+            now += FIRST * doubled;
+        }
+        pauses.succeeded(now);
+        assert_eq!(refused(&mut pauses, now, now), FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_calls_that_left_before_a_pause_neither_prolong_nor_forget_it() {
+        let start = Instant::now();
+        let mut pauses = Pauses::new(start);
+        assert_eq!(refused(&mut pauses, start, start), FIRST);
+        assert_eq!(refused(&mut pauses, start, start + FIRST / 2), FIRST / 2, "the rest of it");
+        assert_eq!(refused(&mut pauses, start, start + FIRST * 3), Duration::ZERO, "it is over");
+        let end = start + FIRST;
+        pauses.succeeded(end - Duration::from_nanos(1));
+        assert_eq!(refused(&mut pauses, end, end), FIRST * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pause_that_was_lengthened_by_chance_doubles_what_it_was_before() {
+        let mut now = Instant::now();
+        let mut pauses = Pauses::new(now);
+        for doubled in [1, 2, 4] {
+            let until = pauses.refused([now; 2], FIRST, |length| length * 3 / 2);
+            assert_eq!(until - now, FIRST * doubled * 3 / 2);
+            now = until;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_refusals_long_ago_are_forgotten() {
+        let start = Instant::now();
+        let mut pauses = Pauses::new(start);
+        let end = start + refused(&mut pauses, start, start) + REMEMBERED;
+        let just_known = end - Duration::from_nanos(1);
+        assert!(pauses.is_needed(just_known) && !pauses.is_needed(end));
+        assert_eq!(refused(&mut pauses, just_known, just_known), FIRST * 2);
+        let later = just_known + FIRST * 2 + REMEMBERED;
+        assert_eq!(refused(&mut pauses, later, later), FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pause_for_one_call_is_bounded_too() {
+        let now = Instant::now();
+        let until = Pauses::new(now).refused([now; 2], LONGEST * 9, |length| length.min(LONGEST));
+        assert_eq!(until, now + LONGEST);
     }
 }

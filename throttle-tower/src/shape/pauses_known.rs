@@ -1,8 +1,7 @@
 //! What this process knows of the pauses of its fleet, and which steps at the store are under way.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use throttle_core::Key;
@@ -20,16 +19,14 @@ const SAME: Duration = Duration::from_millis(50);
 /// of a store that does not answer take little memory.
 const MAX_KEYS: usize = 4_096;
 
-#[derive(Clone, Default)]
-pub(super) struct PausesKnown(Arc<Mutex<Keys>>);
+#[derive(Default)]
+pub(super) struct PausesKnown(Mutex<Keys>);
 
 #[derive(Default)]
 struct Keys {
     by_key: HashMap<Key, Known>,
     /// The number of keys at which the next sweep removes those that are not used any more.
     sweep_at: usize,
-    /// How many steps have begun.
-    begun: u64,
 }
 
 struct Known {
@@ -38,35 +35,33 @@ struct Known {
     shared_until: Instant,
     /// The latest end that this process has heard of itself.
     own_until: Instant,
-    /// The numbers of the steps under way; 0 for none.
-    looking: u64,
-    telling: u64,
+    /// The steps under way.
+    looking: Weak<()>,
+    telling: Weak<()>,
 }
 
 /// A step under way, at most one of its kind for each key. It ends when it is dropped.
 pub(super) struct Step {
-    known: PausesKnown,
     key: Key,
-    number: u64,
+    itself: Arc<()>,
 }
 
 impl PausesKnown {
     /// Begins a look, if it is time to.
     pub(super) fn look(&self, key: &Key, now: Instant) -> Option<Step> {
         let mut keys = lock(&self.0);
-        let number = keys.next_step();
         let known = keys.of(key, now)?;
-        if known.look_at > now || known.looking > 0 {
+        if known.look_at > now || is_under_way(&known.looking) {
             return None;
         }
-        (known.look_at, known.looking) = (now + LOOK_EVERY, number);
-        Some(self.step(key, number))
+        known.look_at = now + LOOK_EVERY;
+        Some(Step::begin(key, &mut known.looking))
     }
 
     /// What a look has found. Returns whether that is a pause that was not known.
     pub(super) fn heard(&self, step: &Step, until: Instant) -> bool {
         let mut keys = lock(&self.0);
-        let known = keys.by_key.get_mut(&step.key).filter(|known| known.looking == step.number);
+        let known = keys.by_key.get_mut(&step.key).filter(|known| step.is(&known.looking));
         let Some(known) = known.filter(|known| until > known.shared_until + SAME) else { return false };
         known.shared_until = until;
         true
@@ -75,30 +70,28 @@ impl PausesKnown {
     /// This process has heard of a pause itself. Begins to tell it, if it is news and no step does so already.
     pub(super) fn tell(&self, key: &Key, now: Instant, until: Instant) -> Option<Step> {
         let mut keys = lock(&self.0);
-        let number = keys.next_step();
         let known = keys.of(key, now)?;
         known.own_until = known.own_until.max(until);
-        if known.telling > 0 || until <= known.shared_until + SAME {
+        if is_under_way(&known.telling) || until <= known.shared_until + SAME {
             return None;
         }
-        known.telling = number;
-        Some(self.step(key, number))
+        Some(Step::begin(key, &mut known.telling))
     }
 
     /// The end of the pause that is to be told. If there is none, the step is over: what is heard from then on is told
     /// by another one.
     pub(super) fn untold(&self, step: &Step) -> Option<Instant> {
         let mut keys = lock(&self.0);
-        let known = keys.by_key.get_mut(&step.key).filter(|known| known.telling == step.number)?;
+        let known = keys.by_key.get_mut(&step.key).filter(|known| step.is(&known.telling))?;
         if known.own_until > known.shared_until + SAME {
             return Some(known.own_until);
         }
-        known.telling = 0;
+        known.telling = Weak::new();
         None
     }
 
     pub(super) fn told(&self, step: &Step, until: Instant) {
-        if let Some(known) = lock(&self.0).by_key.get_mut(&step.key).filter(|known| known.telling == step.number) {
+        if let Some(known) = lock(&self.0).by_key.get_mut(&step.key).filter(|known| step.is(&known.telling)) {
             known.shared_until = known.shared_until.max(until);
         }
     }
@@ -107,18 +100,25 @@ impl PausesKnown {
     pub(super) fn forget(&self, key: &Key) {
         lock(&self.0).by_key.remove(key);
     }
+}
 
-    fn step(&self, key: &Key, number: u64) -> Step {
-        Step { known: self.clone(), key: key.clone(), number }
+impl Step {
+    fn begin(key: &Key, under_way: &mut Weak<()>) -> Self {
+        let itself = Arc::new(());
+        *under_way = Arc::downgrade(&itself);
+        Self { key: key.clone(), itself }
+    }
+
+    fn is(&self, under_way: &Weak<()>) -> bool {
+        under_way.as_ptr() == Arc::as_ptr(&self.itself)
     }
 }
 
-impl Keys {
-    fn next_step(&mut self) -> u64 {
-        self.begun += 1;
-        self.begun
-    }
+fn is_under_way(step: &Weak<()>) -> bool {
+    step.strong_count() > 0
+}
 
+impl Keys {
     /// `None` if there are too many keys.
     fn of(&mut self, key: &Key, now: Instant) -> Option<&mut Known> {
         if !self.by_key.contains_key(key) {
@@ -126,7 +126,8 @@ impl Keys {
             if self.by_key.len() >= MAX_KEYS {
                 return None;
             }
-            let new = Known { look_at: now, shared_until: now, own_until: now, looking: 0, telling: 0 };
+            let new =
+                Known { look_at: now, shared_until: now, own_until: now, looking: Weak::new(), telling: Weak::new() };
             self.by_key.insert(key.clone(), new);
         }
         self.by_key.get_mut(key)
@@ -144,19 +145,7 @@ impl Keys {
 
 impl Known {
     fn is_needed(&self, now: Instant) -> bool {
-        self.look_at > now || self.shared_until > now || self.looking > 0 || self.telling > 0
-    }
-}
-
-impl Drop for Step {
-    fn drop(&mut self) {
-        if let Some(known) = lock(&self.known.0).by_key.get_mut(&self.key) {
-            for step in [&mut known.looking, &mut known.telling] {
-                if *step == self.number {
-                    *step = 0;
-                }
-            }
-        }
+        self.look_at > now || self.shared_until > now || is_under_way(&self.looking) || is_under_way(&self.telling)
     }
 }
 

@@ -1,12 +1,14 @@
 //! The calls of one key that wait for their turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use throttle_core::Timestamp;
 use throttle_core::backend::Receipt;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::error::{QueueFull, ShapeError};
@@ -42,6 +44,7 @@ pub(super) struct Queue {
     /// Whether calls cost of other units as well: those that do not may leave earlier.
     is_by_units: bool,
     pub(super) driver: Option<Driver>,
+    pub(super) afterwards: Afterwards,
 }
 
 /// A call that waits.
@@ -121,16 +124,16 @@ pub(super) enum Polled {
 
 /// The task that offers the turns of a key.
 pub(super) struct Driver {
-    pub(super) number: u64,
     /// When it acts next, and how it is woken to act earlier.
     pub(super) next: Instant,
-    pub(super) waker: Option<Waker>,
+    pub(super) wakes: Arc<Notify>,
 }
 
-/// What is done when nothing is locked.
+/// What a change of a queue has left to be done when nothing is locked.
 #[derive(Default)]
 pub(super) struct Afterwards {
     pub(super) wakers: SmallVec<[Waker; 4]>,
+    pub(super) driver: Option<Arc<Notify>>,
     /// Wakers that were replaced, to be dropped: what they hold may be a call that waits.
     pub(super) replaced: SmallVec<[Waker; 1]>,
     /// Turns that no call takes.
@@ -147,7 +150,7 @@ impl Queue {
             tickets: 0,
             length: Duration::ZERO,
             requests: 0,
-            due: Due { at: now, by_backend: None },
+            due: Due::at(now),
             pauses: Pauses::new(now),
             delayed: Duration::ZERO,
             offer: None,
@@ -155,6 +158,7 @@ impl Queue {
             at_once: false,
             is_by_units: false,
             driver: None,
+            afterwards: Afterwards::default(),
         }
     }
 
@@ -212,32 +216,32 @@ impl Queue {
     }
 
     /// A call leaves the queue, with its turn or without. Its place passes on at once.
-    pub(super) fn remove(&mut self, ticket: u64) -> Option<Box<Waiting>> {
+    pub(super) fn remove(&mut self, ticket: u64) {
         if self.is_offered(ticket) {
             // The other calls to which it was offered are woken already.
             self.offer = self.offer.take().filter(|offer| offer.calls > 1);
             self.offer.iter_mut().for_each(|offer| offer.calls -= 1);
         }
         self.stand_aside(ticket);
-        self.calls.remove(&ticket)
+        self.afterwards.removed.extend(self.calls.remove(&ticket));
     }
 
     /// As [`remove`](Self::remove), of a call that gives up. The next one may use other units, and be due earlier.
-    pub(super) fn give_up(&mut self, ticket: u64, now: Instant) -> Option<Box<Waiting>> {
-        if self.is_by_units && self.ready.first() == Some(&ticket) {
-            self.is_due(Due { at: now, by_backend: None });
+    pub(super) fn give_up(&mut self, ticket: u64, now: Instant) {
+        if self.is_by_units && self.first_ticket() == Some(ticket) {
+            self.is_due(Due::at(now));
         }
-        self.remove(ticket)
+        self.remove(ticket);
     }
 
     /// The call's future is polled: it is ready again, and has its refusal if there is one.
-    pub(super) fn poll(&mut self, ticket: u64, waker: &Waker, afterwards: &mut Afterwards) -> Option<ShapeError> {
+    pub(super) fn poll(&mut self, ticket: u64, waker: &Waker) -> Option<ShapeError> {
         let call = self.calls.get_mut(&ticket)?;
         if let Some(refused) = call.refused.take() {
             return Some(refused);
         }
         if !call.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            afterwards.replaced.extend(call.waker.replace(waker.clone()));
+            self.afterwards.replaced.extend(call.waker.replace(waker.clone()));
         }
         let is_by_units = call.wanted.units.is_some();
         let came = call.came;
@@ -245,7 +249,7 @@ impl Queue {
         self.make_ready(ticket);
         if is_by_units && self.first_ticket() != was_first {
             // What the former first call waits for may be a unit that this one does not need.
-            self.due = Due { at: came, by_backend: None };
+            self.due = Due::at(came);
         }
         None
     }
@@ -278,12 +282,12 @@ impl Queue {
     }
 
     /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one that was not taken.
-    pub(super) fn advance(&mut self, now: Instant, afterwards: &mut Afterwards) -> Next {
+    pub(super) fn advance(&mut self, now: Instant) -> Next {
         loop {
             // A turn that a pause holds back counts from too early an instant.
             if !self.turns.is_empty() && (self.ready.is_empty() || self.pauses.end() > now) {
-                self.is_due(Due { at: now, by_backend: None });
-                afterwards.unused.extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
+                self.is_due(Due::at(now));
+                self.afterwards.unused.extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
             }
             if self.ready.is_empty() {
                 self.offer = None;
@@ -293,13 +297,11 @@ impl Queue {
                 Some(turn) => turn.at,
                 None => {
                     let start = self.start();
-                    let late = self.first().filter(|call| start > self.latest(call));
-                    if let Some((refusal, is_by_units)) =
-                        late.map(|call| (call.bounds.refusal(start, now), call.wanted.units.is_some()))
-                    {
-                        self.fail(refusal, afterwards);
+                    if let Some(late) = self.first().filter(|call| start > self.latest(call)) {
+                        let (refusal, is_by_units) = (late.bounds.refusal(start, now), late.wanted.units.is_some());
+                        self.fail(refusal);
                         if is_by_units {
-                            self.due = Due { at: now, by_backend: None };
+                            self.due = Due::at(now);
                         }
                         continue;
                     }
@@ -324,41 +326,43 @@ impl Queue {
                 Some(offer) => return Next::At(offer.expires),
             };
             self.offer = Some(Offer { expires: now + GRACE, calls });
-            afterwards.wakers.extend(self.ready_calls().take(calls).filter_map(|call| call.waker.clone()));
+            let offered: SmallVec<[Waker; 4]> =
+                self.ready_calls().take(calls).filter_map(|call| call.waker.clone()).collect();
+            self.afterwards.wakers.extend(offered);
         }
     }
 
     /// Takes a granted turn for a call to which it is offered.
-    pub(super) fn take_turn(&mut self, ticket: u64, now: Instant, afterwards: &mut Afterwards) -> Option<Turn> {
+    pub(super) fn take_turn(&mut self, ticket: u64, now: Instant) -> Option<Turn> {
         let wanted = &self.calls.get(&ticket)?.wanted;
         let fits = |turn: &Turn| turn.at <= now && turn.cost == wanted.cost && turn.units == wanted.units;
         if let Some(place) = self.turns.iter().position(fits) {
             return self.turns.remove(place);
         }
-        if self.ready.first() == Some(&ticket) {
+        if self.first_ticket() == Some(ticket) {
             // It was granted for a call of another cost, which is gone.
-            self.due = Due { at: now, by_backend: None };
-            afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
+            self.due = Due::at(now);
+            self.afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
         }
         self.offer = None;
         None
     }
 
     /// Fails the first call.
-    pub(super) fn fail(&mut self, error: impl Into<ShapeError>, afterwards: &mut Afterwards) {
+    pub(super) fn fail(&mut self, error: impl Into<ShapeError>) {
         self.offer = None;
         let Some(ticket) = self.first_ticket() else { return };
         self.stand_aside(ticket);
         if let Some(call) = self.calls.get_mut(&ticket) {
             call.refused = Some(error.into());
-            afterwards.wakers.extend(call.waker.take());
+            self.afterwards.wakers.extend(call.waker.take());
         }
     }
 
     /// Refuses the first call for good.
-    pub(super) fn refuse_first(&mut self, afterwards: &mut Afterwards) {
+    pub(super) fn refuse_first(&mut self) {
         if let Some(full) = self.first().map(|call| QueueFull { retry_after: None, ..call.bounds.full }) {
-            self.fail(full, afterwards);
+            self.fail(full);
         }
     }
 
@@ -384,13 +388,29 @@ impl Queue {
         self.delayed = self.delayed.saturating_add(self.start().saturating_duration_since(before));
     }
 
-    pub(super) fn wake_all(&self, afterwards: &mut Afterwards) {
-        afterwards.wakers.extend(self.calls.values().filter_map(|call| call.waker.clone()));
+    pub(super) fn wake_all(&mut self) {
+        self.afterwards.wakers.extend(self.calls.values().filter_map(|call| call.waker.clone()));
     }
 }
 
 impl Waiting {
     pub(super) fn is_refused(&self) -> bool {
         self.refused.is_some()
+    }
+}
+
+impl Next {
+    /// When that is.
+    pub(super) fn at(self, now: Instant) -> Instant {
+        match self {
+            Self::At(at) => at,
+            Self::Nothing | Self::Ask => now,
+        }
+    }
+}
+
+impl Due {
+    pub(super) const fn at(at: Instant) -> Self {
+        Self { at, by_backend: None }
     }
 }

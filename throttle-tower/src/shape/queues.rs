@@ -1,12 +1,16 @@
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use throttle_core::Key;
 use tokio::time::Instant;
 
-use super::queue::Queue;
+use super::queue::{Afterwards, Queue};
 use crate::lock::lock;
+
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The keys for which calls wait, or of which an upstream has asked something.
 #[derive(Default)]
@@ -16,11 +20,15 @@ pub(super) struct Queues {
     state: Mutex<State>,
 }
 
+/// What a change returns, and what it has left to be done; `None` if there was no queue.
+type Changed<R> = Option<(R, Afterwards)>;
+
 #[derive(Default)]
 struct State {
     by_key: HashMap<Key, Queue>,
-    /// The number of keys at which the next sweep removes idle ones.
+    /// The number of keys at which the next sweep removes idle ones, and the instant after which it does so anyhow.
     sweep_at: usize,
+    sweep_after: Option<Instant>,
 }
 
 impl Queues {
@@ -29,34 +37,26 @@ impl Queues {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Changes the queue of a key, if it has one. A queue that is idle afterwards is removed.
-    pub(super) fn change<R>(&self, key: &Key, change: impl FnOnce(&mut Queue) -> R) -> Option<R> {
-        if self.is_empty() {
+    /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue that is idle afterwards
+    /// is removed.
+    pub(super) fn change<R>(&self, key: &Key, begins: bool, by: impl FnOnce(&mut Queue, Instant) -> R) -> Changed<R> {
+        if self.is_empty() && !begins {
             return None;
         }
-        let mut state = self.lock();
-        let queue = state.by_key.get_mut(key)?;
-        let result = change(queue);
-        if queue.is_idle(Instant::now()) {
+        let (now, mut state) = (Instant::now(), self.lock());
+        state.sweep(now);
+        if begins && !state.by_key.contains_key(key) {
+            state.by_key.insert(key.clone(), Queue::new(now));
+        }
+        let changed = state.by_key.get_mut(key).map(|queue| {
+            let result = by(queue, now);
+            (result, mem::take(&mut queue.afterwards), queue.is_idle(now))
+        });
+        if changed.as_ref().is_some_and(|(.., is_idle)| *is_idle) {
             state.by_key.remove(key);
         }
         self.count.store(state.by_key.len(), Ordering::Release);
-        Some(result)
-    }
-
-    /// Changes the queue of a key. It gets one, if it has none.
-    pub(super) fn change_or_begin<R>(&self, key: &Key, now: Instant, change: impl FnOnce(&mut Queue) -> R) -> R {
-        let mut state = self.lock();
-        if !state.by_key.contains_key(key) {
-            state.sweep(now);
-        }
-        let queue = state.by_key.entry(key.clone()).or_insert_with(|| Queue::new(now));
-        let result = change(queue);
-        if queue.is_idle(now) {
-            state.by_key.remove(key);
-        }
-        self.count.store(state.by_key.len(), Ordering::Release);
-        result
+        changed.map(|(result, afterwards, _)| (result, afterwards))
     }
 
     /// How many keys are paused or slowed down.
@@ -74,31 +74,28 @@ impl Queues {
 }
 
 impl State {
-    /// Removes idle queues: those of keys without further calls would stay for ever. A sweep only when the number of
-    /// keys has doubled since the last one makes its cost constant per key.
+    /// Removes idle queues: those of keys without further calls would stay for ever. Not before their number has doubled
+    /// or a minute has passed, or each change would look through all of them.
     fn sweep(&mut self, now: Instant) {
-        if self.by_key.len() >= self.sweep_at {
+        if self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after) {
             self.by_key.retain(|_, queue| !queue.is_idle(now));
-            self.sweep_at = (2 * self.by_key.len()).max(64);
+            (self.sweep_at, self.sweep_after) = ((2 * self.by_key.len()).max(64), Some(now + SWEEP_EVERY));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn shape_idle_queues_are_removed() {
-        let (queues, start) = (Queues::default(), Instant::now());
-        let second = Duration::from_secs(1);
+        let (queues, second) = (Queues::default(), Duration::from_secs(1));
         for number in 0..10_000_u64 {
-            let now = start + second * u32::try_from(number).expect("a few thousand") / 100;
-            queues.change_or_begin(&Key::from(number), now, |queue| queue.pause(now + second, now));
+            tokio::time::advance(second / 100).await;
+            queues.change(&Key::from(number), true, |queue, now| queue.pause(now + second, now));
         }
         assert!(queues.lock().by_key.len() <= 256, "{}", queues.lock().by_key.len());
-        assert_eq!(queues.paused(start + 1_000 * second), 0);
+        assert_eq!(queues.paused(Instant::now() + second), 0);
     }
 }

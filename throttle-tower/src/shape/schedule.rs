@@ -1,15 +1,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use throttle_core::backend::Receipt;
 use throttle_core::{Backend, Key, LocalShare};
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::one_key::OneKey;
-use super::pauses::{Pauses, Steps};
-use super::queue::{Afterwards, Due, Queue};
+use super::pauses::Pauses;
+use super::queue::{Afterwards, Queue};
 use super::queues::Queues;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
@@ -36,18 +36,12 @@ pub(super) struct Schedule<B: Backend> {
     /// Sends charges back to the store.
     pub(super) background: Background,
     pub(super) queues: Queues,
-    pub(super) backoff: Backoff,
     /// What a fleet keeps together of its pauses, if it does.
     pub(super) shared_pauses: Option<SharedPauses<B>>,
-    pub(super) known: Known,
-}
-
-/// What is learnt about the backend.
-#[derive(Default)]
-pub(super) struct Known {
-    answers_at_once: AtomicBool,
+    /// Whether the backend decides without being waited for, once that is known.
+    pub(super) answers_at_once: AtomicBool,
     /// µs of a round trip.
-    trip: AtomicU64,
+    pub(super) trip: AtomicU64,
 }
 
 impl<B: Backend> Schedule<B> {
@@ -59,24 +53,17 @@ impl<B: Backend> Schedule<B> {
 
     /// Whether calls of a key are decided without being waited for, as far as is known.
     pub(super) fn is_at_once(&self, key: &Key) -> bool {
-        self.one_key(key).is_some() || self.known.answers_at_once.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn answers_at_once(&self) {
-        // Written once, because calls on other cores read it.
-        if !self.known.answers_at_once.load(Ordering::Relaxed) {
-            self.known.answers_at_once.store(true, Ordering::Relaxed);
-        }
+        self.one_key(key).is_some() || self.answers_at_once.load(Ordering::Relaxed)
     }
 
     pub(super) fn trip(&self) -> Duration {
-        Duration::from_micros(self.known.trip.load(Ordering::Relaxed))
+        Duration::from_micros(self.trip.load(Ordering::Relaxed))
     }
 
     /// A single quick round trip does not make the next one quick.
     pub(super) fn note_trip(&self, trip: Duration) {
-        let before = self.known.trip.load(Ordering::Relaxed);
-        self.known.trip.store(micros(trip).max(before - before / 8), Ordering::Relaxed);
+        let before = self.trip.load(Ordering::Relaxed);
+        self.trip.store(micros(trip).max(before - before / 8), Ordering::Relaxed);
     }
 
     /// When a turn begins that was due then.
@@ -85,13 +72,16 @@ impl<B: Backend> Schedule<B> {
         earliest.map_or(due, |earliest| earliest.max(due))
     }
 
-    /// Does what had to wait until nothing was locked.
-    pub(super) fn finish(&self, afterwards: Afterwards) {
-        let Afterwards { wakers, replaced, unused, removed } = afterwards;
+    /// Changes the queue of a key, which begins one if there is none and `begins` says so.
+    pub(super) fn change<R>(&self, key: &Key, begins: bool, by: impl FnOnce(&mut Queue, Instant) -> R) -> Option<R> {
+        let (result, afterwards) = self.queues.change(key, begins, by)?;
+        let Afterwards { wakers, driver, replaced, unused, removed } = afterwards;
         // First, so that a call that is woken does not wait for what no call uses.
         self.give_back(unused);
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
+        driver.iter().for_each(|driver| driver.notify_one());
         drop((replaced, removed));
+        Some(result)
     }
 
     pub(super) fn settle(&self, receipt: Receipt, settled: impl FnOnce() + Send + 'static) {
@@ -101,56 +91,34 @@ impl<B: Backend> Schedule<B> {
 
     /// The next turn of a key may be due earlier or later than was known.
     pub(super) fn look_again(&self, key: &Key) {
-        let (now, mut afterwards) = (Instant::now(), Afterwards::default());
-        self.queues.change(key, |queue| {
-            queue.is_due(Due { at: now, by_backend: None });
-            queue.go_on(now, &mut afterwards);
-        });
-        self.finish(afterwards);
+        self.change(key, false, Queue::look_again);
     }
 
     /// Forgets when the next turn of a key is due, and what its upstream has asked.
     pub(super) fn forget(&self, key: &Key) {
-        let now = Instant::now();
-        self.queues.change(key, |queue| queue.pauses = Pauses::new(now));
-        self.look_again(key);
+        self.change(key, false, |queue, now| {
+            queue.pauses = Pauses::new(now);
+            queue.look_again(now);
+        });
     }
 
     /// Before `until`, requests of a key leave `spacing` apart, or at the pace if that is slower.
-    pub(super) fn slow(&self, key: &Key, now: Instant, spacing: Duration, until: Instant) {
+    pub(super) fn slow(&self, key: &Key, spacing: Duration, until: Instant) {
         let usual = time_for(self.paces.requests, 1);
-        let mut afterwards = Afterwards::default();
-        // The calls that wait may leave earlier now.
-        let slow = |queue: &mut Queue| {
+        self.change(key, spacing > usual, |queue, now| {
             queue.pauses.slow(spacing, usual, until, now);
-            queue.go_on(now, &mut afterwards);
-        };
-        if spacing > usual {
-            self.queues.change_or_begin(key, now, slow);
-        } else {
-            self.queues.change(key, slow);
-        }
-        self.finish(afterwards);
-    }
-
-    /// An upstream has announced a wait, in the response to a call that left then: the steps of a long one, or `None`.
-    pub(super) fn announce(&self, key: &Key, now: Instant, left: Instant, steps: Option<Steps>) {
-        if steps.is_some() {
-            self.queues.change_or_begin(key, now, |queue| queue.pauses.announce(left, steps));
-        } else {
-            self.queues.change(key, |queue| queue.pauses.announce(left, None));
-        }
+            // The calls that wait may leave earlier now.
+            queue.go_on(now);
+        });
     }
 
     /// No call of a key leaves before then, in this process.
     pub(super) fn pause_here(&self, key: &Key, now: Instant, until: Instant) {
         if until > now {
-            let mut afterwards = Afterwards::default();
-            self.queues.change_or_begin(key, now, |queue| {
+            self.change(key, true, |queue, now| {
                 queue.pause(until, now);
-                queue.go_on(now, &mut afterwards);
+                queue.go_on(now);
             });
-            self.finish(afterwards);
         }
     }
 }

@@ -40,6 +40,7 @@ use crate::time::FAR;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
     pub(super) schedule: Arc<Schedule<B>>,
 }
@@ -113,7 +114,7 @@ impl<B: Backend> Shaper<B> {
         }
         let wanted = Wanted { key, cost: cost.max(1), deadline: None, units: counts };
         let usage = ShapeUsage::new(&self.schedule, &wanted);
-        usage.left(match self.schedule.start(wanted)? {
+        usage.left(match self.schedule.start(&wanted)? {
             Start::Left(receipt) => receipt,
             Start::Waits(waits) => waits.await?,
         });
@@ -132,7 +133,6 @@ impl<B: Backend> Shaper<B> {
         if let Some(shared) = &self.schedule.shared_pauses {
             shared.forget(&self.schedule.backend, &key).await?;
         }
-        self.schedule.backoff.forget(&key);
         let reset = self.reset_schedule(&key).await;
         self.schedule.forget(&key);
         reset
@@ -224,12 +224,6 @@ impl<B: Backend> Shaper<B> {
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.schedule.paces.requests
-    }
-}
-
-impl<B: Backend> Clone for Shaper<B> {
-    fn clone(&self) -> Self {
-        Self { schedule: Arc::clone(&self.schedule) }
     }
 }
 

@@ -1,16 +1,17 @@
 //! How a call starts: it leaves now, or it joins the queue of its key and leaves when it takes a turn.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, Cost, Key, Timestamp};
+use throttle_core::{Backend, Decision, Key, Timestamp};
 use tokio::time::Instant;
 
 use super::ask::Answer;
 use super::error::{Bound, QueueFull, ShapeError};
-use super::queue::{Afterwards, Bounds, Due, Next, Polled, Queue};
+use super::queue::{Bounds, Due, Polled, Queue, Waiting};
 use super::schedule::Schedule;
 use super::waits::Waits;
 use super::wanted::Wanted;
@@ -30,37 +31,45 @@ const LAST_CALL: Duration = Duration::from_millis(20);
 
 impl<B: Backend> Schedule<B> {
     /// Starts a call.
-    #[inline]
-    pub(super) fn start(self: &Arc<Self>, wanted: Wanted) -> Started<B> {
-        if self.queues.is_empty() && (wanted.deadline.is_none() || wanted.cost == 1) {
-            match self.one_key(&wanted.key) {
-                Some(one_key) if one_key.leave(Cost::at_least_one(wanted.cost)).is_ok() => {
-                    self.counters.sent_at_once();
-                    return Ok(Start::Left(None));
-                }
-                None if wanted.units.is_none() && self.leaves_at_once(&wanted) => return Ok(Start::Left(None)),
-                _ => {}
-            }
+    #[inline(always)]
+    pub(super) fn start(self: &Arc<Self>, wanted: &Wanted) -> Started<B> {
+        if self.queues.is_empty() && wanted.cost == 1 && self.leaves_at_once(wanted) {
+            return Ok(Start::Left(None));
         }
         self.start_or_wait(wanted)
     }
 
-    /// Whether the backend lets a call leave without waiting for anything. Nothing is charged otherwise.
-    #[inline(never)]
+    /// Whether a single request leaves without waiting for anything. Nothing is charged otherwise.
+    #[inline(always)]
     fn leaves_at_once(self: &Arc<Self>, wanted: &Wanted) -> bool {
-        let calls = [Call::new(wanted.key.clone(), Cost::at_least_one(wanted.cost))];
-        let decision = self.backend.decide_at_once(&self.prepared, &calls);
-        let leaves = decision.is_some_and(|decision| decision.is_admitted());
+        match self.one_key(&wanted.key) {
+            Some(one_key) => {
+                let leaves = one_key.leave();
+                if leaves {
+                    self.counters.sent_at_once();
+                }
+                leaves
+            }
+            None => wanted.units.is_none() && self.backend_lets_leave(&wanted.key),
+        }
+    }
+
+    #[inline(never)]
+    fn backend_lets_leave(self: &Arc<Self>, key: &Key) -> bool {
+        let decision = self.backend.decide_at_once(&self.prepared, &[Call::from(key.clone())]);
+        let leaves = decision.as_ref().is_some_and(Decision::is_admitted);
         if leaves {
             self.counters.sent();
-            self.look_for_pauses(&wanted.key);
+            if self.shared_pauses.is_some() {
+                self.look_for_pauses(key);
+            }
         }
         leaves
     }
 
     // Not inlined, so that what it keeps does not enlarge the frame of a call that leaves at once.
     #[inline(never)]
-    fn start_or_wait(self: &Arc<Self>, wanted: Wanted) -> Started<B> {
+    fn start_or_wait(self: &Arc<Self>, wanted: &Wanted) -> Started<B> {
         let started = self.try_start(wanted);
         match &started {
             Ok(Start::Left(_)) => self.counters.sent(),
@@ -70,37 +79,44 @@ impl<B: Backend> Schedule<B> {
         started
     }
 
-    fn try_start(self: &Arc<Self>, wanted: Wanted) -> Started<B> {
-        let now = Instant::now();
-        let bounds = self.bounds(&wanted)?;
+    fn try_start(self: &Arc<Self>, wanted: &Wanted) -> Started<B> {
+        let (key, now) = (&wanted.key, Instant::now());
+        let bounds = self.bounds(wanted)?;
         let must_wait =
-            |queue: &mut Queue| queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now);
+            |queue: &mut Queue, now| queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now);
         let mut due = None;
-        if self.queues.change(&wanted.key, must_wait) != Some(true) {
-            // Read before the decision, so that the next turn is not expected too late.
-            let by_backend = self.backend_now(&wanted);
-            let answer = self.ask_at_once(&wanted, None);
-            if answer.is_some() {
-                self.answers_at_once();
-            }
-            match answer {
-                Some(Answer::Granted { receipt, .. }) => {
-                    self.look_for_pauses(&wanted.key);
-                    return Ok(Start::Left(receipt.filter(|_| wanted.units.is_some())));
+        if self.change(key, false, must_wait) != Some(true) {
+            if let Some(one_key) = self.one_key(key) {
+                match one_key.leave_as_of(now, wanted.cost) {
+                    Ok(_) => return Ok(Start::Left(None)),
+                    Err(at) => due = Some(Due::at(at)),
                 }
-                Some(Answer::Wait(wait)) => {
-                    due = Some(Due { at: now + wait, by_backend: by_backend.map(|now| now + wait) });
+            } else {
+                // Read before the decision, so that the next turn is not expected too late.
+                let by_backend = self.backend_now(wanted);
+                let answer = self.ask_at_once(wanted, None);
+                // Written once, because calls on other cores read it.
+                if answer.is_some() && !self.is_at_once(key) {
+                    self.answers_at_once.store(true, Ordering::Relaxed);
                 }
-                Some(_) => return Err(QueueFull { retry_after: None, ..bounds.full }.into()),
-                None => {}
+                match answer {
+                    Some(Answer::Granted { receipt, .. }) => {
+                        self.look_for_pauses(key);
+                        return Ok(Start::Left(receipt));
+                    }
+                    Some(Answer::Wait(wait)) => {
+                        due = Some(Due { at: now + wait, by_backend: by_backend.map(|now| now + wait) });
+                    }
+                    Some(_) => return Err(QueueFull { retry_after: None, ..bounds.full }.into()),
+                    None => {}
+                }
             }
         }
-        let (key, length) = (wanted.key.clone(), self.paces.length(&wanted));
-        let ticket = self.queues.change_or_begin(&key, now, |queue| {
+        let ticket = self.change(key, true, |queue, now| {
             if let Some(due) = due.filter(|due| due.at > queue.due.at) {
                 queue.is_due(due);
             }
-            queue.at_once |= self.is_at_once(&key);
+            queue.at_once |= self.is_at_once(key);
             let start = queue.start_of_next(now);
             if start > now + bounds.window {
                 return Err(bounds.refusal(start, now));
@@ -108,9 +124,9 @@ impl<B: Backend> Schedule<B> {
             if !self.counters.begin_wait(self.max_waiting) {
                 return Err(TOO_MANY);
             }
-            Ok(queue.join(wanted, length, bounds, now))
+            Ok(queue.join(wanted.clone(), self.paces.length(wanted), bounds, now))
         });
-        Ok(Start::Waits(Waits::new(self, key, ticket?)))
+        Ok(Start::Waits(Waits::new(self, key.clone(), ticket.unwrap_or(Err(TOO_MANY))?)))
     }
 
     /// By when the turn of a call has to begin.
@@ -129,26 +145,19 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// A call that waits is polled.
-    pub(super) fn poll_call(
-        &self,
-        key: &Key,
-        ticket: u64,
-        waker: &Waker,
-        now: Instant,
-        afterwards: &mut Afterwards,
-    ) -> Polled {
-        let polled = self.queues.change(key, |queue| {
+    pub(super) fn poll_call(&self, key: &Key, ticket: u64, waker: &Waker) -> Polled {
+        let polled = self.change(key, false, |queue, now| {
             loop {
-                if let Some(refused) = queue.poll(ticket, waker, afterwards) {
-                    afterwards.removed.extend(queue.remove(ticket));
+                if let Some(refused) = queue.poll(ticket, waker) {
+                    queue.remove(ticket);
                     return Polled::Refused(refused);
                 }
-                let next = queue.advance(now, afterwards);
+                let next = queue.advance(now);
                 if queue.is_offered(ticket) {
-                    if let Some(receipt) = self.take_turn(queue, ticket, now, afterwards) {
-                        afterwards.removed.extend(queue.remove(ticket));
+                    if let Some(receipt) = self.take_turn(queue, ticket, now) {
+                        queue.remove(ticket);
                         // The next turn may be due as well.
-                        queue.go_on(now, afterwards);
+                        queue.go_on(now);
                         return Polled::Left(receipt);
                     }
                     continue;
@@ -160,14 +169,10 @@ impl<B: Backend> Schedule<B> {
                 let latest = queue.latest(call);
                 if now > latest + LAST_CALL {
                     let refusal = call.bounds.refusal(queue.start_of_next(now), now);
-                    afterwards.removed.extend(queue.remove(ticket));
+                    queue.remove(ticket);
                     return Polled::Refused(refusal.into());
                 }
-                let next = match next {
-                    Next::At(next) => next,
-                    Next::Nothing | Next::Ask => now,
-                };
-                let needs_driver = queue.needs_driver(next, now, afterwards);
+                let needs_driver = queue.needs_driver(next.at(now), now);
                 return Polled::Waits { look_at: queue.start_of_next(now).min(latest), needs_driver };
             }
         });
@@ -176,77 +181,61 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// Takes a turn that is offered to a call. `None` if it is not due after all.
-    fn take_turn(
-        &self,
-        queue: &mut Queue,
-        ticket: u64,
-        now: Instant,
-        afterwards: &mut Afterwards,
-    ) -> Option<Option<Box<Receipt>>> {
+    fn take_turn(&self, queue: &mut Queue, ticket: u64, now: Instant) -> Option<Option<Box<Receipt>>> {
+        let Waiting { wanted, came, .. } = queue.call(ticket)?;
+        let (requests, is_by_units) = (wanted.cost, wanted.units.is_some());
         if !queue.turns.is_empty() {
-            let turn = queue.take_turn(ticket, now, afterwards)?;
-            let call = queue.call(ticket)?;
-            let (requests, is_by_units) = (call.wanted.cost, call.wanted.units.is_some());
+            let turn = queue.take_turn(ticket, now)?;
             queue.left(turn.at, requests, now);
             return Some(turn.receipt.filter(|_| is_by_units));
         }
-        let call = queue.call(ticket)?;
-        let wanted = &call.wanted;
-        let start = self.not_too_late(queue.start().max(call.came), now);
+        let start = self.not_too_late(queue.start().max(*came), now);
+        if let Some(one_key) = self.one_key(&wanted.key) {
+            let left = one_key.leave_as_of(start, requests);
+            queue.is_due(Due::at(left.unwrap_or_else(|later| later)));
+            return left.is_ok().then(|| {
+                queue.left(start, requests, now);
+                None
+            });
+        }
         let late = micros(now.saturating_duration_since(start));
         let present = self.backend_now(wanted);
         let as_of = present.map(|present| match queue.due.by_backend {
             Some(due) if queue.due.at == start => due.min(present),
             _ => Timestamp::from_micros(present.as_micros().saturating_sub_unsigned(late)),
         });
-        let due = |wait: Duration| match (present, as_of) {
-            (Some(present), Some(as_of)) => {
+        let due = |wait: Duration| match present.zip(as_of) {
+            Some((present, as_of)) => {
                 let due = as_of + wait;
-                let from_now = due.micros_since(present);
-                let at = if from_now >= 0 {
-                    now + Duration::from_micros(from_now.unsigned_abs())
-                } else {
-                    now.checked_sub(Duration::from_micros(from_now.unsigned_abs())).unwrap_or(now)
-                };
-                Due { at, by_backend: Some(due) }
+                let ahead = Duration::from_micros(due.micros_since(present).max(0).unsigned_abs());
+                let behind = Duration::from_micros(present.micros_since(due).max(0).unsigned_abs());
+                Due { at: (now + ahead).checked_sub(behind).unwrap_or(now), by_backend: Some(due) }
             }
-            _ => Due { at: now + wait, by_backend: None },
+            None => Due::at(now + wait),
         };
-        let is_by_units = wanted.units.is_some();
         match self.ask_at_once(wanted, as_of) {
             Some(Answer::Granted { next, receipt }) => {
                 // What is left of a microsecond is found out by asking.
-                let due = due(next.saturating_sub(Duration::from_micros(1)));
-                let requests = wanted.cost;
-                queue.is_due(due);
+                queue.is_due(due(next.saturating_sub(Duration::from_micros(1))));
                 queue.left(start, requests, now);
-                Some(receipt.filter(|_| is_by_units))
+                return Some(receipt.filter(|_| is_by_units));
             }
-            Some(Answer::Wait(wait)) => {
-                let due = due(wait);
-                queue.is_due(due);
-                None
-            }
-            Some(_) => {
-                queue.refuse_first(afterwards);
-                None
-            }
+            Some(Answer::Wait(wait)) => queue.is_due(due(wait)),
+            Some(_) => queue.refuse_first(),
             None => {
                 queue.at_once = false;
                 queue.is_due(queue.due);
-                None
             }
         }
+        None
     }
 
     /// A call that waits is dropped: the next one has its place at once.
     pub(super) fn give_up(&self, key: &Key, ticket: u64) {
-        let (now, mut afterwards) = (Instant::now(), Afterwards::default());
-        self.queues.change(key, |queue| {
-            afterwards.removed.extend(queue.give_up(ticket, now));
-            queue.go_on(now, &mut afterwards);
+        self.change(key, false, |queue, now| {
+            queue.give_up(ticket, now);
+            queue.go_on(now);
         });
-        self.finish(afterwards);
     }
 }
 

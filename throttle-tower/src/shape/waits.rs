@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::driver;
 use super::error::ShapeError;
-use super::queue::{Afterwards, Polled};
+use super::queue::Polled;
 use super::schedule::Schedule;
 
 /// A call is looked at by its own future so long after its turn should have come, if the driver of its key has a runtime
@@ -60,10 +60,8 @@ impl<B: Backend> Future for Waits<B> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { panic!("a call was polled after it had left") };
         loop {
-            let (now, mut afterwards) = (Instant::now(), Afterwards::default());
-            let polled = self.schedule.poll_call(&self.key, ticket, cx.waker(), now, &mut afterwards);
-            self.schedule.finish(afterwards);
-            let (look_at, needs_driver) = match polled {
+            let now = Instant::now();
+            let (look_at, needs_driver) = match self.schedule.poll_call(&self.key, ticket, cx.waker()) {
                 Polled::Left(receipt) => {
                     self.end_wait();
                     self.schedule.counters.sent();
@@ -80,7 +78,7 @@ impl<B: Backend> Future for Waits<B> {
                 Polled::Waits { look_at, needs_driver } => (look_at, needs_driver),
             };
             if needs_driver {
-                driver::begin(&self.schedule, &self.key, &Handle::current(), now);
+                driver::begin(&self.schedule, &self.key, &Handle::current());
             }
             let look_at = look_at.max(now) + PATIENCE;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(look_at)));

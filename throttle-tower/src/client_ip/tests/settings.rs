@@ -93,7 +93,7 @@ fn network_is_read_alike_from_every_kind_of_text() {
 
 #[test]
 fn errors_name_the_setting_the_value_and_the_remedy() {
-    let text = |error: crate::client_ip::ClientIpError| error.to_string();
+    let text = |error: throttle_core::ConfigError| error.to_string();
     for (message, parts) in [
         (text("010.0.0.0/8".parse::<IpNet>().unwrap_err()), ["network", "\"010.0.0.0/8\"", "write 10.0.0.0/8"]),
         (text("10.0.0.0/33".parse::<IpNet>().unwrap_err()), ["network", "\"10.0.0.0/33\"", "write 0 to 32"]),
@@ -162,7 +162,7 @@ fn the_default_prefix_is_one_ipv4_address_and_one_ipv6_subnet() {
 
 #[test]
 fn whole_message_of_each_error() {
-    let text = |error: Option<crate::client_ip::ClientIpError>| error.expect("it is wrong").to_string();
+    let text = |error: Option<throttle_core::ConfigError>| error.expect("it is wrong").to_string();
     let net = |text: &str| text.parse::<IpNet>().err();
     let cidr = "is not an address or a CIDR network; write 10.0.0.0/8, 2001:db8::/32 or one address, without leading \
                 zeros, spaces or a zone";
@@ -170,52 +170,52 @@ fn whole_message_of_each_error() {
     let mapped =
         "stands for an IPv4 address and has a prefix under 96; write the IPv4 network itself, such as 10.0.0.0/8";
     for (message, expected) in [
-        (text(net("localhost")), format!("network \"localhost\" {cidr}")),
-        (text(net("10.0.0.0/x")), format!("network \"10.0.0.0/x\" {cidr}")),
+        (text(net("localhost")), format!("network is \"localhost\": it {cidr}")),
+        (text(net("10.0.0.0/x")), format!("network is \"10.0.0.0/x\": it {cidr}")),
         (
             text(net("10.0.0.0/33")),
-            "network \"10.0.0.0/33\" has too long a prefix; write 0 to 32 after the slash for IPv4".to_owned(),
+            "network is \"10.0.0.0/33\": it has too long a prefix; write 0 to 32 after the slash for IPv4".to_owned(),
         ),
         (
             text(net("2001:db8::/129")),
-            "network \"2001:db8::/129\" has too long a prefix; write 0 to 128 after the slash for IPv6".to_owned(),
+            "network is \"2001:db8::/129\": it has too long a prefix; write 0 to 128 after the slash for IPv6".to_owned(),
         ),
         (
             text(net("::ffff:10.0.0.0/129")),
-            "network \"::ffff:10.0.0.0/129\" has too long a prefix; write 0 to 128 after the slash for IPv6".to_owned(),
+            "network is \"::ffff:10.0.0.0/129\": it has too long a prefix; write 0 to 128 after the slash for IPv6".to_owned(),
         ),
-        (text(net("::ffff:10.0.0.0/95")), format!("network \"::ffff:10.0.0.0/95\" {mapped}")),
-        (text(ClientIp::x_forwarded_for_hops(0).err()), format!("hops \"0\" {hops}")),
-        (text(ClientIp::x_forwarded_for_hops(21).err()), format!("hops \"21\" {hops}")),
-        (text(ClientIp::forwarded_hops(0).err()), format!("hops \"0\" {hops}")),
+        (text(net("::ffff:10.0.0.0/95")), format!("network is \"::ffff:10.0.0.0/95\": it {mapped}")),
+        (text(ClientIp::x_forwarded_for_hops(0).err()), format!("hops is \"0\": it {hops}")),
+        (text(ClientIp::x_forwarded_for_hops(21).err()), format!("hops is \"21\": it {hops}")),
+        (text(ClientIp::forwarded_hops(0).err()), format!("hops is \"0\": it {hops}")),
         (
             text(IpPrefix::new(0, 0).err()),
-            "IPv4 prefix \"0\" is out of range; write 1 to 32 bits; the default is 32".to_owned(),
+            "IPv4 prefix is \"0\": it is out of range; write 1 to 32 bits; the default is 32".to_owned(),
         ),
         (
             text(IpPrefix::new(1, 129).err()),
-            "IPv6 prefix \"129\" is out of range; write 1 to 128 bits; the default is 64".to_owned(),
+            "IPv6 prefix is \"129\": it is out of range; write 1 to 128 bits; the default is 64".to_owned(),
         ),
         (
             text(TrustedProxies::new([""; 0]).err()),
-            "trusted networks \"\" are empty, so that no header would ever be read; list your proxies, or use \
+            "trusted networks is \"\": it is empty, so that no header would ever be read; list your proxies, or use \
              ClientIp::peer()"
                 .to_owned(),
         ),
         (
             text(TrustedProxies::new(["10.0.0.1", "10.0.0.0/7", "::/0"]).err()),
-            "trusted network \"10.0.0.0/7\" trusts (nearly) every machine, so any client could name any address; list \
+            "trusted network is \"10.0.0.0/7\": it trusts (nearly) every machine, so any client could name any address; list \
              your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your proxies can \
              reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width"
                 .to_owned(),
         ),
         (
             text(ClientIp::header("x_ip", ten_slash_eight()).err()),
-            "client address header \"x_ip\" has an underscore; write it with hyphens, as the proxy sends it".to_owned(),
+            "client address header is \"x_ip\": it has an underscore; write it with hyphens, as the proxy sends it".to_owned(),
         ),
         (
             text(ClientIp::header("", ten_slash_eight()).err()),
-            "client address header \"\" is not a header name; write the name alone, such as cf-connecting-ip"
+            "client address header is \"\": it is not a header name; write the name alone, such as cf-connecting-ip"
                 .to_owned(),
         ),
     ] {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
 use http::HeaderMap;
 
-use super::base64;
-use crate::grpc::{DETAILS, PUSHBACK, STATUS};
+use crate::grpc::{BASE64, DETAILS, PUSHBACK, STATUS};
 
 const RESOURCE_EXHAUSTED: &[u8] = b"8";
 const UNAVAILABLE: &[u8] = b"14";
@@ -18,7 +18,7 @@ pub(super) fn is_refusal(headers: &HeaderMap) -> bool {
 pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
     let number = |value: &http::HeaderValue| value.to_str().ok()?.trim().parse().ok();
     let pushback = headers.get(&PUSHBACK).and_then(number).map(Duration::from_millis);
-    let details = headers.get(&DETAILS).and_then(|value| base64::decode(value.as_bytes()));
+    let details = headers.get(&DETAILS).and_then(|value| BASE64.decode(value.as_bytes()).ok());
     pushback.max(details.and_then(|status| retry_delay(&status)))
 }
 

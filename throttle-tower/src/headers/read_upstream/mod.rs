@@ -3,7 +3,6 @@
 //! An API whose headers are not read gets a row in `spellings`, and its headers a row in the tests.
 
 mod allowance;
-mod base64;
 mod grpc;
 mod quota;
 mod refusal;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 
 use super::{Allowance, is_refusal, stated, wait};
+use crate::grpc::BASE64;
 
 /// 2026-11-21T12:00:00Z.
 const NOW: u64 = 1_795_262_400_000_000;
@@ -370,7 +372,7 @@ fn details(type_url: &str, seconds: u8, nanos: &[u8]) -> String {
     let any = [message(1, type_url.as_bytes()), message(2, &message(1, &delay))].concat();
     let other = [message(1, b"type.googleapis.com/google.rpc.QuotaFailure"), message(2, b"??")].concat();
     let status = [&[1 << 3, 8][..], &message(2, b"slow down"), &message(3, &other), &message(3, &any)].concat();
-    String::from_utf8(crate::grpc::base64(&status)).unwrap()
+    BASE64.encode(status)
 }
 
 #[test]
@@ -410,8 +412,8 @@ fn upstream_grpc_fields_of_each_width_are_passed_over() {
     let info = behind(&message(1, &behind(&[1 << 3, 7])));
     let name = message(1, b"type.googleapis.com/google.rpc.RetryInfo");
     let any = behind(&[name, message(2, &info)].concat());
-    let status = crate::grpc::base64(&behind(&message(3, &any)));
-    let details = HeaderValue::from_bytes(&status).unwrap();
+    let status = BASE64.encode(behind(&message(3, &any)));
+    let details = HeaderValue::from_str(&status).unwrap();
     let headers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status-details-bin"), details)]);
     assert_eq!(wait(&headers, NOW), Some(Duration::from_secs(7)));
 }

@@ -311,8 +311,8 @@ impl KeyExtractor for BuiltKey {
         self.0.has(|key| matches!(key, Key::Route))
     }
 
-    fn uses_peer(&self) -> bool {
-        self.0.has(|key| matches!(key, Key::ClientIp | Key::Networks(..))) && self.1.uses_peer()
+    fn client_ip(&self) -> Option<&ClientIp> {
+        self.0.has(|key| matches!(key, Key::ClientIp | Key::Networks(..))).then_some(&self.1)
     }
 }
 
