@@ -90,6 +90,8 @@ fn report(table: &Section<'_>, algorithm: &Field<'_>, error: &ConfigError) {
         "buckets" | "sub-window in microseconds" => &["buckets", "rate"],
         "limit" => &["count"],
         "UTC offset in minutes" => &["utc-offset"],
+        "anchor day" => &["anchor-day"],
+        "anchor" => &["anchor-day", "anchor-hour"],
         "refill" => &["refill"],
         "interval in microseconds" => &["interval"],
         _ => &[],
@@ -151,7 +153,25 @@ fn calendar_quota(table: &Section<'_>) -> Built {
             }
         }
     });
+    let about = by_default(1, "On which day it begins: 1 to 28 or \"last\" of a month, 1 (Monday) to 7 of a week.");
+    let day = option(table.field("anchor-day", about), |field| field.any_form(anchor_day));
+    let about = by_default(0, "At which hour of that day it begins.");
+    let hour = option(table.field("anchor-hour", about), |field| field.number(0, 23));
     let offset = option(table.field("utc-offset", ""), values::utc_offset);
-    let quota = quota?;
-    Some(offset?.map_or(quota, |minutes| quota.utc_offset_minutes(minutes)).build())
+    let quota = quota?.utc_offset_minutes(offset?.unwrap_or(0)).anchor_hour(hour?.unwrap_or(0) as u8);
+    Some(day?.map_or(quota, |anchored| anchored(quota)).build())
+}
+
+type Anchored = Box<dyn FnOnce(CalendarQuota) -> CalendarQuota>;
+
+fn anchor_day(field: &Field<'_>) -> Option<Anchored> {
+    if field.word(&[("last", ())]).is_some() {
+        return Some(Box::new(CalendarQuota::anchor_last_day));
+    }
+    field.note(Form::Number(1, 28));
+    let day = field.as_number().filter(|day| (1..=28).contains(day));
+    if day.is_none() {
+        field.problem("it must be a whole number from 1 to 28, or \"last\" for the last day of each month");
+    }
+    day.map(|day| Box::new(move |quota: CalendarQuota| quota.anchor_day(day as u8)) as Anchored)
 }

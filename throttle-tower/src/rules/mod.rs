@@ -156,7 +156,7 @@
 //! | `fixed-window` | `rate`; `offset`: a duration, `"-30m"` for earlier |
 //! | `sliding-window` | `rate`; `buckets`, by default 10 |
 //! | `sliding-log` | `rate` |
-//! | `calendar-quota` | `count`; `per = "day"`, `"week"` or `"month"`, or `fixed = "10d"`, or `rolling = "30d"`; `utc-offset = "+01:00"` |
+//! | `calendar-quota` | `count`; `per = "day"`, `"week"` or `"month"`, or `fixed = "10d"`, or `rolling = "30d"`; `anchor-day = 15` (of a month, or `"last"`; of a week 1 to 7), `anchor-hour = 6`; `utc-offset = "+01:00"` |
 //!
 //! ## Keys
 //!

@@ -62,6 +62,18 @@ fn defaults_of_algorithms_are_those_of_the_builders() {
             built(IntervalBucket::new(5).refill(5, Duration::from_secs(1))),
         ),
         ("calendar-quota = { count = 5, per = \"month\" }", built(CalendarQuota::monthly(5))),
+        (
+            "calendar-quota = { count = 5, per = \"month\", anchor-day = 15, anchor-hour = 6 }",
+            built(CalendarQuota::monthly(5).anchor_day(15).anchor_hour(6)),
+        ),
+        (
+            "calendar-quota = { count = 5, per = \"month\", anchor-day = \"last\" }",
+            built(CalendarQuota::monthly(5).anchor_last_day()),
+        ),
+        (
+            "calendar-quota = { count = 5, per = \"week\", anchor-day = 7 }",
+            built(CalendarQuota::weekly(5).anchor_day(7)),
+        ),
     ] {
         let text = format!("version = 1\n[[limit]]\nname = \"p\"\nby = \"constant\"\n{text}\n");
         assert_eq!(*compiled(&text).set.policies()[0].algorithm(), expected, "{text}");
