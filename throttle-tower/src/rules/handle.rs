@@ -43,22 +43,13 @@ struct Inner {
 
 struct State {
     rules: Rules,
-    revision: u64,
-    hash: String,
-    loaded_at: SystemTime,
-    failing: Option<(SystemTime, RulesError)>,
+    status: Status,
 }
 
 impl State {
-    fn status(&self) -> Status {
-        Status {
-            file: self.rules.file.to_string(),
-            revision: self.revision,
-            hash: self.hash.clone(),
-            loaded_at: self.loaded_at,
-            failing_since: self.failing.as_ref().map(|(since, _)| *since),
-            last_error: self.failing.as_ref().map(|(_, error)| error.clone()),
-        }
+    fn of(rules: Rules, revision: u64) -> Self {
+        let (file, hash, loaded_at) = (rules.file.to_string(), hash(&rules.text), SystemTime::now());
+        Self { rules, status: Status { file, revision, hash, loaded_at, failing_since: None, last_error: None } }
     }
 }
 
@@ -66,8 +57,7 @@ type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
     pub(super) fn new(rules: Rules, followers: Arc<Followers>) -> Self {
-        let state = State { hash: hash(&rules.text), rules, revision: 1, loaded_at: SystemTime::now(), failing: None };
-        let (replacing, state, hooks) = (Mutex::default(), Mutex::new(state), Mutex::default());
+        let (replacing, state, hooks) = (Mutex::default(), Mutex::new(State::of(rules, 1)), Mutex::default());
         Self(Arc::new(Inner { followers, replacing, state, hooks }))
     }
 
@@ -112,14 +102,14 @@ impl Handle {
     /// What is in force, and whether the last attempt to replace it has failed.
     #[must_use]
     pub fn status(&self) -> Status {
-        lock(&self.0.state).status()
+        lock(&self.0.state).status.clone()
     }
 
     /// The status, and the text that it is about.
     #[cfg(feature = "admin")]
     pub(super) fn status_and_text(&self) -> (Status, String) {
         let state = lock(&self.0.state);
-        (state.status(), state.rules.text.to_string())
+        (state.status.clone(), state.rules.text.to_string())
     }
 
     /// The rules in force.
@@ -163,17 +153,17 @@ impl Handle {
         let former = self.rules();
         let text = match read(&former) {
             Ok(text) if *text == *former.text => {
-                let mut state = lock(&self.0.state);
-                state.failing = None;
-                return Ok(Change::none(state.revision));
+                let status = &mut lock(&self.0.state).status;
+                (status.failing_since, status.last_error) = (None, None);
+                return Ok(Change::none(status.revision));
             }
             text => text,
         };
         let replaced = text.and_then(|text| self.put_in_force(&former, text));
         if let Err(error) = &replaced {
-            let mut state = lock(&self.0.state);
-            let since = state.failing.take().map_or_else(SystemTime::now, |(since, _)| since);
-            state.failing = Some((since, error.clone()));
+            let status = &mut lock(&self.0.state).status;
+            status.failing_since.get_or_insert_with(SystemTime::now);
+            status.last_error = Some(error.clone());
         }
         let hooks = lock(&self.0.hooks).clone();
         for hook in hooks {
@@ -194,14 +184,9 @@ impl Handle {
         self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
         let mut state = lock(&self.0.state);
         let tightened = tightened(&former.policies(), &rules.policies());
-        let change = Change { tightened, ..Change::between(&former.document, &rules.document, state.revision + 1) };
-        *state = State {
-            hash: hash(&rules.text),
-            rules,
-            revision: change.revision,
-            loaded_at: SystemTime::now(),
-            failing: None,
-        };
+        let change = Change::between(&former.document, &rules.document, state.status.revision + 1);
+        let change = Change { tightened, ..change };
+        *state = State::of(rules, change.revision);
         Ok(change)
     }
 }
@@ -220,7 +205,10 @@ fn hexadecimal(digest: u128) -> String {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = lock(&self.0.state);
-        f.debug_struct("Handle").field("rules", &state.rules).field("revision", &state.revision).finish_non_exhaustive()
+        f.debug_struct("Handle")
+            .field("rules", &state.rules)
+            .field("revision", &state.status.revision)
+            .finish_non_exhaustive()
     }
 }
 
