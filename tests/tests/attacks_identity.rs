@@ -1,15 +1,14 @@
-//! Attacks on the client's identity: spoofed addresses, made-up keys, keys that collide or split.
+//! Attacks on the client's identity: made-up keys, keys that collide or split. What a spoofed address does is tested
+//! with the code that reads it, in `throttle_tower::client_ip`.
 
 mod support;
-
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use axum::Router;
 use axum::routing::any;
 use http::request::{Builder, Parts};
 use http::{Request, StatusCode};
 use proptest::prelude::*;
-use support::{Dice, PROXY, Site, field, from, from_socket, layer, list, ok, parameter, send, three, three_by};
+use support::{Dice, PROXY, Site, field, from, layer, list, ok, parameter, send, three, three_by};
 use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
 use throttle_tower::extract::{Extension, from_fn};
 use throttle_tower::limit::IntoLimitTree;
@@ -32,23 +31,6 @@ fn forwarded_for(list: &str) -> Builder {
     from(PROXY).header(XFF, list)
 }
 
-#[tokio::test]
-async fn attack_01_leftmost_entries_are_the_clients_own() {
-    let (site, mut dice) = (behind_proxy(), Dice::new(1));
-    site.assert_one_bucket((0..10).map(|_| forwarded_for(&format!("{}, 203.0.113.9", dice.ip())))).await;
-    assert_eq!(site.status(forwarded_for("203.0.113.9, 203.0.113.10")).await, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn attack_02_several_lines_are_one_list() {
-    let (site, mut dice) = (behind_proxy(), Dice::new(2));
-    site.assert_one_bucket((0..10).map(|_| forwarded_for(&dice.ip()).header(XFF, "203.0.113.9"))).await;
-    // Whatever the client sent first, the proxy's line comes last.
-    let longer = (0..10).map(|_| forwarded_for(&dice.ip()).header(XFF, dice.ip()).header(XFF, "203.0.113.9"));
-    assert_eq!(site.admitted(longer).await, 0);
-    assert_eq!(site.status(forwarded_for("203.0.113.9").header(XFF, "203.0.113.10")).await, StatusCode::OK);
-}
-
 const OTHER_HEADERS: [&str; 8] = [
     "forwarded",
     "x-real-ip",
@@ -59,143 +41,6 @@ const OTHER_HEADERS: [&str; 8] = [
     "x-cluster-client-ip",
     "x-original-forwarded-for",
 ];
-
-#[tokio::test]
-async fn attack_03_only_the_configured_header_is_read() {
-    let mut dice = Dice::new(3);
-    let mut others = |request: Builder| {
-        OTHER_HEADERS.iter().fold(request, |request, name| {
-            let ip = dice.ip();
-            request.header(*name, if *name == "forwarded" { format!("for={ip}") } else { ip })
-        })
-    };
-    behind_proxy().assert_one_bucket((0..10).map(|_| others(forwarded_for("203.0.113.9")))).await;
-    // Without the configured header, other headers do not replace it.
-    behind_proxy().assert_one_bucket((0..10).map(|_| others(from(PROXY)))).await;
-    Site::new(three_by(ClientIp::peer())).assert_one_bucket((0..10).map(|_| others(from("203.0.113.9")))).await;
-
-    let cdn = Site::new(three_by(ClientIp::header("cf-connecting-ip", proxy()).unwrap()));
-    let mut dice = Dice::new(33);
-    let requests = (0..10).map(|_| forwarded_for(&dice.ip()).header("cf-connecting-ip", "203.0.113.9"));
-    cdn.assert_one_bucket(requests.collect::<Vec<_>>()).await;
-}
-
-#[tokio::test]
-async fn attack_04_headers_from_untrusted_peers_are_ignored() {
-    let (site, mut dice) = (behind_proxy(), Dice::new(4));
-    site.assert_one_bucket((0..10).map(|_| from("198.51.100.7").header(XFF, dice.ip()))).await;
-    assert_eq!(site.status(from("198.51.100.8").header(XFF, "6.6.6.6")).await, StatusCode::OK);
-    assert_eq!(site.status(forwarded_for("198.51.100.7")).await, StatusCode::TOO_MANY_REQUESTS);
-}
-
-#[tokio::test]
-async fn attack_05_a_trusted_peer_without_the_header_is_limited_as_itself() {
-    let site = behind_proxy();
-    site.assert_one_bucket((0..10).map(|_| from(PROXY).header("connection", "close, X-Forwarded-For"))).await;
-    assert_eq!(site.status(from(PROXY).header(XFF, "")).await, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(site.status(forwarded_for("203.0.113.9")).await, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn attack_06_underscores_are_not_hyphens() {
-    let (site, mut dice) = (behind_proxy(), Dice::new(6));
-    let aliases = ["x_forwarded_for", "x-forwarded_for", "X_FORWARDED_FOR"];
-    let spoof = |(n, ip): (usize, String)| forwarded_for("203.0.113.9").header(aliases[n % 3], ip);
-    site.assert_one_bucket((0..10).map(|n| spoof((n, dice.ip())))).await;
-
-    let site = Site::new(three_by(ClientIp::peer()));
-    site.assert_one_bucket((0..10).map(|_| from("203.0.113.9").header("x_forwarded_for", dice.ip()))).await;
-    assert!(ClientIp::header("x_real_ip", proxy()).is_err());
-}
-
-/// Three requests with `spoilt` use up the budget of `plain`.
-async fn assert_same_bucket(site: &Site, spoilt: impl Fn() -> Builder, plain: Builder, what: &str) {
-    assert_eq!(site.admitted((0..4).map(|_| spoilt())).await, 3, "{what}");
-    assert_eq!(site.status(plain).await, StatusCode::TOO_MANY_REQUESTS, "{what}");
-    assert_eq!(site.store.keys(), 1, "{what}");
-}
-
-const FORWARDED: [(&str, Option<&str>); 13] = [
-    (r#"for=6.6.6.6;by=", for=203.0.113.9"#, Some("203.0.113.9")),
-    (r#"for=203.0.113.9;host="a, for=6.6.6.6""#, Some("203.0.113.9")),
-    (r#"for=203.0.113.9;host="a,for=6.6.6.6";proto=https"#, Some("203.0.113.9")),
-    (r#"for=203.0.113.9;host="a;for=6.6.6.6""#, Some("203.0.113.9")),
-    ("for=203.0.113.9;for=6.6.6.6", None),
-    ("for=6.6.6.6;for=203.0.113.9", None),
-    ("for=6.6.6.6, for=_hidden", None),
-    (r#"for="203.0.113.9:_p""#, Some("203.0.113.9")),
-    ("for=6.6.6.6, for=Unknown", None),
-    ("for=6.6.6.6, by=203.0.113.1", None),
-    (r#"for="[2001:db8::9]:4711""#, Some("2001:db8::9")),
-    ("for=6.6.6.6, for=203.0.113.9", Some("203.0.113.9")),
-    (r#"for="\6.6.6.6", for=203.0.113.9"#, Some("203.0.113.9")),
-];
-
-#[tokio::test]
-async fn attack_07_quotes_in_forwarded_hide_nothing() {
-    for (value, client) in FORWARDED {
-        let site = Site::new(three_by(ClientIp::forwarded(proxy())));
-        let plain = match client {
-            Some(ip) if ip.contains(':') => from(PROXY).header("forwarded", format!("for=\"[{ip}]\"")),
-            Some(ip) => from(PROXY).header("forwarded", format!("for={ip}")),
-            None => from(PROXY),
-        };
-        assert_same_bucket(&site, || from(PROXY).header("forwarded", value), plain, value).await;
-        let stranger = from(PROXY).header("forwarded", "for=6.6.6.6");
-        assert_eq!(site.status(stranger).await, StatusCode::OK, "{value}");
-    }
-}
-
-proptest! {
-    #![proptest_config(support::cases(200))]
-
-    #[test]
-    fn attack_07_whatever_precedes_a_well_formed_element_changes_nothing(
-        prefixes in proptest::collection::vec("[ -~\t]{0,60}", 10),
-    ) {
-        run(async {
-            let site = Site::new(three_by(ClientIp::forwarded(proxy())));
-            let value = |prefix: &str| format!("{prefix}, for=203.0.113.9");
-            site.assert_one_bucket(prefixes.iter().map(|prefix| from(PROXY).header("forwarded", value(prefix)))).await;
-        });
-    }
-}
-
-#[tokio::test]
-async fn attack_08_hidden_and_unknown_clients_get_no_other_clients_bucket() {
-    for hidden in ["for=6.6.6.6, for=_x", "for=6.6.6.6, for=unknown", "for=6.6.6.6, for=\"_SEVKISEK\""] {
-        let site = Site::new(three_by(ClientIp::forwarded(proxy())));
-        site.assert_one_bucket((0..10).map(|_| from(PROXY).header("forwarded", hidden))).await;
-        assert_eq!(site.admitted((0..4).map(|_| from(PROXY).header("forwarded", "for=6.6.6.6"))).await, 3);
-    }
-    // A made-up name earns no fresh budget either.
-    let (site, mut dice) = (Site::new(three_by(ClientIp::forwarded(proxy()))), Dice::new(8));
-    site.assert_one_bucket((0..10).map(|_| from(PROXY).header("forwarded", format!("for=_{}", dice.token())))).await;
-}
-
-#[tokio::test]
-async fn attack_09_trusting_all_addresses_takes_an_opt_in_and_opens_nothing() {
-    for everybody in ["0.0.0.0/0", "::/0", "0.0.0.0/1"] {
-        assert!(TrustedProxies::new([everybody]).unwrap_err().to_string().contains(everybody));
-    }
-    let everybody = TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap();
-    assert_eq!(everybody.warnings().count(), 1);
-    let (site, mut dice) = (Site::new(three_by(ClientIp::x_forwarded_for(everybody))), Dice::new(9));
-    site.assert_one_bucket((0..10).map(|_| from("203.0.113.9").header(XFF, format!("{}, {}", dice.ip(), dice.ip()))))
-        .await;
-}
-
-#[tokio::test]
-async fn attack_10_presets_find_the_client_and_not_the_platform() {
-    for client_ip in [ClientIp::fly_io(), ClientIp::google_cloud_load_balancer()] {
-        let (site, mut dice) = (Site::new(three_by(client_ip)), Dice::new(10));
-        let seen = |spoof: &str, client: &str| forwarded_for(&format!("{spoof}{client}, 66.241.124.5"));
-        site.assert_one_bucket((0..10).map(|_| seen(&format!("{}, ", dice.ip()), "203.0.113.9"))).await;
-        assert_eq!(site.status(seen("", "203.0.113.10")).await, StatusCode::OK);
-    }
-    let (site, mut dice) = (Site::new(three_by(ClientIp::x_forwarded_for_hops(1).unwrap())), Dice::new(10));
-    site.assert_one_bucket((0..10).map(|_| forwarded_for(&format!("{}, 203.0.113.9", dice.ip())))).await;
-}
 
 #[tokio::test]
 async fn attack_11_rotating_ipv6_addresses_and_networks_is_limited() {
@@ -216,43 +61,6 @@ async fn attack_11_rotating_ipv6_addresses_and_networks_is_limited() {
 
 fn groups(bits: u64) -> String {
     format!("{:x}:{:x}:{:x}:{:x}", bits >> 48, bits >> 32 & 0xffff, bits >> 16 & 0xffff, bits & 0xffff)
-}
-
-#[tokio::test]
-async fn attack_12_ipv4_in_ipv6_is_that_ipv4_address_and_no_other() {
-    let site = behind_proxy();
-    let spellings = ["1.2.3.4", "::ffff:1.2.3.4", "::ffff:102:304", "64:ff9b::1.2.3.4", "::ffff:0:1.2.3.4"];
-    assert_eq!(site.admitted(spellings.iter().cycle().take(10).map(|ip| forwarded_for(ip))).await, 3);
-    assert_eq!(site.store.keys(), 1);
-    for other in ["64:ff9b::1.2.3.5", "2001:db8::1.2.3.4", "1.2.3.5"] {
-        let admitted = site.admitted((0..4).map(|_| forwarded_for(other))).await;
-        assert_eq!(admitted, if other == "1.2.3.5" { 0 } else { 3 }, "{other}");
-    }
-
-    let site = Site::new(three_by(ClientIp::peer()));
-    site.assert_one_bucket(spellings.iter().cycle().take(10).map(|ip| from(ip))).await;
-    // The mask for IPv4 applies, not the wider one for IPv6.
-    let by_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 8).unwrap());
-    let nets = Site::new(three_by(by_net));
-    nets.assert_one_bucket(["1.2.3.4", "::ffff:1.2.3.9", "::ffff:102:3ff", "1.2.3.0", "::ffff:1.2.3.4"].map(from))
-        .await;
-    assert_eq!(nets.status(from("::ffff:1.2.4.4")).await, StatusCode::OK);
-    // An IPv6 address that merely ends in those numbers lies in its own /64.
-    assert_eq!(site.admitted(["2001:db8::1.2.3.4", "2001:db8::1", "2001:db8::2", "2001:db8::3"].map(from)).await, 3);
-}
-
-#[tokio::test]
-async fn attack_13_zones_are_no_part_of_an_address() {
-    let site = Site::new(three_by(ClientIp::peer()));
-    let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-    let zoned = |zone| from_socket(SocketAddr::V6(SocketAddrV6::new(address, 40_000, zone, zone)));
-    site.assert_one_bucket((1..=10).map(zoned)).await;
-
-    // A zone in a header is left out, so that the client is limited, and not the proxy.
-    let site = behind_proxy();
-    let zoned = (0..10).map(|zone| forwarded_for(&format!("fe80::1%eth{zone}")));
-    site.assert_one_bucket(zoned).await;
-    assert_eq!(site.status(from(PROXY)).await, StatusCode::OK);
 }
 
 #[tokio::test]

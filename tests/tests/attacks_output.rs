@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,18 +10,15 @@ use axum::routing::any;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Empty;
-use proptest::prelude::*;
-use support::{Dice, Site, Store, field, from, layer, list, ok, send, text, three, three_by};
+use http::{HeaderValue, Response, StatusCode};
+use support::{Site, Store, field, from, layer, list, ok, send, text, three, three_by};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, MemorySet, PolicySet};
 use throttle_tower::client_ip::{ClientIp, TrustedProxies};
 use throttle_tower::extract::Extension;
 use throttle_tower::{
-    ConfigError, Event, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all, headers, limit,
+    ConfigError, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all, headers, limit,
 };
-use tower::{Layer, Service, service_fn};
 
 #[tokio::test]
 async fn attack_52_refusals_are_not_stored() {
@@ -72,33 +67,20 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
                 Router::new().route("/", any(cached)).layer(if hide { hiding } else { layer })
             })
         };
-        let told = async |site: &Site| {
+        let shown = async |site: &Site| {
             let response = site.send(from("203.0.113.9")).await;
             assert_eq!(response.status(), StatusCode::OK);
             ["ratelimit", "ratelimit-policy"].map(|name| field(&response, name).is_some())
         };
         let hiding = site(true);
-        assert_eq!(told(&hiding).await, [!public; 2], "{cache_control}");
-        assert_eq!(told(&site(false)).await, [true; 2], "{cache_control}");
+        assert_eq!(shown(&hiding).await, [!public; 2], "{cache_control}");
+        assert_eq!(shown(&site(false)).await, [true; 2], "{cache_control}");
         // The budget is still spent, and the refusal, which is not stored, carries the headers.
         assert_eq!(hiding.admitted((0..2).map(|_| from("203.0.113.9"))).await, 2);
         let refused = hiding.send(from("203.0.113.9")).await;
         assert_eq!(list(&refused, "ratelimit").len(), 1);
         assert!(refused.headers().contains_key("retry-after"));
     }
-}
-
-/// Only the rate-limit headers are hidden: a refused client can still read when to come back.
-#[tokio::test]
-async fn attack_52_hidden_refusal_carries_retry_after() {
-    let site = Site::with(three_by(ClientIp::peer()), |layer| {
-        Router::new().route("/", any(ok)).layer(layer.hide_headers_if(|_, _| true))
-    });
-    assert_eq!(site.admitted((0..3).map(|_| from("203.0.113.9"))).await, 3);
-    let refused = site.send(from("203.0.113.9")).await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(["ratelimit", "ratelimit-policy"].map(|name| field(&refused, name)), [None; 2]);
-    assert!(field(&refused, "retry-after").is_some());
 }
 
 async fn assert_quoted(name: &str, unit: &str) {
@@ -166,18 +148,6 @@ async fn attack_53_hostile_names_are_refused_or_quoted() {
     let response = site.send(from("203.0.113.9")).await;
     assert_eq!(field(&response, "ratelimit-policy"), Some(r#""a\", \"b\";q=1";q=3;w=60"#));
     assert!(!response.headers().contains_key(SET_COOKIE));
-}
-
-proptest! {
-    #![proptest_config(support::cases(500))]
-
-    #[test]
-    fn attack_53_any_name_is_refused_or_sent_unchanged(
-        name in prop_oneof!["[ -~]{0,70}", r#"["\\;,= a]{1,20}"#, ".{0,70}"],
-        unit in prop_oneof!["[ -~]{1,64}", r#"["\\;,= a]{1,20}"#, ".{0,20}"],
-    ) {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(assert_quoted(&name, &unit));
-    }
 }
 
 /// A login page that knows `ada`, and limits her by name and unknown users by address.
@@ -373,39 +343,4 @@ fn attack_55_hostile_settings_are_escaped_in_errors() {
     for error in errors.iter().flatten() {
         assert!(error.chars().all(|c| !c.is_control()), "{error:?}");
     }
-}
-
-#[tokio::test]
-async fn attack_55_a_million_refusals_make_a_handful_of_labels() {
-    #[derive(Clone, Copy)]
-    struct User(u64);
-
-    let labels: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
-    let hook = Arc::clone(&labels);
-    // A cost of four never fits a burst of three.
-    let limits = all([
-        limit("dear", three()).by(Extension::by(|user: &User| user.0)).cost(|_: &Parts| 4),
-        limit("cheap", three()).by(Extension::by(|user: &User| user.0)),
-    ]);
-    let (layer, _, store) = layer(limits);
-    let layer = layer.on_decision(move |event: &Event<'_>| {
-        let policy = event.binding().map_or("", |policy| policy.name());
-        let mut labels = hook.lock().unwrap();
-        if !labels.iter().any(|(outcome, name)| outcome == event.outcome.label() && name == policy) {
-            labels.insert((event.outcome.label().to_owned(), policy.to_owned()));
-        }
-    });
-    let admit = |_: Request<Empty<Bytes>>| async { Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())) };
-    let mut service = layer.layer(service_fn(admit));
-    let mut dice = Dice::new(55);
-    for _ in 0..1_000_000 {
-        let mut request = Request::new(Empty::new());
-        request.extensions_mut().insert(User(dice.roll()));
-        let Ok(response) = service.call(request).await;
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-    }
-    let labels = labels.lock().unwrap();
-    assert_eq!(*labels, BTreeSet::from([("refused".to_owned(), "dear".to_owned())]));
-    // A refused request leaves no key in the store.
-    assert_eq!(store.keys(), 0);
 }

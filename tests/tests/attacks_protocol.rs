@@ -241,7 +241,7 @@ fn preflight() -> Builder {
 /// The PROXY protocol belongs to listeners that require it. On a plain listener its line is not HTTP, and names no
 /// address.
 #[tokio::test]
-async fn attack_15_a_proxy_line_on_a_plain_listener_is_refused_and_names_no_client() {
+async fn attack_15_proxy_line_on_a_plain_listener_is_refused() {
     let (layer, _, store) = layer(three_by(ClientIp::peer()));
     let server = served(Router::new().route("/", get(ok)).layer(layer)).await;
     let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";

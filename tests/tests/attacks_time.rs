@@ -11,8 +11,8 @@ use axum::routing::any;
 use http::request::{Builder, Parts};
 use http::{Response, StatusCode};
 use proptest::prelude::*;
-use support::{START, Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
-use throttle_core::{Algorithm, Timestamp};
+use support::{Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
+use throttle_core::Algorithm;
 use throttle_tower::ClientIp;
 use throttle_tower::extract::Extension;
 use throttle_tower::headers::{Dialect, ResetFormat};
@@ -85,56 +85,8 @@ async fn attack_38_absurd_costs_are_refused_for_good_and_change_nothing() {
     }
 }
 
-#[tokio::test]
-async fn attack_38_the_edges_of_what_is_allowed_neither_panic_nor_wrap() {
-    let century = Duration::from_secs(100 * 365 * 86_400);
-    let nanosecond = Duration::from_nanos(1);
-    let longest = Duration::from_micros(MOST);
-    let mut accepted = 0;
-    for period in [nanosecond, Duration::from_secs(1), century, longest] {
-        for count in [1, 3, 1 << 20, 1 << 32, MOST / 2, MOST] {
-            for (name, limit) in algorithms(count, period) {
-                if let Ok(layer) = ThrottleLayer::new(limit.clone()) {
-                    drop(layer);
-                    accepted += 1;
-                    for start in [Timestamp::MIN, Timestamp::from_micros(-1), START, Timestamp::MAX] {
-                        at_the_edge(name, limit.clone(), count, start).await;
-                    }
-                }
-            }
-        }
-    }
-    assert!(accepted > 100, "{accepted} accepted");
-}
-
-async fn at_the_edge(name: &str, limit: Limit, count: u64, start: Timestamp) {
-    let site = Site::new(limit);
-    site.clock.set(start);
-    let mut left = count;
-    for cost in [1, count / 2, MOST, u64::MAX, count, 1, u64::MAX - 1] {
-        let response = site.send(costing(cost)).await;
-        let what = format!("{name} {count} {start} {cost}");
-        // The clock stands still, so the sum of the admitted costs determines the state.
-        assert_eq!(response.status() == StatusCode::OK, cost <= left, "{what}");
-        if cost <= left {
-            left -= cost;
-        }
-        assert_eq!(remaining(&response), left, "{what}");
-        if let Some(told) = parameter(&response, "ratelimit", name, "r") {
-            assert_eq!(told.unsigned_abs(), left.min(999_999_999_999_999), "{what}");
-        }
-        assert_ne!(retry_after(&response), Some(0), "{what}");
-    }
-    // The end of time, and back.
-    for instant in [Timestamp::MAX, Timestamp::MIN, start] {
-        site.clock.set(instant);
-        let response = site.send(costing(1)).await;
-        assert!(remaining(&response) <= count, "{name} {count} {start} {instant}");
-    }
-}
-
 #[test]
-fn attack_39_rates_that_cannot_be_kept_are_refused_by_field_value_and_bound() {
+fn attack_39_impossible_rate_is_refused_by_field_value_and_bound() {
     fn error(limit: Limit) -> ConfigError {
         ThrottleLayer::new(limit).unwrap_err()
     }
@@ -171,42 +123,6 @@ fn attack_39_rates_that_cannot_be_kept_are_refused_by_field_value_and_bound() {
     }
 }
 
-proptest! {
-    #![proptest_config(support::cases(300))]
-
-    /// Any numbers are either refused by the name of the field, or kept exactly.
-    #[test]
-    fn attack_39_whatever_is_accepted_is_kept(
-        count in number(), period_us in number(), burst in number(), costs in proptest::collection::vec(number(), 1..8),
-    ) {
-        run(async {
-            let gcra = Gcra::new(Rate::new(count, Duration::from_micros(period_us))).burst(burst);
-            let built = || limit("any", gcra).by(Constant).cost(price);
-            if let Err(error) = ThrottleLayer::new(built()) {
-                assert_eq!(error.policy(), Some("any"));
-                assert!(error.to_string().contains(error.field()) && error.to_string().contains(error.value()));
-                return;
-            }
-            let site = Site::new(built());
-            let mut left = burst;
-            for cost in costs {
-                let status = site.status(costing(cost)).await;
-                assert_eq!(status == StatusCode::OK, cost <= left, "{cost} of {left}");
-                left -= if cost <= left { cost } else { 0 };
-            }
-        });
-    }
-}
-
-fn number() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        0..10_u64,
-        0..1_000_000_u64,
-        (0..64_u32, -2..3_i64).prop_map(|(bit, off)| (1_u64 << bit).wrapping_add_signed(off)),
-        proptest::num::u64::ANY
-    ]
-}
-
 /// The headers of one response: the quota, its window if there is one, and the remaining units.
 fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, u64) {
     let number = |text: &str| text.parse::<u64>().unwrap();
@@ -225,9 +141,9 @@ fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, 
             (policy("q").unsigned_abs(), Some(policy("w").unsigned_abs()), remaining.try_into().unwrap())
         }
         Dialect::Draft07 => {
-            let told: HashMap<_, _> =
+            let stated: HashMap<_, _> =
                 field(response, "ratelimit").unwrap().split(", ").filter_map(|part| part.split_once('=')).collect();
-            same(number(told["limit"]), field(response, "ratelimit-policy").unwrap(), number(told["remaining"]))
+            same(number(stated["limit"]), field(response, "ratelimit-policy").unwrap(), number(stated["remaining"]))
         }
         Dialect::Draft06 => {
             same(own("ratelimit-limit"), field(response, "ratelimit-policy").unwrap(), own("ratelimit-remaining"))
@@ -319,82 +235,6 @@ async fn attack_40_a_rate_is_a_count_and_says_so() {
     }
 }
 
-const HOUR: i64 = 3_600_000_000;
-const DECADE: i64 = 10 * 365 * 24 * HOUR;
-
-#[tokio::test]
-async fn attack_41_clock_jumps_grant_at_most_one_burst() {
-    for (name, limit) in algorithms(3, Duration::from_secs(60)) {
-        let site = Site::new(limit);
-        let at = |micros: i64| site.clock.set(Timestamp::from_micros(START.as_micros() + micros));
-        let try_ten = async || site.admitted((0..10).map(|_| costing(1))).await;
-        assert_eq!(try_ten().await, 3, "{name}");
-        // Alternate between clocks that disagree.
-        for jump in [-HOUR, 0, -DECADE, 0, -1, 0, -HOUR] {
-            at(jump);
-            assert_eq!(try_ten().await, 0, "{name} {jump}");
-        }
-        // A forward jump of any length gives one burst; on the way back it is spent.
-        for (jump, expected) in [(DECADE, 3), (0, 0), (DECADE, 0), (DECADE - HOUR, 0), (DECADE, 0)] {
-            at(jump);
-            assert_eq!(try_ten().await, expected, "{name} {jump}");
-        }
-        at(2 * DECADE);
-        assert_eq!(try_ten().await, 3, "{name}");
-    }
-}
-
-proptest! {
-    #![proptest_config(support::cases(300))]
-
-    /// Whatever the clock does, no more is admitted than a burst, plus the rate over the time by which the clock has
-    /// exceeded that of the first request.
-    #[test]
-    fn attack_41_admissions_follow_the_furthest_clock(
-        steps in proptest::collection::vec(
-            (prop_oneof![-2 * HOUR..2 * HOUR, -60_000_000..60_000_000_i64, Just(-DECADE), Just(HOUR)], 1..6_usize),
-            1..20,
-        ),
-    ) {
-        run(async {
-            let window = Duration::from_secs(60);
-            let bounded = ["gcra", "token-bucket", "leaky-meter", "sliding-log"];
-            for (name, limit) in algorithms(3, window).into_iter().filter(|(name, _)| bounded.contains(name)) {
-                let site = Site::new(limit);
-                let first = START.as_micros();
-                let (mut now, mut latest, mut admitted) = (first, first, site.admitted([costing(1)]).await);
-                for (jump, requests) in &steps {
-                    now += jump;
-                    latest = latest.max(now);
-                    site.clock.set(Timestamp::from_micros(now));
-                    admitted += site.admitted((0..*requests).map(|_| costing(1))).await;
-                    let elapsed = latest - first;
-                    let most = if name == "sliding-log" {
-                        3 * (elapsed / 60_000_000 + 1)
-                    } else {
-                        3 + elapsed * 3 / 60_000_000
-                    };
-                    assert!(i64::try_from(admitted).unwrap() <= most, "{name}: {admitted} of {most}");
-                }
-            }
-        });
-    }
-}
-
-#[tokio::test]
-async fn attack_42_only_the_fixed_window_lets_twice_the_limit_through_at_its_edge() {
-    for (name, limit) in algorithms(3, Duration::from_secs(1)) {
-        let site = Site::new(limit);
-        site.clock.advance(Duration::from_millis(999));
-        assert_eq!(site.admitted((0..3).map(|_| costing(1))).await, 3, "{name}");
-        site.clock.advance(Duration::from_millis(2));
-        let admitted = site.admitted((0..3).map(|_| costing(1))).await;
-        // Algorithms aligned to the second admit twice the limit, as documented; the others do not.
-        let aligned = matches!(name, "fixed-window" | "interval-bucket-aligned");
-        assert_eq!(admitted, if aligned { 3 } else { 0 }, "{name}");
-    }
-}
-
 #[tokio::test]
 async fn attack_43_jitter_spreads_the_return_and_shortens_no_wait() {
     const KEYS: usize = 10_000;
@@ -473,11 +313,11 @@ async fn obey(site: &Site, (idle, cost): Step) {
         return;
     }
     let decision = response.extensions().get::<LimitReport>().unwrap().decision().clone();
-    let told = field(&response, "retry-after");
-    assert_eq!(told.is_some(), decision.retry_after().is_some());
-    let Some(told) = told else { return };
-    assert!(told.bytes().all(|b| b.is_ascii_digit()), "{told}");
-    let wait: u64 = told.parse().unwrap();
+    let stated = field(&response, "retry-after");
+    assert_eq!(stated.is_some(), decision.retry_after().is_some());
+    let Some(stated) = stated else { return };
+    assert!(stated.bytes().all(|b| b.is_ascii_digit()), "{stated}");
+    let wait: u64 = stated.parse().unwrap();
     assert!(wait > 0);
     // No listed window ends later than the wait.
     for (name, parameters) in list(&response, "ratelimit") {

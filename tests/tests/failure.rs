@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind, BoxBackend, Policy, PolicySet};
-use throttle_redis::{RedisBackend, Single};
-use throttle_test_servers::{Proxy, Server};
+use throttle_redis::RedisBackend;
+use throttle_test_servers::Server;
 use throttle_tower::headers::Problem;
 use throttle_tower::{
     ConfigError, Constant, DecidedBy, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError,
@@ -126,27 +126,6 @@ async fn one_closed_limit_closes_a_set() {
     }
 }
 
-#[tokio::test]
-async fn a_limit_that_does_not_apply_does_not_close_the_set() {
-    let limits = all([shared("p", 5).on_error(OnError::Open), admin("admin").on_error(OnError::Closed)]);
-    let layer = broken(limits, None).unwrap();
-    assert_eq!(answer(layer.clone()).await, StatusCode::OK);
-    let admin = Request::get("/admin").body(Text::default()).unwrap();
-    let response = layer.layer(Strict::default()).oneshot(admin).await.unwrap();
-    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-}
-
-#[tokio::test]
-async fn a_limit_that_skips_a_missing_key_does_not_close_the_set() {
-    let skipped = limit("key", Gcra::new(Rate::per_minute(1)))
-        .by(throttle_tower::Header::new("x-api-key"))
-        .on_missing(throttle_tower::OnMissing::Skip);
-    assert_eq!(answer(broken(skipped.clone(), Some(OnError::Closed)).unwrap()).await, StatusCode::OK);
-    let with_key = Request::get("/").header("x-api-key", "ada").body(Text::default()).unwrap();
-    let service = broken(skipped, Some(OnError::Closed)).unwrap().layer(Strict::default());
-    assert_eq!(service.oneshot(with_key).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-}
-
 /// The problem document names the limits that caused the refusal, not the others.
 #[tokio::test]
 async fn only_closed_limits_that_apply_are_named() {
@@ -213,7 +192,7 @@ async fn a_box_fails_as_what_is_in_it_does() {
 
 /// A busy store opens no limit if this process cannot decide either.
 #[tokio::test]
-async fn law_13_open_limit_is_closed_while_the_store_is_busy_and_no_share_could_be_made() {
+async fn law_13_open_limit_without_a_share_is_closed_while_the_store_is_busy() {
     let full = MemoryBackend::new();
     let register = |number: usize| {
         let policy = Policy::new(&format!("policy-{number}"), Gcra::new(Rate::per_second(1)))?;
@@ -243,10 +222,10 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
     let backend = RedisBackend::new(&server.url()).unwrap();
     let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
-    let told: Arc<Mutex<Counts>> = Arc::default();
+    let heard: Arc<Mutex<Counts>> = Arc::default();
     let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).on_decision({
-        let told = Arc::clone(&told);
-        move |event| *told.lock().unwrap().entry((event.outcome.label(), event.decided_by())).or_default() += 1
+        let heard = Arc::clone(&heard);
+        move |event| *heard.lock().unwrap().entry((event.outcome.label(), event.decided_by())).or_default() += 1
     });
     let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
     let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
@@ -254,90 +233,19 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for requests in [10_000, 20_000, 40_000, 80_000, 160_000] {
-        told.lock().unwrap().clear();
+        heard.lock().unwrap().clear();
         let mut burst = tokio::task::JoinSet::new();
         for _ in 0..requests {
             burst.spawn(service.clone().oneshot(ask(&format!("victim of {requests}"))));
         }
         let answers = burst.join_all().await;
         let admitted = answers.into_iter().filter(|answer| answer.as_ref().unwrap().status() == 200).count();
-        let (told, stats) = (told.lock().unwrap(), backend.stats());
-        assert_eq!(told.keys().find(|(label, _)| label.starts_with("failed")), None, "{told:?} {stats:?}");
-        assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {told:?} {stats:?}");
-        if told.keys().any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_)))) {
+        let (heard, stats) = (heard.lock().unwrap(), backend.stats());
+        assert_eq!(heard.keys().find(|(label, _)| label.starts_with("failed")), None, "{heard:?} {stats:?}");
+        assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {heard:?} {stats:?}");
+        if heard.keys().any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_)))) {
             return;
         }
     }
     panic!("no burst was large enough to show anything");
-}
-
-/// A store that answers every question too late counts as busy, also while it is not asked because of that.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_13_answers_that_are_late_many_times_in_a_row_open_no_limit() {
-    const LIMIT: usize = 5;
-    let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
-    let proxy = Proxy::start(server.port());
-    let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).build().unwrap();
-    let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
-    let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).report_in_response(true);
-    let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
-    let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
-    while backend.stats().decisions == 0 {
-        service.clone().oneshot(ask("warm")).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-
-    proxy.delay_replies(Duration::from_millis(100));
-    let mut deciders: HashMap<DecidedBy, usize> = HashMap::new();
-    let mut admitted = 0;
-    while backend.stats().breaker_openings == 0 || deciders.values().sum::<usize>() < 200 {
-        let response = service.clone().oneshot(ask("victim")).await.unwrap();
-        admitted += usize::from(response.status() == StatusCode::OK);
-        *deciders.entry(response.extensions().get::<LimitReport>().unwrap().decision().decided_by()).or_default() += 1;
-    }
-    assert_eq!(admitted, LIMIT, "{deciders:?}");
-    assert_eq!(deciders.keys().collect::<Vec<_>>(), [&DecidedBy::Local(BackendErrorKind::Timeout)], "{deciders:?}");
-}
-
-/// A hundred requests at once. Returns how many were admitted, refused and failed.
-async fn hundred(layer: &ThrottleLayer<RedisBackend>) -> [usize; 3] {
-    let mut asking = tokio::task::JoinSet::new();
-    for _ in 0..100 {
-        let service = layer.layer(Strict::default());
-        asking.spawn(async move { service.oneshot(get()).await.unwrap().status() });
-    }
-    let statuses = asking.join_all().await;
-    let count = |status| statuses.iter().filter(|answered| **answered == status).count();
-    [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].map(count)
-}
-
-#[tokio::test]
-async fn law_13_open_and_local_limits_hold_when_an_idle_connection_has_ended() {
-    let server = Server::start();
-    for (name, rule) in [("open", OnError::Open), ("local", OnError::local(4)), ("closed", OnError::Closed)] {
-        let redis = RedisBackend::builder(Single::new(&server.url()).unwrap()).deadline(Duration::from_secs(5));
-        let layer = ThrottleLayer::new(shared(name, 20)).unwrap().on_error(rule);
-        let layer = layer.backend(redis.build().unwrap()).unwrap();
-        let one = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
-        assert_eq!(one.status(), StatusCode::OK);
-        server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(hundred(&layer).await, [19, 81, 0], "{name}");
-    }
-}
-
-/// The requests of one deadline are decided by this process, which admits one whole limit at most.
-#[tokio::test]
-async fn law_13_an_open_limit_holds_when_a_connection_ends_without_a_word() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port());
-    let redis = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).deadline(Duration::from_millis(300));
-    let layer = ThrottleLayer::new(shared("p", 20)).unwrap().on_error(OnError::Open);
-    let layer = layer.backend(redis.build().unwrap()).unwrap();
-    while layer.layer(Strict::default()).oneshot(get()).await.unwrap().status() != StatusCode::OK {}
-    proxy.silence_open();
-    assert_eq!(hundred(&layer).await, [20, 80, 0], "by this process");
-    let [admitted, refused, failed] = hundred(&layer).await;
-    assert!(admitted <= 19 && admitted + refused == 100 && failed == 0, "by the store: {admitted}, {refused}");
-    assert_eq!(hundred(&layer).await, [0, 100, 0]);
 }

@@ -4,13 +4,12 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, StatusCode};
-use throttle_core::{Backend, BackendErrorKind, Clock, ManualClock};
+use throttle_core::{Backend, BackendErrorKind, Clock};
 use throttle_tower::{
-    Constant, DecidedBy, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError, OnMissing,
-    Rate, Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
+    Constant, DecidedBy, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError, OnMissing, Rate,
+    Throttle, ThrottleBody, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -115,20 +114,6 @@ async fn fields_are_of_the_share() {
     assert_eq!(problem["violated-policies"], serde_json::json!(["p"]));
 }
 
-/// A client that waits for its `Retry-After` is admitted, if the store is still down.
-#[tokio::test]
-async fn retry_after_of_a_share_is_tight() {
-    let clock = ManualClock::default();
-    let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let process = Process::on(Remote::faltering(false), &store, local("p", 2, 2));
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(2).await, [200, 429]);
-    clock.advance(Duration::from_micros(120_000_000 - 1));
-    assert_eq!(process.statuses(1).await, [429]);
-    clock.advance(Duration::from_micros(1));
-    assert_eq!(process.statuses(2).await, [200, 429]);
-}
-
 #[tokio::test]
 async fn the_share_is_warm_when_it_is_needed() {
     for at_once in [false, true] {
@@ -175,17 +160,6 @@ async fn degraded_decisions_are_counted_exactly() {
             ("admitted", None, store),
         ]
     );
-}
-
-#[tokio::test]
-async fn nothing_is_degraded_once_the_store_is_back() {
-    let process = Process::new(local("p", 4, 4));
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(2).await, [200, 429]);
-    process.remote.trouble(None);
-    let response = process.answer(get()).await;
-    assert_eq!((response.status(), deciders(&response)), (StatusCode::OK, vec![DecidedBy::Store]));
-    assert_eq!(field(response.headers(), "ratelimit"), r#""p";r=3;t=180"#);
 }
 
 /// Open limits are skipped, and neither announced nor charged; the local limit decides.
@@ -294,20 +268,6 @@ fn no_processes_is_an_error() {
         let error = built.map(drop).unwrap_err();
         assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "processes of on_error", "0"));
     }
-}
-
-/// N processes on one failing store together admit what the limit admits.
-#[tokio::test]
-async fn processes_together_admit_the_limit() {
-    let (count, burst) = (4, 22);
-    let window = || limit("w", FixedWindow::new(Rate::per_hour(burst))).by(Constant).on_error(OnError::local(count));
-    let mut together = 0;
-    for _ in 0..count {
-        let process = Process::new(all([local("p", burst + 1, count), window()]));
-        process.remote.trouble(Some(DOWN));
-        together += process.statuses(12).await.iter().filter(|status| **status == 200).count();
-    }
-    assert_eq!(together, 20, "five each, a fourth of 22 rounded down");
 }
 
 /// Two layers with the same limit share one share if they keep it in one store.
@@ -421,15 +381,6 @@ async fn attempts_that_the_share_refuses_are_charged_in_the_share() {
     let settlements = process.service.to_layer().settlements();
     assert_eq!((settlements.settled, settlements.failed), (2, 0));
     assert_eq!(remaining(&process.answer(get()).await), [6, 0]);
-}
-
-/// A charge that costs more than is left is asked for once.
-#[tokio::test]
-async fn attempt_that_costs_more_than_is_left_is_one_more_question() {
-    let process = Process::new(local("attempts", 9, 1).cost(6).charge_refused());
-    assert_eq!(process.statuses(2).await, [200, 429]);
-    assert_eq!(process.remote.decisions.load(Ordering::SeqCst), 3);
-    assert_eq!(common::left(&process.remote.memory, "attempts", 9), 0);
 }
 
 /// The share makes a running charge that the store fails at; the failure is counted.

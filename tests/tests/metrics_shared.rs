@@ -81,7 +81,7 @@ fn a_runtime_that_is_blocked_leaves_its_counts_to_the_reports_of_another() {
 }
 
 #[test]
-fn a_runtime_that_nothing_drives_leaves_its_report_to_the_next_request_on_another() {
+fn runtime_that_nothing_drives_leaves_its_report_to_another() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
@@ -120,7 +120,7 @@ fn a_runtime_that_is_dropped_reports_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn without_timers_each_request_is_reported_at_once_and_one_panic_says_what_is_missing() {
+fn without_timers_requests_are_reported_at_once_and_one_panics() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);

@@ -58,14 +58,9 @@ fn redis(shared: &Shared) -> RedisBackend {
 }
 
 #[tokio::test]
-async fn layers_of_one_name_decide_each_by_its_own_parameters_in_memory() {
+async fn layers_of_one_name_decide_each_by_its_own_parameters() {
     layers_of_one_name(memory()).await;
-}
-
-#[tokio::test]
-async fn layers_of_one_name_decide_each_by_its_own_parameters_on_redis() {
-    let shared = Shared::new();
-    layers_of_one_name(redis(&shared)).await;
+    layers_of_one_name(redis(&Shared::new())).await;
 }
 
 /// The pace of each layer's own share, also of one that is made later.

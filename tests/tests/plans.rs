@@ -147,177 +147,84 @@ fn remaining(response: &Response<()>) -> String {
     own.split(';').find_map(|parameter| parameter.strip_prefix("r=")).unwrap().to_owned()
 }
 
-async fn kept(store: Store) {
-    let table = Table::default();
-    let server = Server::start(table.plans(), store.backend.clone()).await;
-    assert_eq!(server.left("ada").await, "5 of 6", "an unknown identity is in the stated tier");
-    for left in ["4 of 6", "3 of 6", "2 of 6"] {
-        assert_eq!(server.left("ada").await, left);
-    }
-    table.put("ada", "pro");
-    assert_eq!(server.left("ada").await, "55 of 60", "the four that were used stay used");
-    table.put("ada", "free");
-    assert_eq!(server.left("ada").await, "0 of 6", "and the fifth");
-    assert_eq!(server.wait("ada").await, "10", "one each ten seconds");
-    assert_eq!(server.left("bob").await, "5 of 6", "every other identity has a budget of its own");
-
-    table.put("ada", "pro");
-    for left in (24..54).rev() {
-        assert_eq!(server.left("ada").await, format!("{left} of 60"));
-    }
-    table.put("ada", "free");
-    // The middle tier counts 36, one a second less, until there is room for one of six. A refusal changes nothing.
-    for _ in 0..3 {
-        assert_eq!(server.wait("ada").await, "31");
-    }
-    store.clock.advance(Duration::from_micros(30_999_999));
-    assert_eq!(server.wait("ada").await, "1");
-    store.clock.advance(Duration::from_micros(1));
-    assert_eq!(server.left("ada").await, "0 of 6");
-    table.put("ada", "internal");
-    assert_eq!(server.left("ada").await, "593 of 600", "six were used, and one now");
-}
-
 #[tokio::test]
-async fn plans_keep_used_units_in_memory() {
-    kept(memory()).await;
-}
+async fn plan_of_another_tier_keeps_used_units() {
+    for store in [memory(), redis()] {
+        let table = Table::default();
+        let server = Server::start(table.plans(), store.backend.clone()).await;
+        assert_eq!(server.left("ada").await, "5 of 6", "an unknown identity is in the stated tier");
+        for left in ["4 of 6", "3 of 6", "2 of 6"] {
+            assert_eq!(server.left("ada").await, left);
+        }
+        table.put("ada", "pro");
+        assert_eq!(server.left("ada").await, "55 of 60", "the four that were used stay used");
+        table.put("ada", "free");
+        assert_eq!(server.left("ada").await, "0 of 6", "and the fifth");
+        assert_eq!(server.wait("ada").await, "10", "one each ten seconds");
+        assert_eq!(server.left("bob").await, "5 of 6", "every other identity has a budget of its own");
 
-#[tokio::test]
-async fn plans_keep_used_units_in_redis() {
-    kept(redis()).await;
-}
-
-/// 64 clients of one identity, whose tier changes all the time.
-async fn race(store: Store) {
-    let table = Table::default();
-    let server = Server::start(table.plans(), store.backend.clone()).await;
-    let racers: Vec<_> = (0..64_usize)
-        .map(|racer| {
-            let (table, server) = (table.clone(), server.clone());
-            tokio::spawn(async move {
-                let mut admitted = 0;
-                for step in 0..8 {
-                    table.put("ada", ["free", "pro", "pro"][(racer + step) % 3]);
-                    admitted += usize::from(server.ask(Some("ada")).await.status() == StatusCode::OK);
-                }
-                admitted
-            })
-        })
-        .collect();
-    let mut admitted = 0;
-    for racer in racers {
-        admitted += racer.await.unwrap();
+        table.put("ada", "pro");
+        for left in (24..54).rev() {
+            assert_eq!(server.left("ada").await, format!("{left} of 60"));
+        }
+        table.put("ada", "free");
+        // The middle tier counts 36, one a second less, until there is room for one of six. A refusal changes nothing.
+        for _ in 0..3 {
+            assert_eq!(server.wait("ada").await, "31");
+        }
+        store.clock.advance(Duration::from_micros(30_999_999));
+        assert_eq!(server.wait("ada").await, "1");
+        store.clock.advance(Duration::from_micros(1));
+        assert_eq!(server.left("ada").await, "0 of 6");
+        table.put("ada", "internal");
+        assert_eq!(server.left("ada").await, "593 of 600", "six were used, and one now");
     }
-    assert!(admitted <= 60, "{admitted} of 60");
-    table.put("ada", "pro");
-    while server.ask(Some("ada")).await.status() == StatusCode::OK {
-        admitted += 1;
-    }
-    assert_eq!(admitted, 60, "all that the larger tier holds, once");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_that_change_in_a_race_admit_the_largest_tier_at_most_in_memory() {
-    race(memory()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plans_that_change_in_a_race_admit_the_largest_tier_at_most_in_redis() {
-    race(redis()).await;
 }
 
 /// In an `all` with other limits: a request that another limit refuses is not charged to its plan.
-async fn composed(store: Store) {
-    let table = Table::default();
-    table.put("ada", "pro");
-    let pool = limit("pool", Gcra::new(Rate::per_minute(2))).by(Constant).on_error(OnError::Closed);
-    let limits = all((table.plans().cost(3).unit("tokens").on_missing(OnMissing::Skip), pool));
-    let server = Server::start(limits, store.backend.clone()).await;
-    let first = server.ask(Some("ada")).await;
-    assert_eq!(field(&first, "ratelimit-policy"), "\"per-user\";q=60;qu=\"tokens\";w=60, \"pool\";q=2;w=60");
-    assert_eq!(remaining(&first), "57");
-    let skipped = server.ask(None).await;
-    assert_eq!(field(&skipped, "ratelimit-policy"), "\"pool\";q=2;w=60");
-    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::TOO_MANY_REQUESTS, "the pool is empty");
-    store.clock.advance(Duration::from_secs(30));
-    assert_eq!(server.left("ada").await, "57 of 60", "30 s gave back what the first used, and the refused one nothing");
-}
-
 #[tokio::test]
-async fn plan_is_not_charged_if_another_limit_refuses_in_memory() {
-    composed(memory()).await;
-}
-
-#[tokio::test]
-async fn plan_is_not_charged_if_another_limit_refuses_in_redis() {
-    composed(redis()).await;
+async fn plan_is_not_charged_if_another_limit_refuses() {
+    for store in [memory(), redis()] {
+        let table = Table::default();
+        table.put("ada", "pro");
+        let pool = limit("pool", Gcra::new(Rate::per_minute(2))).by(Constant).on_error(OnError::Closed);
+        let limits = all((table.plans().cost(3).unit("tokens").on_missing(OnMissing::Skip), pool));
+        let server = Server::start(limits, store.backend.clone()).await;
+        let first = server.ask(Some("ada")).await;
+        assert_eq!(field(&first, "ratelimit-policy"), "\"per-user\";q=60;qu=\"tokens\";w=60, \"pool\";q=2;w=60");
+        assert_eq!(remaining(&first), "57");
+        let skipped = server.ask(None).await;
+        assert_eq!(field(&skipped, "ratelimit-policy"), "\"pool\";q=2;w=60");
+        assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::TOO_MANY_REQUESTS, "the pool is empty");
+        store.clock.advance(Duration::from_secs(30));
+        assert_eq!(
+            server.left("ada").await,
+            "57 of 60",
+            "30 s gave back what the first used, and the refused one nothing"
+        );
+    }
 }
 
 /// Made-up identities share one budget.
-async fn made_up_identities(store: Store) {
-    let table = Table::default();
-    table.put("ada", "pro");
-    let plans = table.plans().unknown_as_missing().cache(100, Duration::from_secs(600));
-    let server = Server::start(plans, store.backend.clone()).await;
-    for left in ["5 of 6", "4 of 6", "3 of 6"] {
-        assert_eq!(server.left(&format!("made up {left}")).await, left, "looked up");
+#[tokio::test]
+async fn unknown_identities_share_one_budget() {
+    for store in [memory(), redis()] {
+        let table = Table::default();
+        table.put("ada", "pro");
+        let plans = table.plans().unknown_as_missing().cache(100, Duration::from_secs(600));
+        let server = Server::start(plans, store.backend.clone()).await;
+        for left in ["5 of 6", "4 of 6", "3 of 6"] {
+            assert_eq!(server.left(&format!("made up {left}")).await, left, "looked up");
+        }
+        assert_eq!(server.left("made up 5 of 6").await, "2 of 6", "remembered");
+        assert_eq!(remaining(&server.ask(None).await), "1", "together with requests without an identity");
+        assert_eq!(server.left("ada").await, "59 of 60", "her own");
+        *table.broken.lock().unwrap() = true;
+        assert_eq!(server.left("bob").await, "5 of 6", "an identity whose lookup fails is not unknown");
+        *table.broken.lock().unwrap() = false;
+        assert_eq!(server.left("made up again").await, "0 of 6");
+        assert_eq!(server.ask(Some("and again")).await.status(), StatusCode::TOO_MANY_REQUESTS);
     }
-    assert_eq!(server.left("made up 5 of 6").await, "2 of 6", "remembered");
-    assert_eq!(remaining(&server.ask(None).await), "1", "together with requests without an identity");
-    assert_eq!(server.left("ada").await, "59 of 60", "her own");
-    *table.broken.lock().unwrap() = true;
-    assert_eq!(server.left("bob").await, "5 of 6", "an identity whose lookup fails is not unknown");
-    *table.broken.lock().unwrap() = false;
-    assert_eq!(server.left("made up again").await, "0 of 6");
-    assert_eq!(server.ask(Some("and again")).await.status(), StatusCode::TOO_MANY_REQUESTS);
-}
-
-#[tokio::test]
-async fn unknown_identities_share_one_budget_in_memory() {
-    made_up_identities(memory()).await;
-}
-
-#[tokio::test]
-async fn unknown_identities_share_one_budget_in_redis() {
-    made_up_identities(redis()).await;
-}
-
-#[tokio::test]
-async fn unknown_identities_are_rejected() {
-    let (store, table) = (memory(), Table::default());
-    table.put("ada", "pro");
-    let plans = table.plans().on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)).unknown_as_missing();
-    let server = Server::start(plans, store.backend).await;
-    for who in [Some("made up"), None] {
-        assert_eq!(server.ask(who).await.status(), StatusCode::UNAUTHORIZED);
-    }
-    assert_eq!(server.left("ada").await, "59 of 60");
-}
-
-#[tokio::test]
-async fn tier_is_looked_up_once_while_it_is_remembered() {
-    let (store, table) = (memory(), Table::default());
-    table.put("ada", "pro");
-    let limits = table.plans().cache(10, Duration::from_secs(600));
-    let server = Server::start(limits, store.backend).await;
-    for left in ["59 of 60", "58 of 60", "57 of 60"] {
-        assert_eq!(server.left("ada").await, left);
-    }
-    assert_eq!(table.lookups.load(Ordering::SeqCst), 1);
-    table.put("ada", "free");
-    assert_eq!(server.left("ada").await, "56 of 60", "remembered");
-}
-
-#[tokio::test]
-async fn failing_lookup_leaves_the_last_known_tier() {
-    let (store, table) = (memory(), Table::default());
-    table.put("ada", "pro");
-    let server = Server::start(table.plans(), store.backend).await;
-    assert_eq!(server.left("ada").await, "59 of 60");
-    *table.broken.lock().unwrap() = true;
-    assert_eq!(server.left("ada").await, "58 of 60", "the last known");
-    assert_eq!(server.left("bob").await, "5 of 6", "never known: the stated one");
 }
 
 #[tokio::test]
@@ -447,10 +354,11 @@ fn behind_one_a_minute(table: &Table) -> [throttle_tower::LimitTree; 2] {
     [all((once(), plans())).into_limit_tree(), all((plans(), once())).into_limit_tree()]
 }
 
-async fn refused_without_lookup(store: impl Fn() -> Store, requests: usize) {
-    for place in 0..2 {
-        let (store, table) = (store(), Table::default());
-        let limits = behind_one_a_minute(&table).into_iter().nth(place).unwrap();
+#[tokio::test]
+async fn request_that_is_refused_whatever_its_tier_is_not_looked_up() {
+    for (store, index, requests) in [(memory(), 0, 1_000), (memory(), 1, 1_000), (redis(), 0, 50), (redis(), 1, 50)] {
+        let table = Table::default();
+        let limits = behind_one_a_minute(&table).into_iter().nth(index).unwrap();
         let server = Server::start(limits, store.backend.clone()).await;
         for n in 0..requests {
             let response = server.ask(Some(&format!("made-up-{n}"))).await;
@@ -467,16 +375,6 @@ async fn refused_without_lookup(store: impl Fn() -> Store, requests: usize) {
         assert_eq!(server.left("made-up-1").await, "5 of 6", "refused requests were charged nowhere");
         assert_eq!(table.lookups.load(Ordering::SeqCst), 2);
     }
-}
-
-#[tokio::test]
-async fn request_that_is_refused_whatever_its_tier_is_not_looked_up_in_memory() {
-    refused_without_lookup(memory, 1_000).await;
-}
-
-#[tokio::test]
-async fn request_that_is_refused_whatever_its_tier_is_not_looked_up_in_redis() {
-    refused_without_lookup(redis, 50).await;
 }
 
 /// As many requests are admitted as without the peeks, although each decision is preceded by one.
@@ -654,26 +552,6 @@ async fn refusal_without_a_lookup_announces_every_known_limit() {
     assert_eq!(field(&refused, "ratelimit-policy"), "\"once\";q=1;w=60, \"own\";q=3;w=60, \"pool\";q=4;w=60");
 }
 
-/// The stated tier may be any, and used units are kept unless it is said otherwise.
-#[tokio::test]
-async fn unknown_identities_are_in_the_stated_tier_and_keep_what_they_used() {
-    let known = Arc::new(Mutex::new(None));
-    let plans = plans("per-user", [("free", 6), ("pro", 60)].map(|(tier, n)| (tier, Gcra::new(Rate::per_minute(n)))))
-        .by(Header::new("x-api-key"))
-        .lookup({
-            let known = Arc::clone(&known);
-            move |_| std::future::ready(*known.lock().unwrap())
-        })
-        .unknown("pro")
-        .cache(10, Duration::ZERO);
-    let server = Server::start(plans, memory().backend).await;
-    assert_eq!(quota(&server.ask(None).await), "60", "without an identity");
-    assert_eq!(server.left("ada").await, "59 of 60");
-    assert_eq!(server.left("ada").await, "58 of 60");
-    *known.lock().unwrap() = Some("free");
-    assert_eq!(server.left("ada").await, "3 of 6");
-}
-
 /// A failing store delays the request by one deadline only.
 #[tokio::test]
 async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {
@@ -687,26 +565,6 @@ async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {
         let server = Server::start(all((ten, table.plans().on_error(rule))), store.clone()).await;
         assert_eq!(server.ask(Some("ada")).await.status(), status);
         assert_eq!((store.decisions.load(Ordering::SeqCst), table.lookups.load(Ordering::SeqCst)), (1, lookups));
-    }
-}
-
-/// Made-up identities share one budget, whether lookups succeed or fail.
-#[tokio::test]
-async fn made_up_identities_gain_nothing_while_lookups_fail() {
-    for store in [memory(), redis()] {
-        let table = Table::default();
-        table.put("ada", "pro");
-        let server = Server::start(table.plans().unknown_as_missing(), store.backend.clone()).await;
-        assert_eq!(server.left("ada").await, "59 of 60");
-        *table.broken.lock().unwrap() = true;
-        let mut admitted = 0;
-        for n in 0..100 {
-            admitted += usize::from(server.ask(Some(&format!("made-up-{n}"))).await.status() == StatusCode::OK);
-        }
-        assert_eq!(admitted, 6);
-        assert_eq!(server.left("ada").await, "58 of 60", "her own budget");
-        *table.broken.lock().unwrap() = false;
-        assert_eq!(server.left("made-up-1").await, "5 of 6", "the budget of the unknown is another one");
     }
 }
 
@@ -737,58 +595,5 @@ async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() 
         let request = Request::get("/").header("x-api-key", "ada").body(axum::body::Body::empty()).unwrap();
         assert_eq!(app.oneshot(request).await.unwrap().status(), status);
         assert_eq!(begun.elapsed(), waited);
-    }
-}
-
-/// While every lookup hangs, none of a thousand identities waits for another.
-#[tokio::test(start_paused = true)]
-async fn law_13_thousand_requests_whose_lookups_hang_are_all_decided_within_one_deadline() {
-    let begun_lookups = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&begun_lookups);
-    let limits = plans("per-user", [("free", Gcra::new(Rate::per_minute(6)))])
-        .by(Header::new("x-api-key"))
-        .lookup(move |_| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            std::future::pending::<Option<&str>>()
-        })
-        .unknown("free")
-        .unknown_as_missing();
-    let app = Router::new().route("/", get(|| async {})).layer(ThrottleLayer::new(limits).unwrap());
-    let begun = tokio::time::Instant::now();
-    let asking: Vec<_> = (0..1_000)
-        .map(|n| {
-            let request = Request::get("/").header("x-api-key", n.to_string());
-            tokio::spawn(app.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()))
-        })
-        .collect();
-    let mut admitted = 0;
-    for one in asking {
-        let status = one.await.unwrap().unwrap().status();
-        assert!(matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS), "{status}");
-        admitted += usize::from(status == StatusCode::OK);
-    }
-    assert_eq!(begun.elapsed(), Duration::from_secs(1));
-    assert_eq!((begun_lookups.load(Ordering::SeqCst), admitted), (256, 6), "one budget for all of them");
-}
-
-/// Handlers and outer layers read the parameters of the tier, and no tier of a plan that does not apply.
-#[tokio::test]
-async fn report_of_a_plan_is_of_its_tier() {
-    let gcra = |count| Gcra::new(Rate::per_minute(count));
-    let plan = throttle_tower::plans("plan", [("free", gcra(1)), ("pro", gcra(9))]).by(Constant);
-    let plan = plan.lookup(|_| async { Some("pro") }).unknown("free").cost(3).unit("tokens");
-    let plan = plan.when(|parts| parts.uri.path() != "/none");
-    let layer = ThrottleLayer::new(all((plan, common::shared("other", 5)))).unwrap().report_in_response(true);
-    let service = layer.layer(common::Strict::default());
-    for (path, capacities, tier) in [("/", vec![9, 5], Some("pro")), ("/none", vec![5], None)] {
-        let request = Request::get(path).body(common::Text::default()).unwrap();
-        let response = service.clone().oneshot(request).await.unwrap();
-        let report = response.extensions().get::<LimitReport>().unwrap();
-        let policies: Vec<_> = report.statuses().collect();
-        assert_eq!(policies.iter().map(|(policy, _)| policy.algorithm().capacity()).collect::<Vec<_>>(), capacities);
-        assert_eq!((report.tier("plan"), report.tier("other")), (tier, None));
-        if tier.is_some() {
-            assert_eq!((policies[0].0.unit(), policies[0].1.remaining()), (Some("tokens"), 6));
-        }
     }
 }

@@ -53,14 +53,14 @@ fn alternate(way: Way) -> Result<(), String> {
     let mut sums = [0; 5];
     for process in fleet {
         let counts = process.end()?;
-        println!("    {way:?}, a process: {}", told(&counts));
+        println!("    {way:?}, a process: {}", described(&counts));
         let [_, _, even, odd, revision] = counts;
         if even == 0 || odd == 0 || revision != CHANGES + 1 {
             return Err(format!("{way:?}: a process did not follow the file: {counts:?}"));
         }
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    println!("    {way:?}, both: {}; {refused} files refused", told(&sums));
+    println!("    {way:?}, both: {}; {refused} files refused", described(&sums));
     let [admitted, ..] = sums;
     if !(2_000..=MOST).contains(&admitted) {
         return Err(format!("{way:?}: {admitted} requests were admitted, of 2000 to {MOST}"));
@@ -77,7 +77,7 @@ fn read_file(fleet: &mut [Process; 2]) -> u64 {
     fleet.iter_mut().map(|process| u64::from(process.answer() != IN_FORCE)).sum()
 }
 
-fn told([admitted, over, even, odd, _]: &[u64; 5]) -> String {
+fn described([admitted, over, even, odd, _]: &[u64; 5]) -> String {
     format!("{admitted} admitted and {over} refused; {even} and {odd} by the two versions")
 }
 

@@ -451,18 +451,6 @@ catches! {
 }
 
 catches! {
-    /// What was used beyond a charge of several units is not counted.
-    DebitsSingleUnits {
-        fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
-            if charge.items().iter().all(|item| item.actual() <= item.taken() || item.taken() == 1) {
-                honest_settle(naive, set, charge);
-            }
-        }
-    }
-    law_10_settle_corrects(fixed_window), law_10_debit_is_bounded(gcra), law_10_debit_is_bounded(sliding_window)
-}
-
-catches! {
     /// Units that were used beyond the charge are taken from a later window, too.
     DebitsTheFuture {
         fn settle(naive: &Naive, set: &PolicySet, charge: &Receipt) {
@@ -492,20 +480,6 @@ catches! {
     law_10_composites_settle_what_they_charged(gcra), law_08_composites_equal_the_model
 }
 
-catches! {
-    /// Key parts are joined without their lengths and types.
-    JoinsKeys {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let join = |key: &Key| {
-                let text = String::from_utf8_lossy(key.expose_bytes()).into_owned();
-                Key::from(text.replace(|c: char| c.is_control(), "").as_str())
-            };
-            honest(naive, set, &of_keys(calls, |key| key.map(join)))
-        }
-    }
-    law_11_keys_are_injective
-}
-
 /// The texts of a key that has nothing else.
 fn texts(key: &Key) -> Option<Vec<&str>> {
     let of = |part| if let KeyPart::Text(text) = part { Some(text) } else { None };
@@ -527,20 +501,6 @@ catches! {
 }
 
 catches! {
-    /// The texts of a key are joined by nothing, and their number is kept.
-    RunsTextsTogether {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let join = |key: &Key| match texts(key) {
-                Some(texts) => Key::builder().number(texts.len() as u64).text(&texts.concat()).finish(),
-                None => key.clone(),
-            };
-            honest(naive, set, &of_keys(calls, |key| key.map(join)))
-        }
-    }
-    law_11_keys_are_injective
-}
-
-catches! {
     /// Of a long key, only the beginning and the length count.
     CutsLongKeys {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -549,17 +509,6 @@ catches! {
                 Key::builder().bytes(&bytes[..bytes.len().min(60_000)]).number(bytes.len() as u64).finish()
             };
             honest(naive, set, &of_keys(calls, |key| key.map(cut)))
-        }
-    }
-    law_11_keys_are_injective
-}
-
-catches! {
-    /// Long keys are not remembered.
-    ForgetsLongKeys {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let is_long = calls.iter().filter_map(Call::key).any(|key| key.expose_bytes().len() > 1_000);
-            if is_long { honest(&unused(naive), set, calls) } else { honest(naive, set, calls) }
         }
     }
     law_11_keys_are_injective
@@ -584,28 +533,6 @@ catches! {
         fn reset(_: &Naive, _: &PolicySet, _: usize, _: &Key) {}
     }
     law_11_reset_one_key(gcra), law_08_traces_equal_the_model(gcra)
-}
-
-catches! {
-    /// A reset of a key forgets it in the first policy only.
-    ResetsTheFirstPolicy {
-        fn reset(naive: &Naive, set: &PolicySet, policy: usize, key: &Key) {
-            if policy == 0 {
-                naive.forget(&set.policies()[0], key);
-            }
-        }
-    }
-    law_11_reset_one_key(gcra)
-}
-
-catches! {
-    /// A reset of a key forgets it in the first policy, whichever was meant.
-    ResetsTheWrongPolicy {
-        fn reset(naive: &Naive, set: &PolicySet, _: usize, key: &Key) {
-            naive.forget(&set.policies()[0], key);
-        }
-    }
-    law_11_reset_one_key(gcra)
 }
 
 catches! {
@@ -716,7 +643,7 @@ catches! {
 
 catches! {
     /// Requests without a key share one key.
-    SkipsNobody {
+    SkipsNoRequest {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             honest(naive, set, &of_keys(calls, |key| Some(key.cloned().unwrap_or(Key::CONSTANT))))
         }

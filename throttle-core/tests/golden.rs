@@ -65,14 +65,14 @@ fn replay(suite: &Suite, machine: &mut impl Replay, policies: usize) -> usize {
                 let calls = vec![call(*cost); policies];
                 let decision = machine.decide(Timestamp::from_micros(*t), &calls);
                 receipts.insert(index, Receipt::of(&decision, &calls));
-                (Expect::told(&suite.spec, &decision, *cost), expect)
+                (Expect::reported(&suite.spec, &decision, *cost), expect)
             }
             Op::Refund { t, of, expect } => {
                 let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
                 let now = Timestamp::from_micros(*t);
                 machine.settle(now, receipt.actual(0));
                 let peeked = machine.decide(now, &vec![call(0); policies]);
-                (Expect { binding: None, ..Expect::told(&suite.spec, &peeked, 0) }, expect)
+                (Expect { binding: None, ..Expect::reported(&suite.spec, &peeked, 0) }, expect)
             }
         };
         assert_eq!(&got, expect, "{} op {index}", suite.name);

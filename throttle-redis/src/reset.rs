@@ -289,7 +289,7 @@ mod tests {
 
     /// The store refuses a request before the key is forgotten there, and the reply arrives before the reset ends.
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_is_kept_while_a_reset_is_under_way_is_forgotten_when_the_reset_ends() {
+    async fn refusal_cached_during_a_reset_is_forgotten_when_the_reset_ends() {
         for all in [false, true] {
             let (store, backend, set) = with_deny_cache().await;
             let resetting = if all {
@@ -375,7 +375,7 @@ mod tests {
 
     /// A key is forgotten within the deadline of a decision, and a step through all keys may take a second.
     #[tokio::test(start_paused = true)]
-    async fn a_step_through_all_keys_has_a_second_and_the_reset_of_one_key_a_deadline() {
+    async fn step_through_all_keys_has_a_second_and_one_reset_a_deadline() {
         for all in [false, true] {
             let store = ByHand::default();
             let backend = RedisBackend::builder(store.clone()).build().expect("valid options");

@@ -66,8 +66,8 @@ async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn())
         let ready = poll_times(dropped, times).await;
         finished += usize::from(ready);
         // The remaining units identify the answer: one meant for the previous decision would say 993.
-        let told = take(&other, 3).await;
-        assert!(told.iter().all(|left| *left == LIMIT - 3), "{told:?} after {times} polls");
+        let answers = take(&other, 3).await;
+        assert!(answers.iter().all(|left| *left == LIMIT - 3), "{answers:?} after {times} polls");
         // Dropped decisions may still be under way.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let left = take(&key, 0).await;
@@ -191,7 +191,7 @@ impl Connector for Gated {
 
 /// The call that carries the decision has left the queue already, and waits for the connection.
 #[tokio::test]
-async fn a_decision_that_is_dropped_while_its_call_waits_for_a_connection_is_not_charged() {
+async fn decision_dropped_before_there_is_a_connection_is_not_charged() {
     let server = Server::start();
     let (opened, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let single = Single::new(&server.url()).unwrap();

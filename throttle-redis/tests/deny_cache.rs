@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
-use throttle_core::backend::Receipt;
 use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server, Shared};
@@ -116,28 +115,6 @@ async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
     assert_eq!((plain.stats().cached_refusals, plain.stats().calls), (0, 3));
 }
 
-/// A key that all refusals share must not cause a scan for each of them.
-#[tokio::test]
-async fn many_refusals_that_share_a_key_are_kept_and_cleared_in_no_time() {
-    let shared = Shared::new();
-    let backend = builder(&shared).deny_cache(10_000).build().unwrap();
-    let members = ["user", "pool"].map(|name| policy(name, FixedWindow::new(Rate::new(4, 24 * HOUR))).into()).to_vec();
-    let limits = LimitTree::new(&backend, PolicyTree::All(members));
-    let calls = |user: &str| vec![limits.calls(user, 1)[0].clone(), limits.calls("pool", 1)[0].clone()];
-    let mut charges = Vec::new();
-    for _ in 0..4 {
-        let decision = backend.decide(&limits.prepared, &calls("first")).await.unwrap();
-        charges.extend(Receipt::of(&decision, &calls("first")));
-    }
-    for user in 0..10_000 {
-        assert!(!backend.decide(&limits.prepared, &calls(&user.to_string())).await.unwrap().is_admitted());
-    }
-    let started = std::time::Instant::now();
-    limits.refund(charges.pop().unwrap()).await;
-    assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
-    assert!(backend.decide(&limits.prepared, &calls("17")).await.unwrap().is_admitted());
-}
-
 /// The store's reply about a log contains only what one cost needs; a greater cost depends on other entries.
 #[tokio::test]
 async fn greater_costs_of_a_log_are_asked_about() {
@@ -158,7 +135,7 @@ async fn greater_costs_of_a_log_are_asked_about() {
 
 /// Each charge changes what remains and for how long; a refusal from before a charge is out of date.
 #[tokio::test]
-async fn a_charge_makes_a_kept_refusal_out_of_date() {
+async fn a_charge_makes_a_cached_refusal_out_of_date() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
     let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
@@ -173,7 +150,7 @@ async fn a_charge_makes_a_kept_refusal_out_of_date() {
 /// A refusal that was decided before a key is reset or refunded is out of date, whether it arrives before or after that
 /// step ends.
 #[tokio::test]
-async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
+async fn refusals_from_before_a_reset_or_refund_are_not_cached() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let single = Single::new(&proxy.url()).unwrap();
@@ -224,23 +201,7 @@ async fn refusals_from_before_a_reset_or_refund_are_not_kept() {
     }
 }
 
-/// The script for refunds is not loaded yet, so a request that is decided in between finds the key as it was before.
-#[tokio::test]
-async fn refusals_from_within_a_refund_are_not_kept() {
-    let server = Server::start();
-    let proxy = Proxy::start(server.port());
-    let single = Single::new(&proxy.url()).unwrap();
-    let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR))));
-    let receipt = limits.charge("ada", 3).await.unwrap();
-    proxy.delay_replies(Duration::from_millis(50));
-    let (_, refused) = tokio::join!(biased; limits.refund(receipt), limits.take("ada", 1));
-    proxy.delay_replies(Duration::ZERO);
-    assert!(!refused.is_admitted(), "decided before the refund");
-    assert!(limits.take("ada", 1).await.is_admitted(), "after the refund");
-}
-
-/// A late answer shows the server's time somewhere between the question and now. A kept refusal ends at the first
+/// A late answer shows the server's time somewhere between the question and now. A cached refusal ends at the first
 /// instant at which the store may admit the request.
 #[tokio::test]
 async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have() {
@@ -257,20 +218,6 @@ async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have(
     assert!(asked.elapsed() >= Duration::from_secs(1) && wait <= Duration::from_millis(1_500));
     tokio::time::sleep_until((asked + wait + Duration::from_millis(500)).into()).await;
     assert!(limits.take("ada", 1).await.is_admitted(), "the store has room for it");
-}
-
-#[tokio::test]
-async fn a_refusal_whose_wait_is_over_makes_room_for_another() {
-    let shared = Shared::new();
-    let backend = builder(&shared).deny_cache(1).build().unwrap();
-    let short = LimitTree::new(&backend, policy("short", Gcra::new(Rate::new(1, Duration::from_millis(300)))));
-    let long = LimitTree::new(&backend, policy("long", FixedWindow::new(Rate::new(1, 24 * HOUR))));
-    while short.take("ada", 1).await.is_admitted() {}
-    tokio::time::sleep(Duration::from_millis(400)).await;
-    for _ in 0..3 {
-        long.take("bob", 1).await;
-    }
-    assert_eq!(backend.stats().cached_refusals, 1, "the second refusal of bob's");
 }
 
 /// Its parameters may let the key recover sooner.
@@ -301,7 +248,7 @@ async fn decisions_as_of_another_instant_neither_use_nor_fill_the_cache() {
     let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR))));
     assert!(limits.take("ada", 1).await.is_admitted());
     let calls = limits.calls("ada", 1);
-    let now = backend.now(&limits.prepared, &calls).expect("a reply told the time");
+    let now = backend.now(&limits.prepared, &calls).expect("a reply states the time");
     let refused_as_of = async || {
         let asked = backend.stats().calls;
         assert!(!backend.decide_as_of(&limits.prepared, &calls, now).await.unwrap().is_admitted());
@@ -309,7 +256,7 @@ async fn decisions_as_of_another_instant_neither_use_nor_fill_the_cache() {
     };
     refused_as_of().await;
     assert!(!limits.take("ada", 1).await.is_admitted());
-    assert_eq!(backend.stats().cached_refusals, 0, "the one before was not kept");
+    assert_eq!(backend.stats().cached_refusals, 0, "the one before was not cached");
     assert!(!limits.take("ada", 1).await.is_admitted());
     assert_eq!(backend.stats().cached_refusals, 1);
     refused_as_of().await;

@@ -117,8 +117,8 @@ fn check(way: &str) -> Vec<String> {
         if !output.status.success() {
             return vec!["a process that races failed".to_owned()];
         }
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        for (sum, count) in admitted.iter_mut().zip(told.split_whitespace()) {
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+        for (sum, count) in admitted.iter_mut().zip(output_text.split_whitespace()) {
             *sum += count.parse::<u64>().expect("a count");
         }
     }

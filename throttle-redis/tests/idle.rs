@@ -182,7 +182,7 @@ async fn law_13_a_silent_end_costs_the_requests_of_one_deadline() {
 
 /// No new connection works either.
 #[tokio::test]
-async fn law_12_law_13_a_store_that_falls_silent_opens_the_breaker_and_stays_busy() {
+async fn law_12_law_13_silent_store_opens_the_breaker_and_counts_as_busy() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let backend = built(Single::new(&proxy.url()).unwrap(), SHORT);

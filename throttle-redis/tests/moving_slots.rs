@@ -164,7 +164,7 @@ async fn law_06_law_13_no_call_of_a_crowd_is_lost_while_its_slot_moves() {
 
 /// Keys of one call are on both sides of the slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn law_06_law_13_decisions_that_shared_calls_travel_alone_while_their_slot_moves() {
+async fn law_06_law_13_decisions_travel_alone_while_their_slot_moves() {
     let servers = Arc::new(aside(Servers::start).await);
     let limits = limited(in_one_slot(&servers));
     let load = Load::start(&limits, 64);

@@ -24,21 +24,6 @@ async fn ask(limits: &LimitTree, calls: &[Call]) -> Decision {
     limits.backend.decide(&limits.prepared, calls).await.unwrap()
 }
 
-/// A charge in another tier can make a refusal untrue.
-#[tokio::test]
-async fn refusals_of_tiers_are_not_cached() {
-    let shared = Shared::new();
-    let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, daily([5, 1]));
-    assert!(ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted());
-    for _ in 0..3 {
-        assert!(!ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted());
-    }
-    assert_eq!(backend.stats().cached_refusals, 0);
-    assert!(ask(&limits, &[call("ada", 1)]).await.is_admitted());
-    assert!(!ask(&limits, &[call("ada", 1).in_tier(1)]).await.is_admitted(), "both were used");
-}
-
 /// A refusal under the policy's parameters answers no call under a key's own, and the reverse.
 #[tokio::test]
 async fn refusals_and_own_parameters_are_not_mixed_up() {

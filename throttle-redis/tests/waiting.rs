@@ -207,7 +207,7 @@ impl Subscriber for Log {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_reached_fails_at_once_and_is_logged_once_and_when_it_is_back() {
+async fn store_out_of_reach_fails_at_once_and_is_logged_once() {
     let log = Log::of_this_thread();
     let server = Server::start();
     server.kill();

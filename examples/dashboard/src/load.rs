@@ -10,7 +10,7 @@ use tokio::time::{interval, sleep, timeout};
 
 pub const WHAT_IT_DOES: &str = "clients in this process keep it busy, with about 120 requests a second and at most 66 \
 connections (--no-load leaves them out):
-  steady    five clients, 8 requests a second each; each waits when it is told to
+  steady    five clients, 8 requests a second each; each waits when it is asked to
   bursty    30 requests at once every 5 seconds, then nothing
   greedy    40 requests a second with one key, and ignores Retry-After
   holding   opens six feeds at once with one key, which may have four, and reads them for seconds

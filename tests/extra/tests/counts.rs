@@ -86,7 +86,7 @@ const COUNTED: [&str; 5] = [
 
 /// What the decision was, written into the response for the client: for each policy its result and what it was charged,
 /// which policy was the binding one, what decided, and why.
-fn told(report: &LimitReport) -> HeaderMap {
+fn headers_of(report: &LimitReport) -> HeaderMap {
     let statuses = report.statuses().map(|(policy, status)| {
         let result = match status {
             status if status.is_violated() => "refused",
@@ -110,7 +110,7 @@ fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
     layer.response(|refusal| {
         let mut response = refusal.default_response();
         match refusal.reason {
-            Reason::Quota(report) => response.headers_mut().extend(told(report)),
+            Reason::Quota(report) => response.headers_mut().extend(headers_of(report)),
             Reason::Store(why, _) => {
                 response.headers_mut().insert("x-by", HeaderValue::from_static("closed"));
                 response.headers_mut().insert("x-why", HeaderValue::from_static(why.label()));
@@ -158,7 +158,7 @@ fn tally(layer: &str, status: StatusCode, headers: &HeaderMap) -> Tally {
 static STARTED: AtomicU64 = AtomicU64::new(0);
 
 async fn respond(Path(wanted): Path<String>, report: LimitReport) -> Response {
-    let headers = told(&report);
+    let headers = headers_of(&report);
     drop(report);
     match wanted.as_str() {
         "hang" => {

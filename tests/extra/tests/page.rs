@@ -223,7 +223,7 @@ const CONTRAST: &str = "
         width: document.documentElement.scrollWidth, inner: innerWidth };";
 
 #[tokio::test]
-async fn a_narrow_window_scrolls_in_one_direction_and_both_color_schemes_are_legible() {
+async fn narrow_window_scrolls_one_way_and_both_color_schemes_are_legible() {
     let (_example, browser, _) = open(child::free_port()).await;
     web::until(PATIENCE, "numbers", async || equal(&browser.run(BOTH).await)).await;
     let mut grounds = BTreeSet::new();

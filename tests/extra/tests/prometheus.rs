@@ -38,7 +38,7 @@ fn without_threshold(expression: &str) -> &str {
 }
 
 #[tokio::test]
-async fn every_panel_and_every_alert_has_series_in_a_prometheus_that_scrapes_the_example() {
+async fn every_panel_and_alert_has_series_in_a_prometheus() {
     let redis = Server::start();
     let memory = Example::start(&["--port", "0"], &[]);
     let shared = Example::start(&["--port", "0"], &[("REDIS_URL", &redis.url())]);

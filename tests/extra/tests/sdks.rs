@@ -125,7 +125,7 @@ fn refusal_and_rest(log: &Log, kind: &str, client: &Client) -> (Seen, Vec<Seen>)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_come_back_when_they_were_told_to() {
+async fn clients_come_back_after_the_stated_wait() {
     let (address, log) = server().await;
     let calls = CLIENTS.iter().map(async |client| {
         let said = call(client, &format!("http://{address}/{}", name("soon", client)), PATIENCE).await;
@@ -134,22 +134,22 @@ async fn clients_come_back_when_they_were_told_to() {
         let [again] = &*rest else { panic!("{}: {rest:?}", client.name) };
         let (seconds, millis) = (refusal.retry_after.unwrap(), refusal.retry_after_ms.unwrap());
         assert!(millis <= seconds && seconds < millis + Duration::from_secs(1), "the same wait, rounded up");
-        let told = if client.reads_millis { millis } else { seconds };
+        let stated = if client.reads_millis { millis } else { seconds };
         let waited = again.arrived - refusal.answered;
-        println!("{:?} {}: told {told:?}, waited {waited:?}", client.language, client.name);
+        println!("{:?} {}: stated {stated:?}, waited {waited:?}", client.language, client.name);
         assert!(
-            again.status == 200 && again.arrived - refusal.arrived >= told,
-            "{}: {waited:?} of {told:?}",
+            again.status == 200 && again.arrived - refusal.arrived >= stated,
+            "{}: {waited:?} of {stated:?}",
             client.name
         );
-        assert!(waited <= told + LATE, "{}: {waited:?} of {told:?}", client.name);
+        assert!(waited <= stated + LATE, "{}: {waited:?} of {stated:?}", client.name);
         assert_eq!(refusal.should_retry, None);
     });
     join_all(calls).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_can_be_told_give_up_at_once_where_the_wait_is_long() {
+async fn clients_that_read_the_hint_give_up_where_the_wait_is_long() {
     let (address, log) = server().await;
     let calls = CLIENTS.iter().map(async |client| {
         let url = format!("http://{address}/{}", name("late", client));

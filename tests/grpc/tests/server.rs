@@ -108,8 +108,9 @@ async fn stream_with_metadata(channel: &Channel) -> Result<(String, Streaming<St
     let request = Request::new(String::new());
     let codec = ProstCodec::<String, String>::default();
     let response = client.server_streaming(request, PathAndQuery::from_static(COUNT), codec).await?;
-    let told = response.metadata().get("ratelimit").map_or("", |told| told.to_str().unwrap_or_default()).to_owned();
-    Ok((told, response.into_inner()))
+    let fields =
+        response.metadata().get("ratelimit").map_or("", |fields| fields.to_str().unwrap_or_default()).to_owned();
+    Ok((fields, response.into_inner()))
 }
 
 #[tokio::test]
@@ -165,14 +166,14 @@ async fn permit_of_a_stream_is_held_until_its_trailers() {
 }
 
 #[tokio::test]
-async fn messages_of_a_stream_are_charged_as_they_are_sent_and_settled_at_its_end() {
+async fn messages_of_a_stream_are_charged_as_sent_and_settled_at_its_end() {
     let hour = FixedWindow::new(Rate::per_hour(100));
     let messages = limit("messages", hour).by(throttle_tower::Constant).cost(|_: &http::request::Parts| 10);
     let channel = connect(ThrottleLayer::new(messages.settled_later()).unwrap()).await;
     // An estimate of ten is charged at first. The stream before has used three.
     for left in [90, 87, 84] {
-        let (told, mut numbers) = stream_with_metadata(&channel).await.unwrap();
-        assert!(told.starts_with(&format!("\"messages\";r={left};")), "{told}");
+        let (fields, mut numbers) = stream_with_metadata(&channel).await.unwrap();
+        assert!(fields.starts_with(&format!("\"messages\";r={left};")), "{fields}");
         while numbers.message().await.unwrap().is_some() {}
     }
 }

@@ -29,40 +29,6 @@ fn all_slots_have_a_master_and_each_master_a_replica() {
 }
 
 #[test]
-fn a_killed_master_is_followed_by_its_replica_and_comes_back_as_one() {
-    let cluster = Cluster::builder().arg("--cluster-require-full-coverage", "yes").start();
-    let key = "key";
-    let (slot, master) = (slot_of(key), cluster.master_of_key(key));
-    cluster.node(master).kill();
-    let successor = cluster.wait_for_failover_of(slot, master);
-    assert_eq!(successor, master + 3);
-    set(cluster.node(successor), key).unwrap();
-    cluster.node(master).restart();
-    cluster.wait_until_well();
-    assert_eq!(cluster.replica_of(successor), Some(master));
-    assert_eq!(cluster.node(master).dbsize(), 1, "it has what its successor has");
-}
-
-#[test]
-fn a_replica_can_be_asked_to_take_over() {
-    let cluster = Cluster::start();
-    cluster.fail_over(4);
-    assert_eq!((cluster.master_of(6000), cluster.replica_of(4), cluster.masters()), (4, Some(1), vec![0, 2, 4]));
-}
-
-#[test]
-fn a_stopped_master_loses_its_slots_and_its_place_when_it_goes_on() {
-    let cluster = Cluster::start();
-    cluster.node(1).stop();
-    assert_eq!(cluster.master_of(6000), 1, "no other node is, yet");
-    assert_eq!(cluster.wait_for_failover_of(6000, 1), 4);
-    cluster.node(1).cont();
-    assert_eq!(cluster.master_of(6000), 4, "whatever the old one may still think");
-    cluster.wait_until_well();
-    assert_eq!((cluster.master_of(6000), cluster.replica_of(4)), (4, Some(1)));
-}
-
-#[test]
 fn slots_move_with_their_keys_while_clients_write() {
     let cluster = Cluster::start();
     let (from, to) = (0, 1);
@@ -112,16 +78,4 @@ fn a_slot_can_be_held_half_way() {
     assert_eq!((cluster.move_keys(from, to, slot, 10), cluster.move_keys(from, to, slot, 10)), (1, 0));
     cluster.close_slot(from, to, slot);
     assert_eq!(cluster.node(to).query::<u64>(&["EXISTS", first, second]), 2);
-}
-
-#[test]
-fn a_proxied_cluster_names_its_proxies() {
-    let cluster = Cluster::builder().proxied().start();
-    let ports: Vec<u16> = (0..6).map(|node| cluster.proxy(node).port()).collect();
-    let shown: String = cluster.node(0).query(&["CLUSTER", "NODES"]);
-    assert!(ports.iter().all(|port| shown.contains(&format!("127.0.0.1:{port}@"))), "{shown}");
-    let key = "key";
-    let moved = set(cluster.node((cluster.master_of_key(key) + 1) % 3), key).unwrap_err();
-    let port = cluster.proxy(cluster.master_of_key(key)).port();
-    assert!(moved.to_string().contains(&port.to_string()), "{moved}");
 }

@@ -13,11 +13,3 @@ fn the_replica_becomes_the_master_that_sentinels_name() {
     assert_eq!(master.port(), second.port());
     master.command(&["SET", "key", "1"]);
 }
-
-#[test]
-fn one_sentinel_is_enough() {
-    let group = Sentinel::start(1);
-    let [first, second] = group.servers();
-    first.stop();
-    assert_eq!(group.wait_for_failover_from(first).port(), second.port());
-}

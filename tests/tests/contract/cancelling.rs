@@ -115,7 +115,7 @@ async fn law_10_refund_of_a_request_dropped_while_the_store_decides() {
 
 /// An error after which the request may have been charged leaves a charge that is not given back.
 #[tokio::test]
-async fn refund_of_a_dropped_request_has_failed_unless_the_store_charged_nothing() {
+async fn refund_of_a_dropped_request_fails_if_the_store_may_have_charged() {
     for (kind, settled_and_failed) in [(BackendErrorKind::Saturated, (1, 0)), (BackendErrorKind::Timeout, (0, 1))] {
         let backend = Remote::slow_and_faltering(0, 0);
         let limit = shared("p", BURST).refund_aborted().on_error(OnError::Closed);

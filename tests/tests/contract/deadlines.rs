@@ -107,7 +107,7 @@ fn assert_within(waited: Duration, most: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn law_12_request_waits_for_a_store_that_hangs_until_its_deadline_and_once() {
+async fn law_12_request_waits_one_deadline_for_a_store_that_hangs() {
     for (rule, status) in [
         (OnError::Open, StatusCode::OK),
         (OnError::local(1), StatusCode::OK),

@@ -3,9 +3,7 @@
 use std::task::Poll;
 
 use http::Request;
-use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, InFlight, LimitReport, OnError, Rate, ThrottleLayer, Usage, all, limit, plans,
-};
+use throttle_tower::{Concurrency, Gcra, Header, InFlight, LimitReport, Rate, ThrottleLayer, Usage, all, limit};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::common::{Strict, Text, memory, poll, shared};
@@ -18,24 +16,6 @@ fn debug_shows_the_policies_of_a_layer_and_its_service() {
         assert!(shown.contains("per-tenant"), "{shown}");
     }
     assert!(format!("{service:?}").contains("Strict"), "{service:?}");
-}
-
-#[test]
-fn debug_shows_how_a_limit_is_applied() {
-    let keyed = limit("p", Gcra::new(Rate::per_minute(5))).by(Header::new("x-api-key")).on_error(OnError::Closed);
-    for part in ["x-api-key", "Share", "Closed"] {
-        assert!(format!("{keyed:?}").contains(part), "{keyed:?}");
-    }
-    let later = limit("p", Gcra::new(Rate::per_minute(5))).by_async(|_| std::future::ready(None::<u64>));
-    assert!(format!("{later:?}").contains("the future of by_async"), "{later:?}");
-    let permits = format!("{:?}", Concurrency::new(7).name("uploads"));
-    assert!(permits.contains("uploads") && permits.contains('7'), "{permits}");
-    let without_lookup = plans("per-user", [("free", Gcra::new(Rate::per_minute(5)))]).by(Constant);
-    assert!(format!("{without_lookup:?}").contains("per-user"), "{without_lookup:?}");
-    let without_default = without_lookup.lookup(|_| async { None::<&str> });
-    assert!(format!("{without_default:?}").contains("per-user"), "{without_default:?}");
-    let whole = without_default.unknown("free");
-    assert!(format!("{whole:?}").contains("per-user"), "{whole:?}");
 }
 
 /// What the head of the response has made final is not kept with the body.

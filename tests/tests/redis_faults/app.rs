@@ -97,7 +97,7 @@ impl Path {
 
 /// The outcome of a request, by the event of the layer's hook and the answer of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Heard {
     Admitted,
     Refused,
     /// The store did not decide.
@@ -121,12 +121,12 @@ pub(crate) struct Sample {
     pub(crate) status: StatusCode,
     /// Whether the response carries the remaining units.
     pub(crate) reported: bool,
-    pub(crate) told: Told,
+    pub(crate) heard: Heard,
 }
 
 impl Sample {
     pub(crate) fn is_degraded(&self) -> bool {
-        matches!(self.told, Told::Degraded { .. })
+        matches!(self.heard, Heard::Degraded { .. })
     }
 
     /// When the decision was made.
@@ -146,7 +146,7 @@ pub(crate) struct Trip(Arc<Stops>);
 
 #[derive(Default)]
 struct Stops {
-    told: Mutex<Vec<Event>>,
+    heard: Mutex<Vec<Event>>,
     answers: Mutex<Vec<Answer>>,
     handled: OnceLock<Instant>,
 }
@@ -165,18 +165,18 @@ impl Trip {
     }
 
     /// Combines the event and the answer of the request, which must agree.
-    fn told(&self) -> Told {
-        let (told, answers) = (self.0.told.lock(), self.0.answers.lock());
-        let (&[event], &[answer]) = (told.as_slice(), answers.as_slice()) else {
-            panic!("one request was decided by {answers:?}, and reported as {told:?}");
+    fn heard(&self) -> Heard {
+        let (heard, answers) = (self.0.heard.lock(), self.0.answers.lock());
+        let (&[event], &[answer]) = (heard.as_slice(), answers.as_slice()) else {
+            panic!("one request was decided by {answers:?}, and reported as {heard:?}");
         };
         match (event, answer) {
-            (Event::Admitted, Answer::Decided) => Told::Admitted,
-            (Event::Refused, Answer::Decided) => Told::Refused,
+            (Event::Admitted, Answer::Decided) => Heard::Admitted,
+            (Event::Refused, Answer::Decided) => Heard::Refused,
             (Event::Degraded { kind, uncharged: said, local }, Answer::Failed { kind: failed, uncharged })
                 if kind == failed && said.is_none_or(|said| said == uncharged) =>
             {
-                Told::Degraded { kind, uncharged, local }
+                Heard::Degraded { kind, uncharged, local }
             }
             _ => panic!("the backend answered {answer:?}, and the layer reported {event:?}"),
         }
@@ -212,9 +212,9 @@ impl App {
         let sent = Instant::now();
         let response = TRIP.scope(trip.clone(), router.oneshot(request)).await.expect("a router does not fail");
         let left = trip.0.handled.get().copied().unwrap_or_else(Instant::now);
-        let told = trip.told();
+        let heard = trip.heard();
         let (status, reported) = (response.status(), response.headers().contains_key("ratelimit"));
-        let sample = Sample { path, key, sent, added: left.duration_since(sent), status, reported, told };
+        let sample = Sample { path, key, sent, added: left.duration_since(sent), status, reported, heard };
         self.samples.lock().push(sample);
     }
 
@@ -237,7 +237,7 @@ async fn handle(Extension(trip): Extension<Trip>) -> &'static str {
 fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<Witnessed> {
     let layer = ThrottleLayer::new(path.limits()).expect("limits within bounds").on_error(mode.rule());
     let layer = layer.on_decision(|event| {
-        let told = match (event.outcome, event.degraded()) {
+        let heard = match (event.outcome, event.degraded()) {
             (Outcome::Admitted, None) => Event::Admitted,
             (Outcome::Refused, None) => Event::Refused,
             (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
@@ -249,7 +249,7 @@ fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<Witnes
             }
             other => panic!("the load sends no such request: {other:?}"),
         };
-        event.parts.extensions.get::<Trip>().expect("put there before").0.told.lock().push(told);
+        event.parts.extensions.get::<Trip>().expect("put there before").0.heard.lock().push(heard);
     });
     layer.backend(Witnessed(backend.clone())).expect("what happens on errors is said")
 }

@@ -8,7 +8,7 @@ use throttle_core::BackendErrorKind;
 use throttle_redis::{RedisBackend, RedisBuilder};
 use throttle_test_servers::{Cluster, slot_of};
 
-use crate::app::{Mode, Path, Sample, Told};
+use crate::app::{Heard, Mode, Path, Sample};
 use crate::course::Course;
 use crate::report::Report;
 use crate::{aside, place};
@@ -211,7 +211,7 @@ async fn slot_half_migrated() {
         assert!(stats.repeated > 0, "{:?}: no answer was such", run.app.mode);
         // The breaker that sets of two have opened may hold some of these back.
         let single = |sample: &Sample| {
-            let unavailable = matches!(sample.told, Told::Degraded { kind: BackendErrorKind::Unavailable, .. });
+            let unavailable = matches!(sample.heard, Heard::Degraded { kind: BackendErrorKind::Unavailable, .. });
             unavailable && matches!(sample.path, Path::Wide | Path::Tiny)
         };
         assert_eq!(run.degraded(single), 0, "{:?}: a single policy was not found where its key is", run.app.mode);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use throttle_test_servers::Server;
 
-use crate::app::{App, Sample, TINY, Told};
+use crate::app::{App, Heard, Sample, TINY};
 
 /// A policy and one of its keys.
 type Account = (String, String);
@@ -43,10 +43,10 @@ impl Ledger {
         for &policy in sample.path.policies() {
             let other = if policy == "far" { "other-" } else { "" };
             let entry = self.entry((policy.to_owned(), format!("{other}{}", sample.key)));
-            match sample.told {
-                Told::Admitted => entry.acknowledged += 1,
-                Told::Degraded { uncharged: false, .. } => entry.unknown += 1,
-                Told::Refused | Told::Degraded { uncharged: true, .. } => {}
+            match sample.heard {
+                Heard::Admitted => entry.acknowledged += 1,
+                Heard::Degraded { uncharged: false, .. } => entry.unknown += 1,
+                Heard::Refused | Heard::Degraded { uncharged: true, .. } => {}
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttle_test_servers::{Proxy, Server};
 
-use crate::app::{Mode, Told};
+use crate::app::{Heard, Mode};
 use crate::course::Course;
 use crate::server::single;
 use crate::{aside, place};
@@ -90,7 +90,8 @@ async fn garbage_replies() {
     for run in &report.runs {
         let began = last - Duration::from_millis(2300);
         let during = run.samples.iter().filter(|sample| sample.sent > began && sample.sent < last);
-        let decided: Vec<_> = during.filter(|sample| matches!(sample.told, Told::Admitted | Told::Refused)).collect();
+        let decided: Vec<_> =
+            during.filter(|sample| matches!(sample.heard, Heard::Admitted | Heard::Refused)).collect();
         assert!(decided.is_empty(), "decided by garbage: {decided:?}");
     }
 }

@@ -8,7 +8,7 @@ use http::StatusCode;
 use throttle_core::BackendErrorKind;
 use throttle_test_servers::Server;
 
-use crate::app::{App, Mode, Path, Sample, TINY, Told};
+use crate::app::{App, Heard, Mode, Path, Sample, TINY};
 use crate::figures::Figures;
 use crate::ledger::Ledger;
 use crate::{BACK, DEADLINE};
@@ -166,7 +166,7 @@ impl Report {
             text += &figures("breaker open", Figures::of(self.after_opening(run).map(|sample| sample.added)));
             let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
             for sample in &run.samples {
-                if let Told::Degraded { kind, uncharged, .. } = sample.told {
+                if let Heard::Degraded { kind, uncharged, .. } = sample.heard {
                     *kinds.entry(format!("{kind:?}{}", if uncharged { "" } else { " (unknown)" })).or_default() += 1;
                 }
             }
@@ -190,7 +190,7 @@ impl Run {
     fn check_own_share(&self) {
         let mut admitted: BTreeMap<&str, u64> = BTreeMap::new();
         for sample in self.samples.iter().filter(|sample| sample.path == Path::Tiny) {
-            if let Told::Degraded { local: Some(true), .. } = sample.told {
+            if let Heard::Degraded { local: Some(true), .. } = sample.heard {
                 *admitted.entry(&sample.key).or_default() += 1;
             }
         }
@@ -206,24 +206,24 @@ impl Run {
     fn check_answers(&self) {
         let mut degraded = 0;
         for sample in &self.samples {
-            let (status, reported) = match (sample.told, self.app.mode) {
-                (Told::Admitted, _) => (StatusCode::OK, true),
-                (Told::Refused, _) => (StatusCode::TOO_MANY_REQUESTS, true),
+            let (status, reported) = match (sample.heard, self.app.mode) {
+                (Heard::Admitted, _) => (StatusCode::OK, true),
+                (Heard::Refused, _) => (StatusCode::TOO_MANY_REQUESTS, true),
                 // An open limit is decided by the share only while the store may be healthy.
-                (Told::Degraded { kind, local: Some(admitted), .. }, mode)
+                (Heard::Degraded { kind, local: Some(admitted), .. }, mode)
                     if mode == Mode::Local || (mode == Mode::Open && is_busy(kind)) =>
                 {
                     (if admitted { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS }, true)
                 }
-                (Told::Degraded { kind, local: None, .. }, Mode::Open) if !is_busy(kind) => (StatusCode::OK, false),
-                (Told::Degraded { local: None, .. }, Mode::Closed) => (StatusCode::SERVICE_UNAVAILABLE, false),
+                (Heard::Degraded { kind, local: None, .. }, Mode::Open) if !is_busy(kind) => (StatusCode::OK, false),
+                (Heard::Degraded { local: None, .. }, Mode::Closed) => (StatusCode::SERVICE_UNAVAILABLE, false),
                 other => panic!("{other:?}: {sample:?}"),
             };
             assert_eq!((sample.status, sample.reported), (status, reported), "{sample:?}");
             assert!(status != StatusCode::TOO_MANY_REQUESTS || sample.path == Path::Tiny, "{sample:?}");
             degraded += u64::from(sample.is_degraded());
         }
-        let unknown = |sample: &&Sample| matches!(sample.told, Told::Degraded { uncharged: false, .. });
+        let unknown = |sample: &&Sample| matches!(sample.heard, Heard::Degraded { uncharged: false, .. });
         let unknown = self.samples.iter().filter(unknown).count() as u64;
         let stats = self.app.backend.stats();
         assert_eq!(stats.failures, degraded, "{stats:?}");

@@ -7,7 +7,7 @@ use throttle_core::BackendErrorKind;
 use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::Server;
 
-use crate::app::{Sample, Told};
+use crate::app::{Heard, Sample};
 use crate::course::Course;
 use crate::{aside, place};
 
@@ -141,8 +141,8 @@ async fn out_of_memory() {
     for run in &report.runs {
         let stats = run.app.backend.stats();
         // The server answered that nothing was charged; a request that the machine makes late may have been.
-        let unknown = |sample: &Sample| match sample.told {
-            Told::Degraded { kind, uncharged, .. } => !uncharged && kind != BackendErrorKind::Timeout,
+        let unknown = |sample: &Sample| match sample.heard {
+            Heard::Degraded { kind, uncharged, .. } => !uncharged && kind != BackendErrorKind::Timeout,
             _ => false,
         };
         assert_eq!(run.degraded(unknown), 0, "decisions that the server refused count as perhaps charged");

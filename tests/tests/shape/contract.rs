@@ -208,30 +208,6 @@ fn shape_types_can_be_named_and_sent() {
     is_send::<throttle_tower::shape::ShapeFuture<Notes, u64, Remote, throttle_tower::shape::IgnoreUpstream>>();
 }
 
-#[tokio::test(start_paused = true)]
-async fn shape_http_says_in_the_body_why_a_call_was_refused() {
-    async fn body<B>(response: Response<B>) -> String
-    where
-        B: http_body_util::BodyExt<Data = bytes::Bytes, Error: std::fmt::Debug>,
-    {
-        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
-    }
-    let inner = service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::from("hello"))) });
-    let layer = layer_of_requests(ten(10_000)).deadline(|_| Some(50 * MS)).http();
-    let mut service = layer.layer(inner);
-    assert_eq!(body(service.call(Request::new(())).await.unwrap()).await, "hello");
-    let late = service.call(Request::new(())).await.unwrap();
-    assert_eq!((late.status(), &late.headers()["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &"1".parse().unwrap()));
-    let late = body(late).await;
-    assert!(late.contains("#quota-exceeded") && late.ends_with(r#""violated-policies":[]}"#), "{late}");
-
-    let remote = Remote::new(MS);
-    remote.fail(true);
-    let closed = ShapeLayer::of(over(&remote, ten(0), OnError::Closed)).http();
-    let unavailable = body(closed.layer(inner).oneshot(Request::new(())).await.unwrap()).await;
-    assert!(unavailable.contains("#temporary-reduced-capacity"), "{unavailable}");
-}
-
 fn layer_of_requests(builder: throttle_tower::shape::ShaperBuilder) -> ShapeLayer<Request<()>> {
     ShapeLayer::of(builder.build().unwrap())
 }
@@ -246,33 +222,4 @@ async fn shape_http_readiness_is_that_of_the_inner_service() {
     assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
     inner.send_error("out of order");
     assert!(matches!(service.poll_ready(), Poll::Ready(Err(error)) if error.to_string() == "out of order"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_debug_output_names_the_type_and_shows_the_pace() {
-    let bucket = LeakyBucket::new(Rate::per_second(10));
-    let shown = |value: &dyn std::fmt::Debug| format!("{value:?}");
-    let builder = Shaper::builder(bucket).name("mails");
-    let text = shown(&builder);
-    assert!(
-        text.starts_with("ShaperBuilder { bucket: LeakyBucket") && text.contains(r#"name: Some("mails")"#),
-        "{text}"
-    );
-    assert_eq!(shown(&throttle_tower::shape::TokioClock::new()), "TokioClock");
-
-    let shaper = builder.headroom(Duration::ZERO).build().unwrap();
-    let pace = shown(&shaper);
-    let parts = ["Shaper { rate: ", &shown(&Rate::per_second(10)), "stats: ShapeStats { sent: 0, "];
-    assert!(parts.iter().all(|part| pace.contains(part)), "{pace}");
-    assert_eq!(shown(&shaper.schedule("key", 1)), "ScheduleFuture");
-
-    let inner = service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
-    let layer: ShapeLayer<Request<()>> = ShapeLayer::of(shaper);
-    assert!(shown(&layer).starts_with("ShapeLayer { shaper: Shaper { rate: "));
-    assert!(shown(&layer.clone().http()).starts_with("HttpShapeLayer(ShapeLayer { "));
-    let mut http = layer.clone().http().layer(inner);
-    assert!(shown(&http).starts_with("HttpShape(Shape { inner: ServiceFn"), "{http:?}");
-    assert!(shown(http.get_ref()).contains("shaper: Shaper { rate: "));
-    assert_eq!(shown(&http.call(Request::new(()))), "HttpShapeFuture");
-    assert_eq!(shown(&layer.clone().layer(inner).call(Request::new(()))), "ShapeFuture");
 }

@@ -15,5 +15,4 @@ mod stats;
 mod support;
 mod units;
 mod units_laws;
-mod units_over_redis;
 mod upstream;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_core::Clock;
-use throttle_tower::shape::{Bound, Shaper, TokioClock};
+use throttle_tower::shape::{Bound, Shaper};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance};
@@ -158,15 +157,6 @@ fn shape_usual_headroom_is_a_part_of_the_period_within_bounds() {
     // With headroom this longest wait could not be counted exactly.
     let long = LeakyBucket::new(Rate::per_second(1_000_000)).max_wait(Duration::from_micros((1 << 52) - 2));
     assert_eq!(Shaper::new(long).unwrap().rate(), Rate::per_second(1_000_000));
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_clock_counts_from_its_creation() {
-    advance(Duration::from_secs(5)).await;
-    let clocks = [TokioClock::new(), TokioClock::default()];
-    assert_eq!(clocks.map(|clock| clock.now().as_micros()), [0; 2]);
-    advance(Duration::from_micros(1_234_567)).await;
-    assert_eq!(clocks.map(|clock| clock.now().as_micros()), [1_234_567; 2]);
 }
 
 #[tokio::test(start_paused = true)]

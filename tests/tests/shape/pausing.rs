@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::{MS, Remote, over, poll, ten};
 
 #[tokio::test(start_paused = true)]
-async fn shape_calls_leave_as_many_intervals_apart_as_they_have_units_after_a_pause() {
+async fn shape_calls_keep_the_intervals_of_their_units_after_a_pause() {
     async fn check<B: Backend>(shaper: Shaper<B>, key: Key) {
         let start = Instant::now();
         shaper.pause(key.clone(), Duration::from_secs(1));
@@ -58,7 +58,7 @@ async fn shape_call_dropped_when_its_pause_is_over_leaves_no_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_call_dropped_after_its_time_and_before_the_end_of_a_pause_leaves_no_gap() {
+async fn shape_call_dropped_late_in_a_pause_leaves_no_gap() {
     let shaper = ten(60_000).build().unwrap();
     let start = Instant::now();
     shaper.schedule("key", 1).await.unwrap();
@@ -81,7 +81,7 @@ async fn refused(shaper: &Shaper<impl Backend>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_pauses_double_until_a_response_is_neither_a_refusal_nor_a_server_error() {
+async fn shape_pauses_double_until_a_response_is_no_refusal_or_server_error() {
     for (status, second) in [(200, 100), (302, 100), (404, 100), (500, 200)] {
         let shaper = ten(60_000).build().unwrap();
         assert_eq!(refused(&shaper).await, 100 * MS);

@@ -33,22 +33,6 @@ async fn charge_of_a_refused_request_is_opt_in() {
     }
 }
 
-/// Never charges more than remains, and does not call the store when nothing remains.
-#[tokio::test]
-async fn charge_of_a_refused_request_stops_at_the_limit() {
-    for store in Store::both().await {
-        let limits = all([budget("attempts", 4).charge_refused(), budget("narrow", 1)]);
-        let site = Site::new(store, limits, app()).await;
-        for _ in 0..20 {
-            site.status("/").await;
-            site.settled().await;
-        }
-        assert_eq!(site.left("attempts", 4).await, 0);
-        let settlements = site.layer.settlements();
-        assert_eq!((settlements.settled, settlements.failed), (3, 0), "{}", site.store.name);
-    }
-}
-
 /// A cost that no longer fits takes the rest.
 #[tokio::test]
 async fn charge_of_a_refused_request_takes_what_is_left() {

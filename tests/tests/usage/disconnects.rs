@@ -61,7 +61,7 @@ fn app(books: &Books, started: &Arc<AtomicBool>) -> Router {
 /// Law 10, with a client that stays for 0, 1, 2, … polls of the response and its body. In the end the charge is what
 /// was used. It is the estimate if the handler had begun and used nothing, and before that the estimate or nothing.
 #[tokio::test]
-async fn law_10_charge_is_neither_lost_nor_doubled_wherever_the_client_disconnects() {
+async fn law_10_charge_is_exact_wherever_the_client_disconnects() {
     for store in Store::both().await {
         let name = store.name;
         let layer = layer(&store, budget("tokens", UNITS).cost(estimate).settled_later());

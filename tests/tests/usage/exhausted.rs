@@ -39,18 +39,3 @@ async fn law_06_charge_never_exceeds_the_limit_and_the_overrun_is_in_flight() {
         assert!(over <= STREAMS * each, "{name}: {over} over");
     }
 }
-
-/// An exhausted limit causes a call to the store once for each estimate's worth, not at every step.
-#[tokio::test]
-async fn charge_of_an_exhausted_limit_asks_seldom() {
-    for store in Store::both().await {
-        let books = Books::default();
-        let limit = budget("tokens", 100).cost(estimate).settled_later();
-        let site = Site::new(store, limit, model(&books, 1, false)).await;
-        assert_eq!(site.get("/", &[("x-estimate", 50), ("x-actual", 400)]).await.status(), 200);
-        assert_eq!(site.left("tokens", 100).await, 0);
-        // At 51, 101, 151, …, 351, and the final settlement.
-        let settlements = site.layer.settlements();
-        assert!((3..=9).contains(&settlements.settled), "{}: {settlements:?}", site.store.name);
-    }
-}

@@ -86,18 +86,6 @@ async fn charge_is_the_running_total() {
     assert_eq!(cost(|usage| usage.add("tokens", 400).and_then(|_| usage.settle("tokens", 5))).await, [1, 5, 100]);
 }
 
-/// Settlements that become due together are sent together.
-#[tokio::test]
-async fn charge_of_several_limits_is_settled_in_one_step() {
-    for store in Store::both().await {
-        let app = Router::new().route("/", get(|usage: Usage| async move { usage.refund() }));
-        let site = Site::new(store, limits(), app).await;
-        site.get("/", &[("x-estimate", 100)]).await;
-        assert_eq!((site.left("tokens", UNITS).await, site.left("month", UNITS).await), (UNITS, UNITS));
-        assert_eq!(site.layer.settlements().settled, 1, "{}", site.store.name);
-    }
-}
-
 #[tokio::test]
 async fn charge_is_settled_once() {
     let again = |usage: &Usage| {
@@ -292,31 +280,5 @@ async fn charge_of_a_member_that_was_not_charged_stays_zero() {
             used.push(UNITS - site.left(name, UNITS).await);
         }
         assert_eq!(used, [300, 0, 0], "{}", site.store.name);
-    }
-}
-
-/// A running total larger than any budget exhausts the limit, and does not keep calling the store for ever.
-#[tokio::test]
-async fn charge_huge_running_total_saturates() {
-    for store in Store::both().await {
-        for first in [u64::MAX, u64::MAX - 5, 1] {
-            let name = format!("tokens-{first}");
-            let layer = crate::site::layer(&store, crate::store::budget(&name, 100).cost(10).settled_later());
-            let policy = name.clone();
-            let handler = move |usage: Usage| {
-                let policy = policy.clone();
-                async move {
-                    let _ = usage.add(&policy, first).unwrap();
-                    let _ = usage.add(&policy, u64::MAX).unwrap();
-                    "done"
-                }
-            };
-            let app = Router::new().route("/", get(handler)).layer(layer.clone());
-            let response =
-                tower::ServiceExt::oneshot(app, http::Request::new(axum::body::Body::empty())).await.unwrap();
-            axum::body::to_bytes(response.into_body(), 100).await.unwrap();
-            crate::site::settled(&layer).await;
-            assert_eq!(store.left(&name, 100).await, 0, "{}", store.name);
-        }
     }
 }

@@ -31,7 +31,7 @@ async fn charge_any_waits_for_a_member_beside_one_that_does_not_wait() {
 /// Another layer takes the unit that the request waits for, and the next one comes after the longest wait. The other
 /// member would wait, but it has room only later.
 #[tokio::test(start_paused = true)]
-async fn charge_request_waits_no_longer_than_the_member_that_it_is_held_for_allows() {
+async fn charge_request_waits_no_longer_than_its_member_of_an_any_allows() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let own = || one_each("own", 400 * MS);
     let patient = any([own().wait_up_to(500 * MS), one_each("pool", 10_000 * MS).wait_up_to(60_000 * MS)]);

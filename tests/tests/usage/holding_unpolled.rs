@@ -113,7 +113,7 @@ async fn law_15_kept_request_is_refused_after_its_longest_wait_if_others_wait() 
 
 /// A large request leaves, and a small one behind it is admitted as soon as there is room for it.
 #[tokio::test(start_paused = true)]
-async fn law_15_request_behind_a_dropped_larger_one_does_not_wait_for_the_larger_one() {
+async fn law_15_request_does_not_wait_for_a_dropped_larger_one_before_it() {
     let cost = |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
     let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(50)).by(Constant).cost(cost);
     let app = app(&paused(ten.wait_up_to(Duration::from_secs(10))));

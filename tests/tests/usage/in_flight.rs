@@ -140,20 +140,6 @@ async fn charge_that_is_final_with_the_head_leaves_the_permit_to_the_body() {
 }
 
 #[tokio::test]
-async fn charge_a_request_that_another_limit_refuses_holds_no_permit() {
-    for store in Store::both().await {
-        let (name, bodies) = (store.name, Arc::new(Semaphore::new(0)));
-        let limits = all((Concurrency::new(10), budget("requests", 1)));
-        let site = Site::new(store, limits, app(&bodies)).await;
-        assert_eq!(site.status("/").await, StatusCode::OK, "{name}");
-        for _ in 0..20 {
-            assert_eq!(site.status("/").await, StatusCode::TOO_MANY_REQUESTS, "{name}");
-        }
-        until(|| site.layer.in_flight("in-flight") == Some(0)).await;
-    }
-}
-
-#[tokio::test]
 async fn charge_permits_alone_need_no_store() {
     for store in Store::both().await {
         let bodies = Arc::new(Semaphore::new(0));
@@ -190,22 +176,6 @@ async fn charge_permits_are_counted_by_key_and_by_weight() {
     until(|| site.layer.in_flight("in-flight") == Some(0)).await;
 }
 
-#[tokio::test]
-async fn charge_any_takes_permits_of_the_first_pool_that_has_some() {
-    let bodies = Arc::new(Semaphore::new(0));
-    let pools = any([Concurrency::new(1).name("own"), Concurrency::new(2).name("shared")]);
-    let site = Site::new(Store::memory(), all((pools, Concurrency::new(9).name("all"))), app(&bodies)).await;
-    let mut held = Vec::new();
-    for taken in [(1, 0), (1, 1), (1, 2)] {
-        held.push(site.send("/slow", &[]).await);
-        let now = (site.layer.in_flight("own").unwrap(), site.layer.in_flight("shared").unwrap());
-        assert_eq!(now, taken);
-    }
-    let full = site.get("/", &[]).await;
-    assert!(full.body().ends_with(br#"["own","shared"]}"#), "{:?}", full.body());
-    assert_eq!(site.layer.in_flight("all"), Some(3), "all or nothing");
-}
-
 /// A pool without permits is not named as the cause if another pool of the `any` has some.
 #[tokio::test]
 async fn charge_saturation_names_only_the_limits_to_blame() {
@@ -216,22 +186,6 @@ async fn charge_saturation_names_only_the_limits_to_blame() {
     let full = site.get("/", &[]).await;
     assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(full.body().ends_with(br#":["all"]}"#), "{:?}", full.body());
-}
-
-/// With `charge_every_admitting`, each pool that has a permit gives one, and one that has none stops none.
-#[tokio::test]
-async fn charge_every_admitting_takes_permits_of_each_pool_that_has_some() {
-    let bodies = Arc::new(Semaphore::new(0));
-    let pools = any([Concurrency::new(2).name("wide"), Concurrency::new(1).name("narrow")]).charge_every_admitting();
-    let site = Site::new(Store::memory(), pools, app(&bodies)).await;
-    let mut held = Vec::new();
-    for taken in [(1, 1), (2, 1)] {
-        held.push(site.send("/slow", &[]).await);
-        let now = (site.layer.in_flight("wide").unwrap(), site.layer.in_flight("narrow").unwrap());
-        assert_eq!(now, taken);
-    }
-    let full = site.get("/", &[]).await;
-    assert!(full.body().ends_with(br#"["wide","narrow"]}"#), "{:?}", full.body());
 }
 
 /// A pool that is full beside an `any` within an `any` stays to blame, whatever the inner one finds.
@@ -394,98 +348,6 @@ async fn charge_saturation_is_an_event() {
     assert_eq!(saturated.load(Ordering::SeqCst), 1);
     held.abort();
     until(|| layer.in_flight("one") == Some(0)).await;
-}
-
-#[test]
-fn charge_error_of_a_concurrency_limit_names_it() {
-    let error = |limits: throttle_tower::LimitTree| ThrottleLayer::new(limits).map(drop).unwrap_err();
-    let none = error(all([Concurrency::new(0).name("none")]));
-    assert_eq!((none.policy(), none.field(), none.value()), (Some("none"), "concurrency", "0"));
-    let twice = error(all([Concurrency::new(1), Concurrency::new(2)]));
-    assert_eq!((twice.field(), twice.value()), ("name", "\"in-flight\" twice"));
-    let across = error(all((budget("in-flight", 1), Concurrency::new(2))));
-    assert_eq!((across.field(), across.value()), ("name", "\"in-flight\" twice"));
-    let nothing = error(all(Vec::<throttle_tower::Limit>::new()));
-    assert_eq!(nothing.field(), "all or any");
-    let header = error(all([Concurrency::new(1).by(Header::new("not a name"))]));
-    assert_eq!(header.policy(), Some("in-flight"));
-    let admitted = error(all([Concurrency::new(1).on_missing(OnMissing::Reject(StatusCode::OK))]));
-    assert_eq!((admitted.policy(), admitted.field()), (Some("in-flight"), "on_missing"));
-    let beside = all((Concurrency::new(9).name("total"), any((Concurrency::new(1), budget("rate", 1)))));
-    assert_eq!(error(beside).policy(), Some("in-flight"), "the one in the any");
-}
-
-/// One decision asks the store once, so an `any` cannot choose between a permit and a rate.
-#[test]
-fn charge_any_that_mixes_concurrency_and_rates_does_not_build() {
-    let mixed = [
-        any((Concurrency::new(20), budget("overflow", 2))),
-        any((budget("own", 2), all((budget("lane", 2), Concurrency::new(20))))),
-        all((budget("total", 3), any((Concurrency::new(20), budget("overflow", 2))).charge_every_admitting())),
-    ];
-    for limits in mixed {
-        let error = ThrottleLayer::new(limits).map(drop).unwrap_err();
-        assert_eq!((error.policy(), error.field()), (Some("in-flight"), "any"));
-        assert!(error.to_string().contains("all((Concurrency::new(20), any(…)))"), "{error}");
-    }
-    let beside = all((Concurrency::new(20), any((budget("own", 2), budget("overflow", 2)))));
-    assert!(ThrottleLayer::new(beside).is_ok());
-}
-
-/// A request that is refused anyway takes no permit while the store decides.
-#[tokio::test]
-async fn charge_refused_requests_take_no_permit_from_others() {
-    let store = Store::redis().await;
-    let per_user = limit("user", FixedWindow::new(Rate::per_hour(100)));
-    let limits =
-        all((per_user.by(Header::new("x-user")).cost(|parts: &Parts| number(parts, "x-cost")), Concurrency::new(4)));
-    let layer = layer(&store, limits);
-    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer.clone());
-    let send = move |user: u64, cost: u64| {
-        let request = Request::get("/").header("x-user", user).header("x-cost", cost).body(Body::empty()).unwrap();
-        let response = app.clone().oneshot(request);
-        async move { response.await.unwrap().status() }
-    };
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let mut flood = JoinSet::new();
-    for _ in 0..32 {
-        let (send, stop) = (send.clone(), Arc::clone(&stop));
-        flood.spawn(async move {
-            while !stop.load(Ordering::SeqCst) {
-                assert_eq!(send(1, 1_000).await, StatusCode::TOO_MANY_REQUESTS);
-            }
-        });
-    }
-    for _ in 0..50 {
-        assert_eq!(send(2, 1).await, StatusCode::OK);
-    }
-    stop.store(true, Ordering::SeqCst);
-    flood.join_all().await;
-    assert_eq!(layer.in_flight("in-flight"), Some(0));
-}
-
-/// A member of an `any` that fails halfway returns its permits, and is not named as the cause if another member admits
-/// the request.
-#[tokio::test]
-async fn charge_an_any_returns_what_a_failed_member_had() {
-    let bodies = Arc::new(Semaphore::new(0));
-    let one = |name: &str| Concurrency::new(1).name(name);
-    let both = all([Concurrency::new(9).name("wide"), one("narrow")]);
-    let limits = all((any((both, one("spare"))), Concurrency::new(2).name("total")));
-    let site = Site::new(Store::memory(), limits, app(&bodies)).await;
-    let mut held = Vec::new();
-    for _ in 0..2 {
-        held.push(site.send("/slow", &[]).await);
-    }
-    let now = |name| site.layer.in_flight(name).unwrap();
-    assert_eq!([now("wide"), now("narrow"), now("spare"), now("total")], [1, 1, 1, 2]);
-    drop(held.remove(1));
-    until(|| now("spare") == 0).await;
-    held.push(site.send("/slow", &[]).await);
-    let full = site.get("/", &[]).await;
-    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert!(full.body().ends_with(br#"["narrow","spare"]}"#), "{:?}", full.body());
-    assert_eq!([now("wide"), now("total")], [1, 2]);
 }
 
 /// A clock that runs a step of the test when a decision reads it.

@@ -82,9 +82,9 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
                         return;
                     }
                     let text = body.collect().await.unwrap().to_bytes();
-                    let told: u64 =
+                    let reported: u64 =
                         std::str::from_utf8(&text).unwrap().split_whitespace().map(|n| n.parse::<u64>().unwrap()).sum();
-                    assert_eq!(told, actual);
+                    assert_eq!(reported, actual);
                 })
             })
             .collect();

@@ -55,9 +55,9 @@ pub fn law_10_debit_is_bounded<H: Harness>(sample: &Sample) {
         let key = Key::from(actual);
         let (first, second) = (fixture.charged(&key, 1), fixture.charged(&key, 2));
         fixture.settle(second.actual(actual));
-        let standing = fixture.peek(&key);
-        assert_eq!(standing.remaining(), 0, "{actual} actually used: {standing:?}");
-        assert!(standing.reset_after() <= longest, "{actual} actually used: {standing:?}");
+        let peeked = fixture.peek(&key);
+        assert_eq!(peeked.remaining(), 0, "{actual} actually used: {peeked:?}");
+        assert!(peeked.reset_after() <= longest, "{actual} actually used: {peeked:?}");
         fixture.settle(first.actual(actual));
         assert!(fixture.peek(&key).reset_after() <= longest, "{actual} actually used, twice");
         assert!(!fixture.take(&key, 1).is_admitted());

@@ -69,7 +69,7 @@ pub fn law_03_remaining_is_exact<H: Harness>(sample: &Sample) {
     assert_eq!(fixture.remaining(&Key::from("unused")), sample.capacity());
 }
 
-/// After the reset, and not one microsecond earlier, a key cannot be told from an unused one.
+/// After the reset, and not one microsecond earlier, a key cannot be distinguished from an unused one.
 pub fn law_04_reset_is_exact<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
@@ -77,7 +77,7 @@ pub fn law_04_reset_is_exact<H: Harness>(sample: &Sample) {
         let (key, unused) = (Key::from(round), Key::builder().text("unused").number(round).finish());
         let now = disturb(&harness, &fixture, sample, &key, 200 + round);
         let reset = micros(fixture.peek(&key).reset_after());
-        assert!(reset > 0, "a used key cannot be told from an unused one");
+        assert!(reset > 0, "a used key cannot be distinguished from an unused one");
         harness.set_time(now.after_micros(reset - 1));
         assert_eq!(micros(fixture.peek(&key).reset_after()), 1, "one µs before the reset, {reset} µs on");
         harness.set_time(now.after_micros(reset));

@@ -49,15 +49,15 @@ pub fn law_09_denied_stay_denied<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     let keys: Vec<Key> = (0..10).map(|i| Key::builder().text("denied").number(i).finish()).collect();
-    let mut told = u64::MAX;
+    let mut shortest = u64::MAX;
     for key in &keys {
         assert!(fixture.take(key, sample.capacity()).is_admitted());
-        told = told.min(wait(&fixture.take(key, 1)));
+        shortest = shortest.min(wait(&fixture.take(key, 1)));
     }
     let chunk = OTHERS / 10;
     for step in 0..10 {
         // The last step stands one microsecond before the end of the wait.
-        harness.set_time(START.after_micros((told - 1) / 9 * step + (told - 1) % 9 * u64::from(step == 9)));
+        harness.set_time(START.after_micros((shortest - 1) / 9 * step + (shortest - 1) % 9 * u64::from(step == 9)));
         for other in 0..chunk {
             let _ = fixture.take(&Key::from(step * chunk + other), 1);
         }
@@ -65,8 +65,8 @@ pub fn law_09_denied_stay_denied<H: Harness>(sample: &Sample) {
             assert!(!fixture.take(key, 1).is_admitted(), "denied key {place} after {} others", (step + 1) * chunk);
         }
     }
-    harness.set_time(START.after_micros(told));
+    harness.set_time(START.after_micros(shortest));
     for key in &keys {
-        assert!(fixture.take(key, 1).is_admitted(), "after the reported {told} µs");
+        assert!(fixture.take(key, 1).is_admitted(), "after {shortest} µs");
     }
 }

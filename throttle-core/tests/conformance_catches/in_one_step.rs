@@ -218,20 +218,6 @@ catches! {
 }
 
 catches! {
-    /// Bytes that are no text are replaced by the character for these.
-    ReplacesBytes {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let replaced = |key: &Key| match no_text(key) {
-                Some(bytes) => Key::builder().bytes(String::from_utf8_lossy(bytes).as_bytes()).finish(),
-                None => key.clone(),
-            };
-            honest(naive, set, &of_keys(calls, |key| key.map(replaced)))
-        }
-    }
-    law_11_keys_are_injective
-}
-
-catches! {
     /// A policy goes by the part of its name in braces, as a slot of a cluster does.
     NamesByTag {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {

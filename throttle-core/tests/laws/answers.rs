@@ -1,16 +1,12 @@
 //! What decisions, charges, errors and clocks say: every number and name that a program reads from them.
 
-use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    AnyCharge, Backend, BackendError, BackendErrorKind, BoxBackend, Clock, DecidedBy, FixedWindow, Gcra, Key,
-    LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, Timestamp,
+    AnyCharge, Backend, Clock, FixedWindow, Gcra, Key, LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy,
+    PolicySet, PolicyTree, Rate, Timestamp,
 };
-
-use crate::support::naive::Naive;
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
@@ -49,18 +45,6 @@ fn a_request_waits_for_the_longest_of_its_delays() {
             limiter.peek("ada").reset_after(),
             Duration::from_secs(86_400).min(limiter.peek("ada").reset_after())
         );
-    }
-}
-
-/// Policies that were not charged, before and behind one that was.
-#[test]
-fn a_charge_names_what_the_only_payer_of_an_any_took() {
-    let members = ["a", "b", "c"].map(|name| per_day(name, 5).into()).to_vec();
-    let limiter = Limiter::new(memory(), PolicySet::new(PolicyTree::Any(members, AnyCharge::First)).unwrap()).unwrap();
-    for payer in 0..3 {
-        let charge = limiter.charge("ada", 4).1.unwrap();
-        let taken = ["a", "b", "c"].map(|name| charge.taken(name));
-        assert_eq!(taken, std::array::from_fn(|place| if place == payer { 4 } else { 0 }));
     }
 }
 
@@ -114,31 +98,6 @@ fn a_receipt_gives_up_the_charge_of_the_policy_that_is_named() {
     assert_eq!(left.statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>(), [9, 7, 9]);
 }
 
-#[test]
-fn what_decided_instead_of_the_store_says_why() {
-    let why = BackendErrorKind::Protocol;
-    assert_eq!(
-        [DecidedBy::Store, DecidedBy::Local(why), DecidedBy::Open(why)].map(DecidedBy::error),
-        [None, Some(why), Some(why)]
-    );
-    let busy = [
-        (BackendErrorKind::Unavailable, false),
-        (BackendErrorKind::Timeout, true),
-        (BackendErrorKind::Saturated, true),
-        (BackendErrorKind::Protocol, false),
-        (BackendErrorKind::Suspended, false),
-    ];
-    for (kind, is_busy) in busy {
-        assert_eq!(kind.is_busy(), is_busy, "{kind:?}");
-        let error = BackendError::new(kind);
-        assert!(!error.is_uncharged() && error.source().is_none());
-        assert!(error.to_string().ends_with("the request may have been charged"), "{error}");
-        let error = error.uncharged().with_source("the cable");
-        assert!(error.is_uncharged() && error.to_string().ends_with("nothing was charged"), "{error}");
-        assert_eq!((error.kind(), error.source().unwrap().to_string()), (kind, "the cable".to_owned()));
-    }
-}
-
 /// States on two servers, whose clocks differ: each policy is decided by its own.
 #[test]
 fn a_set_on_several_servers_is_decided_by_the_clock_of_each() {
@@ -158,29 +117,6 @@ fn a_set_on_several_servers_is_decided_by_the_clock_of_each() {
 }
 
 #[test]
-fn a_boxed_backend_says_what_the_one_inside_says() {
-    let clock = ManualClock::new(T0);
-    let inside = MemoryBackend::builder().clock(clock.clone()).build();
-    let boxed = BoxBackend::new(inside.clone());
-    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
-    let prepared = Arc::new(boxed.prepare(set.clone()).unwrap());
-    let calls = [Call::from(Key::from("ada"))];
-    assert_eq!((boxed.can_fail(), boxed.now(&prepared, &calls)), (false, Some(T0)));
-    let earlier = Timestamp::from_micros(T0.as_micros() - 5_000_000);
-    let mut decided = boxed.decide_as_of(&prepared, &calls, earlier);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(decided.as_mut().poll(&mut context).is_ready());
-    let own = inside.prepare(set).unwrap();
-    let left = inside.decide_now(&own, &[Call::peek(Key::from("ada"))]);
-    assert_eq!(left.reset_after(), Duration::ZERO, "it was charged five seconds ago");
-    let stranger = BoxBackend::new(Naive::default());
-    let set = PolicySet::new(per_day("p", 1)).unwrap();
-    let prepared = Arc::new(stranger.prepare(set).unwrap());
-    assert!(stranger.can_fail(), "a backend that does not say");
-    assert!(stranger.now(&prepared, &calls).is_none() && stranger.decide_at_once(&prepared, &calls).is_none());
-}
-
-#[test]
 fn instants_are_added_and_written_to_the_microsecond() {
     let nanos = Duration::from_nanos;
     assert_eq!(Timestamp::EPOCH + nanos(1), Timestamp::from_micros(1));
@@ -197,31 +133,4 @@ fn instants_are_added_and_written_to_the_microsecond() {
     assert_eq!(clock.now(), T0.after_micros(1));
     clock.set(Timestamp::EPOCH);
     assert_eq!(clock.clone().now(), Timestamp::EPOCH, "clones share the time, which may step back");
-}
-
-#[test]
-fn rates_are_read_and_written_as_people_do_and_nothing_else_is_a_rate() {
-    for (text, rate) in [
-        ("5/10µs", Rate::new(5, Duration::from_micros(10))),
-        ("5/2hr", Rate::new(5, Duration::from_secs(7_200))),
-        ("5/ms", Rate::new(5, Duration::from_millis(1))),
-        ("5/secs", Rate::per_second(5)),
-        ("5/hours", Rate::per_hour(5)),
-        ("5 per 3 days", Rate::new(5, Duration::from_secs(3 * 86_400))),
-    ] {
-        assert_eq!(text.parse(), Ok(rate), "{text}");
-        assert_eq!(rate.to_string().parse(), Ok(rate), "{text}");
-    }
-    for text in ["10perminute", "10 perminute", "10per minute", "5/ss", "5/mss", "5/1e3s", "5/ s s", "5/1/s"] {
-        assert_eq!(text.parse::<Rate>().unwrap_err().field(), "rate", "{text}");
-    }
-    for text in ["0/s", "9007199254740992/s"] {
-        assert_eq!(text.parse::<Rate>().unwrap_err().field(), "rate count", "{text}");
-    }
-    for text in ["1/0s", "1/9007199254740992us"] {
-        assert_eq!(text.parse::<Rate>().unwrap_err().field(), "rate period in microseconds", "{text}");
-    }
-    // A number of days whose microseconds no number can hold is no period at all.
-    assert_eq!("1/300000000000000d".parse::<Rate>().unwrap_err().field(), "rate");
-    assert_eq!(Rate::new(5, Duration::ZERO).to_string(), "5/0us", "which no policy takes");
 }

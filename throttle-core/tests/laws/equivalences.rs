@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseResult;
 use throttle_core::{Algorithm, CalendarQuota, Timestamp};
 
 use crate::support::machines::{Machine, Pure};
-use crate::support::reference::told;
+use crate::support::reference::reported;
 use crate::support::spec::{Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{any_spec, run};
 use crate::support::trace::{Case, cases, clamp};
@@ -38,8 +38,8 @@ fn side_by_side(case: &Case) -> TestCaseResult {
         }
         let cost = raw.cost(burst);
         let [gcra, bucket, meter] = machines.each_mut().map(|machine| machine.take(t, cost));
-        prop_assert_eq!(told(&gcra.0), told(&bucket.0), "GCRA and bucket on {} at {}", cost, t);
-        prop_assert_eq!(told(&bucket.0), told(&meter.0), "bucket and meter on {} at {}", cost, t);
+        prop_assert_eq!(reported(&gcra.0), reported(&bucket.0), "GCRA and bucket on {} at {}", cost, t);
+        prop_assert_eq!(reported(&bucket.0), reported(&meter.0), "bucket and meter on {} at {}", cost, t);
         if gcra.1.is_some() {
             open.push([gcra.1, bucket.1, meter.1]);
         }
@@ -53,7 +53,7 @@ fn law_08_gcra_bucket_and_meter_are_one() {
 }
 
 /// With a longest wait of burst − 1 intervals, the shaper admits what GCRA admits, and reports the same waits.
-fn shaper_beside_gcra(case: &Case) -> TestCaseResult {
+fn shaper_and_gcra(case: &Case) -> TestCaseResult {
     let Tree::Leaf(Spec::Gcra { limit, period, burst }) = case.tree else { unreachable!("gcras") };
     let wait = u128::from(burst - 1) * u128::from(period);
     // Only if the longest wait is a whole number of microseconds.
@@ -83,7 +83,7 @@ fn shaper_beside_gcra(case: &Case) -> TestCaseResult {
 
 #[test]
 fn law_08_the_shaper_admits_like_gcra() {
-    run("shaper beside GCRA", &cases(gcras(), 80), shaper_beside_gcra);
+    run("shaper and GCRA", &cases(gcras(), 80), shaper_and_gcra);
 }
 
 /// Periods of 24 hours are civil days: they begin at local midnight too.

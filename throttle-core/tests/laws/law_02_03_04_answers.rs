@@ -5,9 +5,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::{Decision, Timestamp};
 
-use crate::support::machines::{InMemory, Machine, Pure};
-use crate::support::reference::told;
-use crate::support::spec::Tree;
+use crate::support::machines::{Machine, Pure};
+use crate::support::reference::reported;
 use crate::support::strategies::for_every_tree;
 use crate::support::trace::{Case, cases, clamp};
 
@@ -86,69 +85,17 @@ fn remaining_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &
 
 fn reset_is_exact(machine: &Pure, t: i64, costs: &[Option<u64>], decision: &Decision) -> TestCaseResult {
     let peeks: Vec<_> = costs.iter().map(|cost| cost.map(|_| 0)).collect();
-    let as_new =
-        |t| told(&machine.clone().decide(t, &peeks).0) == told(&Pure::of(machine.set.clone()).decide(t, &peeks).0);
+    let as_new = |t| {
+        reported(&machine.clone().decide(t, &peeks).0) == reported(&Pure::of(machine.set.clone()).decide(t, &peeks).0)
+    };
     let Some(then) = after(t, decision.reset_after()) else { return Ok(()) };
-    prop_assert!(as_new(then), "used can be told from unused at {} + {:?}", t, decision.reset_after());
+    prop_assert!(as_new(then), "used can be distinguished from unused at {} + {:?}", t, decision.reset_after());
     let early: Vec<i64> =
         if then - t <= 100 { (t..then).collect() } else { vec![t, (t + then) / 2, then - 2, then - 1] };
     for instant in early {
         prop_assert!(!as_new(instant), "as new already {} before the reset", then - instant);
     }
     Ok(())
-}
-
-/// Runs a trace on the memory backend, then checks its last decision by moving the clock only.
-fn through_memory(case: &Case, finish: impl Fn(InMemory, i64, u64) -> TestCaseResult) -> TestCaseResult {
-    let (step, mut t) = (case.tree.step(), case.start.min(1 << 51));
-    let mut machine = InMemory::new(&case.tree);
-    for raw in &case.raws {
-        t = clamp(t.saturating_add(raw.micros(step, true))).min(1 << 51);
-        let costs = raw.costs(&machine.capacities());
-        let _ = machine.decide(t, &costs);
-    }
-    let last = case.raws.last().map_or(1, |raw| raw.cost(machine.capacities().into_iter().min().unwrap_or(1)));
-    finish(machine, t, last)
-}
-
-fn memory_retries_tight(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResult {
-    let first = machine.take(t, cost).0;
-    let denied = if first.is_admitted() {
-        // Use up the rest, so that the same cost is denied.
-        let rest = machine.peek(t).remaining();
-        let _ = machine.take(t, rest);
-        machine.take(t, cost.max(1)).0
-    } else {
-        first
-    };
-    let Some(then) = denied.retry_after().and_then(|wait| after(t, wait)).filter(|then| *then > t) else {
-        return Ok(());
-    };
-    prop_assert!(!machine.take(then - 1, cost.max(1)).0.is_admitted(), "admitted a microsecond early");
-    prop_assert!(machine.take(then, cost.max(1)).0.is_admitted(), "denied after the reported wait");
-    Ok(())
-}
-
-fn memory_remaining_exact(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResult {
-    let remaining = machine.take(t, cost).0.remaining();
-    prop_assert!(!machine.take(t, remaining + 1).0.is_admitted());
-    prop_assert!(machine.take(t, remaining).0.is_admitted());
-    Ok(())
-}
-
-fn memory_reset_exact(mut machine: InMemory, t: i64, cost: u64) -> TestCaseResult {
-    let reset = machine.take(t, cost).0.reset_after();
-    let Some(then) = after(t, reset) else { return Ok(()) };
-    let unused = |machine: &InMemory, t| machine.take_for(t, "another", 0).0;
-    prop_assert_eq!(told(&machine.peek(then)), told(&unused(&machine, then)), "not as new at the reset");
-    let early = told(&machine.peek(then - 1)) != told(&unused(&machine, then - 1));
-    prop_assert!(reset.is_zero() || early, "as new before the reset");
-    Ok(())
-}
-
-/// `any` is left out of the destructive walk: after one member is used up, another may still have room for the cost.
-fn is_plain(tree: &Tree) -> bool {
-    matches!(tree, Tree::Leaf(_)) || matches!(tree, Tree::All(members) if members.iter().all(is_plain))
 }
 
 #[test]
@@ -164,22 +111,4 @@ fn law_03_remaining_is_exact() {
 #[test]
 fn law_04_reset_is_exact() {
     for_every_tree(|trees| cases(trees, 30), |case| walk(case, reset_is_exact));
-}
-
-#[test]
-fn law_02_retry_is_tight_through_memory() {
-    for_every_tree(
-        |trees| cases(trees, 30),
-        |case| if is_plain(&case.tree) { through_memory(case, memory_retries_tight) } else { Ok(()) },
-    );
-}
-
-#[test]
-fn law_03_remaining_is_exact_through_memory() {
-    for_every_tree(|trees| cases(trees, 30), |case| through_memory(case, memory_remaining_exact));
-}
-
-#[test]
-fn law_04_reset_is_exact_through_memory() {
-    for_every_tree(|trees| cases(trees, 30), |case| through_memory(case, memory_reset_exact));
 }

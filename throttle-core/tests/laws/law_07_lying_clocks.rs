@@ -66,18 +66,8 @@ fn law_07_a_step_back_buys_nothing() {
 }
 
 #[test]
-fn law_07_a_step_back_buys_nothing_through_memory() {
-    for_every_small_tree(50, |case| forward_time(case, &mut InMemory::new(&case.tree)));
-}
-
-#[test]
 fn law_07_two_skewed_clocks_buy_the_skew_once() {
     for_every_small_tree(60, |case| two_clocks(case, &mut Pure::new(&case.tree)));
-}
-
-#[test]
-fn law_07_two_skewed_clocks_buy_the_skew_once_through_memory() {
-    for_every_small_tree(60, |case| two_clocks(case, &mut InMemory::new(&case.tree)));
 }
 
 /// A single jump forward of any length buys at most one full burst.

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::Receipt;
 
 use crate::support::machines::{InMemory, Machine, Pure};
-use crate::support::reference::{Paid, Reference, told};
+use crate::support::reference::{Paid, Reference, reported};
 use crate::support::spec::{Spec, TODAY, Tree};
 use crate::support::strategies::for_every_tree;
 use crate::support::trace::{Case, Raw, cases, clamp};
@@ -53,7 +53,7 @@ impl Walk {
         let (pure, pure_charge) = self.pure.decide(t, &costs);
         let (memory, memory_charge) = self.memory.decide(t, &costs);
         let (expected, reference) = self.reference.decide(t, &costs);
-        prop_assert_eq!(&told(&pure), &expected, "the algorithms at {} on costs {:?}", t, costs);
+        prop_assert_eq!(&reported(&pure), &expected, "the algorithms at {} on costs {:?}", t, costs);
         prop_assert_eq!(&memory, &pure, "memory at {} on costs {:?}", t, costs);
         if let (Some(pure), Some(memory)) = (pure_charge, memory_charge) {
             self.charged.extend(reference.iter().map(|(leaf, _)| *leaf));
@@ -131,7 +131,7 @@ fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
         machine.settle(TODAY, later.actual(0));
         let next = machine.take(TODAY, 1).0;
         assert_eq!((next.is_admitted(), next.delay().as_secs()), (true, 10));
-        assert_eq!(told(&next), expected);
+        assert_eq!(reported(&next), expected);
     }
 }
 
@@ -154,6 +154,6 @@ fn law_08_a_debit_with_nothing_left_brings_no_pace_nearer() {
         machine.settle(TODAY, first.actual(2));
         let next = machine.take(TODAY, 0).0;
         assert_eq!(next.reset_after().as_secs(), 1_000);
-        assert_eq!(told(&next), expected);
+        assert_eq!(reported(&next), expected);
     }
 }

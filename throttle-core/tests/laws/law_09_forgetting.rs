@@ -6,7 +6,7 @@ use throttle_core::{Key, Timestamp};
 
 use crate::support::bounds::check_every_stretch;
 use crate::support::machines::{InMemory, Machine, Pure};
-use crate::support::reference::{Reference, told};
+use crate::support::reference::{Reference, reported};
 use crate::support::spec::{Kind, Spec, TODAY, Tree};
 use crate::support::strategies::{composite, for_every_tree, run, small};
 use crate::support::trace::{Case, Raw, cases, clamp, raws};
@@ -203,7 +203,7 @@ const HOUR: u64 = 3_600_000_000;
 
 /// A thousand keys are used up, then twenty times as many keys as fit arrive: all thousand stay refused.
 #[test]
-fn law_09_filling_the_store_is_no_amnesty() {
+fn law_09_attack_23_filling_the_store_is_no_amnesty() {
     for spec in super::law_07_lying_clocks::every_algorithm() {
         let machine = InMemory::of(Tree::Leaf(spec).set(), 2_000);
         for key in 0..1_000 {
@@ -239,7 +239,7 @@ fn trap_v31_a_denied_key_stays_denied_when_the_store_is_full() {
 
 /// Two million distinct keys, live ones and soon-forgotten ones, in a store of ten thousand.
 #[test]
-fn law_09_two_million_keys_stay_bounded() {
+fn law_09_attack_22_two_million_keys_stay_bounded() {
     let max_keys = 10_000;
     let machine = InMemory::of(Tree::Leaf(Spec::Gcra { limit: 1_000, period: 1_000_000, burst: 5 }).set(), max_keys);
     for key in 0..2_000_000_u64 {
@@ -253,7 +253,7 @@ fn law_09_two_million_keys_stay_bounded() {
     assert!(machine.backend.keys() <= max_keys);
     let newcomer = machine.take_for(TODAY + 11_000_000, "newcomer", 1).0;
     assert!(
-        newcomer.is_admitted() && told(&newcomer).remaining == 4,
+        newcomer.is_admitted() && reported(&newcomer).remaining == 4,
         "an hour later there is room again: {newcomer:?}"
     );
 }

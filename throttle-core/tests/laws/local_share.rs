@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
     Backend, BackendErrorKind, Cost, DecidedBy, Decision, FixedWindow, Gcra, Key, LocalShare, ManualClock,
-    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, Timestamp,
+    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
 use crate::support::spec::Kind;
@@ -126,22 +126,6 @@ fn a_share_is_kept_warm() {
 }
 
 #[test]
-fn what_used_up_a_share_at_the_store_has_used_it_up_here() {
-    let process = Process::new(&both(20, 40), 4);
-    for _ in 0..5 {
-        assert!(process.ask(&[ada(1), ada(1)]).is_admitted());
-    }
-    assert_eq!(process.left(), (vec![15, 35], vec![0, 5]));
-    let denied = process.share.decide(&[ada(1), ada(1)], WHY);
-    assert!(!denied.is_admitted());
-    assert_eq!(denied.binding(), Some(0));
-    // A quarter of one unit an hour.
-    assert_eq!(denied.retry_after(), Some(std::time::Duration::from_secs(4 * 3_600)));
-    // Other keys have a share of their own.
-    assert!(process.share.decide(&vec![Call::from(Key::from("eve")); 2], WHY).is_admitted());
-}
-
-#[test]
 fn only_what_the_store_charged_is_noted() {
     let process = Process::new(&both(2, 8), 1);
     process.ask(&[peek(), peek()]);
@@ -173,22 +157,6 @@ fn a_note_of_more_than_a_share_empties_it() {
         known.ask(&[ada(60)]);
         assert_eq!(known.left(), (vec![39], vec![0]));
     }
-}
-
-/// A share that has nothing left notes nothing: not even the time of the request.
-#[test]
-fn a_note_to_a_share_that_is_used_up_changes_nothing() {
-    let clock = ManualClock::new(Timestamp::from_micros(TODAY));
-    let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let set = PolicySet::new(Policy::new("p", SlidingLog::new(Rate::per_hour(8))).unwrap()).unwrap();
-    let (share, remote) = (LocalShare::new(&store, &set, processes(8)).unwrap(), Process::new(&set, 1));
-    assert!(share.decide(&[ada(1)], WHY).is_admitted());
-    let reset = share.decide(&[peek()], WHY).reset_after();
-    for _ in 0..3 {
-        clock.advance(std::time::Duration::from_secs(60));
-        share.note(&remote.store.decide_now(&remote.set, &[ada(1)]), &[ada(1)]);
-    }
-    assert_eq!(share.decide(&[peek()], WHY).reset_after(), reset - std::time::Duration::from_secs(180));
 }
 
 /// A full store of shares is no amnesty either: a key without room shares a bucket.
@@ -328,15 +296,6 @@ fn a_charge_of_an_overflow_bucket_is_settled_in_the_key_s_share() {
     let receipt = Receipt::of(&decision, &[ada(5)]).unwrap().actual(2);
     assert!(share.settle(receipt).is_some());
     assert_eq!(share.decide(&[peek()], WHY).remaining(), 7);
-}
-
-/// Sets that name the same policies, and whose shares are in one store, have one share together.
-#[test]
-fn shares_in_one_store_are_one() {
-    let (store, set) = (memory(), both(4, 4));
-    let [one, other] = [(); 2].map(|()| LocalShare::new(&store, &set, processes(2)).unwrap());
-    assert!(one.decide(&[ada(2), ada(2)], WHY).is_admitted());
-    assert!(!other.decide(&[ada(1), ada(1)], WHY).is_admitted());
 }
 
 #[test]

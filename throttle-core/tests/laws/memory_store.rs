@@ -110,19 +110,6 @@ fn a_backend_decides_by_any_number_of_limits_of_one_name() {
     assert!(!backend.decide_now(&first, &key(1)).is_admitted());
 }
 
-#[test]
-fn a_backend_holds_1023_policies() {
-    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
-    let prepare = |n: u64| backend.prepare(set(per_day(&format!("p{n}"), 1 + n % 7)));
-    let all: Vec<_> = (0..1_023).map(|n| prepare(n).unwrap()).collect();
-    for (n, prepared) in (0..).zip(&all) {
-        assert_eq!(backend.decide_now(prepared, &key(1)).remaining(), n % 7, "policies share no key");
-    }
-    let error = prepare(1_023).unwrap_err();
-    assert_eq!((error.policy(), error.field(), error.value()), (Some("p1023"), "number of policies", "1024"));
-    assert!(prepare(1_022).is_ok());
-}
-
 /// The last of many policies refuses, and the first has a delay: nothing is charged and each says what it would have.
 #[test]
 fn law_08_sets_of_up_to_twenty_policies_equal_states_in_hand() {
@@ -146,7 +133,7 @@ fn law_08_sets_of_up_to_twenty_policies_equal_states_in_hand() {
                 if step < 5 {
                     assert_eq!(memory.decide_calls(t, &calls), pure.decide_calls(t, &calls), "{count}, step {step}");
                 } else {
-                    // All policies of a key that nobody knows.
+                    // All policies of an unknown key.
                     let fresh = Pure::of(pure.set.clone()).decide_calls(t, &calls);
                     assert_eq!(memory.decide_calls(t, &calls), fresh);
                 }

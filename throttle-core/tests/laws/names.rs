@@ -26,18 +26,6 @@ fn call() -> [Call; 1] {
 }
 
 #[test]
-fn sets_of_one_name_share_its_budgets_and_decide_each_for_itself() {
-    let backend = memory();
-    let [five, hundred, again] =
-        [5, 100, 5].map(|count| backend.clone().prepare(set(per_minute("per-ip", count))).unwrap());
-    assert_eq!(backend.decide_now(&five, &call()).remaining(), 4);
-    assert_eq!(backend.decide_now(&hundred, &call()).remaining(), 98);
-    assert_eq!(backend.decide_now(&again, &call()).remaining(), 2);
-    drop(five);
-    assert_eq!(backend.decide_now(&hundred, &call()).remaining(), 96);
-}
-
-#[test]
 fn shares_of_one_store_decide_each_by_their_own_numbers() {
     let (store, limits) = (memory(), set(per_minute("per-ip", 60)));
     let [half, third] = [2, 3].map(|n| LocalShare::new(&store, &limits, NonZeroU32::new(n).unwrap()).unwrap());
@@ -81,20 +69,6 @@ fn own_parameters_are_checked_like_any_limit_and_against_the_tiers() {
     let other = policy.own(throttle_core::SlidingLog::new(Rate::per_minute(50))).unwrap();
     assert_eq!(policy.under(&other).algorithm().capacity(), 50);
     assert!(!policy.under(&other).is_tiered());
-}
-
-#[test]
-fn a_name_that_is_wrong_is_shown_with_the_bound_and_what_to_do() {
-    let error = |name: &str| Policy::new(name, Gcra::new(Rate::per_minute(1))).unwrap_err();
-    let long = error(&"x".repeat(97));
-    assert_eq!(long.value(), format!("\"{}\" and so on, 97 characters long", "x".repeat(24)));
-    assert!(
-        long.to_string()
-            .ends_with("1 to 64 printable ASCII characters, because clients read it in headers; shorten it")
-    );
-    assert_eq!(error("").value(), "\"\"");
-    assert_eq!(error("größe").value(), "\"größe\"");
-    assert!(error("größe").to_string().contains("ASCII letters"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use throttle_core::{
 };
 
 use crate::support::spec::Kind;
-use crate::support::strategies::{any_spec, run, run_times, small};
+use crate::support::strategies::{any_spec, run_times, small};
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
@@ -126,19 +126,6 @@ fn effective_window_of_a_tier_follows_its_own_pace() {
         let status = store.ask(call(10).in_tier(tier)).statuses()[0];
         assert_eq!(status.effective_window(store.policy()).as_secs(), seconds, "tier {tier}");
     }
-}
-
-#[test]
-fn law_10_a_charge_is_given_back_to_the_tier_that_was_charged_since() {
-    let store = Store::of(&[per_minute(60), per_minute(600)]);
-    let receipt = store.charge(0, 20);
-    assert_eq!(store.left(1, 10), 570);
-    store.backend.settle_now(&store.set, receipt.actual(10));
-    assert_eq!(store.left(1, 0), 580);
-    let receipt = store.charge(0, 1);
-    assert_eq!(store.left(1, 1), 578);
-    store.backend.settle_now(&store.set, receipt.actual(60));
-    assert_eq!((store.left(1, 0), store.left(0, 0)), (519, 0), "59 more, though the small tier had 39");
 }
 
 /// Five in ten seconds or ten in a thousand, for every kind that has windows. All windows begin at [`T0`].
@@ -317,22 +304,6 @@ fn law_01_refusals_and_looks_leave_the_state_as_it_was() {
     });
 }
 
-/// In memory no later decision differs.
-#[test]
-fn law_01_refusals_and_looks_in_between_change_no_decision() {
-    run_times(HISTORIES, "looks", &(unlike(), asked(40)), |(all, asked)| {
-        let (quiet, watched) = (OneKey::new(), OneKey::new());
-        for (by, cost, now) in each(all, asked) {
-            for other in all {
-                let left = watched.ask(other, 0, now).remaining();
-                prop_assert!(!watched.ask(other, left + 1, now).is_admitted());
-            }
-            prop_assert_eq!(quiet.ask(by, cost, now), watched.ask(by, cost, now));
-        }
-        Ok(())
-    });
-}
-
 /// Law 7 (ii): the largest tier alone would have admitted all that was admitted, if it forgets no unit later than the
 /// others do.
 #[test]
@@ -465,21 +436,6 @@ fn law_02_03_04_reports_under_any_parameters_are_true() {
             if let Some(before) = reset.checked_sub(1) {
                 prop_assert_eq!(asked(0, last.after_micros(before)).reset_after().as_micros(), 1);
             }
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn law_08_a_clock_that_stands_still_counts_units() {
-    run("naive", &(ladder(), asked(120)), |(tiers, asked)| {
-        let (store, mut used) = (OneKey::new(), 0);
-        for (by, cost, _) in each(tiers, asked) {
-            let is_admitted = cost == 0 || used + cost <= by.capacity();
-            let decision = store.ask(by, cost, T0);
-            prop_assert_eq!(decision.is_admitted(), is_admitted);
-            used += if is_admitted { cost } else { 0 };
-            prop_assert_eq!(decision.remaining(), by.capacity().saturating_sub(used));
         }
         Ok(())
     });

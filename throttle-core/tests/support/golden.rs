@@ -49,7 +49,7 @@ pub(crate) struct Expect {
 
 impl Expect {
     /// The fields that a vector contains for a decision about `cost` units.
-    pub(crate) fn told(spec: &Spec, decision: &Decision, cost: u64) -> Self {
+    pub(crate) fn reported(spec: &Spec, decision: &Decision, cost: u64) -> Self {
         let micros = |duration: Duration| duration.as_micros() as u64;
         Self {
             allowed: decision.is_admitted(),

@@ -12,7 +12,7 @@ use throttle_core::{Decision, Key};
 
 use super::machines::Machine;
 use super::plans::Plan;
-use super::reference::{Paid, Reference, told};
+use super::reference::{Paid, Reference, reported};
 use super::spec::{Leaf, TODAY, Tree};
 use super::trace::clamp;
 
@@ -244,8 +244,8 @@ impl Life<'_> {
         let decisions: Vec<Decision> =
             self.machines.iter_mut().map(|machine| machine.decide_calls(now, &calls)).collect();
         for (place, decision) in decisions.iter().enumerate() {
-            let told = told(decision);
-            prop_assert_eq!(&told, &expected, "machine {} at {}, {:?} under {:?}", place, now, costs, numbers);
+            let reported = reported(decision);
+            prop_assert_eq!(&reported, &expected, "machine {} at {}, {:?} under {:?}", place, now, costs, numbers);
             prop_assert_eq!(decision, &decisions[0], "machine {} and the first at {}", place, now);
         }
         self.wait = expected.retry.map_or(0, |micros| micros as i64);

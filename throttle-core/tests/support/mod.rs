@@ -2,7 +2,6 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
 pub(crate) mod bounds;
-pub(crate) mod changes;
 pub(crate) mod golden;
 pub(crate) mod lives;
 pub(crate) mod machines;

@@ -62,7 +62,7 @@ fn load(stored: &States, by: &Algorithm, place: Option<Place>) -> State {
     known.cloned().unwrap_or_else(|| by.fresh().written_under(by))
 }
 
-/// The first instant from which a state cannot be told from a fresh one.
+/// The first instant from which a state cannot be distinguished from a fresh one.
 pub(crate) fn fresh_at(state: &State) -> Timestamp {
     // The state names what wrote it, so any algorithm will do.
     static ANY: LazyLock<Algorithm> = LazyLock::new(|| Gcra::new(Rate::per_second(1)).build().unwrap());

@@ -170,7 +170,7 @@ pub(crate) struct MemberAnswer {
     pub(crate) tier: usize,
 }
 
-pub(crate) fn told(decision: &throttle_core::Decision) -> Answer {
+pub(crate) fn reported(decision: &throttle_core::Decision) -> Answer {
     let micros = |duration: std::time::Duration| duration.as_micros().to_u64().expect("fits");
     let member = |status: &throttle_core::Status| MemberAnswer {
         remaining: status.remaining(),

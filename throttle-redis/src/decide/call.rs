@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_given_no_time_or_the_instant_of_a_decision_or_the_time_of_ones_own_clock() {
+    fn scripts_get_no_time_an_instant_or_the_time_of_a_given_clock() {
         let clock = ManualClock::default();
         clock.set(Timestamp::from_micros(70));
         let builder = || RedisBackend::builder(crate::Single::new("redis://127.0.0.1:1").expect("a URL"));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_has_the_names_then_time_slack_and_headers_then_a_cost_for_each_policy_that_applies() {
+    async fn call_has_names_then_time_and_headers_then_a_cost_for_each_policy() {
         let store = ByHand::default();
         let builder = RedisBackend::builder(store.clone()).readable_keys().kept_beyond_reset(Duration::from_millis(7));
         let backend = builder.build().expect("valid options");

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_settlement_waits_for_room_at_the_server_and_its_deadline_begins_when_it_is_sent() {
+    async fn deadline_of_a_settlement_begins_when_it_is_sent() {
         let store = ByHand::default();
         let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
         let set = prepared(&store, &backend).await;

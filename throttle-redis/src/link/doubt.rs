@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn late_answers_are_counted_while_the_server_is_asked_and_it_is_asked_again_after_a_while() {
+    async fn late_answers_count_while_the_server_is_asked() {
         let (doubt, patience) = (Doubt::default(), Duration::from_millis(50));
         assert_eq!([doubt.add(patience), doubt.add(patience)], [true, false]);
         assert_eq!((doubt.end(), doubt.end()), (2, 0));

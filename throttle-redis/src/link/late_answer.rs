@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn law_13_an_answer_that_a_stalled_process_reads_late_is_not_the_stores_fault() {
+    async fn law_13_answer_that_a_stalled_process_reads_late_is_no_fault() {
         let stall = stall(Duration::from_millis(2), Duration::from_millis(60));
         let verdict = verdict_of(Duration::from_millis(65), stall).await;
         assert!(matches!(verdict, Verdict::Undecided));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn law_13_a_slow_answer_of_a_store_that_answers_other_commands_is_judged_when_it_comes() {
+    async fn law_13_slow_answer_of_a_store_that_answers_others_counts_on_arrival() {
         for (after, judged) in [(40, 40), (99, 99), (3_600_000, 100)] {
             let began = Instant::now();
             let answer: Pending<Reply> = Box::pin(async move {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn law_13_the_first_late_look_adds_more_and_late_looks_count_once_patience_has_run_out() {
+    async fn law_13_late_looks_count_once_patience_has_run_out() {
         let began = Instant::now();
         let mut looks = Looks::begin(began, DEADLINE);
         let late = LAG + Duration::from_micros(1);

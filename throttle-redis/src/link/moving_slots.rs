@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_counts_as_moving_for_a_second_after_the_last_answer_that_said_so() {
+    async fn slot_counts_as_moving_for_a_second_after_the_last_such_answer() {
         let slots = MovingSlots::new();
         assert!(!slots.contains(7));
         slots.note(7);

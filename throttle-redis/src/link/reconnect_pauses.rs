@@ -175,7 +175,7 @@ mod tests {
 
     /// What an earlier task reported says nothing about the next one.
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_never_begins_is_replaced_soon_whatever_the_one_before_it_reported() {
+    async fn task_that_never_begins_is_replaced_soon() {
         let mut reconnecting = Reconnecting::default();
         reconnecting.start(|_| tokio::spawn(std::future::ready(())));
         assert!(reconnecting.report(1, Duration::from_millis(25)));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_the_server_cannot_run_now_is_repeated_ever_less_often_until_the_deadline() {
+    async fn call_that_cannot_run_now_is_repeated_until_the_deadline() {
         for kind in [FaultKind::NotNow, FaultKind::NotSent] {
             let (store, link) = connected().await;
             let (calling, began) = (begin(&link), Instant::now());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_cannot_run_at_the_server_it_was_redirected_to_asks_the_slot_again() {
+    async fn redirected_call_that_cannot_run_asks_the_slot_again() {
         let (store, link) = connected().await;
         let _calling = begin(&link);
         store.next().await.answer(ask("b")).await;

@@ -89,7 +89,7 @@ async fn a_fault_of_a_replaced_connection_leaves_the_new_one_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_wait_for_the_first_connection_learn_when_it_cannot_be_opened() {
+async fn requests_learn_that_the_first_connection_cannot_be_opened() {
     let store = ByHand::default();
     let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
     let waiting = Arc::clone(&link);
@@ -124,7 +124,7 @@ async fn a_request_waits_for_the_first_connection_until_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_not_reported_with_the_reason_of_an_earlier_attempt() {
+async fn lost_connection_is_not_reported_with_an_earlier_reason() {
     let store = ByHand::default();
     let link = Link::new(Box::new(store.clone()), DEADLINE, 100, Label::default());
     store.connect(Err(fault(FaultKind::NotSent))).await;
@@ -162,7 +162,7 @@ async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_a_stalled_process_reads_too_late_is_neither_a_success_nor_a_failure() {
+async fn answer_that_a_stalled_process_reads_too_late_counts_as_nothing() {
     let (store, link, live) = connected(2).await;
     link.fail(0, b"key", Failure::Fault, "the first of two");
     let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now() + DEADLINE / 10).await;
@@ -176,7 +176,7 @@ async fn an_answer_that_a_stalled_process_reads_too_late_is_neither_a_success_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_are_suspended_as_overdue_only_while_there_is_a_connection_and_no_error() {
+async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
     for (error, lost, overdue) in [(false, false, true), (true, false, false), (false, true, false)] {
         let (_store, link, live) = connected(1).await;
         if error {
@@ -194,7 +194,7 @@ async fn calls_are_suspended_as_overdue_only_while_there_is_a_connection_and_no_
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_under_way_is_a_part_of_the_deadline_and_less_for_one_range_of_a_cluster() {
+async fn work_under_way_is_a_part_of_the_deadline() {
     for (store, share) in [(ByHand::default(), 4), (ByHand::cluster(), 8)] {
         let link = Link::new(Box::new(store), DEADLINE, 1, Label::default());
         let most = u32::try_from(DEADLINE.as_micros()).expect("a small number") / share;
@@ -222,7 +222,7 @@ async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection(
 
 /// A cluster's client opens its own connections again; a replica must be left whatever the connection is.
 #[tokio::test(start_paused = true)]
-async fn a_fault_of_the_connection_or_a_replica_drops_the_connection_and_no_other_does() {
+async fn fault_of_a_connection_or_replica_drops_the_connection() {
     use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
 
     for (kind, drops_single, drops_cluster) in [
@@ -329,7 +329,7 @@ async fn the_end_of_a_replaced_connection_is_not_that_of_the_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn law_13_a_silent_connection_is_replaced_and_requests_wait_for_the_next_one() {
+async fn law_13_silent_connection_is_replaced_while_requests_wait() {
     for heals in [true, false] {
         let (store, link, live) = connected(1).await;
         let silent = sending(&link, &live, b"key", DEADLINE);
@@ -362,7 +362,7 @@ async fn a_connection_on_which_something_arrives_is_not_silent() {
 
 /// A server of a cluster whose connection has fallen silent is asked for a sign of life, before late answers count.
 #[tokio::test(start_paused = true)]
-async fn law_13_late_answers_of_a_cluster_count_if_the_server_gives_no_sign_of_life() {
+async fn law_13_late_answers_of_a_cluster_count_without_a_sign_of_life() {
     for is_alive in [true, false] {
         let (store, link, live) = connected_to(ByHand::cluster(), 2).await;
         let late = [sending(&link, &live, b"a", DEADLINE), sending(&link, &live, b"b", DEADLINE)];
@@ -382,7 +382,7 @@ async fn law_13_late_answers_of_a_cluster_count_if_the_server_gives_no_sign_of_l
 
 /// A slow store is not at fault for its connection, and is not asked for ever.
 #[tokio::test(start_paused = true)]
-async fn law_12_a_store_that_is_silent_on_the_next_connection_too_opens_the_breaker() {
+async fn law_12_store_that_is_silent_on_two_connections_opens_the_breaker() {
     let (store, link, live) = connected(2).await;
     let late = async |live: &Arc<LiveConnection>| {
         let sent = sending(&link, live, b"key", DEADLINE);

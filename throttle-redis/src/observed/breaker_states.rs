@@ -75,7 +75,7 @@ mod tests {
 
     /// Otherwise the older of two counts could be shown last, and stay until the next change.
     #[test]
-    fn a_breaker_that_opens_while_the_gauges_are_moved_is_counted_by_the_next_move() {
+    fn breaker_that_opens_during_an_update_is_counted_by_the_next() {
         let breakers: Arc<[Breaker]> = [1, 1].map(Breaker::new).into();
         let states = BreakerStates::new(Arc::clone(&breakers));
         let gauges = [(); 3].map(|()| Gauge::noop());

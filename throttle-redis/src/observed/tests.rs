@@ -94,7 +94,7 @@ async fn a_backend_that_is_dropped_leaves_no_breaker_behind() {
 }
 
 #[test]
-fn a_decision_that_waited_before_there_was_a_recorder_is_not_taken_from_the_gauge() {
+fn decision_that_waited_before_the_recorder_leaves_the_gauge_alone() {
     let recorded = Recorded::default();
     let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
     let early = observed.waiting();

@@ -256,7 +256,7 @@ mod tests {
 
     /// Another policy's key may have been reset between the question and the answer.
     #[test]
-    fn a_refusal_is_not_kept_if_any_of_its_keys_was_cleared_since_it_was_asked_about() {
+    fn refusal_is_not_cached_if_a_key_was_cleared_meanwhile() {
         for name in [b"a:ada", b"b:ada", b"b:bob"] {
             let (cache, ask) = holding(1);
             cache.forget(&ask.names);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_not_kept_if_everything_was_cleared_since_it_was_asked_about() {
+    fn refusal_is_not_cached_if_everything_was_cleared_meanwhile() {
         let (cache, ask) = holding(1);
         let asked = cache.asking(&ask);
         cache.clear_all();

@@ -115,7 +115,7 @@ harness!(
     Fixture::shared(|shared| one_server(shared).max_batch(1).readable_keys())
 );
 harness!(
-    /// As the first, with refusals kept in the process.
+    /// As the first, with refusals cached in the process.
     Cached,
     atomic true,
     keeps refusals true,

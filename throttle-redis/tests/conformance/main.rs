@@ -1,7 +1,7 @@
 //! The conformance kit of throttle-core, on real servers, over every kind of connection.
 //!
 //! What an algorithm decides is worked out by the same scripts on every connection. So each case runs on each algorithm
-//! three times only: where calls are batched, where refusals are kept in the process, and where each key has a slot of its
+//! three times only: where calls are batched, where refusals are cached in the process, and where each key has a slot of its
 //! own. On the other connections it runs on one algorithm.
 
 mod clustered;
@@ -20,7 +20,7 @@ mod pooled {
     conformance_tests!(Pooled, adapter);
 }
 
-/// Refusals are kept, and used as long as they are true.
+/// Refusals are cached, and used as long as they are true.
 mod cached {
     use super::*;
     conformance_tests!(Cached);

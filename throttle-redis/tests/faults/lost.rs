@@ -52,7 +52,7 @@ async fn a_lost_answer_of_one_server_costs_the_others_of_a_cluster_nothing() {
 
 /// One server answers at once that it did not run the script; the other one hangs, and may have charged.
 #[tokio::test]
-async fn a_decision_on_two_servers_may_be_charged_if_one_of_them_does_not_answer() {
+async fn decision_on_two_servers_may_be_charged_if_one_does_not_answer() {
     let servers = Servers::start();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");

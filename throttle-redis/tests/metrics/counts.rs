@@ -1,7 +1,6 @@
 //! Decisions, calls and batches of a store that is well.
 
-use throttle_core::backend::Call;
-use throttle_core::{Backend, Key};
+use throttle_core::Backend;
 use throttle_test_servers::Server;
 
 use crate::common::LimitTree;
@@ -76,47 +75,6 @@ async fn batches_sum_up_to_the_decisions_and_waiting_ones_are_shown() {
     assert_eq!(sizes[..7], [1; 7], "the first decision, and the six");
     let batches = &sizes[7..];
     assert!(batches.iter().all(|size| (1..=64).contains(size)) && batches.len() < 30, "{batches:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn decisions_on_many_threads_are_all_counted() {
-    let (recorded, server) = (Recorded::default(), Server::start());
-    let _here = recorded.install();
-    let backend = builder(&server).build().expect("valid options");
-    let limits = std::sync::Arc::new(LimitTree::new(&backend, window(1_000)));
-    let tasks: Vec<_> = (0..16)
-        .map(|task| {
-            let limits = std::sync::Arc::clone(&limits);
-            tokio::spawn(async move {
-                for _ in 0..250 {
-                    limits.take(&format!("key-{task}"), 1).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.expect("no panic");
-    }
-    let seen = recorded.of("api");
-    assert_eq!((seen["decisions_total"], seen["batch_decisions sum"]), (4_000, 4_000));
-    assert_eq!(seen["calls_total ok"], seen["batch_decisions count"]);
-    assert!(!seen.contains_key("waiting_decisions"));
-}
-
-/// The same in a process that batches nothing, where decisions wait for room at the server.
-#[tokio::test]
-async fn decisions_that_travel_alone_are_calls_of_one() {
-    let (recorded, server) = (Recorded::default(), Server::start());
-    let _here = recorded.install();
-    let limits = LimitTree::new(&builder(&server).max_batch(1).build().expect("valid options"), window(1_000));
-    let calls = [Call::from(Key::from("ada"))];
-    let deciding: Vec<_> = (0..50).map(|_| tokio::spawn(limits.backend.decide(&limits.prepared, &calls))).collect();
-    for decided in deciding {
-        assert!(decided.await.expect("no panic").is_ok());
-    }
-    let seen = recorded.of("api");
-    let names = ["decisions_total", "calls_total ok", "batch_decisions count", "batch_decisions sum"];
-    assert_eq!(names.map(|name| seen[name]), [50; 4]);
 }
 
 #[tokio::test]

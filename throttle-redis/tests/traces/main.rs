@@ -4,8 +4,6 @@
 #[path = "../../../throttle-core/tests/support/mod.rs"]
 mod support;
 
-mod changes;
-mod golden;
 mod random;
 mod remote;
 mod tiers;

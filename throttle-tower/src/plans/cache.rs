@@ -155,13 +155,6 @@ mod tests {
     }
 
     #[test]
-    fn cache_has_room_for_the_stated_number_in_whole_rows() {
-        for (most, slots) in [(0, 8), (8, 8), (9, 12), (12, 12), (1_001, 1_004)] {
-            assert_eq!(TierCache::new(most).slots.len(), slots, "{most}");
-        }
-    }
-
-    #[test]
     fn law_12_insertion_reads_eight_slots_however_many_are_in_use() {
         let (mut cache, now) = (TierCache::new(10_000), Instant::now());
         for n in 0..30_000 {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_makes_up_for_as_long_as_its_units_take_and_a_window_for_any_delay() {
+    fn burst_makes_up_for_its_units_and_a_window_for_any_delay() {
         let algorithm = |policy: Policy| *policy.algorithm();
         let burst = algorithm(Policy::new("p", Gcra::new(Rate::per_second(10)).burst(3)).unwrap());
         assert_eq!([1, 2, 4].map(|cost| made_up_for(&burst, cost)), [200 * MS, 100 * MS, Duration::ZERO]);

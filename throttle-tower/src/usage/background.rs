@@ -201,7 +201,7 @@ mod tests {
 
     type Heard = Arc<Mutex<Vec<(BackendErrorKind, String)>>>;
 
-    /// Steps, and what its hook is told: the kind of the error and its cause.
+    /// Steps, and what its hook hears: the kind of the error and its cause.
     fn background() -> (Background, Heard) {
         let heard = Heard::default();
         let hook = Arc::clone(&heard);
@@ -217,13 +217,13 @@ mod tests {
         (pending, settled, failed)
     }
 
-    /// Notes that it was polled, and ends as it is told.
+    /// Notes that it was polled, and ends when the sender says how.
     fn step(polled: &Arc<AtomicBool>) -> (oneshot::Sender<Result<(), BackendError>>, Sent) {
         let (end, ended) = oneshot::channel();
         let polled = Arc::clone(polled);
         let step = async move {
             polled.store(true, Ordering::SeqCst);
-            ended.await.expect("it is told how it ends")
+            ended.await.expect("the test says how it ends")
         };
         (end, Box::pin(step))
     }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_step_is_counted_and_told_once() {
+    async fn failed_step_is_counted_and_reported_once() {
         let (background, heard) = background();
         let failed = || Err(BackendError::new(BackendErrorKind::Timeout));
         background.send(Box::pin(std::future::ready(failed())), None, true);
@@ -325,7 +325,7 @@ mod tests {
         let (_end, under_way) = step(&polled);
         background.send(under_way, None, false);
         assert!(polled.load(Ordering::SeqCst));
-        assert_eq!(counts(&background), (0, 1, 1), "nobody waits for it");
+        assert_eq!(counts(&background), (0, 1, 1), "no runtime waits for it");
         assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
     }
 
@@ -369,10 +369,10 @@ mod tests {
 
         let (background, settled) = (Background::default(), Arc::new(AtomicU64::new(0)));
         let settle = |receipt: Receipt, share| {
-            let told = Arc::clone(&settled);
+            let counted = Arc::clone(&settled);
             let settling = Settling { backend: &backend, prepared: &prepared, share, receipt: receipt.actual(10) };
             background.settle(settling, None, move || {
-                told.fetch_add(1, Ordering::SeqCst);
+                counted.fetch_add(1, Ordering::SeqCst);
             });
             settled.load(Ordering::SeqCst)
         };

@@ -51,7 +51,7 @@ async fn exporter_of_python_retries_at_its_own_times() {
         let pair = seen.windows(2).find(|pair| pair[0].refused);
         let Some([refusal, again]) = pair else { panic!("{client} did not retry: {seen:?}") };
         let waited = again.arrived - refusal.answered;
-        println!("{client}: told {:?}, waited {waited:?}", refusal.pushback);
+        println!("{client}: stated {:?}, waited {waited:?}", refusal.pushback);
         assert!(waited >= Duration::from_millis(800), "{client}: {waited:?} in {seen:?}");
     }
 }

@@ -49,7 +49,7 @@ fn reads_all_details(said: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn retry_policies_wait_as_long_as_they_are_told() {
+async fn retry_policies_wait_as_long_as_the_refusal_states() {
     let server = Server::start(Throttle::BeforeTonicWeb).await;
     for (language, name, script) in CLIENTS {
         let client = format!("soon/{name}");

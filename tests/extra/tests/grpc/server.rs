@@ -93,11 +93,11 @@ impl Server {
         let refusals = seen.windows(2).filter(|pair| pair[0].refused);
         let late = refusals.map(|pair| {
             let (refusal, again) = (&pair[0], &pair[1]);
-            let told = Duration::from_millis(refusal.pushback.unwrap().try_into().unwrap());
+            let stated = Duration::from_millis(refusal.pushback.unwrap().try_into().unwrap());
             let waited = again.arrived - refusal.answered;
-            println!("{client}: told {told:?}, waited {waited:?}");
-            assert!(!again.refused && again.arrived - refusal.arrived >= told, "{client}: {waited:?} of {told:?}");
-            waited.saturating_sub(told)
+            println!("{client}: stated {stated:?}, waited {waited:?}");
+            assert!(!again.refused && again.arrived - refusal.arrived >= stated, "{client}: {waited:?} of {stated:?}");
+            waited.saturating_sub(stated)
         });
         let late = late.min().unwrap_or_else(|| panic!("{client} was not refused: {seen:?}"));
         assert!(late <= LATE, "{client}: {late:?} late in {seen:?}");

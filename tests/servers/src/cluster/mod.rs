@@ -123,24 +123,6 @@ impl Cluster {
         })
     }
 
-    /// Makes a replica the master by a handover without loss (`CLUSTER FAILOVER`), and waits until all running nodes
-    /// know it.
-    ///
-    /// # Panics
-    ///
-    /// If the node is not a replica, or that takes more than 30 seconds.
-    pub fn fail_over(&self, replica: usize) {
-        assert_eq!(self.node(replica).info("role"), "slave", "node {replica} is to be a replica");
-        let took_over = || (self.node(replica).info("role") == "master" && self.is_well()).then_some(());
-        // Masters vote for a shard only once within two node timeouts, and the replica gives up after 5 seconds.
-        self.wait_for("the replica to take over", || {
-            if self.node(replica).info("role") == "slave" {
-                self.node(replica).command(&["CLUSTER", "FAILOVER"]);
-            }
-            within(Duration::from_secs(6), took_over)
-        });
-    }
-
     /// The number of keys that all running masters hold together.
     #[must_use]
     pub fn dbsize(&self) -> u64 {

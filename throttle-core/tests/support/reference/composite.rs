@@ -21,7 +21,7 @@ enum Wait {
 }
 
 /// The state of a subtree after the decision.
-struct Standing {
+struct Summary {
     remaining: i128,
     reset: i128,
     binding: Option<usize>,
@@ -64,9 +64,9 @@ impl Reference {
             let tier = self.models[leaf].number();
             receipts.push((leaf, Paid { cost, at: t, place: self.models[leaf].take(t, cost), tier }));
         }
-        let standing = self.standing(&self.tree, t, &waits, &payers);
+        let summary = self.summary(&self.tree, t, &waits, &payers);
         let binding = if wait == Wait::Now {
-            standing.as_ref().and_then(|standing| standing.binding)
+            summary.as_ref().and_then(|summary| summary.binding)
         } else {
             answer(&self.tree, &waits).map(|(_, leaf)| leaf)
         };
@@ -84,9 +84,9 @@ impl Reference {
         };
         let answer = Answer {
             allowed: wait == Wait::Now,
-            remaining: standing.as_ref().map_or(u64::MAX, |standing| standing.remaining as u64),
+            remaining: summary.as_ref().map_or(u64::MAX, |summary| summary.remaining as u64),
             retry: micros(wait),
-            reset: standing.as_ref().map_or(0, |standing| standing.reset as u64),
+            reset: summary.as_ref().map_or(0, |summary| summary.reset as u64),
             delay: delay as u64,
             binding,
             members: (0..costs.len()).map(member).collect(),
@@ -103,21 +103,21 @@ impl Reference {
         }
     }
 
-    fn standing(&self, tree: &Tree<usize>, t: i128, waits: &[Option<Wait>], payers: &[usize]) -> Option<Standing> {
-        let below = |members: &[Tree<usize>]| -> Vec<Standing> {
-            members.iter().filter_map(|member| self.standing(member, t, waits, payers)).collect()
+    fn summary(&self, tree: &Tree<usize>, t: i128, waits: &[Option<Wait>], payers: &[usize]) -> Option<Summary> {
+        let below = |members: &[Tree<usize>]| -> Vec<Summary> {
+            members.iter().filter_map(|member| self.summary(member, t, waits, payers)).collect()
         };
         match tree {
-            Tree::Leaf(leaf) => waits[*leaf].map(|_| Standing {
+            Tree::Leaf(leaf) => waits[*leaf].map(|_| Summary {
                 remaining: self.models[*leaf].remaining(t),
                 reset: self.models[*leaf].reset(t),
                 binding: Some(*leaf),
             }),
             Tree::All(members) => {
                 let below = below(members);
-                let reset = below.iter().map(|standing| standing.reset).max()?;
-                let least = below.into_iter().min_by_key(|standing| standing.remaining)?;
-                Some(Standing { reset, ..least })
+                let reset = below.iter().map(|summary| summary.reset).max()?;
+                let least = below.into_iter().min_by_key(|summary| summary.remaining)?;
+                Some(Summary { reset, ..least })
             }
             Tree::Any(members, _) => {
                 // The first member that was charged binds.
@@ -125,12 +125,12 @@ impl Reference {
                     .iter()
                     .filter(|member| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now))
                     .find_map(|member| {
-                        self.standing(member, t, waits, payers)?.binding.filter(|leaf| payers.contains(leaf))
+                        self.summary(member, t, waits, payers)?.binding.filter(|leaf| payers.contains(leaf))
                     });
                 let below = below(members);
-                let reset = below.iter().map(|standing| standing.reset).max()?;
-                let remaining = below.iter().map(|standing| standing.remaining).max()?;
-                Some(Standing { remaining, reset, binding })
+                let reset = below.iter().map(|summary| summary.reset).max()?;
+                let remaining = below.iter().map(|summary| summary.remaining).max()?;
+                Some(Summary { remaining, reset, binding })
             }
         }
     }

@@ -113,7 +113,7 @@ async fn a_decision_that_a_call_has_taken_may_be_charged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn decisions_queued_in_a_runtime_that_stands_still_are_sent_by_the_next_one_in_their_order() {
+async fn decisions_of_a_runtime_that_stands_still_are_sent_by_the_next_one() {
     let fixture = Fixture::connected().await;
     let still = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     fixture.occupy(Instant::now());
@@ -206,7 +206,7 @@ async fn a_call_takes_along_what_other_tasks_ask_before_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_runtime_never_starts_is_left_to_the_runtime_of_the_next_decision() {
+async fn call_that_a_runtime_never_starts_is_left_to_the_next_runtime() {
     let fixture = Fixture::connected().await;
     fixture.waiting().start(6, Instant::now() + HOUR);
     // As if another runtime were about to start a call, and stood still.
@@ -224,7 +224,7 @@ async fn a_call_that_a_runtime_never_starts_is_left_to_the_runtime_of_the_next_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_call_of_several_decisions_only_the_first_decision_travels_alone() {
+async fn only_the_first_decision_after_a_batch_travels_alone() {
     let fixture = Fixture::connected().await;
     let alone = begin_together(&fixture, &["a", "b", "c"], 500 * MS);
     let mut unanswered = Vec::new();
@@ -250,7 +250,7 @@ async fn after_a_call_of_several_decisions_only_the_first_decision_travels_alone
 
 /// The caller leaves a call that is under way a little time to say more.
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_no_call_takes_fails_five_milliseconds_after_its_deadline() {
+async fn decision_that_no_call_takes_fails_shortly_after_its_deadline() {
     let fixture = Fixture::connected().await;
     fixture.occupy(Instant::now() + HOUR);
     let began = Instant::now();

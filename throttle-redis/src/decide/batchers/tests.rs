@@ -186,7 +186,7 @@ async fn a_decision_asked_about_by_itself_has_the_rest_of_its_own_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_slot_moves_its_decisions_travel_alone_and_those_that_wait_do_not_try_together() {
+async fn decisions_of_a_moving_slot_travel_alone() {
     let fixture = Fixture::connected().await;
     let (begun, together) = fixture.one_call("ada", 4).await;
     // Two travel beside the four, and two wait.

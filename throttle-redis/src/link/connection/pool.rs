@@ -205,7 +205,7 @@ mod tests {
 
     /// A connection that works is not replaced: the decision that meets the new one would wait until it is open.
     #[test]
-    fn a_pool_keeps_connections_while_they_are_used_and_waits_a_second_for_a_new_one() {
+    fn pool_keeps_used_connections_and_waits_a_second_for_a_new_one() {
         let shown = format!("{:?}", Pool::new("redis://host", 7).expect("a URL").settings());
         for setting in [
             "max_size: 7,",

@@ -56,7 +56,7 @@ async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
 
 /// The slots of one range may be at several servers, of which some answer.
 #[tokio::test(start_paused = true)]
-async fn of_the_slots_of_one_range_a_cluster_is_asked_about_the_one_that_failed_last() {
+async fn cluster_is_asked_about_the_slot_that_failed_last() {
     let store = ByHand::cluster();
     let link = failed(&store).await;
     for (slot, key) in [(SLOT + 1, "other"), (SLOT, "again")] {
@@ -70,7 +70,7 @@ async fn of_the_slots_of_one_range_a_cluster_is_asked_about_the_one_that_failed_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_a_sign_of_life_is_replaced_and_has_some_time_to_give_one() {
+async fn connection_without_a_sign_of_life_is_replaced_after_some_time() {
     let store = ByHand::default();
     let link = failed(&store).await;
     store.later().await.answer(Err(fault(FaultKind::Other))).await;
@@ -145,7 +145,7 @@ async fn silent_for_a_while(store: &ByHand, link: &Arc<Link>) -> (Vec<String>, u
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connection_of_a_cluster_is_kept_while_one_of_its_servers_is_silent() {
+async fn cluster_connection_is_kept_while_others_name_the_silent_server() {
     let store = ByHand::cluster();
     let link = failed(&store).await;
     let (keys, connections) = silent_for_a_while(&store, &link).await;

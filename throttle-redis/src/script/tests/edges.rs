@@ -224,7 +224,7 @@ fn law_10_a_debit_of_a_forgotten_interval_writes_nothing() {
 }
 
 #[test]
-fn a_decision_as_of_an_earlier_instant_goes_back_by_a_tenth_of_a_second_at_most() {
+fn decision_as_of_an_earlier_instant_goes_back_a_tenth_of_a_second() {
     let story = Story::new(Gcra::new(rate(5, 1_000)));
     story.at(0);
     let header = story.0.head().remove(2);

@@ -1,7 +1,6 @@
 //! One test for each attack on identity that concerns the client's address. `properties` adds random ones.
 
-use std::collections::HashSet;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 
 use super::*;
 use crate::client_ip::{IpPrefix, TrustWarning};
@@ -19,7 +18,7 @@ const OTHER_HEADERS: [&str; 8] = [
 ];
 
 #[test]
-fn attack_01_leftmost_spoof() {
+fn attack_01_leftmost_entries_are_the_clients_own() {
     for spoof in 0..=255 {
         let line = format!("192.0.2.{spoof}, 203.0.113.9");
         assert_eq!(behind_proxy(&xff(), &[(XFF, &line)]), resolved(CLIENT, AddressOrigin::Forwarded));
@@ -27,7 +26,7 @@ fn attack_01_leftmost_spoof() {
 }
 
 #[test]
-fn attack_02_duplicate_lines() {
+fn attack_02_several_lines_are_one_list() {
     let lines = [(XFF, SPOOF), (XFF, "192.0.2.1, 192.0.2.2"), (XFF, ""), (XFF, CLIENT)];
     assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
     let lines = [(FWD, "for=6.6.6.6"), (FWD, "for=\""), (FWD, "for=203.0.113.9")];
@@ -35,14 +34,14 @@ fn attack_02_duplicate_lines() {
 }
 
 #[test]
-fn attack_02_duplicate_lines_of_a_single_header() {
+fn attack_02_single_header_that_occurs_twice_has_no_value() {
     let source = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     let lines = [("cf-connecting-ip", SPOOF), ("cf-connecting-ip", CLIENT)];
     assert_eq!(behind_proxy(&source, &lines), resolved(PEER, AddressOrigin::Repeated));
 }
 
 #[test]
-fn attack_03_header_precedence() {
+fn attack_03_only_the_configured_header_is_read() {
     let mut lines = vec![(XFF, CLIENT)];
     lines.extend(OTHER_HEADERS.map(|name| (name, if name == FWD { "for=6.6.6.6" } else { SPOOF })));
     assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
@@ -51,7 +50,7 @@ fn attack_03_header_precedence() {
 }
 
 #[test]
-fn attack_04_direct_to_origin() {
+fn attack_04_headers_from_untrusted_peers_are_ignored() {
     let headers = headers([(XFF, SPOOF), (FWD, "for=6.6.6.6"), ("cf-connecting-ip", SPOOF)]);
     let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     for source in [xff(), fwd(), single] {
@@ -61,7 +60,7 @@ fn attack_04_direct_to_origin() {
 }
 
 #[test]
-fn attack_05_hop_by_hop_stripping() {
+fn attack_05_trusted_peer_without_the_header_is_limited_as_itself() {
     // A proxy that obeys `Connection: close, X-Forwarded-For` leaves no header: the peer's bucket is used, never none.
     let connection = [("connection", "close, x-forwarded-for")];
     let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
@@ -71,7 +70,7 @@ fn attack_05_hop_by_hop_stripping() {
 }
 
 #[test]
-fn attack_06_underscore_aliasing() {
+fn attack_06_underscores_are_not_hyphens() {
     let lines = [("x_forwarded_for", SPOOF), (XFF, CLIENT), ("x_forwarded_for", SPOOF)];
     assert_eq!(behind_proxy(&xff(), &lines), resolved(CLIENT, AddressOrigin::Forwarded));
     assert_eq!(behind_proxy(&xff(), &[("x_forwarded_for", SPOOF)]), resolved(PEER, AddressOrigin::MissingHeader));
@@ -81,7 +80,7 @@ fn attack_06_underscore_aliasing() {
 }
 
 #[test]
-fn attack_07_quoting_injection() {
+fn attack_07_quotes_in_forwarded_hide_nothing() {
     // The proxy's element, with each of these hosts quoted as it must be.
     for host in ["a,for=6.6.6.6", "a;for=6.6.6.6", r#"a\", for=6.6.6.6"#, r"a\\", r#"\\\", for=6.6.6.6, \""#] {
         let element = format!(r#"for=203.0.113.9;host="{host}";proto=https"#);
@@ -95,7 +94,7 @@ fn attack_07_quoting_injection() {
 }
 
 #[test]
-fn attack_07_quoting_broken_on_the_right_fails_closed() {
+fn attack_07_element_with_broken_quotes_names_no_client() {
     for line in [
         r#"for=6.6.6.6, for=203.0.113.9""#,
         r#"for=6.6.6.6, for="203.0.113.9"#,
@@ -130,7 +129,7 @@ fn attack_07_long_elements_are_not_read() {
 }
 
 #[test]
-fn attack_08_obfuscated() {
+fn attack_08_hidden_client_gets_no_other_clients_bucket() {
     for hidden in ["for=_x", "for=unknown", r#"for="_x:_y""#, r#"for="unknown:1""#, "by=10.0.0.2;for=_SEVKISEK"] {
         let line = format!("for=6.6.6.6, {hidden}");
         assert_eq!(behind_proxy(&fwd(), &[(FWD, &line)]), resolved(PEER, AddressOrigin::Obfuscated), "{line}");
@@ -145,11 +144,11 @@ fn attack_08_obfuscated() {
 }
 
 #[test]
-fn attack_09_broad_trust_list() {
+fn attack_09_trusting_all_addresses_takes_an_opt_in() {
     for all in ["0.0.0.0/0", "::/0", "1.2.3.4/0", "::ffff:0:0/96", "0.0.0.0/1", "128.0.0.0/1", "2000::/3"] {
         let error = TrustedProxies::new(["10.0.0.1", all]).unwrap_err().to_string();
         assert!(error.contains("every machine") && error.contains("danger_any_width"), "{error}");
-        assert!(TrustedProxies::danger_any_width([all]).is_ok());
+        assert_eq!(TrustedProxies::danger_any_width([all]).unwrap().warnings().count(), 1, "{all}");
     }
     // Even so no client chooses its bucket by writing a list of trusted addresses.
     let source = ClientIp::x_forwarded_for(TrustedProxies::danger_any_width(["0.0.0.0/0"]).unwrap());
@@ -170,43 +169,14 @@ fn attack_09_broad_networks_are_named() {
 }
 
 #[test]
-fn attack_10_fly_appends_the_apps_own_address() {
-    for line in ["203.0.113.9, 66.241.125.1", "6.6.6.6,203.0.113.9,66.241.125.1"] {
-        let found = ClientIp::fly_io().resolve(Some(ip("172.16.6.34")), &headers([(XFF, line)]));
-        assert_eq!(found, resolved(CLIENT, AddressOrigin::Forwarded), "{line}");
-    }
-}
-
-#[test]
-fn attack_10_google_cloud_appends_itself() {
-    for line in ["203.0.113.9,34.117.0.10", "6.6.6.6,203.0.113.9,34.117.0.10"] {
-        let found = ClientIp::google_cloud_load_balancer().resolve(Some(ip("35.191.0.5")), &headers([(XFF, line)]));
-        assert_eq!(found, resolved(CLIENT, AddressOrigin::Forwarded), "{line}");
-    }
-}
-
-#[test]
-fn attack_10_hop_count_beyond_the_list() {
+fn attack_10_list_shorter_than_the_hop_count_names_the_peer() {
     // Never the leftmost instead: that would be the client's choice.
     let source = ClientIp::x_forwarded_for_hops(3).unwrap();
     assert_eq!(behind_proxy(&source, &[(XFF, "6.6.6.6, 203.0.113.9")]), resolved(PEER, AddressOrigin::TooFewHops));
 }
 
 #[test]
-fn attack_11_ipv6_rotation() {
-    let prefix = IpPrefix::default();
-    let spread = |step: u32, prefix: IpPrefix| {
-        let base = "2001:db8:1::".parse::<Ipv6Addr>().unwrap().to_bits();
-        let addresses = (0u128..1000).map(|i| IpAddr::from(Ipv6Addr::from_bits(base | i << step)));
-        addresses.map(|address| prefix.mask(address)).collect::<HashSet<_>>().len()
-    };
-    assert_eq!(spread(0, prefix), 1, "addresses in one /64");
-    assert_eq!(spread(64, prefix), 1000, "a /64 each");
-    assert_eq!(spread(64, IpPrefix::new(32, 48).unwrap()), 1, "the second tier");
-}
-
-#[test]
-fn attack_12_mapped_addresses_collapse_or_alias() {
+fn attack_12_mapped_address_is_that_ipv4_address_and_no_other() {
     let aliases = ["1.2.3.4", "::ffff:1.2.3.4", "::FFFF:102:304", "0:0:0:0:0:ffff:0102:0304", "[::ffff:1.2.3.4]:80"];
     for alias in aliases {
         assert_eq!(behind_proxy(&xff(), &[(XFF, alias)]), resolved("1.2.3.4", AddressOrigin::Forwarded), "{alias}");
@@ -223,7 +193,7 @@ fn attack_12_mapped_addresses_collapse_or_alias() {
 }
 
 #[test]
-fn attack_12_translated_addresses_are_the_ipv4_address_in_every_place() {
+fn attack_12_translated_address_is_that_ipv4_address() {
     let own = |source: ClientIp| source.nat64("2001:db8:64::/96").unwrap();
     let single = || ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
     for (prefix, by) in [
@@ -260,7 +230,7 @@ fn attack_12_mapped_peer_is_the_trusted_proxy() {
 }
 
 #[test]
-fn attack_13_zone_ids() {
+fn attack_13_zones_are_no_part_of_an_address() {
     let zone_left_out = resolved("fe80::1", AddressOrigin::Forwarded);
     for zoned in ["fe80::1%eth0", "fe80::1%2", "[fe80::1%eth0]", "[fe80::1%25eth0]:80"] {
         assert_eq!(behind_proxy(&xff(), &[(XFF, zoned)]), zone_left_out, "{zoned}");
@@ -277,24 +247,4 @@ fn attack_13_zone_ids() {
     let peer = |scope| IpAddr::from(*SocketAddrV6::new("fe80::1".parse().unwrap(), 443, 0, scope).ip());
     let found = |scope| ClientIp::peer().resolve(Some(peer(scope)), &HeaderMap::new());
     assert_eq!(found(1), found(2));
-}
-
-#[test]
-fn attack_14_framing_a_victim() {
-    let victim = ip(CLIENT);
-    let every_header = || {
-        let mut lines = vec![(XFF, CLIENT), (XFF, CLIENT)];
-        lines.extend(OTHER_HEADERS.map(|name| (name, if name == FWD { "for=203.0.113.9" } else { CLIENT })));
-        lines
-    };
-    let single = ClientIp::header("cf-connecting-ip", ten_slash_eight()).unwrap();
-    for source in [ClientIp::peer(), xff(), fwd(), single] {
-        let found = source.resolve(Some(ip(STRANGER)), &headers(every_header()));
-        assert_eq!(found.address, Some(ip(STRANGER)), "straight to the origin: {source:?}");
-    }
-    let mut lines = every_header();
-    lines.push((XFF, STRANGER));
-    let found = xff().resolve(Some(ip(PEER)), &headers(lines));
-    assert_ne!(found.address, Some(victim));
-    assert_eq!(found, resolved(STRANGER, AddressOrigin::Forwarded), "through the proxy");
 }

@@ -92,32 +92,6 @@ fn network_is_read_alike_from_every_kind_of_text() {
 }
 
 #[test]
-fn errors_name_the_setting_the_value_and_the_remedy() {
-    let text = |error: throttle_core::ConfigError| error.to_string();
-    for (message, parts) in [
-        (text("010.0.0.0/8".parse::<IpNet>().unwrap_err()), ["network", "\"010.0.0.0/8\"", "write 10.0.0.0/8"]),
-        (text("10.0.0.0/33".parse::<IpNet>().unwrap_err()), ["network", "\"10.0.0.0/33\"", "write 0 to 32"]),
-        (text("::/129".parse::<IpNet>().unwrap_err()), ["network", "\"::/129\"", "write 0 to 128"]),
-        (text("::ffff:10.0.0.0/8".parse::<IpNet>().unwrap_err()), ["network", "/8\"", "write the IPv4 network"]),
-        (text("\x1b[2J".parse::<IpNet>().unwrap_err()), ["network", "\\u{1b}[2J", "write 10.0.0.0/8"]),
-        (text(TrustedProxies::new(["0.0.0.0/0"]).unwrap_err()), ["trusted network", "0.0.0.0/0", "list your proxies"]),
-        (text(TrustedProxies::new([""; 0]).unwrap_err()), ["trusted networks", "empty", "ClientIp::peer()"]),
-        (text(ClientIp::x_forwarded_for_hops(0).unwrap_err()), ["hops", "\"0\"", "write 1 to 20"]),
-        (text(ClientIp::forwarded_hops(21).unwrap_err()), ["hops", "\"21\"", "write 1 to 20"]),
-        (text(IpPrefix::new(33, 64).unwrap_err()), ["IPv4 prefix", "\"33\"", "write 1 to 32"]),
-        (text(IpPrefix::new(0, 64).unwrap_err()), ["IPv4 prefix", "\"0\"", "write 1 to 32"]),
-        (text(IpPrefix::new(32, 0).unwrap_err()), ["IPv6 prefix", "\"0\"", "write 1 to 128"]),
-        (text(IpPrefix::new(32, 129).unwrap_err()), ["IPv6 prefix", "\"129\"", "write 1 to 128"]),
-        (text(ClientIp::header("a b", ten_slash_eight()).unwrap_err()), ["header", "\"a b\"", "write the name"]),
-        (text(ClientIp::header("x_ip", ten_slash_eight()).unwrap_err()), ["header", "\"x_ip\"", "hyphens"]),
-    ] {
-        for part in parts {
-            assert!(message.contains(part), "{message:?} lacks {part:?}");
-        }
-    }
-}
-
-#[test]
 fn trusted_proxies_take_text_addresses_and_networks() {
     let net: IpNet = "10.0.0.0/24".parse().unwrap();
     let texts = vec![String::from("10.0.0.0/24")];
@@ -172,6 +146,7 @@ fn whole_message_of_each_error() {
     for (message, expected) in [
         (text(net("localhost")), format!("network is \"localhost\": it {cidr}")),
         (text(net("10.0.0.0/x")), format!("network is \"10.0.0.0/x\": it {cidr}")),
+        (text(net("\x1b[2J")), format!("network is \"\\u{{1b}}[2J\": it {cidr}")),
         (
             text(net("10.0.0.0/33")),
             "network is \"10.0.0.0/33\": it has too long a prefix; write 0 to 32 after the slash for IPv4".to_owned(),

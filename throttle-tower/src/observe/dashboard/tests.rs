@@ -27,7 +27,6 @@ use crate::event::Observer;
 use crate::event::{Event, Outcome};
 use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
-use crate::observe::per_thread::own_place::give_up_place;
 use crate::plans::Tier;
 use crate::{Concurrency, Constant, Gcra, Header, LimitTree, OnError, Rate, ThrottleLayer, all, any, limit};
 
@@ -245,24 +244,6 @@ async fn requests_are_counted_in_their_seconds_however_many_came_before() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn requests_after_a_burst_are_counted_in_their_second_also_if_nobody_reads_the_page_meanwhile() {
-    for limits in [LimitTree::from(per_key(1 << 20)), both()] {
-        let (throttle, page) = page_of(limits);
-        for burst in 0..5 {
-            for _ in 0..3_000 {
-                send(&throttle, "ada").await;
-            }
-            sleep(10 * SECOND).await;
-            send(&throttle, "ada").await;
-            sleep(SECOND).await;
-            let mut expected = [0; 11];
-            (expected[0], expected[10]) = (3_000, 1);
-            assert_eq!(admitted(&page).await[11 * burst..], expected);
-        }
-    }
-}
-
 fn both() -> LimitTree {
     all((per_key(1 << 20), total()))
 }
@@ -273,7 +254,7 @@ fn total() -> crate::Limit {
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_requests_are_counted_in_their_seconds_also_if_the_runtime_stands_still() {
+async fn few_requests_count_in_their_seconds_if_the_runtime_stands_still() {
     let (throttle, page) = page_of(per_key(1 << 20));
     for second in 1..=20 {
         for _ in 0..3 {
@@ -291,15 +272,7 @@ fn refused(board: &Board) -> u64 {
 }
 
 #[test]
-fn requests_are_counted_without_a_runtime() {
-    let board = board();
-    let missing = Outcome::MissingKey;
-    thread::scope(|scope| scope.spawn(|| (0..1_000).for_each(|_| tell(&board, missing, None, &[]))).join().unwrap());
-    assert_eq!((board.flows.outcomes()[2], refused(&board)), (1_000, 1_000));
-}
-
-#[test]
-fn no_request_is_lost_or_counted_twice_while_threads_count_and_the_page_is_read() {
+fn no_request_is_lost_or_counted_twice_while_the_page_is_read() {
     const EACH: u64 = 500;
     for round in 0..20 {
         let (board, done) = (board(), AtomicUsize::new(0));
@@ -360,26 +333,6 @@ async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
         sleep(SECOND).await;
         let found = tightest(&data(&page).await);
         assert_eq!((found[0], found.len()), ((0, 3_000), 10), "{found:?}");
-    }
-}
-
-/// As when another instance has admitted their requests.
-#[tokio::test(start_paused = true)]
-async fn keys_that_were_only_refused_here_are_shown_with_nothing_left_also_amid_many_requests() {
-    for limits in [|| LimitTree::from(per_key(1)), || all((per_key(1), total()))] {
-        let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let elsewhere = ThrottleLayer::new(limits()).unwrap().backend(memory.clone()).unwrap();
-        let (here, page) = ThrottleLayer::new(limits()).unwrap().backend(memory).unwrap().dashboard();
-        for _ in 0..2_000 {
-            send(&here, "many").await;
-        }
-        for n in 0..20 {
-            let key = n.to_string();
-            assert_eq!(send(&elsewhere, &key).await, StatusCode::OK);
-            assert_eq!(send(&here, &key).await, StatusCode::TOO_MANY_REQUESTS);
-        }
-        sleep(SECOND).await;
-        assert_eq!(tightest(&data(&page).await), [(0, 1); 10]);
     }
 }
 
@@ -444,31 +397,6 @@ async fn key_with_parameters_of_its_own_is_shown_with_its_units() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_is_shown_with_the_units_of_its_tier() {
-    let plan = || {
-        let tiers = [("free", Gcra::new(Rate::per_hour(10))), ("pro", Gcra::new(Rate::per_hour(1_000)))];
-        crate::plans("plan", tiers)
-            .by(Header::new("x-key"))
-            .lookup(|key: String| async move { Some(key) })
-            .unknown("free")
-    };
-    let total = limit("total", Gcra::new(Rate::per_hour(100_000))).by(Constant);
-    for limits in [LimitTree::from(plan()), all((plan(), total))] {
-        let (throttle, page) = page_of(limits);
-        for tier in ["pro", "free"] {
-            for _ in 0..10 {
-                send(&throttle, tier).await;
-            }
-        }
-        sleep(SECOND).await;
-        let found = tightest(&data(&page).await);
-        for key in [(0, 10), (990, 1_000)] {
-            assert!(found.contains(&key), "{key:?} of {found:?}");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn page_and_offenders_of_its_layer_count_the_same_refusals() {
     let (throttle, page) = page_of(per_key(1));
     let refused = async || {
@@ -495,25 +423,9 @@ async fn page_and_offenders_of_its_layer_count_the_same_refusals() {
     assert_eq!((data(&again).await["offenders"][0]["refused"].as_u64(), counts(&throttle)), (Some(7), vec![1]));
 }
 
-#[tokio::test(start_paused = true)]
-async fn refusals_are_shown_at_once_however_many_there_are() {
-    for limits in [LimitTree::from(per_key(1)), all((per_key(1), total()))] {
-        let (throttle, page) = page_of(limits);
-        for n in 0..1_000 {
-            send(&throttle, "ada").await;
-            send(&throttle, if n < 500 { "bob" } else { "a key of more than sixteen bytes" }).await;
-        }
-        advance(SECOND).await;
-        let data = data(&page).await;
-        let refused: Vec<_> = data["offenders"].as_array().unwrap().iter().map(|key| key["refused"].clone()).collect();
-        assert_eq!(refused, [999, 499, 499]);
-        assert_eq!(data["outcomes"]["refused"], 1_997);
-    }
-}
-
 /// Nothing of the list stays with keys that are as good as new.
 #[tokio::test(start_paused = true)]
-async fn a_key_with_much_left_is_shown_once_all_that_were_tighter_have_recovered() {
+async fn key_with_much_left_is_shown_once_tighter_ones_have_recovered() {
     let (throttle, page) = ThrottleLayer::new(per_key(10)).unwrap().backend(tokio_memory()).unwrap().dashboard();
     for n in 0..10 * 40 {
         send(&throttle, &format!("tight-{}", n % 40)).await;
@@ -525,29 +437,6 @@ async fn a_key_with_much_left_is_shown_once_all_that_were_tighter_have_recovered
     send(&throttle, "loose").await;
     sleep(SECOND).await;
     assert_eq!(tightest(&data(&page).await), [(9, 10)]);
-}
-
-#[test]
-fn requests_of_a_thread_without_a_place_of_its_own_are_shown_like_the_others() {
-    let work = || {
-        give_up_place();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            for limits in [LimitTree::from(per_key(4)), all((per_key(4), total()))] {
-                let (throttle, page) = page_of(limits);
-                for _ in 0..300 {
-                    send(&throttle, "ada").await;
-                }
-                sleep(5 * SECOND).await;
-                send(&throttle, "ada").await;
-                sleep(SECOND).await;
-                let data = data(&page).await;
-                assert_eq!(data["requests"], json!({"admitted": [4, 0, 0, 0, 0, 0], "refused": [296, 0, 0, 0, 0, 1]}));
-                assert_eq!((data["offenders"][0]["refused"].as_u64(), tightest(&data)[0]), (Some(297), (0, 4)));
-            }
-        });
-    };
-    thread::spawn(work).join().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -566,7 +455,7 @@ async fn seconds_older_than_two_minutes_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn member_of_an_any_that_another_one_stands_in_for_neither_admits_nor_refuses() {
+async fn member_of_an_any_that_another_one_covers_neither_admits_nor_refuses() {
     let second = limit("second", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant);
     let (throttle, page) = page_of(any((per_key(1), second)));
     for _ in 0..2 {

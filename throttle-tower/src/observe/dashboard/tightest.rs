@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_stay_however_many_keys_come_and_make_room_once_they_have_recovered() {
+    fn tightest_keys_stay_until_they_have_recovered() {
         let tightest = tightest();
         note(&tightest, 0, "ada", 1, 1_000);
         for n in 0..10_000 {

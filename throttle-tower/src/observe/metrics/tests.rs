@@ -22,9 +22,9 @@ use crate::event::Observed;
 use crate::observe::per_thread::own_place::{Own, give_up_place};
 use crate::{Constant, Gcra, Header, Rate, ThrottleLayer, all, limit};
 
-/// What a recorder is told about each name: its kind with its unit and its help, and the kind of its series.
+/// What a recorder hears about each name: its kind with its unit and its help, and the kind of its series.
 #[derive(Default)]
-struct Told(Mutex<BTreeMap<String, Series>>);
+struct Heard(Mutex<BTreeMap<String, Series>>);
 
 #[derive(Default)]
 struct Series {
@@ -32,7 +32,7 @@ struct Series {
     registered: Option<&'static str>,
 }
 
-impl Told {
+impl Heard {
     fn described(&self, kind: &'static str, name: &KeyName, unit: Option<Unit>, help: &SharedString) {
         let described = Some((kind, unit, help.to_string()));
         self.0.lock().unwrap().entry(name.as_str().to_owned()).or_default().described = described;
@@ -43,7 +43,7 @@ impl Told {
     }
 }
 
-impl Recorder for Told {
+impl Recorder for Heard {
     fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
         self.described("counter", &name, unit, &help);
     }
@@ -75,15 +75,15 @@ impl Recorder for Told {
 /// As dashboards and exporters show them beside the numbers.
 #[test]
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
-    let told = Told::default();
-    with_local_recorder(&told, || {
+    let heard = Heard::default();
+    with_local_recorder(&heard, || {
         Handles::register("api", &[("per-user".to_owned(), true)], &["jobs".to_owned()]);
         ShapeMetrics::new("calls".to_owned()).sent();
     });
-    let told = told.0.into_inner().unwrap();
-    assert_eq!(told.len(), 16, "{:?}", told.keys());
+    let heard = heard.0.into_inner().unwrap();
+    assert_eq!(heard.len(), 16, "{:?}", heard.keys());
     let mut helps = Vec::new();
-    for (name, Series { described, registered }) in told {
+    for (name, Series { described, registered }) in heard {
         let (kind, unit, help) = described.unwrap_or_else(|| panic!("{name} has no help"));
         let usual = match name.rsplit_once('_').unwrap().1 {
             "total" => ("counter", Some(Unit::Count)),

@@ -156,18 +156,6 @@ mod tests {
     const KEY: Refused = Refused { policy: 0, digest: 1 };
 
     #[test]
-    fn text_is_asked_for_at_each_refusal_until_it_is_known() {
-        let now = Instant::now();
-        let mut recent = Recent::new(now, true);
-        assert_eq!([recent.add(7, Some(KEY), 1), recent.add(7, None, 1)], [true; 2]);
-        recent.name(7, KEY, None);
-        assert!(!recent.add(7, None, 1), "no text is an answer, too");
-        recent.name(8, Refused { policy: 1, digest: 1 }, Some("other".into()));
-        assert_eq!((recent.keys_listed(), recent.list(9)), (1, vec![(KEY, 3, None)]));
-        assert!(!Recent::new(now, false).add(7, Some(KEY), 1));
-    }
-
-    #[test]
     fn key_is_listed_once_it_is_named() {
         let now = Instant::now();
         let mut recent = Recent::new(now, false);
@@ -182,21 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_displaced_want_no_name_any_more() {
-        let mut recent = Recent::new(Instant::now(), false);
-        for tag in 0..10 * LISTED as u64 {
-            recent.add(tag, None, tag + 1);
-        }
-        let minute = &recent.running;
-        assert_eq!((minute.wanting, minute.listed.len()), (LISTED, LISTED));
-        for tag in 0..10 * LISTED as u64 {
-            recent.name(tag, KEY, None);
-        }
-        assert_eq!(recent.running.wanting, 0);
-    }
-
-    #[test]
-    fn a_minute_ends_sixty_seconds_after_the_one_before_however_late_that_is_seen() {
+    fn minute_ends_sixty_seconds_after_the_one_before_it() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut recent = Recent::new(start, false);
@@ -204,15 +178,5 @@ mod tests {
             recent.turn(after(seen));
             assert_eq!(recent.ends(), after(ends), "seen after {seen} s");
         }
-    }
-
-    #[test]
-    fn counts_take_no_more_memory_than_documented() {
-        let recent = Recent::new(Instant::now(), false);
-        let of_minute = |minute: &Minute| {
-            minute.sketch.mem_bytes(|_| 0) + minute.listed.capacity() * (size_of::<(u64, Listed)>() + 1)
-        };
-        let bytes: usize = [&recent.running, &recent.before].map(of_minute).iter().sum();
-        assert!((210_000..=230_000).contains(&bytes), "{bytes}");
     }
 }

@@ -147,7 +147,6 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::observe::per_thread::own_place::OWN_PLACES;
 
     fn key(digest: u64) -> Refused {
         Refused { policy: 3, digest }
@@ -155,7 +154,6 @@ mod tests {
 
     /// A tag of the first slot.
     const ADA: u64 = 1;
-    const BOB: u64 = 3;
 
     fn counts(recent: &Recent) -> Vec<(u64, u64)> {
         recent.list(9).iter().map(|(key, count, _)| (key.digest, *count)).collect()
@@ -182,42 +180,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn key_that_is_refused_again_keeps_its_slot() {
-        let (repeats, mut recent) = (Repeats::new(), Recent::new(Instant::now(), false));
-        assert!(repeats.wish(ADA), "nobody has it");
-        repeats.open(ADA, key(7), &mut recent);
-        for _ in 0..3 {
-            repeats.count(ADA);
-            assert!((0..WISHES).all(|_| !repeats.wish(BOB)));
-        }
-        assert!(repeats.wish(BOB), "not refused meanwhile");
-        repeats.open(BOB, key(8), &mut recent);
-        assert!(!repeats.wish(ADA), "BOB was not refused yet, but has only just got the slot");
-        assert!(repeats.count(BOB) && !repeats.count(ADA));
-        assert_eq!(counts(&recent), [(7, 3)]);
-        assert!(!repeats.wish(ADA), "it has to wait, too");
-        repeats.hand_over_all(&mut recent);
-        assert_eq!(counts(&recent), [(7, 3), (8, 1)]);
-        repeats.begin_minute(&mut recent);
-        assert!(repeats.wish(ADA));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slot_is_closed_when_the_text_of_its_key_is_wanted() {
-        let now = Instant::now();
-        let (repeats, mut recent) = (Repeats::new(), Recent::new(now, true));
-        repeats.open(ADA, key(7), &mut recent);
-        repeats.count(ADA);
-        repeats.hand_over_all(&mut recent);
-        assert!(!repeats.count(ADA), "its next refusal asks");
-        recent.name(ADA, key(7), Some("ada".into()));
-        repeats.open(ADA, key(7), &mut recent);
-        repeats.count(ADA);
-        repeats.hand_over_all(&mut recent);
-        assert!(repeats.count(ADA));
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_minute_begins_with_refusals_that_are_counted_each() {
         let (repeats, mut recent) = (Repeats::new(), Recent::new(Instant::now(), false));
         while repeats.sample.weight() == 1 {
@@ -227,11 +189,5 @@ mod tests {
         // The thread finds it out with the next refusal that it counts.
         assert!((0..100).any(|_| !repeats.sample.leaves_out()));
         assert_eq!(repeats.sample.weight(), 1);
-    }
-
-    #[test]
-    fn slots_take_no_more_memory_than_documented() {
-        let bytes = OWN_PLACES * (size_of::<Repeats>() + SLOTS * size_of::<Slot>());
-        assert!((190_000..=200_000).contains(&bytes), "{bytes}");
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_the_first_refusals_of_a_minute_is_counted_and_then_one_in_16_for_16() {
+    fn first_refusals_of_a_minute_count_each_and_then_one_in_16_for_16() {
         let sample = Sample::new();
         for _ in 0..3 {
             assert_eq!((counted(&sample, EACH), sample.weight()), (EACH, 1));

@@ -127,18 +127,11 @@ async fn list_holds_19_of_the_true_top_20_of_a_zipf_distribution() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn list_holds_19_of_the_true_top_20_while_a_million_keys_are_refused_once_each() {
+async fn list_holds_19_of_the_true_top_20_beside_a_million_single_refusals() {
     for seed in SEEDS {
         let found = found_of_top_20(seed, 1_000_000, 1);
         assert!(found >= 19, "seed {seed}: {found}");
     }
-}
-
-/// Most of these refusals are counted by one in 16.
-#[tokio::test(start_paused = true)]
-async fn list_holds_19_of_the_true_top_20_where_ten_million_are_refused_in_a_minute() {
-    let found = found_of_top_20(6, 10_000_000, 0);
-    assert!(found >= 19, "{found}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,20 +175,6 @@ async fn refusals_are_forgotten_after_one_to_two_minutes() {
     refuse(&layer, Some("ada"), 1).await;
     advance(Duration::from_secs(1_000)).await;
     assert!(counts(&layer).is_empty(), "after a pause, too");
-}
-
-#[tokio::test(start_paused = true)]
-async fn refusals_are_forgotten_after_two_minutes_without_any() {
-    let layer = tracking();
-    refuse(&layer, Some("ada"), 3).await;
-    advance(Duration::from_secs(119)).await;
-    assert_eq!(counts(&layer), [3]);
-    advance(Duration::from_secs(120)).await;
-    assert!(counts(&layer).is_empty());
-    let layer = tracking();
-    refuse(&layer, Some("ada"), 3).await;
-    advance(Duration::from_secs(120)).await;
-    assert!(counts(&layer).is_empty(), "nobody has looked in between");
 }
 
 /// So that the list does not jump from one reading to the next.
@@ -387,7 +366,7 @@ async fn refusals_belong_to_their_minute_however_many_came_before() {
 }
 
 #[test]
-fn refusals_of_threads_that_have_ended_are_counted_also_where_threads_are_many() {
+fn refusals_of_ended_threads_are_counted_where_threads_are_many() {
     const THREADS: u64 = 48;
     let (tracker, policy, all) = (Arc::new(Tracker::new(None)), policy(), Barrier::new(THREADS as usize));
     for _ in 0..THREADS {

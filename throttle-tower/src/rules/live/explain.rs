@@ -227,7 +227,7 @@ mod tests {
 
         /// What a look says against what the limit answers to a request of that cost.
         #[test]
-        fn law_02_a_wait_is_never_too_short_and_for_one_unit_as_for_buckets_that_drain_not_too_long(
+        fn law_02_explained_wait_is_never_too_short(
             algorithm in algorithm(),
             steps in prop::collection::vec((0..30_u64, 0..40_000_u64), 1..60),
         ) {

@@ -9,7 +9,6 @@ mod good;
 mod hostile;
 mod replaced;
 mod requests;
-mod round_trip;
 #[cfg(feature = "axum")]
 mod routed;
 mod schema;

@@ -348,7 +348,7 @@ async fn what_a_share_has_used_stays_used_when_the_file_changes() {
 }
 
 #[tokio::test]
-async fn layers_with_one_store_for_shares_decide_each_by_its_own_number_of_processes() {
+async fn layers_with_one_store_for_shares_keep_their_number_of_processes() {
     let six = |name: &str| limit(name, "6/day", "");
     let (layer, handle) = live(&file(&[six("a")]), memory());
     let failing = Fallible { fails: true, ..Fallible::new(memory()) };
@@ -379,7 +379,7 @@ async fn clones_count_new_requests_in_flight_together() {
 }
 
 #[tokio::test]
-async fn limit_that_comes_back_decides_by_its_parameters_while_an_older_request_lives() {
+async fn limit_that_comes_back_decides_by_its_new_parameters() {
     let refunded = |rate: &str| file(&[limit("all", rate, "refund = \"failed\"")]);
     let (layer, handle) = live(&refunded("3/day"), memory());
     let inner = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
@@ -607,7 +607,7 @@ async fn offenders_are_kept_while_the_limits_have_the_same_names() {
 
 #[cfg(feature = "dashboard")]
 #[tokio::test(start_paused = true)]
-async fn page_goes_on_counting_unless_limits_of_requests_in_flight_have_other_names() {
+async fn page_goes_on_counting_unless_names_of_permits_change() {
     async fn shown(page: &axum::Router) -> (u64, Vec<String>, Vec<u64>) {
         sleep(Duration::from_secs(1)).await;
         let data = page_data(page).await;
@@ -644,7 +644,7 @@ async fn page_goes_on_counting_unless_limits_of_requests_in_flight_have_other_na
 
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
-async fn requests_in_queues_and_in_flight_count_on_in_the_gauges_of_the_next_limits() {
+async fn waiting_and_running_requests_stay_in_the_gauges_of_new_limits() {
     let text = |rate: &str, most: u64| {
         let gcra = format!("gcra = {{ rate = \"{rate}/minute\", burst = 1 }}\nwait-up-to = \"1h\"");
         let permits = format!("[[concurrency]]\nname = \"jobs\"\nmost = {most}");

@@ -509,7 +509,7 @@ async fn jitter_of_a_file_lengthens_the_wait() {
 }
 
 #[tokio::test]
-async fn sdks_are_told_to_come_back_or_not_as_the_file_says() {
+async fn sdks_come_back_or_not_as_the_file_says() {
     for (setting, has_millis, should_retry) in
         [("", false, None), ("sdk-hints = \"2d\"", true, None), ("sdk-hints = \"1h\"", true, Some("false"))]
     {

@@ -4,7 +4,7 @@ use super::*;
 
 /// About three calls share the decisions of a busy process.
 #[test]
-fn a_call_may_start_while_few_decisions_are_under_way_or_with_half_as_many() {
+fn call_may_start_while_few_are_under_way_or_with_half_as_many() {
     for (under_way, count, may_start) in [
         (vec![], 1, true),
         (vec![1; 5], 1, true),
@@ -56,7 +56,7 @@ async fn one_task_starts_the_call_of_all_that_ask_before_it_runs() {
 
 /// A few decisions are under way, so the next one could start a call of its own.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_runtime_never_starts_is_left_to_the_next_decision_in_a_calm_process_too() {
+async fn call_that_never_starts_is_left_to_the_next_decision_when_calm() {
     let fixture = Fixture::connected().await;
     fixture.waiting().start(1, Instant::now() + HOUR);
     fixture.waiting().is_busy = true;
@@ -176,7 +176,7 @@ async fn a_process_is_busy_after_a_call_of_several_decisions() {
 
 /// The other half starts right behind the first, so that the server has work while answers are read.
 #[tokio::test(start_paused = true)]
-async fn a_call_carries_half_of_the_queue_while_the_server_has_nothing_else_to_do() {
+async fn call_carries_half_of_the_queue_while_the_server_is_idle() {
     for (under_way, is_busy, most, carried) in [
         (vec![], false, 64, 3),
         (vec![], true, 64, 3),
