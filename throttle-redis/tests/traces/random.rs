@@ -14,7 +14,7 @@ use throttle_core::backend::Receipt;
 
 use crate::remote::{Bench, Remote, is_taken};
 use crate::support::machines::{InMemory, Machine, Pure, calls};
-use crate::support::reference::{Paid, Reference, told};
+use crate::support::reference::{Paid, Reference, reported};
 use crate::support::spec::{Kind, Spec, Tree};
 use crate::support::strategies::{any_spec, composite};
 use crate::support::trace::{Case, Raw, clamp, raws};
@@ -51,7 +51,7 @@ impl Walk<'_> {
         let (pure, pure_charge) = self.pure.decide(t, &costs);
         let (memory, memory_charge) = self.memory.decide(t, &costs);
         let (expected, reference) = self.reference.decide(t, &costs);
-        prop_assert_eq!(&told(&remote), &expected, "the server at {} on costs {:?}", t, costs);
+        prop_assert_eq!(&reported(&remote), &expected, "the server at {} on costs {:?}", t, costs);
         prop_assert_eq!(&remote, &pure, "the server and the algorithms at {} on costs {:?}", t, costs);
         prop_assert_eq!(&remote, &memory, "the server and memory at {} on costs {:?}", t, costs);
         if let (Some(remote), Some(pure), Some(memory)) = (Receipt::of(&remote, &calls), pure_charge, memory_charge) {

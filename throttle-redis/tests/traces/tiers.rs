@@ -13,7 +13,7 @@ use crate::remote::{Bench, Remote, is_taken};
 use crate::support::lives::{Op, begins, hostile, live, settling};
 use crate::support::machines::{InMemory, Machine, Pure, call};
 use crate::support::plans::{Plan, alone, composed, mixed, tiered};
-use crate::support::spec::{Cadence, DAY, Kind, SECOND, Spec, TODAY, Tree};
+use crate::support::spec::{Anchor, Cadence, DAY, Kind, SECOND, Spec, TODAY, Tree};
 
 /// Lives of each kind.
 const OF_A_KIND: u32 = 250;
@@ -92,8 +92,8 @@ fn law_10_charge_of_a_window_that_is_over_is_settled_nowhere() {
             Spec::Buckets { limit: 10, window: long, buckets: 100 },
         ],
         [
-            Spec::Calendar { limit: 5, cadence: Cadence::Day, offset_minutes: 0 },
-            Spec::Calendar { limit: 10, cadence: Cadence::Month, offset_minutes: 0 },
+            Spec::Calendar { limit: 5, cadence: Cadence::Day, offset_minutes: 0, anchor: Anchor::default() },
+            Spec::Calendar { limit: 10, cadence: Cadence::Month, offset_minutes: 0, anchor: Anchor::default() },
         ],
     ]) {
         let (remote, key) = (Remote::new(), Key::from(number as u64));
