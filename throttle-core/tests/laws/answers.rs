@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    AnyCharge, Backend, Clock, FixedWindow, Gcra, Key, LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy,
-    PolicySet, PolicyTree, Rate, Timestamp,
+    AnyCharge, Backend, Clock, FixedWindow, Key, LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy, PolicySet,
+    PolicyTree, Rate, Timestamp,
 };
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);

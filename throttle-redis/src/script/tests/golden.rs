@@ -37,10 +37,10 @@ fn law_08_golden_through_the_scripts() {
                     (machine.decide(&[vec![call(&key, Some(0)); policies]]).remove(0), 0, expect)
                 }
             };
-            let told = Expect::told(&suite.spec, &decision, cost);
+            let reported = Expect::reported(&suite.spec, &decision, cost);
             let got = match op {
-                Op::Take { .. } => told,
-                Op::Refund { .. } => Expect { binding: None, ..told },
+                Op::Take { .. } => reported,
+                Op::Refund { .. } => Expect { binding: None, ..reported },
             };
             assert_eq!(&got, expect, "{} op {index}", suite.name);
             ops += 1;
