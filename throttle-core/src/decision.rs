@@ -44,17 +44,43 @@ pub(crate) struct Summary {
     pub(crate) binding: Option<usize>,
 }
 
+impl Summary {
+    /// Of no policy.
+    const NONE: Self = Self { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
+
+    /// Counts a policy of an `all` that was asked: the longest wait, and the first of equals, decides. NEVER is the
+    /// longest of all.
+    #[inline(always)]
+    pub(crate) fn ask(&mut self, place: usize, status: &Status) {
+        if status.wait > self.wait {
+            (self.wait, self.binding) = (status.wait, Some(place));
+        }
+    }
+
+    /// Counts where a policy of an `all` stands.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, place: usize, status: &Status) {
+        self.reset = self.reset.max(status.standing.reset);
+        if status.standing.remaining < self.remaining {
+            self.remaining = status.standing.remaining;
+            if self.wait == 0 {
+                self.binding = Some(place);
+            }
+        }
+    }
+}
+
 /// Three limits a request is the common case; more are kept on the heap.
 pub(crate) type Statuses = SmallVec<[Status; 3]>;
 
 impl Decision {
-    /// The decision of any set.
-    #[inline]
-    pub(crate) fn of_many(summary: Summary, statuses: Statuses) -> Self {
-        match statuses.as_slice() {
-            // The same decision has one form, so that decisions of different backends can be compared.
-            [status] if summary.binding == Some(0) => Self(Repr::One { status: *status, delay: summary.delay }),
-            _ => Self(Repr::Many { summary, statuses }),
+    /// The same decision has one form, so that decisions of different backends can be compared.
+    pub(crate) fn in_one_form(self) -> Self {
+        match &self.0 {
+            Repr::Many { summary: Summary { binding: Some(0), delay, .. }, statuses } if statuses.len() == 1 => {
+                Self(Repr::One { status: statuses[0], delay: *delay })
+            }
+            _ => self,
         }
     }
 
@@ -65,32 +91,6 @@ impl Decision {
         let (violated, decided_by) = (wait > 0, DecidedBy::Store);
         let status = Status { standing, wait, applies: true, violated, overflow, decided_by, tier, taken };
         Self(Repr::One { status, delay })
-    }
-
-    /// Each policy's status and the longest delay, to be filled in.
-    #[inline(always)]
-    pub(crate) fn parts(&mut self) -> (&mut [Status], &mut u64) {
-        match &mut self.0 {
-            Repr::One { status, delay } => (std::slice::from_mut(status), delay),
-            Repr::Many { summary, statuses } => (statuses, &mut summary.delay),
-        }
-    }
-
-    /// Sums up the statuses of an `all` whose policies all apply. The first of equals binds.
-    #[inline(always)]
-    pub(crate) fn summarize(&mut self) {
-        let Repr::Many { summary, statuses } = &mut self.0 else { return };
-        let (mut longest, mut least) = (0, 0);
-        for (n, status) in statuses.iter().enumerate().filter(|(_, status)| status.applies) {
-            if status.wait > summary.wait {
-                (summary.wait, longest) = (status.wait, n);
-            }
-            if status.standing.remaining < summary.remaining {
-                (summary.remaining, least) = (status.standing.remaining, n);
-            }
-            summary.reset = summary.reset.max(status.standing.reset);
-        }
-        summary.binding = Some(if summary.wait == 0 { least } else { longest });
     }
 
     #[inline]
@@ -104,8 +104,28 @@ impl Decision {
     /// The decision about a request to which none of a set's policies applies: admitted, nothing charged.
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
-        let summary = Summary { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
-        Self(Repr::Many { summary, statuses: SmallVec::from_elem(Status::SKIPPED, policies) })
+        let mut decision = Self::new();
+        decision.skip(policies);
+        decision
+    }
+
+    /// The decision of a set without policies.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self(Repr::Many { summary: Summary::NONE, statuses: SmallVec::new() })
+    }
+
+    /// Adds policies that do not apply.
+    #[inline(always)]
+    pub(crate) fn skip(&mut self, policies: usize) -> (&mut Summary, &mut [Status]) {
+        let Repr::Many { summary, statuses } = &mut self.0 else {
+            unreachable!("only a decision of many is filled in")
+        };
+        match policies {
+            0..=3 => (0..policies).for_each(|_| statuses.push(Status::SKIPPED)),
+            _ => *statuses = SmallVec::from_vec(vec![Status::SKIPPED; policies]),
+        }
+        (summary, statuses)
     }
 
     /// The decision about a request that the store could not decide, if every policy admits requests while the store
@@ -121,7 +141,11 @@ impl Decision {
 
     /// Sets what decided each policy, by its place in the set.
     pub(crate) fn set_decided_by(&mut self, decided_by: impl Fn(usize) -> DecidedBy) {
-        self.parts().0.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
+        let statuses = match &mut self.0 {
+            Repr::One { status, .. } => std::slice::from_mut(status),
+            Repr::Many { statuses, .. } => statuses,
+        };
+        statuses.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
     }
 
     /// Turns a peek into a refusal by the policy at the place `policy` in the set. A layer that
@@ -281,6 +305,12 @@ impl Status {
         tier: 0,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
     };
+
+    /// Fills in how long the request has to wait, and what it is charged unless others refuse it.
+    pub(crate) fn ask(&mut self, wait: u64, cost: u64) {
+        (self.applies, self.violated, self.wait) = (true, wait > 0, wait);
+        self.taken.cost = if wait > 0 { 0 } else { cost };
+    }
 
     /// Fills in a policy's own decision.
     #[inline(always)]

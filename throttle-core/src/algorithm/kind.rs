@@ -39,6 +39,7 @@ pub struct Algorithm {
 macro_rules! algorithms {
     ($d:tt $($(#[doc = $errors:literal])+ $builder:ident($kernel:ty) $name:literal)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
         pub(super) enum Kind {
             $($builder($kernel)),*
         }

@@ -61,6 +61,6 @@ pub use sliding_window::SlidingWindow;
 pub use state::State;
 pub(crate) use stored::{Repr, Stored, Words};
 pub use token_bucket::TokenBucket;
-pub(crate) use transition::Transition;
+pub(crate) use transition::{Transition, ask};
 pub use verdict::Verdict;
 pub(crate) use verdict::{Mark, NEVER, Standing, Taken};

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::fast_path::Asked;
-use super::key_hash::KeyHash;
 use super::policies::Parameters;
+use super::request::{Request, Run};
 use super::shard::LockedShard;
 use super::slot::Label;
 use super::store::{MemorySet, Store};
@@ -23,67 +23,40 @@ impl Store {
         if let (Some(policy), [Call { key: Some(key), cost, tier, own: None }]) = (&set.alone, calls) {
             return self.decide_alone(&Asked { parameters: policy.parameters(*tier), key, cost: *cost, now });
         }
-        self.decide_set(set, calls, now)
+        let mut decision = Decision::new();
+        self.decide_set(set, calls, now, &mut decision);
+        decision
     }
 
+    /// Decides any request: locks the shards of its keys, locates every entry, decides, stores and unlocks.
     #[inline(never)]
-    fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        if !set.is_all {
-            return self.decide_located(set, calls, now);
-        }
-        match set.policies.len() {
-            2 => self.decide_several::<2, true>(set, calls, now, &[]),
-            3 => self.decide_several::<3, true>(set, calls, now, &[]),
-            4..=16 => self.decide_several::<16, true>(set, calls, now, &[]),
-            _ => self.decide_applying(set, calls, now),
-        }
-    }
-
-    /// Decides any set on any keys: locks their shards in ascending order, so that two requests cannot wait for each
-    /// other, locates every entry, decides, stores and unlocks.
-    #[inline(never)]
-    pub(super) fn decide_located(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        let hash = |policy: usize| Some(self.key_hasher.hash(calls.get(policy)?.key.as_ref()?));
-        let hashes: SmallVec<[Option<KeyHash>; 3]> = (0..set.policies.len()).map(hash).collect();
-        let mut indices: SmallVec<[usize; 4]> = hashes.iter().flatten().map(|hash| self.index(*hash)).collect();
-        indices.sort_unstable();
-        indices.dedup();
+    pub(super) fn decide_located(&self, request: &Request<'_>) -> Decision {
+        let Request { set, calls, now, .. } = *request;
         // First the rests of all shards, then their tables: see `shard`.
-        let rests: SmallVec<[_; 4]> = indices.iter().map(|index| self.shards[*index].lock_rest()).collect();
+        let rests: SmallVec<[_; 4]> = request.shards.iter().map(|shard| shard.lock_rest()).collect();
         let mut shards: SmallVec<[LockedShard<'_>; 4]> =
-            indices.iter().zip(rests).map(|(index, rest)| self.shards[*index].lock_with(rest)).collect();
+            request.shards.iter().zip(rests).map(|(shard, rest)| shard.lock_with(rest)).collect();
         // The keys of this request must not be swept while it is decided.
-        let mut kept: SmallVec<[Label; 6]> = SmallVec::new();
-        for (policy, hash) in set.policies.iter().zip(&hashes) {
-            kept.extend(hash.map(|hash| Label::new(hash, policy.number())));
-        }
+        let label = |(place, run): (usize, &Run<'_>)| Label::new(run.hash, set.policies[place].number());
+        let mut kept: SmallVec<[Label; 6]> = request.applying().map(label).collect();
         let deciding =
-            set.policies.iter().zip(calls).map(|(policy, call)| policy.deciding(call.tier, call.own.as_ref()));
-        let deciding: SmallVec<[Cow<'_, Parameters>; 3]> = deciding.collect();
-        let mut entries: SmallVec<[Option<(usize, Entry<'_>)>; 3]> = SmallVec::new();
-        let mut cells: SmallVec<[Option<PolicyCell<'_>>; 3]> = SmallVec::new();
-        for (place, (policy, hash)) in set.policies.iter().zip(&hashes).enumerate() {
-            let Some(hash) = hash else {
-                entries.push(None);
-                cells.push(None);
-                continue;
-            };
-            let (cost, parameters) = (calls[place].cost, &*deciding[place]);
-            let shard = indices.partition_point(|index| *index < self.index(*hash));
-            let label = Label::new(*hash, policy.number());
+            |(place, _): (usize, _)| set.policies[place].deciding(calls[place].tier, calls[place].own.as_ref());
+        let deciding: SmallVec<[Cow<'_, Parameters>; 3]> = request.applying().map(deciding).collect();
+        let mut entries: SmallVec<[(usize, Entry<'_>); 3]> = SmallVec::new();
+        let mut cells: SmallVec<[PolicyCell<'_>; 3]> = SmallVec::new();
+        for ((place, run), parameters) in request.applying().zip(&deciding) {
+            let (label, cost, shard) = (label((place, run)), calls[place].cost, request.shard(run));
             let (entry, cell) = Entry::locate(parameters, label, (cost, now), &mut shards[shard], &kept, &self.shared);
             let overflow = entry.is_overflow();
             if overflow {
                 kept.push(entry.label());
             }
-            entries.push(Some((shard, entry)));
-            cells.push(Some(PolicyCell { cell, cost, tier: parameters.tier, overflow }));
+            entries.push((shard, entry));
+            cells.push(PolicyCell { place, cell, cost, tier: parameters.tier, overflow });
         }
         let decision = set::decide(&set.set, &mut cells);
-        for ((entry, policy), status) in entries.into_iter().zip(cells).zip(decision.statuses()) {
-            if let (Some((shard, entry)), Some(PolicyCell { cell, .. })) = (entry, policy) {
-                entry.store(cell, status.charged() > 0, &mut shards[shard], &self.shared);
-            }
+        for ((shard, entry), PolicyCell { place, cell, .. }) in entries.into_iter().zip(cells) {
+            entry.store(cell, decision.statuses()[place].charged() > 0, &mut shards[shard], &self.shared);
         }
         drop(shards);
         if decision.statuses().iter().any(|status| status.overflow) {

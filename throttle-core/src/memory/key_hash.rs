@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
 
-use crate::backend::Call;
 use crate::key::Key;
 
 /// Turns keys into 128-bit numbers under a secret of this process.
@@ -21,7 +20,7 @@ pub(super) struct KeyHasher {
 }
 
 /// A hashed key. The flag tells permuted keys from digested ones, so the two kinds never meet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash {
     pub(super) number: u128,
     pub(super) digested: bool,
@@ -78,20 +77,6 @@ impl KeyHasher {
             Some(number) => KeyHash { number: self.permute(number), digested: false },
             None => KeyHash { number: self.digest(key.expose_bytes()), digested: true },
         }
-    }
-
-    /// Hashes the key of each call, a key that equals the one before only once. Returns `false` if a call has no key, or
-    /// parameters of its own.
-    #[inline(always)]
-    pub(super) fn hash_each<'a>(&self, call: impl Fn(usize) -> Option<&'a Call>, hashes: &mut [KeyHash]) -> bool {
-        let mut before = None;
-        for n in 0..hashes.len() {
-            let Some(Call { key: Some(key), own: None, .. }) = call(n) else { return false };
-            let number = key.as_number();
-            hashes[n] = if n > 0 && number.is_some() && number == before { hashes[n - 1] } else { self.hash(key) };
-            before = number;
-        }
-        true
     }
 
     /// Whitens, multiplies by a secret odd number and folds the high half into the low one, which chooses the slot.
@@ -152,22 +137,6 @@ mod tests {
         for hasher in (0..32).map(|_| KeyHasher::random()) {
             assert_eq!((hasher.multiply & 1, hasher.spread & 1), (1, 1), "only odd factors can be undone");
         }
-    }
-
-    #[test]
-    fn law_11_the_keys_of_several_policies_are_hashed_one_by_one() {
-        let hasher = KeyHasher::random();
-        let long = |n: u64| Key::builder().text("longer than a number").number(n).finish();
-        let keys: [Key; 10] =
-            [1.into(), 1.into(), 2.into(), long(1), long(2), long(2), 2.into(), 1.into(), Key::CONSTANT, Key::CONSTANT];
-        let mut calls = keys.clone().map(Call::from);
-        let mut hashes = [KeyHash::default(); 10];
-        assert!(hasher.hash_each(|n| calls.get(n), &mut hashes));
-        assert_eq!(hashes, keys.map(|key| hasher.hash(&key)));
-        assert!(!hasher.hash_each(|n| calls[..9].get(n), &mut hashes), "a call is missing");
-        calls[9] = Call::SKIP;
-        assert!(!hasher.hash_each(|n| calls.get(n), &mut hashes), "a call has no key");
-        assert!(hasher.hash_each(|n| calls.get(n), &mut hashes[..9]), "that call is not asked for");
     }
 
     #[test]

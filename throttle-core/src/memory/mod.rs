@@ -1,13 +1,13 @@
 //! The in-process backend: sharded, bounded, swept as it goes.
 //!
-//! `backend` is the public face and `store` holds the shards. A request enters in `decide`; nearly every request is
-//! then decided in `fast_path` (one policy; `new_key` if it is the key's first) or `fast_set` (several), and any other on
-//! the `entry` of each of its keys.
-//! `sweep` forgets keys, `policies` numbers the parameters that slots refer to, and `key_hash` hides the keys.
+//! `backend` is the public face and `store` holds the shards. A request enters in `decide`. Nearly every request is
+//! then decided in `fast_path` (one policy; `new_key` if it is the key's first) or `fast_set` (several; `request`
+//! finds their keys), and any other on the `entry` of each of its keys. `sweep` forgets keys, `policies` numbers the
+//! parameters that slots refer to, and `key_hash` hides the keys.
 //!
 //! A `shard` is a `table` of `slot`s and what only its lock opens. The table may be read at any time: its slots lie in
-//! `segments` that never move, and its `version` tells a reader whether what it has read was changed meanwhile. `models`
-//! checks this in every order of steps with at most one preemption.
+//! `segments` that never move, and its `version` tells a reader whether what it has read was changed meanwhile.
+//! `models` checks this in every order of steps with at most one preemption.
 
 mod backend;
 mod decide;
@@ -19,6 +19,7 @@ mod key_hash;
 mod models;
 mod new_key;
 mod policies;
+mod request;
 mod segments;
 mod shard;
 mod slot;

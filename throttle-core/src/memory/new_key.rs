@@ -18,8 +18,7 @@ impl Store {
             return None;
         }
         let mut shard = shard.lock();
-        let is_fresh = shard.rest.overflow_buckets() == 0 && shard.rest.horizon <= asked.now;
-        if !is_fresh || shard.find(label).is_some() {
+        if !shard.absent.is_unused(asked.now) || shard.find(label).is_some() {
             return None;
         }
         asked.parameters.algorithm.accept(NewKey { shard: &mut shard, shared: &self.shared, label, asked })

@@ -40,6 +40,8 @@ pub(super) struct Parameters {
     pub(super) algorithm: Algorithm,
     /// The same parameters, if they are [`UNNUMBERED`], to be kept beside a state.
     pub(super) unnumbered: Option<Arc<Algorithm>>,
+    /// Whether a slot holds all there is of a state: the parameters have a number, and the state fits.
+    pub(super) is_plain: bool,
 }
 
 /// A policy of a set: its parameters in each tier.
@@ -63,12 +65,22 @@ impl Member {
     pub(super) fn deciding(&self, tier: u8, own: Option<&Arc<Algorithm>>) -> Cow<'_, Parameters> {
         let Some(own) = own else { return Cow::Borrowed(self.parameters(tier)) };
         let (policy, unnumbered) = (self.number(), Some(Arc::clone(own)));
-        Cow::Owned(Parameters { policy, writer: UNNUMBERED, tier: Policy::OWN, algorithm: **own, unnumbered })
+        let (writer, tier) = (UNNUMBERED, Policy::OWN);
+        Cow::Owned(Parameters { policy, writer, tier, algorithm: **own, unnumbered, is_plain: false })
     }
 
     /// Whether some tier has parameters without a number, which the fast paths do not know.
     pub(super) fn has_unnumbered(&self) -> bool {
-        [&self.first].into_iter().chain(&*self.others).any(|parameters| parameters.unnumbered.is_some())
+        self.each().any(|parameters| parameters.unnumbered.is_some())
+    }
+
+    /// Whether some tier has states that do not fit a slot.
+    pub(super) fn has_large(&self) -> bool {
+        self.each().any(|parameters| !parameters.algorithm.is_small())
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Parameters> {
+        [&self.first].into_iter().chain(&*self.others)
     }
 
     /// The policy's number in the store.
@@ -110,7 +122,8 @@ impl Policies {
         let numbered = entry.parameters.find_or_push(|known| **known == algorithm, |_| Box::new(algorithm));
         let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
         let unnumbered = if numbered.is_none() { Some(Arc::new(algorithm)) } else { None };
-        Ok(Parameters { policy: number as u16, writer, tier, algorithm, unnumbered })
+        let is_plain = numbered.is_some() && algorithm.is_small();
+        Ok(Parameters { policy: number as u16, writer, tier, algorithm, unnumbered, is_plain })
     }
 
     pub(super) fn name(&self, policy: u16) -> &str {

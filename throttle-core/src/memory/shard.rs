@@ -4,7 +4,7 @@
 //! ascending order. A request that holds a table waits for no rest. So no two requests wait for each other.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use super::policies::{Parameters, Policies};
 use super::slot::{Content, Label};
@@ -19,13 +19,45 @@ use crate::time::Timestamp;
 #[repr(C, align(64))]
 pub(super) struct Shard {
     pub(super) table: Table,
+    pub(super) absent: Absent,
     rest: Mutex<Rest>,
+}
+
+/// What is to be known about a key without a slot. Changes only while both the rest and the table are held, so a thread
+/// that holds either may read it, and its reads are no steps of their own for the model checker.
+#[derive(Debug)]
+pub(super) struct Absent {
+    /// µs of the latest instant at which a forgotten state had become fresh. For a clock before it, the key may have
+    /// been forgotten rather than never used.
+    horizon: AtomicI64,
+    /// How many overflow buckets there are. The key may share one.
+    overflow_buckets: AtomicU32,
+}
+
+impl Absent {
+    /// Whether the key counts as unused.
+    pub(super) fn is_unused(&self, now: Timestamp) -> bool {
+        self.overflow_buckets() == 0 && self.horizon() <= now
+    }
+
+    pub(super) fn overflow_buckets(&self) -> u32 {
+        self.overflow_buckets.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn horizon(&self) -> Timestamp {
+        Timestamp::from_micros(self.horizon.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn raise_horizon(&self, fresh_at: Timestamp) {
+        self.horizon.store(self.horizon().max(fresh_at).as_micros(), Ordering::Relaxed);
+    }
 }
 
 /// A shard that no other thread changes.
 pub(super) struct LockedShard<'a> {
     pub(super) table: ChangingTable<'a>,
     pub(super) rest: MutexGuard<'a, Rest>,
+    pub(super) absent: &'a Absent,
 }
 
 /// What is used under the lock only.
@@ -35,10 +67,6 @@ pub(super) struct Rest {
     large: Option<Box<LargeStates>>,
     /// Where the sweep continues.
     pub(super) cursor: usize,
-    /// The latest instant at which a forgotten state had become fresh. For a clock before it, a key without a slot may
-    /// have been forgotten rather than never used.
-    pub(super) horizon: Timestamp,
-    overflow_buckets: u32,
 }
 
 #[derive(Debug, Default)]
@@ -99,8 +127,14 @@ impl Shared {
 impl Shard {
     /// A shard for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
-        let rest = Rest { large: None, cursor: 0, horizon: Timestamp::MIN, overflow_buckets: 0 };
-        Self { table: Table::new(usual), rest: Mutex::new(rest) }
+        let absent =
+            Absent { horizon: AtomicI64::new(Timestamp::MIN.as_micros()), overflow_buckets: AtomicU32::new(0) };
+        Self { table: Table::new(usual), absent, rest: Mutex::new(Rest { large: None, cursor: 0 }) }
+    }
+
+    /// Where the shard stands among those of its store.
+    pub(super) fn order(&self) -> *const Self {
+        self
     }
 
     /// Waits for other threads, and keeps them from changing the shard.
@@ -110,13 +144,13 @@ impl Shard {
 
     /// Locks a shard whose rest is locked.
     pub(super) fn lock_with<'a>(&'a self, rest: MutexGuard<'a, Rest>) -> LockedShard<'a> {
-        LockedShard { table: self.table.change(), rest }
+        LockedShard { table: self.table.change(), rest, absent: &self.absent }
     }
 
     /// Locks the shard unless another thread holds a part of it.
     pub(super) fn try_lock(&self) -> Option<LockedShard<'_>> {
         let rest = self.rest.try_lock()?;
-        Some(LockedShard { table: self.table.try_change()?, rest })
+        Some(LockedShard { table: self.table.try_change()?, rest, absent: &self.absent })
     }
 
     /// Waits for other threads, and keeps them from adding, removing or moving keys, and from changing large states.
@@ -126,11 +160,6 @@ impl Shard {
 }
 
 impl Rest {
-    /// How many overflow buckets there are.
-    pub(super) fn overflow_buckets(&self) -> u32 {
-        self.overflow_buckets
-    }
-
     /// Large states, and the places that there are for them.
     #[cfg(test)]
     pub(super) fn large_states(&self) -> (usize, usize) {
@@ -139,10 +168,12 @@ impl Rest {
     }
 
     /// Frees what a removed slot has held here, and returns for how many keys room is to be released.
-    pub(super) fn forget(&mut self, content: &Content, policies: &Policies) -> usize {
+    pub(super) fn forget(&mut self, content: &Content, absent: &Absent, policies: &Policies) -> usize {
         self.take_large(content, policies);
         let is_overflow = content.label().is_overflow();
-        self.overflow_buckets -= u32::from(is_overflow);
+        if is_overflow {
+            absent.overflow_buckets.fetch_sub(1, Ordering::Relaxed);
+        }
         usize::from(!is_overflow)
     }
 
@@ -222,25 +253,25 @@ impl LockedShard<'_> {
     }
 
     pub(super) fn insert(&mut self, label: Label, repr: Repr, written: Written) {
-        self.rest.overflow_buckets += u32::from(label.is_overflow());
+        self.absent.overflow_buckets.fetch_add(label.is_overflow().into(), Ordering::Relaxed);
         let (writer, words) = self.words_of(repr, written);
         self.table.insert(Content::new(label, writer, words));
     }
 
     pub(super) fn remove(&mut self, index: usize, shared: &Shared) {
         let Some(content) = self.table.get(index) else { return };
-        shared.release(self.rest.forget(&content, &shared.policies));
+        shared.release(self.rest.forget(&content, self.absent, &shared.policies));
         self.table.remove(index);
     }
 
     /// Finds an overflow bucket, if there are any.
     pub(super) fn find_bucket(&self, bucket: Label) -> Option<usize> {
-        if self.rest.overflow_buckets() == 0 { None } else { self.find(bucket) }
+        if self.absent.overflow_buckets() == 0 { None } else { self.find(bucket) }
     }
 
     /// The instant that counts for a key without a slot.
     pub(super) fn earliest(&self, now: Timestamp) -> Timestamp {
-        now.max(self.rest.horizon)
+        now.max(self.absent.horizon())
     }
 
     /// Forgets one key, whatever its state.

@@ -52,10 +52,10 @@ pub struct MemorySet {
     store: u64,
     pub(super) set: Arc<PolicySet>,
     pub(super) policies: Arc<[Member]>,
-    /// The policy, if the set is one.
+    /// The policy, if the set is one and all of its parameters have numbers.
     pub(super) alone: Option<Member>,
-    /// Whether the set is one policy, or one `all` of policies, and all of their parameters have numbers.
-    pub(super) is_all: bool,
+    /// Whether some policy has states that do not fit a slot.
+    pub(super) has_large: bool,
 }
 
 impl Store {
@@ -87,9 +87,10 @@ impl Store {
     pub(super) fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         let policies: Arc<[Member]> =
             set.policies().iter().map(|policy| self.shared.policies.add(policy)).collect::<Result<_, _>>()?;
-        let is_all = set.is_all() && !policies.iter().any(Member::has_unnumbered);
-        let alone = policies.first().filter(|_| is_all && policies.len() == 1).cloned();
-        Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, is_all })
+        let is_alone = policies.len() == 1 && !set.has_any();
+        let alone = policies.first().filter(|policy| is_alone && !policy.has_unnumbered()).cloned();
+        let has_large = policies.iter().any(Member::has_large);
+        Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, has_large })
     }
 
     /// # Panics

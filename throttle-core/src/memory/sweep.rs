@@ -34,7 +34,7 @@ impl LockedShard<'_> {
 
     /// Forgets all stale keys of the shard, except `kept`, and puts the others in place again.
     pub(super) fn forget_all_stale(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
-        let (rest, mut forgotten, mut writer) = (&mut *self.rest, 0, None);
+        let (rest, absent, mut forgotten, mut writer) = (&mut *self.rest, self.absent, 0, None);
         self.table.rebuild(|content| {
             // Most keys of a shard have the same writer.
             let number = (content.label().policy(), content.writer());
@@ -44,8 +44,8 @@ impl LockedShard<'_> {
             };
             writer = Some((number, by));
             let Some(fresh_at) = rest.stale(content, by, (now, kept)) else { return true };
-            rest.horizon = rest.horizon.max(fresh_at);
-            forgotten += rest.forget(content, &shared.policies);
+            absent.raise_horizon(fresh_at);
+            forgotten += rest.forget(content, absent, &shared.policies);
             false
         });
         shared.release(forgotten);
@@ -60,7 +60,7 @@ impl LockedShard<'_> {
             match slot.and_then(|slot| self.rest.stale(&slot, slot.algorithm(&shared.policies), (now, kept))) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some(fresh_at) => {
-                    self.rest.horizon = self.rest.horizon.max(fresh_at);
+                    self.absent.raise_horizon(fresh_at);
                     self.remove(at, shared);
                     forgotten = true;
                 }

@@ -82,6 +82,12 @@ impl Table {
         Some(ChangingTable { change: self.version.try_to_begin()?, table: self })
     }
 
+    /// Finds a key in a table that this thread keeps others from changing.
+    #[inline(always)]
+    pub(super) fn find_held(&self, label: Label) -> Option<&Slot> {
+        self.find_slot(label).map(|(_, slot)| slot)
+    }
+
     #[inline]
     pub(super) fn find(&self, label: Label) -> Option<usize> {
         self.find_slot(label).map(|(index, _)| index)
@@ -171,15 +177,8 @@ impl<'a> ChangingTable<'a> {
     /// Reads the state of a key that the parameters of a number wrote. It may be replaced as long as this table is
     /// held.
     pub(super) fn read_held(&self, label: Label, writer: u8) -> Option<Known<'a>> {
-        let (slot, words) = self.find_known(label, writer)?;
-        Some(Known { table: self.table, slot, seen: None, words })
-    }
-
-    /// Finds a key whose state the parameters of a number wrote.
-    #[inline]
-    pub(super) fn find_known(&self, label: Label, writer: u8) -> Option<(&'a Slot, Words)> {
-        let (_, slot) = self.table.find_slot(label)?;
-        Some((slot, slot.words_of(writer)?))
+        let slot = self.table.find_held(label)?;
+        Some(Known { table: self.table, slot, seen: None, words: slot.words_of(writer)? })
     }
 
     /// Whether there is no room for one more key.

@@ -3,14 +3,16 @@
 use smallvec::SmallVec;
 
 use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
-use crate::algorithm::{Algorithm, Cell, NEVER, State};
+use crate::algorithm::{Algorithm, Cell, NEVER, State, Taken};
 use crate::call::Call;
-use crate::decision::{Decision, Status, Statuses, Summary};
+use crate::decision::{Decision, Status, Summary};
 use crate::policy::Policy;
 use crate::time::Timestamp;
 
 /// One policy's part in a decision: the cell of its key, and what the request asks of it.
 pub(crate) struct PolicyCell<'a> {
+    /// The policy's place in the set.
+    pub(crate) place: usize,
     pub(crate) cell: Cell<'a>,
     /// 0 peeks.
     pub(crate) cost: u64,
@@ -19,136 +21,124 @@ pub(crate) struct PolicyCell<'a> {
     pub(crate) overflow: bool,
 }
 
-/// Decides on cells that stand in the order of the set's policies; `None` for a policy that does not apply.
-pub(crate) fn decide(set: &PolicySet, cells: &mut [Option<PolicyCell<'_>>]) -> Decision {
-    let waits: SmallVec<[Option<u64>; 4]> =
-        cells.iter().map(|policy| policy.as_ref().map(|policy| policy.cell.wait(policy.cost))).collect();
-    let tree = Tree { set, waits: &waits };
-    let asked = tree.wait(0);
-    let wait = asked.map_or(0, |asked| asked.wait);
-    let mut statuses: Statuses = SmallVec::from_elem(Status::SKIPPED, waits.len());
-    let mut delay = 0;
-    if wait == 0 {
-        tree.each_charged(0, &mut |place| {
-            if let Some(policy) = cells[place].as_mut().filter(|policy| policy.cost > 0) {
-                let (delayed, taken) = policy.cell.take(policy.cost);
-                statuses[place].taken = taken;
-                delay = delay.max(delayed);
-            }
-        });
-    } else {
-        tree.each_violated(0, &mut |place| statuses[place].violated = true);
+/// Decides on the cells of the policies that apply, in the order of the set.
+pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision {
+    let mut decision = Decision::new();
+    let (summary, statuses) = decision.skip(set.policies().len());
+    for PolicyCell { place, cell, cost, tier, overflow } in &*cells {
+        let status = &mut statuses[*place];
+        status.ask(cell.wait(*cost), *cost);
+        (status.tier, status.overflow) = (*tier, *overflow);
+        summary.ask(*place, status);
     }
-    for ((status, policy), wait) in statuses.iter_mut().zip(&*cells).zip(&waits) {
-        if let (Some(policy), Some(wait)) = (policy, wait) {
-            (status.standing, status.wait, status.applies) = (policy.cell.standing(), *wait, true);
-            (status.tier, status.overflow) = (policy.tier, policy.overflow);
+    conclude(set, summary, statuses);
+    for PolicyCell { place, cell, .. } in cells {
+        let status = &mut statuses[*place];
+        if status.taken.cost > 0 {
+            let (delay, taken) = cell.take(status.taken.cost);
+            status.taken = taken;
+            summary.delay = summary.delay.max(delay);
+        }
+        status.standing = cell.standing();
+        summary.answer(*place, status);
+    }
+    sum_up(set, summary, statuses);
+    decision.in_one_form()
+}
+
+/// Withdraws the charges that the set does not make, once every policy has been asked. Until then each status holds the
+/// charge that its policy would make alone.
+#[inline(always)]
+pub(crate) fn conclude(set: &PolicySet, summary: &mut Summary, statuses: &mut [Status]) {
+    if set.has_any()
+        && let Some(binding) = set.longest_wait(0, statuses)
+    {
+        (summary.wait, summary.binding) = (statuses[binding].wait, Some(binding));
+    }
+    if summary.wait > 0 {
+        statuses.iter_mut().for_each(|status| status.taken = Taken::default());
+    }
+}
+
+/// Sums up, once every policy has been charged what its status says.
+#[inline(always)]
+pub(crate) fn sum_up(set: &PolicySet, summary: &mut Summary, statuses: &[Status]) {
+    if set.has_any()
+        && let Some(standing) = set.standing(0, statuses)
+    {
+        summary.remaining = standing.remaining;
+        if summary.wait == 0 {
+            summary.binding = standing.binding;
         }
     }
-    let (mut remaining, mut reset, mut binding) = (u64::MAX, 0, None);
-    if let Some(summary) = tree.summary(0, &statuses) {
-        (remaining, reset) = (summary.remaining, summary.reset);
-        binding = if wait == 0 { summary.binding } else { asked.map(|asked| asked.binding) };
-    }
-    Decision::of_many(Summary { wait, remaining, reset, delay, binding }, statuses)
-}
-
-struct Tree<'a> {
-    set: &'a PolicySet,
-    /// µs until each policy admits the request; `None` for a policy that does not apply.
-    waits: &'a [Option<u64>],
-}
-
-/// µs until a subtree admits the request.
-#[derive(Clone, Copy)]
-struct SubtreeWait {
-    wait: u64,
-    /// The policy that this wait comes from.
-    binding: usize,
 }
 
 /// Where a subtree stands after the decision.
 #[derive(Clone, Copy)]
 struct SubtreeStanding {
     remaining: u64,
-    reset: u64,
     binding: Option<usize>,
 }
 
-impl Tree<'_> {
-    /// `None` when no policy below applies.
-    fn wait(&self, node: usize) -> Option<SubtreeWait> {
-        match self.set.node(node) {
-            PolicyNode::Policy(policy) => self.waits[policy].map(|wait| SubtreeWait { wait, binding: policy }),
-            // The longest wait; the first of equals decides. NEVER is the longest of all.
-            PolicyNode::All => self
-                .set
-                .members(node)
-                .filter_map(|member| self.wait(member))
-                .reduce(|worst, next| if next.wait > worst.wait { next } else { worst }),
-            PolicyNode::Any(_) => self
-                .set
-                .members(node)
-                .filter_map(|member| self.wait(member))
-                .reduce(|best, next| if next.wait < best.wait { next } else { best }),
-        }
-    }
-
-    /// Visits the policies that an admitted request is charged to.
-    fn each_charged(&self, node: usize, charge: &mut impl FnMut(usize)) {
-        match self.set.node(node) {
-            PolicyNode::Policy(policy) => charge(policy),
-            PolicyNode::All => self.set.members(node).for_each(|member| self.each_charged(member, charge)),
-            PolicyNode::Any(rule) => {
-                let most = if rule == AnyCharge::First { 1 } else { usize::MAX };
-                let admitting = self.set.members(node).filter(|member| self.admits(*member));
-                admitting.take(most).for_each(|member| self.each_charged(member, charge));
+impl PolicySet {
+    /// The policy that the wait of an `all` or `any` comes from; `None` when no policy below applies. Withdraws what an
+    /// `any` does not charge. Below an `any` that admits, no policy is violated.
+    fn longest_wait(&self, node: usize, statuses: &mut [Status]) -> Option<usize> {
+        let (kind, mut found, mut refuses) = (self.node(node), None::<usize>, false);
+        for member in self.members(node) {
+            let next = match self.node(member) {
+                PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].applies),
+                PolicyNode::All | PolicyNode::Any(_) => self.longest_wait(member, statuses),
+            };
+            let Some(next) = next else { continue };
+            let (wait, before) = (statuses[next].wait, found.map(|found| statuses[found].wait));
+            refuses |= wait > 0;
+            let is_ahead = match kind {
+                PolicyNode::Any(_) => before.is_none_or(|before| wait < before),
+                _ => before.is_none_or(|before| wait > before),
+            };
+            if let PolicyNode::Any(rule) = kind
+                && (wait > 0 || (rule == AnyCharge::First && before == Some(0)))
+            {
+                self.policies_below(member).for_each(|policy| statuses[policy].taken = Taken::default());
+            }
+            if is_ahead {
+                found = Some(next);
             }
         }
+        if refuses && matches!(kind, PolicyNode::Any(_)) && found.is_some_and(|found| statuses[found].wait == 0) {
+            self.policies_below(node).for_each(|policy| statuses[policy].violated = false);
+        }
+        found
     }
 
-    /// Visits the policies that cause a refusal: those below a node that refuses.
-    fn each_violated(&self, node: usize, violated: &mut impl FnMut(usize)) {
-        if self.wait(node).is_none_or(|asked| asked.wait == 0) {
-            return;
-        }
-        match self.set.node(node) {
-            PolicyNode::Policy(policy) => violated(policy),
-            PolicyNode::All | PolicyNode::Any(_) => {
-                self.set.members(node).for_each(|member| self.each_violated(member, violated));
+    /// Where an `all` or `any` stands; `None` when no policy below applies.
+    fn standing(&self, node: usize, statuses: &[Status]) -> Option<SubtreeStanding> {
+        let is_any = matches!(self.node(node), PolicyNode::Any(_));
+        let mut found: Option<SubtreeStanding> = None;
+        for member in self.members(node) {
+            let next = match self.node(member) {
+                PolicyNode::Policy(policy) => Some(&statuses[policy])
+                    .filter(|status| status.applies)
+                    .map(|status| SubtreeStanding { remaining: status.standing.remaining, binding: Some(policy) }),
+                PolicyNode::All | PolicyNode::Any(_) => self.standing(member, statuses),
+            };
+            let Some(mut next) = next else { continue };
+            if is_any {
+                // The first member that was charged binds.
+                next.binding = next.binding.filter(|binding| statuses[*binding].taken.cost > 0);
             }
+            found = Some(match found {
+                None => next,
+                Some(found) if is_any => SubtreeStanding {
+                    remaining: found.remaining.max(next.remaining),
+                    binding: found.binding.or(next.binding),
+                },
+                Some(found) if next.remaining < found.remaining => next,
+                Some(found) => found,
+            });
         }
-    }
-
-    fn admits(&self, node: usize) -> bool {
-        self.wait(node).is_some_and(|asked| asked.wait == 0)
-    }
-
-    fn summary(&self, node: usize, statuses: &[Status]) -> Option<SubtreeStanding> {
-        let below = self.set.members(node).filter_map(|member| Some((member, self.summary(member, statuses)?)));
-        match self.set.node(node) {
-            PolicyNode::Policy(policy) => self.waits[policy].map(|_| {
-                let standing = statuses[policy].standing;
-                SubtreeStanding { remaining: standing.remaining, reset: standing.reset, binding: Some(policy) }
-            }),
-            PolicyNode::All => below.map(|(_, standing)| standing).reduce(|least, next| SubtreeStanding {
-                reset: least.reset.max(next.reset),
-                ..if next.remaining < least.remaining { next } else { least }
-            }),
-            PolicyNode::Any(_) => {
-                let mut payers = below.map(|(member, standing)| {
-                    let paid = |policy: &usize| statuses[*policy].taken.cost > 0;
-                    let payer = standing.binding.filter(paid).filter(|_| self.admits(member));
-                    SubtreeStanding { binding: payer, ..standing }
-                });
-                let first = payers.next()?;
-                Some(payers.fold(first, |most, next| SubtreeStanding {
-                    remaining: most.remaining.max(next.remaining),
-                    reset: most.reset.max(next.reset),
-                    binding: most.binding.or(next.binding),
-                }))
-            }
-        }
+        found
     }
 }
 
@@ -205,17 +195,17 @@ impl PolicySet {
         let writers: SmallVec<[Algorithm; 3]> = (states.iter().zip(policies).enumerate())
             .map(|(place, (state, policy))| state.writer(by(place).map_or(policy.algorithm(), |(_, by)| by)))
             .collect();
-        let cells = policies.iter().enumerate().map(|(place, policy)| {
+        let cells = policies.iter().enumerate().filter_map(|(place, policy)| {
             let (call, by) = by(place)?;
             let cell = Cell::new(by, &writers[place], states.get_mut(place)?.take(), at(place));
             let tier = if call.own.is_some() { Policy::OWN } else { policy.effective_tier(call.tier) };
-            Some(PolicyCell { cell, cost: call.cost, tier, overflow: false })
+            Some(PolicyCell { place, cell, cost: call.cost, tier, overflow: false })
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();
         let decision = decide(self, &mut cells);
-        for (place, ((state, cell), status)) in states.iter_mut().zip(cells).zip(decision.statuses()).enumerate() {
-            if let (Some(PolicyCell { cell, .. }), Some((_, by))) = (cell, by(place)) {
-                state.put(cell, by, status.charged() > 0);
+        for PolicyCell { place, cell, .. } in cells {
+            if let Some((_, by)) = by(place) {
+                states[place].put(cell, by, decision.statuses()[place].charged() > 0);
             }
         }
         decision

@@ -70,6 +70,7 @@ impl From<Policy> for PolicyTree {
 pub struct PolicySet {
     policies: Vec<Policy>,
     nodes: Vec<Node>,
+    has_any: bool,
 }
 
 /// The tree in pre-order; `end` is where the node's subtree ends.
@@ -114,7 +115,7 @@ impl PolicySet {
     /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,023 policies or is nested
     /// more than 128 deep.
     pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
-        let mut set = Self { policies: Vec::new(), nodes: Vec::new() };
+        let mut set = Self { policies: Vec::new(), nodes: Vec::new(), has_any: false };
         set.add(tree.into(), 0)?;
         let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
         names.sort_unstable();
@@ -132,7 +133,7 @@ impl PolicySet {
     /// A set without policies, which admits every request: for a layer with limits on requests in flight only.
     #[must_use]
     pub fn none() -> Self {
-        Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }] }
+        Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }], has_any: false }
     }
 
     /// The policies, in the order given.
@@ -151,10 +152,9 @@ impl PolicySet {
         self.policies.iter_mut()
     }
 
-    /// Whether the set is one policy, or one `all` of policies.
-    pub(crate) fn is_all(&self) -> bool {
-        let all = self.nodes.len() == self.policies.len() + 1 && matches!(self.nodes[0].kind, PolicyNode::All);
-        !self.policies.is_empty() && (self.nodes.len() == 1 || all)
+    /// Whether there is an `any`. Without one, the set decides like one `all` of its policies.
+    pub(crate) fn has_any(&self) -> bool {
+        self.has_any
     }
 
     /// The nodes in pre-order, each with the place after its last descendant. A set of one policy is a single node. For
@@ -181,6 +181,14 @@ impl PolicySet {
         })
     }
 
+    /// The policies in a subtree.
+    pub(super) fn policies_below(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.nodes[node..self.nodes[node].end].iter().filter_map(|node| match node.kind {
+            PolicyNode::Policy(policy) => Some(policy),
+            PolicyNode::All | PolicyNode::Any(_) => None,
+        })
+    }
+
     fn add(&mut self, tree: PolicyTree, depth: usize) -> Result<(), ConfigError> {
         if depth > Self::MAX_DEPTH {
             return Err(ConfigError::new("nesting of limits", depth, "all and any can be nested at most 128 deep"));
@@ -198,6 +206,7 @@ impl PolicySet {
             return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
         }
         self.nodes.push(Node { kind, end: 0 });
+        self.has_any |= matches!(kind, PolicyNode::Any(_));
         for member in members {
             self.add(member, depth + 1)?;
         }

@@ -142,6 +142,20 @@ fn law_05_a_bucket_that_a_request_charges_is_not_swept_by_it() {
     }
 }
 
+/// A key without a place that a set of several policies looks at, or refuses, counts what its bucket counts.
+#[test]
+fn law_09_a_set_reads_the_bucket_of_a_key_that_it_does_not_charge() {
+    let store = FullStore::of(1);
+    let (a, b) = (plan(&[10]), Policy::new("other", per_hour(2)).unwrap());
+    let (alone, both) = (store.prepare(a.clone()), store.prepare(PolicyTree::All(vec![a.into(), b.into()])));
+    assert!(store.ask(&alone, 0, 6).is_admitted());
+    for (cost, admitted) in [(0, true), (3, false)] {
+        let decision = store.backend.decide_now(&both, &[call(cost), call(cost)]);
+        let plan = &decision.statuses()[0];
+        assert_eq!((decision.is_admitted(), plan.remaining(), plan.is_overflow()), (admitted, 4, true), "{cost} units");
+    }
+}
+
 /// Parameters of any kind and pace.
 fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
     let count = || prop::sample::select(vec![1_u64, 2, 3, 5, 8, 13, 60]);

@@ -374,7 +374,26 @@ fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
     assert_eq!((denied.is_admitted(), denied.binding()), (false, Some(0)));
 }
 
-/// An `all` of any number of policies, of which any may not apply, decides as the pure function does.
+/// A tree of so many policies: one `all`, one `any`, or both nested in each other.
+fn tree(shape: usize, members: Vec<PolicyTree>) -> PolicyTree {
+    let any = |members, every: bool| {
+        PolicyTree::Any(members, if every { AnyCharge::EveryAdmitting } else { AnyCharge::First })
+    };
+    let groups = |wrap: &dyn Fn(Vec<PolicyTree>) -> PolicyTree| -> Vec<PolicyTree> {
+        members.chunks(3).map(|group| wrap(group.to_vec())).collect()
+    };
+    match shape {
+        0 => PolicyTree::All(members),
+        1 => any(members, false),
+        2 => any(members, true),
+        3 => PolicyTree::All(groups(&|group| any(group, false))),
+        4 => PolicyTree::All(groups(&|group| any(vec![PolicyTree::All(group)], true))),
+        5 => any(groups(&PolicyTree::All), false),
+        _ => any(groups(&|group| any(vec![PolicyTree::All(group)], false)), true),
+    }
+}
+
+/// A set of any number of policies and any shape, of which any may not apply, decides as the pure function does.
 #[test]
 fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
@@ -382,18 +401,18 @@ fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % bound
     };
-    for count in [1_usize, 2, 3, 4, 9, 16, 17, 20] {
+    for (count, shape) in (1..=20_usize).flat_map(|count| (0..7).map(move |shape| (count, shape))) {
         let clock = ManualClock::default();
         let backend = MemoryBackend::builder().clock(clock.clone()).build();
-        let policy = |n: usize| match n % 3 {
+        let policy = |n: usize| match n % 5 {
             2 => Policy::new(&format!("p{n}"), SlidingLog::new(Rate::per_minute(9))),
+            4 => Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_minute(5))),
             _ => Policy::new(&format!("p{n}"), Gcra::new(Rate::per_minute(7 + n as u64))),
         };
-        let tree = PolicyTree::All((0..count).map(|n| policy(n).unwrap().into()).collect());
-        let set = PolicySet::new(tree).unwrap();
+        let set = PolicySet::new(tree(shape, (0..count).map(|n| policy(n).unwrap().into()).collect())).unwrap();
         let prepared = backend.prepare(set.clone()).unwrap();
         let mut states: HashMap<(usize, u64), State> = HashMap::new();
-        for step in 0..3_000 {
+        for step in 0..300 {
             let keys: Vec<Option<u64>> = (0..count).map(|_| (below(4) > 0).then(|| below(3))).collect();
             let calls: Vec<Call> = keys
                 .iter()
@@ -405,7 +424,8 @@ fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
             };
             let mut now: Vec<State> = keys.iter().enumerate().map(held).collect();
             let expected = set.decide(&mut now, clock.now(), &calls);
-            assert_eq!(backend.decide_now(&prepared, &calls), expected, "{count} policies, step {step}: {calls:?}");
+            let decision = backend.decide_now(&prepared, &calls);
+            assert_eq!(decision, expected, "{count} policies, shape {shape}, step {step}: {calls:?}");
             for (place, (key, state)) in keys.iter().zip(now).enumerate() {
                 if let Some(key) = key {
                     states.insert((place, *key), state);
@@ -413,5 +433,52 @@ fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
             }
             clock.advance(Duration::from_millis(below(2_000)));
         }
+    }
+}
+
+/// Eight threads skip limits at random. Each limit admits exactly what it holds to those that it applied to, and no
+/// request is charged by a part of its set.
+#[test]
+fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
+    for shape in 0..7 {
+        let limits = [40_u64, 90, 60, 30, 70];
+        let backend = frozen(10_000);
+        let kinds = [Kind::Gcra, Kind::Fixed, Kind::Log, Kind::TokenBucket, Kind::Buckets];
+        let member = |n: usize| one_of(&format!("p{n}"), kinds[n], limits[n]).into();
+        let set = PolicySet::new(tree(shape, (0..limits.len()).map(member).collect())).unwrap();
+        let set = backend.prepare(set).unwrap();
+        let charged: [AtomicU64; 5] = std::array::from_fn(|_| AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (backend, set, charged) = (&backend, &set, &charged);
+                scope.spawn(move || {
+                    let mut seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread + 1);
+                    for _ in 0..400 {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        // Some limits have the same key, and so the same shard.
+                        let call = |n: usize| match seed >> (40 + n) & 1 {
+                            0 => Call::SKIP,
+                            _ => Call::from(Key::from(n as u64 / 2)),
+                        };
+                        let decision = backend.decide_now(set, &std::array::from_fn::<_, 5, _>(call));
+                        for (charged, status) in charged.iter().zip(decision.statuses()) {
+                            assert!(decision.is_admitted() || status.charged() == 0, "{decision:?}");
+                            charged.fetch_add(status.charged(), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        let left =
+            |n: usize| {
+                let peek = std::array::from_fn::<_, 5, _>(|of| {
+                    if of == n { Call::peek(Key::from(n as u64 / 2)) } else { Call::SKIP }
+                });
+                backend.decide_now(&set, &peek).statuses()[n].remaining()
+            };
+        for (n, limit) in limits.into_iter().enumerate() {
+            assert_eq!(charged[n].load(Ordering::Relaxed) + left(n), limit, "limit {n} of shape {shape}");
+        }
+        assert!((0..limits.len()).any(|n| left(n) == 0), "shape {shape} uses some limit up");
     }
 }

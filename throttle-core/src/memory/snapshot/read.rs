@@ -36,10 +36,7 @@ impl Store {
         if u64::from_le_bytes(take(&mut rest)?) != restored.keys || rest.len() != digest.len() {
             return Err(RestoreError::Damaged);
         }
-        for shard in &restored.store.shards {
-            let mut shard = shard.lock();
-            shard.rest.horizon = shard.rest.horizon.max(horizon);
-        }
+        restored.store.shards.iter().for_each(|shard| shard.lock().absent.raise_horizon(horizon));
         Ok(restored.store)
     }
 }
@@ -139,8 +136,7 @@ fn is_live(algorithm: &Algorithm, repr: &Repr, now: Timestamp, shard: &Shard) ->
     if fresh_at > now {
         return true;
     }
-    let mut shard = shard.lock();
-    shard.rest.horizon = shard.rest.horizon.max(fresh_at);
+    shard.lock().absent.raise_horizon(fresh_at);
     false
 }
 

@@ -64,7 +64,7 @@ impl<W: Write> Snapshot<'_, W> {
                     _ => large.push(content.label()),
                 }
             }
-            shard.rest.horizon
+            shard.absent.horizon()
         };
         for content in &small {
             if let Some(algorithm) = content.algorithm(policies) {

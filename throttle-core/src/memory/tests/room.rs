@@ -137,7 +137,7 @@ fn overflow_buckets_are_forgotten_with_the_keys() {
     let store = Store::new(1);
     let tiers = [("free", Gcra::new(Rate::per_second(5))), ("pro", Gcra::new(Rate::per_second(50)))];
     let set = store.prepare(PolicySet::new(Policy::tiered("p", tiers).unwrap()).unwrap()).unwrap();
-    let buckets = || store.shards[0].lock().rest.overflow_buckets();
+    let buckets = || store.shards[0].absent.overflow_buckets();
     let ask = |key: u64, tier| store.decide(&set, &[Call::from(Key::from(key)).in_tier(tier)], NOW);
     for round in 0..3 {
         assert!(!ask(1, 1).statuses()[0].is_overflow());
@@ -168,6 +168,6 @@ fn law_07_a_shard_remembers_when_its_last_forgotten_key_was_live() {
         }
         let ends = noon.after_micros(3_600 * SECOND);
         (0..2).for_each(|_| store.sweep_elsewhere(ends));
-        assert_eq!((store.keys(), store.shards[0].lock().rest.horizon), (0, ends));
+        assert_eq!((store.keys(), store.shards[0].absent.horizon()), (0, ends));
     }
 }

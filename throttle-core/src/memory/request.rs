@@ -1,0 +1,82 @@
+//! A request as the store sees it: which of its calls have the same key, and the shards of its keys.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::key_hash::KeyHash;
+use super::policies::Member;
+use super::shard::Shard;
+use super::store::{MemorySet, Store};
+use crate::backend::Call;
+use crate::time::Timestamp;
+
+/// One request, to be decided by a set.
+pub(super) struct Request<'a> {
+    pub(super) set: &'a MemorySet,
+    /// One for each policy, or fewer.
+    pub(super) calls: &'a [Call],
+    pub(super) now: Timestamp,
+    pub(super) runs: SmallVec<[Run<'a>; 8]>,
+    /// Each shard once, in the order in which every request holds them, so that no two requests wait for each other.
+    pub(super) shards: SmallVec<[&'a Shard; 8]>,
+}
+
+/// Calls that follow each other with the same key. Calls that do not apply may be among them.
+pub(super) struct Run<'a> {
+    pub(super) places: Range<usize>,
+    pub(super) hash: KeyHash,
+    pub(super) shard: &'a Shard,
+}
+
+impl<'a> Request<'a> {
+    #[inline(always)]
+    pub(super) fn new(set: &'a MemorySet, calls: &'a [Call], now: Timestamp) -> Self {
+        let calls = &calls[..calls.len().min(set.policies.len())];
+        Self { set, calls, now, runs: SmallVec::new(), shards: SmallVec::new() }
+    }
+
+    /// Finds the runs and the shards, in place: a request is large to be moved.
+    #[inline(always)]
+    pub(super) fn locate(&mut self, store: &'a Store) {
+        let mut last = None;
+        for (place, call) in self.calls.iter().enumerate() {
+            let Some(key) = &call.key else { continue };
+            // Most calls of a request have the same key, which is hashed once if it is short.
+            let number = key.as_number();
+            if last.is_none() || number.is_none() || last != Some(number) {
+                last = Some(number);
+                let hash = store.key_hasher.hash(key);
+                if let Some(run) = self.runs.last_mut() {
+                    run.places.end = place;
+                }
+                let shard = store.shard(hash);
+                self.runs.push(Run { places: place..self.calls.len(), hash, shard });
+                self.shards.push(shard);
+            }
+        }
+        if self.shards.len() > 1 {
+            self.shards.sort_unstable_by_key(|shard| Shard::order(shard));
+            self.shards.dedup_by_key(|shard| Shard::order(shard));
+        }
+    }
+
+    /// The policies that apply, by their places in the set, each with the run of its key.
+    pub(super) fn applying(&self) -> impl Iterator<Item = (usize, &Run<'a>)> {
+        let applies = |place: &usize| self.calls[*place].key.is_some();
+        self.runs.iter().flat_map(move |run| run.places.clone().filter(applies).map(move |place| (place, run)))
+    }
+
+    /// The place of a shard among those of the request.
+    pub(super) fn shard(&self, run: &Run<'_>) -> usize {
+        self.shards.partition_point(|shard| shard.order() < run.shard.order())
+    }
+
+    /// Whether a policy applies whose states do not fit their slots.
+    pub(super) fn has_large(&self) -> bool {
+        let mut calls = self.set.policies.iter().zip(self.calls);
+        let is_large =
+            |(policy, call): (&Member, &Call)| call.key.is_some() && !policy.parameters(call.tier).algorithm.is_small();
+        self.set.has_large && calls.any(is_large)
+    }
+}
