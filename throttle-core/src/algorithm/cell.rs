@@ -150,7 +150,8 @@ impl<'a> Cell<'a> {
     /// this is rounded up. A shaper holds a part of a unit beyond its capacity, which counts as one, too.
     fn used(&self, writer: &Algorithm) -> u64 {
         let standing = writer.standing(&self.repr, self.at);
-        let counted = writer.capacity().saturating_sub(standing.remaining).max(u64::from(standing.reset > 0));
+        // Bytes that another program wrote may say that units are used and none is owed: then the latter counts.
+        let counted = if standing.reset > 0 { writer.capacity().saturating_sub(standing.remaining).max(1) } else { 0 };
         counted.min(self.by.capacity())
     }
 

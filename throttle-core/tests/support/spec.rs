@@ -136,6 +136,9 @@ impl Spec {
                 let same = Self::Fixed { limit: *limit, window: *window, offset: *offset };
                 *self == same && first(*offset) == first(*other)
             }
+            (Self::Calendar { limit, cadence, .. }, Self::Calendar { limit: count, cadence: other_cadence, .. }) => {
+                limit == count && cadence == other_cadence && self.minutes_ahead() == other.minutes_ahead()
+            }
             _ => match (drain(self), drain(other)) {
                 // Two a second are four in two seconds.
                 (Some((kind, limit, period, burst)), Some((of, count, micros, most))) => {
@@ -145,6 +148,13 @@ impl Spec {
                 _ => self == other,
             },
         }
+    }
+
+    /// How far the clock by which a quota's periods begin is ahead of UTC: six o'clock at +01:00 is five at +00:00.
+    fn minutes_ahead(&self) -> i32 {
+        let Self::Calendar { offset_minutes, anchor, .. } = self else { return 0 };
+        let days = anchor.day.map_or(0, |day| i32::from(day) - 1);
+        offset_minutes - 60 * i32::from(anchor.hour) - 24 * 60 * days
     }
 
     /// A natural step of time for traces, µs.
