@@ -36,7 +36,7 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-for program in redis-server prometheus promtool chromium chromedriver c++; do pretend $program ':'; done
+for program in redis-server prometheus promtool chromium chromedriver c++ valgrind; do pretend $program ':'; done
 # shellcheck disable=SC2016 # The fake script expands it.
 pretend python3 '
 for last; do :; done
@@ -128,6 +128,7 @@ check clients_are_named_before_they_are_installed ok $extra 'about to install th
 check all_extra_tests_pass ok $extra 'extra tests: 3 passed, 0 failed' NO_PACKAGES=1 NO_CLIENTS=1
 called 'cargo build --package dashboard'
 called 'cargo test --manifest-path tests/extra/Cargo.toml --locked'
+check instructions_that_have_risen fails $extra 'instructions, beside' FAILS=run
 check an_example_that_does_not_build fails $extra 'the example' FAILS=build
 check extra_tests_that_do_not_build fails $extra 'the build failed' SAYS='error: no' FAILS=test
 check an_extra_test_fails fails $extra '1 failed' \
