@@ -20,10 +20,10 @@ impl Algorithm {
     /// | `gcra` | `g0` | p, q, depth |
     /// | `token_bucket` | `t0` | p, q, depth |
     /// | `leaky_meter` | `m0` | p, q, depth |
-    /// | `leaky_bucket` | `q0` | p, q, depth |
+    /// | `leaky_bucket` | `q0`, without delay `q1` | p, q, depth |
     /// | `interval_bucket` | `i0`, aligned `i1`, rolling quota `i2` | capacity, refill, interval |
     /// | `fixed_window` | `f0` | limit, length, offset |
-    /// | `calendar_quota` | day `cd`, week `cw`, month `cm` | limit, UTC offset |
+    /// | `calendar_quota` | day `cd`, week `cw`, month `cm` | limit, how far the quota's clock is ahead of UTC |
     /// | `sliding_window` | `s0` | limit, length of a sub-window, number of them |
     /// | `sliding_log` | `l0` | limit, window |
     ///

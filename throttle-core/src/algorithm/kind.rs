@@ -130,7 +130,8 @@ algorithms! { $
     /// If the count or the period in microseconds is 0 or above 2^53 − 1.
     SlidingLog(Trailing) "sliding_log"
 
-    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, or the offset exceeds 14 hours.
+    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14 hours, or not every period
+    /// has the anchor.
     CalendarQuota(Counter<Civil>) "calendar_quota"
 
     /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below 2^53; the message states

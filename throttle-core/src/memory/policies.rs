@@ -107,10 +107,10 @@ impl Policies {
         Ok(Member { first: parameters((0, policy))?, others })
     }
 
-    /// Gives parameters numbers that wrote some states of a snapshot.
-    pub(super) fn restore(&self, policy: &str, algorithm: Algorithm) -> Result<Parameters, ConfigError> {
+    /// The parameters that wrote some states of a snapshot. Those of keys' own get no number.
+    pub(super) fn restore(&self, policy: &str, algorithm: Algorithm, own: bool) -> Result<Parameters, ConfigError> {
         let _adding = self.adding.lock();
-        self.number(policy, algorithm, 0)
+        self.number(policy, algorithm, if own { Policy::OWN } else { 0 })
     }
 
     fn number(&self, name: &str, algorithm: Algorithm, tier: u8) -> Result<Parameters, ConfigError> {
@@ -119,7 +119,10 @@ impl Policies {
             let rule = "a memory backend holds at most 1023 policies of different names";
             return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(name));
         };
-        let numbered = entry.parameters.find_or_push(|known| **known == algorithm, |_| Box::new(algorithm));
+        let numbered = match tier {
+            Policy::OWN => None,
+            _ => entry.parameters.find_or_push(|known| known.is_alike(&algorithm), |_| Box::new(algorithm)),
+        };
         let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
         let unnumbered = if numbered.is_none() { Some(Arc::new(algorithm)) } else { None };
         let is_plain = numbered.is_some() && algorithm.is_small();

@@ -36,7 +36,7 @@ impl Label {
             None => u64::from(parameters.writer),
             // So that memory is bounded, some of these share a bucket.
             Some(unnumbered) => {
-                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered);
+                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered.tag());
                 u64::from(UNNUMBERED) + hash % UNNUMBERED_BUCKETS
             }
         };

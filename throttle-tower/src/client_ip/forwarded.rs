@@ -117,7 +117,8 @@ fn unescaped(value: &[u8]) -> Option<Entry> {
     if !value.contains(&b'\\') {
         return node(value);
     }
-    let (mut text, mut bytes) = (SmallVec::<[u8; MAX_ENTRY]>::new(), value.iter());
+    // Inline, as long as it is no longer than an address.
+    let (mut text, mut bytes) = (SmallVec::<[u8; 96]>::new(), value.iter());
     while let Some(&byte) = bytes.next() {
         text.push(if byte == b'\\' { *bytes.next()? } else { byte });
         // An address is no longer.

@@ -99,6 +99,10 @@ impl Names<'_> {
                     (true, true) => any(trees).charge_every_admitting(),
                 })
             });
+            if composed.is_none() {
+                // It is not wrong because the kind is.
+                table.field_if_written("charge");
+            }
             table.finish();
             composed
         })

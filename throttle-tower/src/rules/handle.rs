@@ -148,7 +148,10 @@ impl Handle {
         lock(&self.0.state).rules.path.clone()
     }
 
-    fn attempt(&self, read: impl FnOnce(&Rules) -> Result<String, RulesError>) -> Result<Change, RulesError> {
+    pub(super) fn attempt(
+        &self,
+        read: impl FnOnce(&Rules) -> Result<String, RulesError>,
+    ) -> Result<Change, RulesError> {
         let _replacing = lock(&self.0.replacing);
         let former = self.rules();
         let text = match read(&former) {

@@ -82,6 +82,10 @@ fn extractor(field: &Field<'_>, context: &Context<'_>) -> Option<Extractor> {
                 Arc::new(FirstOf(several)) as _
             }),
         });
+        if key.is_none() {
+            // It is not wrong because the kind is.
+            table.field_if_written("normalize");
+        }
         table.finish();
         key
     })

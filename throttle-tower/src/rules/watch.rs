@@ -44,9 +44,13 @@ impl Handle {
         let (sender, running) = mpsc::channel();
         thread::Builder::new().name("throttle-rules".to_owned()).spawn(move || {
             while running.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                if looks.find_news(file::read(&path, &rules.file).map_err(|error| error.to_string())) {
-                    // The hooks and the status tell what came of it.
-                    let _ = handle.reload();
+                let found = file::read(&path, &rules.file).map_err(|error| error.to_string());
+                if looks.find_news(found.clone()) {
+                    // The hooks and the status tell what came of it. Another read might find another text.
+                    let _ = match found {
+                        Ok(text) => handle.attempt(|_| Ok(text)),
+                        Err(_) => handle.reload(),
+                    };
                 }
             }
         })?;

@@ -1,19 +1,35 @@
 //! Snapshots in a file: written aside and renamed, now and then and at the end.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::RestoreError;
 use crate::memory::{MemoryBackend, MemoryBuilder};
 use crate::time::Clock;
 
+/// Held while a file is written: two saves would write the same one.
+static SAVING: Mutex<()> = Mutex::new(());
+
+/// A file that only this user may read, because it has the secret under which keys are hashed.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 impl<C: Clock> MemoryBackend<C> {
     /// Writes a [snapshot](Self::snapshot) to a file: to one beside it with the ending `.new`, which then takes its
-    /// place. So there is a whole snapshot at any time. Returns the number of keys.
+    /// place. So there is a whole snapshot at any time, as long as no other process saves to the same file. Only this user
+    /// may read it. Returns the number of keys, overflow buckets included.
     ///
     /// # Errors
     ///
@@ -22,7 +38,8 @@ impl<C: Clock> MemoryBackend<C> {
         let path = path.as_ref();
         let mut aside = path.as_os_str().to_owned();
         aside.push(".new");
-        let mut file = BufWriter::with_capacity(1 << 16, File::create(&aside)?);
+        let _alone = SAVING.lock();
+        let mut file = BufWriter::with_capacity(1 << 16, private().open(&aside)?);
         let keys = self.snapshot(&mut file)?;
         file.get_ref().sync_all()?;
         fs::rename(&aside, path)?;
@@ -36,22 +53,22 @@ impl<C: Clock> MemoryBackend<C> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use throttle_core::{Gcra, Limiter, MemoryBackend, Policy, Rate};
+    /// use throttle_core::{Gcra, Limiter, MemoryBackend, Policy, PolicySet, Rate};
     ///
     /// # let folder = std::env::temp_dir().join(format!("throttle-snapshot-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
     /// let path = folder.join("limits.snapshot");
-    /// let policy = || Policy::new("per-user", Gcra::new(Rate::per_day(2)));
+    /// let limits = || PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(2)))?);
     ///
     /// let backend = MemoryBackend::builder().restore_file(&path)?;
     /// let saver = backend.save_every(&path, Duration::from_secs(10), |saved| {
     ///     saved.inspect_err(|error| eprintln!("limits are not saved: {error}")).ok();
     /// });
-    /// let limiter = Limiter::new(backend, policy()?)?;
+    /// let limiter = Limiter::new(backend, limits()?)?;
     /// assert!(limiter.check("ada", 2).is_admitted());
     /// drop((limiter, saver)); // The process ends.
     ///
-    /// let limiter = Limiter::new(MemoryBackend::builder().restore_file(&path)?, policy()?)?;
+    /// let limiter = Limiter::new(MemoryBackend::builder().restore_file(&path)?, limits()?)?;
     /// assert!(!limiter.check("ada", 1).is_admitted());
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -72,11 +89,16 @@ impl<C: Clock> MemoryBackend<C> {
     {
         let (backend, path) = (self.clone(), path.into());
         let (ends, ended) = channel::<()>();
+        let mut save = move || {
+            let saved = backend.save(&path);
+            // A report that panics must not end the saving.
+            _ = catch_unwind(AssertUnwindSafe(|| report(saved)));
+        };
         let work = move || {
             while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                report(backend.save(&path));
+                save();
             }
-            report(backend.save(&path));
+            save();
         };
         let thread = thread::Builder::new().name("throttle-saver".to_owned()).spawn(work).expect("a thread starts");
         Saver { ends: Some(ends), thread: Some(thread) }
@@ -124,7 +146,6 @@ impl Drop for Saver {
     fn drop(&mut self) {
         drop(self.ends.take());
         if let Some(thread) = self.thread.take() {
-            // A `report` that panicked has told so already.
             _ = thread.join();
         }
     }

@@ -26,13 +26,15 @@ impl Store {
         loop {
             let [kind] = take(&mut rest)?;
             match kind {
-                b'p' => restored.take_parameters(&mut rest)?,
+                b'p' | b'q' => restored.take_parameters(kind == b'q', &mut rest)?,
                 b'k' | b'd' | b'o' => restored.take_key(kind, shards, &mut rest)?,
                 b'e' => break,
                 _ => return Err(RestoreError::Damaged),
             }
         }
         let horizon = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
+        // A horizon in the future would put off every new key.
+        let horizon = if saved_at > now { horizon.min(now) } else { horizon };
         if u64::from_le_bytes(take(&mut rest)?) != restored.keys || rest.len() != digest.len() {
             return Err(RestoreError::Damaged);
         }
@@ -50,13 +52,14 @@ struct Restored {
 }
 
 impl Restored {
-    fn take_parameters(&mut self, rest: &mut &[u8]) -> Result<(), RestoreError> {
+    fn take_parameters(&mut self, own: bool, rest: &mut &[u8]) -> Result<(), RestoreError> {
         let [len] = take(rest)?;
         let name = take_slice(rest, len.into())?;
         let len = u16::from_le_bytes(take(rest)?);
         let algorithm = Algorithm::from_tag(take_slice(rest, len.into())?).ok_or(RestoreError::Damaged)?;
         let name = str::from_utf8(name).map_err(|_| RestoreError::Damaged)?;
-        let parameters = self.store.shared.policies.restore(name, algorithm).map_err(RestoreError::TooManyPolicies)?;
+        let parameters =
+            self.store.shared.policies.restore(name, algorithm, own).map_err(RestoreError::TooManyPolicies)?;
         self.parameters.push(parameters);
         Ok(())
     }
@@ -87,25 +90,24 @@ impl Restored {
         Ok(())
     }
 
-    /// Puts an overflow bucket into every shard that holds keys of its former one. Of two that meet, the one that is
-    /// live for longer stays.
+    /// Puts an overflow bucket into every shard that holds keys of its former one. Of two that meet, the one with less
+    /// left stays.
     fn insert_bucket(&self, parameters: &Parameters, repr: &Repr, shard: u64, shards: u64) {
         let scaled = |place: u64| (u128::from(place) * self.store.shards.len() as u128, u128::from(shards.max(1)));
         let (first, of) = scaled(shard);
         let (after, _) = scaled(shard.saturating_add(1));
         let places = (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
-        let (label, fresh_at) = (Label::overflow(parameters), parameters.algorithm.repr_fresh_at(repr));
+        let (label, policies) = (Label::overflow(parameters), &self.store.shared.policies);
+        let left = |by: &Algorithm, repr: Repr| Cell::new(by, by, repr, self.now).standing().remaining;
         for shard in self.store.shards.get(places).unwrap_or_default() {
             if !is_live(&parameters.algorithm, repr, self.now, shard) {
                 continue;
             }
             let mut shard = shard.lock();
             if let Some(index) = shard.find(label) {
-                let known = shard.table.get(index).and_then(|content| {
-                    let writer = content.algorithm(&self.store.shared.policies);
-                    shard.rest.fresh_at(&content, writer)
-                });
-                if known.is_some_and(|known| known >= fresh_at) {
+                let known = shard.table.get(index).and_then(|content| shard.rest.copy(&content, policies));
+                let new = left(&parameters.algorithm, repr.clone());
+                if known.is_some_and(|(known, by)| left(&by, known) <= new) {
                     continue;
                 }
                 shard.remove(index, &self.store.shared);

@@ -8,6 +8,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::MAGIC;
 use crate::algorithm::{Algorithm, Repr, State};
+use crate::memory::policies::UNNUMBERED;
 use crate::memory::slot::{Content, Label};
 use crate::memory::store::Store;
 use crate::time::Timestamp;
@@ -15,18 +16,23 @@ use crate::time::Timestamp;
 impl Store {
     /// Writes all keys that are live at `now`. Returns how many, overflow buckets included.
     pub(in crate::memory) fn write(&self, to: &mut impl Write, now: Timestamp) -> io::Result<u64> {
-        let mut snapshot =
-            Snapshot { store: self, to, digest: SipHasher13::new(), parameters: HashMap::new(), keys: 0 };
+        let mut snapshot = Snapshot {
+            store: self,
+            to,
+            digest: SipHasher13::new(),
+            parameters: HashMap::new(),
+            horizon: Timestamp::MIN,
+            keys: 0,
+        };
         snapshot.put(MAGIC)?;
         snapshot.put(&now.as_micros().to_le_bytes())?;
         snapshot.put(&self.key_hasher.secret())?;
         snapshot.put(&(self.shards.len() as u64).to_le_bytes())?;
-        let mut horizon = Timestamp::MIN;
         for place in 0..self.shards.len() {
-            horizon = horizon.max(snapshot.put_shard(place, now)?);
+            snapshot.put_shard(place, now)?;
         }
         snapshot.put(b"e")?;
-        snapshot.put(&horizon.as_micros().to_le_bytes())?;
+        snapshot.put(&snapshot.horizon.as_micros().to_le_bytes())?;
         snapshot.put(&snapshot.keys.to_le_bytes())?;
         let digest = snapshot.digest.finish128().as_u128();
         snapshot.to.write_all(&digest.to_le_bytes())?;
@@ -39,8 +45,10 @@ struct Snapshot<'a, W> {
     store: &'a Store,
     to: &'a mut W,
     digest: SipHasher13,
-    /// The numbers of the parameters that were written, by policy and tag.
-    parameters: HashMap<(u16, Vec<u8>), u32>,
+    /// The numbers of the parameters that were written, by policy, tag, and whether they are a key's own.
+    parameters: HashMap<(u16, Vec<u8>, bool), u32>,
+    /// The latest instant at which a state had become fresh that is not in the snapshot.
+    horizon: Timestamp,
     keys: u64,
 }
 
@@ -50,13 +58,12 @@ impl<W: Write> Snapshot<'_, W> {
         self.to.write_all(bytes)
     }
 
-    /// Writes a shard, and returns the latest instant at which one of its forgotten states had become fresh.
-    fn put_shard(&mut self, place: usize, now: Timestamp) -> io::Result<Timestamp> {
+    fn put_shard(&mut self, place: usize, now: Timestamp) -> io::Result<()> {
         let policies = &self.store.shared.policies;
         let shard = &self.store.shards[place];
         // A large state is copied on its own, so that requests wait for one at most.
         let (mut small, mut large): (Vec<Content>, Vec<Label>) = (Vec::new(), Vec::new());
-        let horizon = {
+        {
             let shard = shard.lock();
             for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
                 match content.algorithm(policies) {
@@ -64,42 +71,44 @@ impl<W: Write> Snapshot<'_, W> {
                     _ => large.push(content.label()),
                 }
             }
-            shard.absent.horizon()
-        };
+            self.horizon = self.horizon.max(shard.absent.horizon());
+        }
         for content in &small {
             if let Some(algorithm) = content.algorithm(policies) {
-                self.put_key(place, content.label(), algorithm, Repr::Words(content.words()), now)?;
+                self.put_key(place, content, algorithm, Repr::Words(content.words()), now)?;
             }
         }
         for label in large {
             let copied = {
                 let shard = shard.lock();
                 let content = shard.find(label).and_then(|index| shard.table.get(index));
-                content.and_then(|content| shard.rest.copy(&content, policies))
+                content.and_then(|content| Some((content, shard.rest.copy(&content, policies)?)))
             };
             // It may have been forgotten meanwhile.
-            if let Some((repr, algorithm)) = copied {
-                self.put_key(place, label, &algorithm, repr, now)?;
+            if let Some((content, (repr, algorithm))) = copied {
+                self.put_key(place, &content, &algorithm, repr, now)?;
             }
         }
-        Ok(horizon)
+        Ok(())
     }
 
     fn put_key(
         &mut self,
         shard: usize,
-        label: Label,
+        content: &Content,
         algorithm: &Algorithm,
         repr: Repr,
         now: Timestamp,
     ) -> io::Result<()> {
-        if algorithm.repr_fresh_at(&repr) <= now {
+        let (label, fresh_at) = (content.label(), algorithm.repr_fresh_at(&repr));
+        if fresh_at <= now {
+            self.horizon = self.horizon.max(fresh_at);
             return Ok(());
         }
         let tag = algorithm.tag();
         let Some(state) = State::of(repr).to_wire(algorithm) else { return Ok(()) };
         let numbers = state[tag.len()..].to_vec();
-        let parameters = self.put_parameters(label.policy(), tag)?;
+        let parameters = self.put_parameters((label.policy(), tag, content.writer() == UNNUMBERED))?;
         let (kind, number) = match label {
             label if label.is_overflow() => (b'o', shard as u128),
             label => (if label.is_digested() { b'd' } else { b'k' }, label.number()),
@@ -114,14 +123,15 @@ impl<W: Write> Snapshot<'_, W> {
     }
 
     /// The number of parameters, which are written before their first key.
-    fn put_parameters(&mut self, policy: u16, tag: Vec<u8>) -> io::Result<u32> {
+    fn put_parameters(&mut self, parameters: (u16, Vec<u8>, bool)) -> io::Result<u32> {
+        if let Some(known) = self.parameters.get(&parameters) {
+            return Ok(*known);
+        }
         let next = self.parameters.len() as u32;
-        let known = self.parameters.entry((policy, tag));
-        let std::collections::hash_map::Entry::Vacant(new) = known else { return Ok(*known.or_insert(next)) };
-        let tag = new.key().1.clone();
-        new.insert(next);
+        let (policy, tag, is_own) = parameters.clone();
+        self.parameters.insert(parameters, next);
         let name = self.store.shared.policies.name(policy).as_bytes();
-        self.put(b"p")?;
+        self.put(if is_own { b"q" } else { b"p" })?;
         self.put(&[name.len() as u8])?;
         self.put(name)?;
         self.put(&(tag.len() as u16).to_le_bytes())?;

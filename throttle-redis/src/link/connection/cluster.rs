@@ -197,7 +197,11 @@ async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Faul
     let mut why = Fault::new(FaultKind::NotSent, "no server of the cluster answers");
     while let Some(told) = asking.join_next().await {
         match told {
-            Ok(Ok(slots)) => return Ok(slots),
+            Ok(Ok(slots)) => {
+                // A server whose answer nobody waits for would count as silent.
+                asking.detach_all();
+                return Ok(slots);
+            }
             Ok(Err(fault)) => why = fault,
             Err(_) => {}
         }
@@ -233,7 +237,12 @@ impl Connection for Clustered {
             if let Err(fault) = &answer
                 && matches!(
                     fault.kind(),
-                    FaultKind::NotSent | FaultKind::Lost | FaultKind::ReadOnly | FaultKind::Moved(_)
+                    FaultKind::NotSent
+                        | FaultKind::Lost
+                        | FaultKind::ReadOnly
+                        | FaultKind::Moved(_)
+                        // It may have come back after another server has taken its slots over.
+                        | FaultKind::NotNow
                 )
             {
                 servers.look_for_slots();

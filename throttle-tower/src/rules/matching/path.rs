@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::spelling;
 
-/// Patterns by their segments: to match a path takes as long as the path is, however many patterns there are. `/api/*`
-/// is one segment below `/api`, `/api/**` is `/api` and everything below it.
+/// Patterns by their segments: to match a path takes as long as the path is, however many patterns there are, but for
+/// those with a `*` that the path also fits. `/api/*` is one segment below `/api`, `/api/**` is `/api` and everything
+/// below it.
 #[derive(Default)]
 pub(super) struct PathPatterns {
     texts: HashMap<Box<str>, Self>,

@@ -81,6 +81,10 @@ impl Node {
         };
         // An error of the server has arrived, too.
         opened.waiting_since.store(0, Ordering::Relaxed);
+        if answer.as_ref().is_err_and(|fault| matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent)) {
+            // In RESP2 nothing else says so.
+            opened.connection.end.come();
+        }
         answer
     }
 
