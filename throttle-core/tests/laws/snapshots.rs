@@ -116,6 +116,68 @@ fn law_07_a_snapshot_from_the_future_counts_as_taken_now() {
     );
 }
 
+/// Read from bytes, parameters have their rate in lowest terms.
+#[test]
+fn law_09_overflow_buckets_of_any_rate_outlive_the_process() {
+    let gcra = || Gcra::new(Rate::per_day(8)).burst(3);
+    let saved = Store::new(4, gcra());
+    (0..40).for_each(|key| _ = saved.ask(key, 3));
+    let restored = saved.again(T0, 4, gcra()).unwrap();
+    assert!((0..40).all(|key| !restored.ask(key, 1).is_admitted()));
+}
+
+/// Two former shards become one. Whichever bucket is read first, what its keys have used stays used.
+#[test]
+fn law_09_of_overflow_buckets_that_meet_the_fuller_one_stays() {
+    // Which key is in which shard is random.
+    for _ in 0..16 {
+        let saved = Store::new(256, FixedWindow::new(Rate::per_day(10)));
+        let short = Policy::new("short", Gcra::new(Rate::per_second(1)).burst(1)).unwrap();
+        let short = saved.backend.prepare(PolicySet::new(short).unwrap()).unwrap();
+        let fill = |key: u64| saved.backend.decide_now(&short, &[Call::from(Key::from(key))]);
+        assert!((0..256).all(|key| fill(key).is_admitted()));
+        assert!(saved.ask(0, 9).is_admitted());
+        let elsewhere = (1..).find(|key| saved.ask(*key, 0).remaining() == 10).expect("there are two shards");
+        assert!(saved.ask(elsewhere, 1).is_admitted());
+        let later = T0.after_micros(3_000_000);
+        let restored = saved.again(later, 128, FixedWindow::new(Rate::per_day(10))).unwrap();
+        assert_eq!(restored.ask(1_000, 0).remaining(), 1);
+    }
+}
+
+/// A clock an hour ahead was set right after keys were forgotten: new keys must not wait for that hour.
+#[test]
+fn law_07_keys_forgotten_in_the_future_lock_out_no_new_key() {
+    let saved = Store::new(16, Gcra::new(Rate::per_second(1)).burst(1));
+    (0..16).for_each(|key| assert!(saved.ask(key, 1).is_admitted()));
+    saved.clock.advance(Duration::from_secs(3_600));
+    (16..32).for_each(|key| assert!(saved.ask(key, 1).is_admitted()));
+    let restored = saved.again(T0, 16, Gcra::new(Rate::per_second(1)).burst(1)).unwrap();
+    assert!(restored.ask(99, 1).is_admitted());
+    restored.clock.advance(Duration::from_secs(1));
+    assert!(restored.ask(99, 1).is_admitted(), "a second later");
+}
+
+/// A stale state is not in the snapshot, but a clock that steps back before it was stale finds no unused key.
+#[test]
+fn law_07_states_stale_at_the_save_buy_nothing_on_a_step_back() {
+    let saved = Store::new(16, FixedWindow::new(Rate::per_minute(10)));
+    let minute = TODAY - TODAY.rem_euclid(60_000_000);
+    saved.clock.set(Timestamp::from_micros(minute));
+    assert!(saved.ask(1, 10).is_admitted());
+    saved.clock.set(Timestamp::from_micros(minute + 61_000_000));
+    let restored = saved.again(saved_at(&saved), 16, FixedWindow::new(Rate::per_minute(10))).unwrap();
+    restored.clock.set(Timestamp::from_micros(minute + 1));
+    let again = restored.ask(1, 10);
+    // As of the minute in which the state was fresh: a later one's units, and none of this minute's.
+    assert!(!again.is_admitted() || again.reset_after() > Duration::from_secs(60), "{again:?}");
+}
+
+fn saved_at(store: &Store) -> Timestamp {
+    use throttle_core::Clock;
+    store.clock.now()
+}
+
 #[test]
 fn law_09_overflow_buckets_outlive_the_process() {
     let saved = Store::new(16, FixedWindow::new(Rate::per_day(3)));
@@ -162,6 +224,22 @@ fn law_09_the_parameters_of_every_state_are_restored() {
     assert_eq!(left, [6, 60, 600]);
     // What the former parameters count stays used under others.
     assert_eq!(restored.decide_now(&set, &calls(0, 2, 0)).remaining(), 0);
+}
+
+#[test]
+fn parameters_of_keys_take_no_numbers_of_tiers_when_they_are_restored() {
+    let policy = || Policy::new("p", Gcra::new(Rate::per_day(10))).unwrap();
+    let saved = MemoryBackend::new();
+    let set = saved.prepare(PolicySet::new(policy()).unwrap()).unwrap();
+    for n in 0..300 {
+        let own = policy().own(Gcra::new(Rate::per_day(100 + n))).unwrap();
+        assert!(saved.decide_now(&set, &[Call::from(Key::from(n)).under(own)]).is_admitted());
+    }
+    let mut bytes = Vec::new();
+    saved.snapshot(&mut bytes).unwrap();
+    let restored = MemoryBackend::builder().restore(&mut &*bytes).unwrap();
+    let set = restored.prepare(PolicySet::new(policy()).unwrap()).unwrap();
+    assert!(!format!("{set:?}").contains("unnumbered: Some"));
 }
 
 #[test]
