@@ -168,9 +168,8 @@ impl<C: Clock> MemoryBackend<C> {
 
     /// Writes all live keys and their states, while the store is used: a shard is held for as long as it takes to copy
     /// its slots, or one state that does not fit a slot. So the snapshot is not of one instant. A key takes 41 bytes, a
-    /// sliding window or log 8 or 16 for each counter or instant more. A million keys are written in some 0.2 s and restored
-    /// in 0.4 s. Returns the number of keys, overflow buckets
-    /// included.
+    /// sliding window or log 8 or 16 for each counter or instant more. A million keys are written in some 0.2 s and
+    /// restored in 0.4 s. Returns the number of keys, overflow buckets included.
     ///
     /// The snapshot has the secret under which keys are hashed, so protect it as you would protect the keys.
     ///
