@@ -29,7 +29,6 @@ pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub use cost::IntoCost;
-#[cfg(feature = "rules")]
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;
 pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, TierLookup};
