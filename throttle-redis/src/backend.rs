@@ -9,7 +9,6 @@ use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
 
-use crate::count::Stats;
 use crate::decide::set::RedisSet;
 use crate::decide::{self, settle};
 use crate::inspect::{self, Inspection};
@@ -17,6 +16,7 @@ use crate::link::call_error::CallError;
 use crate::reset;
 use crate::script::server_work;
 use crate::shared::Shared;
+use crate::stats::Stats;
 
 /// A [`Backend`](throttle_core::Backend) that keeps state in Redis, shared by many processes. Clones share the
 /// connection.

@@ -122,7 +122,7 @@ mod backend;
 mod breaker;
 mod builder;
 mod call_result;
-mod count;
+mod counters;
 mod decide;
 mod inspect;
 mod keyspace;
@@ -140,7 +140,6 @@ mod stats;
 
 pub use backend::{RedisBackend, RedisFuture};
 pub use builder::RedisBuilder;
-pub use count::Stats;
 pub use decide::set::RedisSet;
 pub use inspect::Inspection;
 #[cfg(feature = "cluster")]
@@ -152,3 +151,4 @@ pub use link::connection::Sentinel;
 #[cfg(feature = "tls")]
 pub use link::connection::Tls;
 pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};
+pub use stats::Stats;

@@ -1,77 +1,61 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+//! What a backend counts: each number with its documentation and its metric.
 
-use throttle_core::BackendErrorKind;
-
-use crate::breaker::Breaker;
-use crate::count::{COUNTS, Count, Stats};
-use crate::observed::{Label, Observed};
-
-#[derive(Debug)]
-pub(crate) struct Counters {
-    counts: [AtomicU64; COUNTS],
-    pub(crate) observed: Observed,
-}
-
-impl Counters {
-    /// The counters of a backend with these breakers.
-    pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
-        Self { counts: Default::default(), observed: Observed::new(label, breakers) }
-    }
-
-    #[inline]
-    pub(crate) fn count(&self, count: Count) {
-        self.counts[count as usize].fetch_add(1, Ordering::Relaxed);
-        self.observed.count(count);
-    }
-
-    pub(crate) fn read(&self) -> Stats {
-        Stats::of(self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)))
-    }
-
-    pub(crate) fn failed(&self, kind: BackendErrorKind) {
-        self.count(Count::Failed);
-        self.observed.failed(kind);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_event_is_counted_in_its_own_counter() {
-        let counters = Counters::new(Label::default(), &Arc::from([]));
-        assert_eq!(counters.read(), Stats::default());
-        let count: [&dyn Fn(); 11] = [
-            &|| counters.count(Count::Decided),
-            &|| counters.failed(BackendErrorKind::Timeout),
-            &|| counters.count(Count::LeftUnknown),
-            &|| counters.count(Count::Denied),
-            &|| counters.count(Count::Called),
-            &|| counters.count(Count::Repeated),
-            &|| counters.count(Count::Loaded),
-            &|| counters.count(Count::Connected),
-            &|| counters.count(Count::ConnectingFailed),
-            &|| counters.count(Count::BreakerOpened),
-            &|| counters.count(Count::SettlingFailed),
-        ];
-        for (times, count) in count.into_iter().enumerate() {
-            (0..=times).for_each(|_| count());
+macro_rules! counters {
+    ($($(#[doc = $text:literal])* $name:ident, $count:ident, $metric:expr;)*) => {
+        /// Counters of a backend and its clones since they were created. They only increase.
+        ///
+        /// ```
+        /// let backend = throttle_redis::RedisBackend::new("redis://127.0.0.1:1")?;
+        /// assert_eq!(backend.stats().decisions, 0);
+        /// # Ok::<_, throttle_core::ConfigError>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[doc = $text])* pub $name: u64,)*
         }
-        let expected = Stats {
-            decisions: 1,
-            failures: 2,
-            unknown: 3,
-            cached_refusals: 4,
-            calls: 5,
-            repeated: 6,
-            scripts_loaded: 7,
-            connections: 8,
-            failed_connections: 9,
-            breaker_openings: 10,
-            failed_settlements: 11,
-        };
-        assert_eq!(counters.read(), expected);
-    }
+
+        /// What is counted.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Count {
+            $($count,)*
+        }
+
+        /// The metric of each counter that has one without labels of its own, and what it counts.
+        #[cfg(feature = "metrics")]
+        pub(crate) const METRICS: [(Option<&str>, &str); COUNTS] = [$(($metric, concat!($($text),*))),*];
+
+        pub(crate) const COUNTS: usize = [$(Count::$count),*].len();
+
+        impl Stats {
+            pub(crate) fn of([$($name),*]: [u64; COUNTS]) -> Self {
+                Self { $($name),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Decisions that the store made.
+    decisions, Decided, Some("throttle_redis_decisions_total");
+    /// Decisions that failed, for any reason.
+    failures, Failed, None;
+    /// Failed decisions of which it is not known whether they were charged.
+    unknown, LeftUnknown, Some("throttle_redis_unknown_charges_total");
+    /// Refusals that the deny cache made without a call.
+    cached_refusals, Denied, Some("throttle_redis_cached_refusals_total");
+    /// Script calls sent to a server, settlements and repetitions among them.
+    calls, Called, Some("throttle_redis_sent_calls_total");
+    /// Script calls sent again after a reply which proved that they had not run.
+    repeated, Repeated, Some("throttle_redis_repeated_calls_total");
+    /// Scripts loaded into a server.
+    scripts_loaded, Loaded, Some("throttle_redis_loaded_scripts_total");
+    /// Connections opened.
+    connections, Connected, Some("throttle_redis_opened_connections_total");
+    /// Attempts to connect that failed.
+    failed_connections, ConnectingFailed, Some("throttle_redis_failed_connections_total");
+    /// Times that a breaker opened.
+    breaker_openings, BreakerOpened, Some("throttle_redis_breaker_openings_total");
+    /// Settlements and refunds that failed.
+    failed_settlements, SettlingFailed, Some("throttle_redis_failed_settlements_total");
 }

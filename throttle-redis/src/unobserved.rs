@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throttle_core::BackendErrorKind;
 
 use crate::breaker::Breaker;
-use crate::count::Count;
+use crate::stats::Count;
 
 #[derive(Debug, Default)]
 pub(crate) struct Label {}

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use throttle_core::{Decision, Timestamp};
 use tokio::time::Instant;
 
-use crate::count::Count;
 use crate::link::call_error::CallError;
 use crate::script::request::Ask;
 use crate::shared::Shared;
+use crate::stats::Count;
 use one_slot::decide_in_one_slot;
 use set::RedisSet;
 

@@ -9,13 +9,13 @@ use tokio::time::{Instant, timeout_at};
 
 use super::call::head;
 use super::set::RedisSet;
-use crate::count::Count;
 use crate::link::call_error::CallError;
 use crate::link::script_call::ScriptCall;
 use crate::script::prepared::Prepared;
 use crate::script::request::MOST;
 use crate::script::server_work;
 use crate::shared::Shared;
+use crate::stats::Count;
 
 /// No request waits for a settlement, so it waits longer than a decision for the answer of a busy store, or of a store
 /// that a busy process reads late.

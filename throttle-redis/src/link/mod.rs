@@ -40,10 +40,10 @@ use live_connection::LiveConnection;
 use moving_slots::MovingSlots;
 
 use crate::breaker::{Breaker, Failure, Leave};
-use crate::count::Count;
+use crate::counters::Counters;
 use crate::observed::Label;
 use crate::seldom::Line;
-use crate::stats::Counters;
+use crate::stats::Count;
 
 /// How often a request that waits for a connection checks whether the connection is still being opened.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

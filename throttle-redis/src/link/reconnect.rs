@@ -12,7 +12,7 @@ use super::connection::{Command, Fault, FaultKind, Route};
 use super::live_connection::LiveConnection;
 use super::{Link, Suspect};
 use crate::breaker::Breaker;
-use crate::count::Count;
+use crate::stats::Count;
 
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);

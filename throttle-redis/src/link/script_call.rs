@@ -10,7 +10,7 @@ use super::call_error::CallError;
 use super::connection::{Command, FaultKind, Route};
 use super::live_connection::LiveConnection;
 use super::script::Script;
-use crate::count::Count;
+use crate::stats::Count;
 
 /// Redirections followed for one call.
 const REDIRECTIONS: u32 = 4;

@@ -7,11 +7,11 @@ use metrics::{
 use throttle_core::BackendErrorKind;
 
 use crate::call_result::CallResult;
-use crate::count::METRICS;
+use crate::stats::METRICS;
 
 /// All handles, registered at once.
 pub(super) struct Handles {
-    /// By the number of the [`Count`](crate::count::Count).
+    /// By the number of the [`Count`](crate::stats::Count).
     pub(super) counted: [Counter; METRICS.len()],
     /// By the number of their kind.
     failed: Box<[Counter]>,

@@ -14,7 +14,7 @@ use throttle_core::metrics::Registered;
 
 use crate::breaker::Breaker;
 use crate::call_result::CallResult;
-use crate::count::Count;
+use crate::stats::Count;
 use breaker_states::BreakerStates;
 use handles::Handles;
 

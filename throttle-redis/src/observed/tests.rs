@@ -75,7 +75,7 @@ async fn the_first_value_of_a_late_recorder_is_the_present_state() {
     link.learn(0, b"key", None, Err(&lost()));
     let _here = recorded.install();
     assert!(recorded.series().is_empty());
-    link.counters.count(crate::count::Count::Decided);
+    link.counters.count(crate::stats::Count::Decided);
     assert_eq!(recorded.of("api"), expected([("decisions_total", 1), ("breakers closed", 15), ("breakers open", 1)]));
 }
 

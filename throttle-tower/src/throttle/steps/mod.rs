@@ -13,6 +13,9 @@
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`respond`] | writes the headers of the inner service's response |
 //! | [`correct_charges`] | corrects charges after the decision |
+//! | [`write_headers`] | what `respond` and `refuse` write |
+//! | [`notify`] | reports to observers and hooks what was decided |
+//! | [`dropped_decision`] | gives back what a request was charged that is dropped while it is decided |
 //! | [`give_back_unserved`] | gives back what a request was charged that is refused after all, or dropped |
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
