@@ -104,7 +104,7 @@ impl CalendarQuota {
     /// ```
     /// use throttle_core::{CalendarQuota, Timestamp};
     ///
-    /// // A customer who is billed on the 15th, at 6 o'clock in Berlin's winter.
+    /// // The period begins on the 15th of each month, at 6:00 in UTC+01:00.
     /// let quota = CalendarQuota::monthly(10).anchor_day(15).anchor_hour(6).utc_offset_minutes(60).build()?;
     /// let day = |day: i64, hour: i64| Timestamp::from_micros((day * 24 + hour) * 3_600_000_000);
     /// let (state, _) = quota.decide(quota.fresh(), day(14, 4), 10);

@@ -77,11 +77,7 @@ impl<'a> Cell<'a> {
     /// Charges an admitted cost. Returns the µs to wait before going on, and the charge.
     pub(crate) fn take(&mut self, cost: u64) -> (u64, Taken) {
         if let Some(writer) = self.writer.take() {
-            let used = self.used(&writer);
-            self.repr = self.by.fresh_repr();
-            if used > 0 {
-                self.by.take(&mut self.repr, self.at, used);
-            }
+            self.repr = used_now(self.by, self.used(&writer), self.at);
         }
         let (delay, taken) = self.by.take(&mut self.repr, self.at, cost);
         // Until the clock has caught up, nothing may leave.
@@ -149,16 +145,34 @@ impl<'a> Cell<'a> {
     /// Units that count as used where other parameters have written the state. What remains to those is rounded down, so
     /// this is rounded up. A shaper holds a part of a unit beyond its capacity, which counts as one, too.
     fn used(&self, writer: &Algorithm) -> u64 {
-        let standing = writer.standing(&self.repr, self.at);
-        // Bytes that another program wrote may say that units are used and none is owed: then the latter counts.
-        let counted = if standing.reset > 0 { writer.capacity().saturating_sub(standing.remaining).max(1) } else { 0 };
-        counted.min(self.by.capacity())
+        counted(writer, &self.repr, self.at).min(self.by.capacity())
+    }
+
+    /// The state of which everything that counts now was used at another instant.
+    pub(crate) fn moved_to(self, at: Timestamp) -> Repr {
+        used_now(self.by, self.used(self.writer.as_deref().unwrap_or(self.by)), at)
     }
 
     /// A wait from the instant that counts, as a wait from the clock's time.
     fn since_now(&self, micros: u64) -> u64 {
         if micros > 0 { micros + self.lag } else { 0 }
     }
+}
+
+/// Whole units that a state's own parameters count.
+fn counted(writer: &Algorithm, repr: &Repr, at: Timestamp) -> u64 {
+    let standing = writer.standing(repr, at);
+    // Bytes that another program wrote may say that units are used and none is owed: then the latter counts.
+    if standing.reset > 0 { writer.capacity().saturating_sub(standing.remaining).max(1) } else { 0 }
+}
+
+/// A state with so many units used at this instant.
+fn used_now(by: &Algorithm, used: u64, at: Timestamp) -> Repr {
+    let mut repr = by.fresh_repr();
+    if used > 0 {
+        by.take(&mut repr, at, used);
+    }
+    repr
 }
 
 /// What a request did to a state.
@@ -171,18 +185,12 @@ pub(crate) struct Outcome {
     pub(crate) taken: Taken,
 }
 
-/// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted and `charge`
-/// is set. A cost of 0 is admitted and charges nothing.
+/// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted. A cost of 0 is
+/// admitted and charges nothing.
 #[inline(always)]
-pub(crate) fn decide<A: Transition>(
-    algorithm: &A,
-    state: &mut A::State,
-    now: Timestamp,
-    cost: u64,
-    charge: bool,
-) -> Outcome {
+pub(crate) fn decide<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
     let wait = ask(algorithm, state, now, cost);
-    if wait > 0 || cost == 0 || !charge {
+    if wait > 0 || cost == 0 {
         return Outcome { wait, delay: 0, taken: Taken::default() };
     }
     take(algorithm, state, now, cost)

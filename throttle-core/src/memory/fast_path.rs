@@ -88,7 +88,7 @@ impl Visitor for Alone<'_> {
         let Some(mut state) = A::State::from_words(known.words) else {
             return self.on_large(algorithm).unwrap_or_else(|| store.decide_one(asked));
         };
-        let outcome = decide(algorithm, &mut state, now, cost, true);
+        let outcome = decide(algorithm, &mut state, now, cost);
         if let Some(words) = state.words().filter(|_| outcome.taken.cost > 0)
             && !known.replace(words)
         {
@@ -112,7 +112,7 @@ impl Alone<'_> {
             shard.table.change().read_held(label, writer)?.words
         };
         let (outcome, standing) = A::State::change(rest.large_state(words)?, |state| {
-            (decide(algorithm, state, now, cost, true), algorithm.standing(state, now))
+            (decide(algorithm, state, now, cost), algorithm.standing(state, now))
         })?;
         Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }

@@ -178,7 +178,7 @@ impl Visitor for Step<'_> {
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Words {
         let Self { words, cost, now, status } = self;
         let Some(mut state) = A::State::from_words(words) else { return words };
-        let outcome = decide(algorithm, &mut state, now, cost, true);
+        let outcome = decide(algorithm, &mut state, now, cost);
         status.report(outcome, algorithm.standing(&state, now));
         state.words().unwrap_or(words)
     }

@@ -39,7 +39,7 @@ impl Visitor for NewKey<'_, '_> {
         let Self { shard, shared, label, asked } = self;
         let Asked { parameters, cost, now, .. } = *asked;
         let mut state = algorithm.fresh();
-        let outcome = decide(algorithm, &mut state, now, cost, true);
+        let outcome = decide(algorithm, &mut state, now, cost);
         if outcome.taken.cost > 0 {
             let words = state.words()?;
             if !shard.make_room(now, &[], shared) {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use throttle_core::PolicyName;
 
 use super::algorithm;
+use super::context::Context;
 use super::key;
 use super::matching::{self, Matcher};
-use super::options::{self, Context, Cost, Options};
+use super::options::{self, Cost, Options};
 use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section};
 use super::registry::{KeySource, Lookup, registered};

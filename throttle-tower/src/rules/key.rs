@@ -6,7 +6,7 @@ use http::request::Parts;
 use throttle_core::Key;
 use toml::de::DeValue;
 
-use super::options::Context;
+use super::context::Context;
 use super::outline::{Form, by_default};
 use super::reader::{Field, Row, Section, Word};
 use super::registry::{HEADER, KEYS, KeySource, registered};

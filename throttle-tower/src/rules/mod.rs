@@ -254,6 +254,7 @@ mod client_ip;
 #[doc = include_str!("coming_from.md")]
 pub mod coming_from {}
 mod compose;
+mod context;
 mod document;
 mod entry;
 mod explain;

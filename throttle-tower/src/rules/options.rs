@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use throttle_core::ConfigError;
 
+use super::context::{Context, Defaults};
 use super::key;
 use super::matching::{self, Matcher};
 use super::names::did_you_mean;
@@ -12,22 +13,7 @@ use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section};
 use super::registry::{CostOf, REFUNDS, Registry, registered};
 use super::values;
-use crate::client_ip::ClientIp;
 use crate::limit::{Limit, OnError, OnMissing};
-
-/// What the limits of a file are read with.
-pub(super) struct Context<'r> {
-    pub(super) registry: &'r Registry,
-    pub(super) client_ip: ClientIp,
-    pub(super) defaults: Defaults,
-}
-
-/// `[defaults]`
-#[derive(Default)]
-pub(super) struct Defaults {
-    on_error: Option<OnError>,
-    on_missing: Option<OnMissing>,
-}
 
 impl Defaults {
     pub(super) fn read(root: &Section<'_>) -> Self {

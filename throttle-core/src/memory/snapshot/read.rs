@@ -122,13 +122,7 @@ impl Restored {
         if self.saved_at <= self.now {
             return repr;
         }
-        let standing = Cell::new(algorithm, algorithm, repr, self.saved_at).standing();
-        let used = algorithm.capacity().saturating_sub(standing.remaining).max(u64::from(standing.reset > 0));
-        let mut cell = Cell::fresh(algorithm, self.now);
-        if used > 0 {
-            cell.take(used);
-        }
-        cell.into_repr()
+        Cell::new(algorithm, algorithm, repr, self.saved_at).moved_to(self.now)
     }
 }
 

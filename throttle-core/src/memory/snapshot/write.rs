@@ -107,7 +107,7 @@ impl<W: Write> Snapshot<'_, W> {
         }
         let tag = algorithm.tag();
         let Some(state) = State::of(repr).to_wire(algorithm) else { return Ok(()) };
-        let numbers = state[tag.len()..].to_vec();
+        let numbers = &state[tag.len()..];
         let parameters = self.put_parameters((label.policy(), tag, content.writer() == UNNUMBERED))?;
         let (kind, number) = match label {
             label if label.is_overflow() => (b'o', shard as u128),
@@ -117,7 +117,7 @@ impl<W: Write> Snapshot<'_, W> {
         self.put(&parameters.to_le_bytes())?;
         self.put(&number.to_le_bytes())?;
         self.put(&(numbers.len() as u32).to_le_bytes())?;
-        self.put(&numbers)?;
+        self.put(numbers)?;
         self.keys += 1;
         Ok(())
     }

@@ -198,7 +198,7 @@ async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Faul
     while let Some(told) = asking.join_next().await {
         match told {
             Ok(Ok(slots)) => {
-                // A server whose answer nobody waits for would count as silent.
+                // The other servers' answers are still read: a server with an unread answer counts as silent.
                 asking.detach_all();
                 return Ok(slots);
             }
