@@ -59,6 +59,10 @@ impl<'a> Request<'a> {
         let mut held: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
         held.extend(self.shards.iter().map(|shard| shard.table.change()));
         let mut asked: SmallVec<[Asked<'_>; 8]> = SmallVec::new();
+        // Room is made once, so that many policies are no dearer each than a few.
+        if self.calls.len() > asked.inline_size() {
+            asked = SmallVec::from_vec(Vec::with_capacity(self.calls.len()));
+        }
         let (summary, statuses) = decision.skip(self.set.policies.len());
         for run in &self.runs {
             for place in run.places.clone() {
