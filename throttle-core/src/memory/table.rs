@@ -113,6 +113,12 @@ impl Table {
         Some(self.segments.get(index)?.content()).filter(|content| !content.is_empty())
     }
 
+    /// What the slot at an index holds, if it is used, while other threads change states.
+    pub(super) fn get_now(&self, index: usize) -> Option<Content> {
+        let read = |seen| Some(self.get(index)).filter(|_| self.version.is_still(seen));
+        self.version.seen().and_then(read).unwrap_or_else(|| self.change().get(index))
+    }
+
     #[cfg(test)]
     pub(super) fn seen(&self) -> Option<Seen> {
         self.version.seen()

@@ -1,4 +1,5 @@
-//! Writes a store while it is used: one shard after the other is locked, copied, and written when it is free again.
+//! Writes a store while it is used: one shard after the other is copied, slot by slot while no keys are added, and then
+//! written.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -64,8 +65,9 @@ impl<W: Write> Snapshot<'_, W> {
         // A large state is copied on its own, so that requests wait for one at most.
         let (mut small, mut large): (Vec<Content>, Vec<Label>) = (Vec::new(), Vec::new());
         {
-            let shard = shard.lock();
-            for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
+            // Keys stay where they are, and requests of known keys go on.
+            let _rest = shard.lock_rest();
+            for content in (0..shard.table.end()).filter_map(|index| shard.table.get_now(index)) {
                 match content.algorithm(policies) {
                     Some(algorithm) if algorithm.is_small() => small.push(content),
                     _ => large.push(content.label()),
