@@ -7,9 +7,10 @@ mod login;
 #[cfg(test)]
 mod tests;
 
-use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
+use std::{env, io};
 
 use anyhow::Context;
 use axum::extract::{Extension, Request, State};
@@ -19,12 +20,15 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use throttle_tower::throttle_core::snapshot::Saver;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet};
 use throttle_tower::{
     ClientIp, Concurrency, Dialect, Gcra, LimitReport, MemoryBackend, Rate, SlidingLog, ThrottleLayer, TrustedProxies,
     all, extract, limit, plans,
 };
 use tokio::net::TcpListener;
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use tower_http::cors::CorsLayer;
 
 use accounts::{Accounts, User};
@@ -54,15 +58,45 @@ async fn main() -> anyhow::Result<()> {
     let proxies = setting("TRUSTED_PROXIES", "127.0.0.1");
     let proxies = TrustedProxies::new(proxies.split(',').map(str::trim)).context("TRUSTED_PROXIES")?;
     let origin = setting("ALLOWED_ORIGIN", "http://localhost:8080").parse().context("ALLOWED_ORIGIN")?;
-    let app = app(MemoryBackend::new(), Settings { proxies, origin })?;
+    let (store, saver) = match env::var_os("COUNTS") {
+        Some(file) => saved_in(PathBuf::from(file))?,
+        None => (MemoryBackend::new(), None),
+    };
+    let app = app(store, Settings { proxies, origin })?;
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
         .with_context(|| format!("cannot listen on port {port}: choose another, as in PORT=3011 cargo run"))?;
     println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
     // The address of the peer is needed behind a proxy, too: only a trusted peer's header is read.
-    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    let server = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());
+    server.with_graceful_shutdown(stopped()?).await?;
+    // After the last request: what it was charged is saved, too.
+    drop(saver);
     Ok(())
+}
+
+/// A store whose counts outlive the process.
+fn saved_in(file: PathBuf) -> anyhow::Result<(MemoryBackend, Option<Saver>)> {
+    let store =
+        MemoryBackend::builder().restore_file(&file).with_context(|| format!("COUNTS is {}", file.display()))?;
+    let saver = store.save_every(file, Duration::from_secs(1), |saved| {
+        if let Err(error) = saved {
+            eprintln!("the counts are not saved: {error}");
+        }
+    });
+    Ok((store, Some(saver)))
+}
+
+/// Ctrl-C, or the signal of a service manager.
+fn stopped() -> io::Result<impl Future<Output = ()>> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = ctrl_c() => {}
+            _ = terminated.recv() => {}
+        }
+    })
 }
 
 fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
