@@ -91,6 +91,22 @@ async fn the_share_decides_while_the_store_is_down() {
     assert_eq!(common::left(&process.remote.memory, "p", 9), 9);
 }
 
+/// Half of seven units, rounded up.
+#[tokio::test]
+async fn the_share_leaves_its_part_of_a_reserve_free() {
+    let (remote, store) = (Remote::faltering(false), memory());
+    let of_class = |class: &'static str| {
+        let limit = local("p", 20, 2).priority([("high", 0), ("low", 7)], move |_: &http::request::Parts| class);
+        Process::on(remote.clone(), &store, limit)
+    };
+    let [high, low] = ["high", "low"].map(of_class);
+    remote.trouble(Some(DOWN));
+    assert_eq!(low.statuses(7).await, [200, 200, 200, 200, 200, 200, 429]);
+    assert_eq!(high.statuses(5).await, [200, 200, 200, 200, 429]);
+    remote.trouble(None);
+    assert_eq!(low.statuses(14).await[12..], [200, 429], "the store leaves all of it free");
+}
+
 /// The policy header announces the limit itself, which stays the same while the store is down; the remaining units and
 /// the reset are the share's.
 #[tokio::test]

@@ -5,6 +5,9 @@ use crate::cost::Cost;
 use crate::key::Key;
 use crate::policy::Policy;
 
+/// The most that fits beside a tier, and more than any capacity.
+const MOST_RESERVED: u64 = u64::MAX >> 8;
+
 /// One policy's part of a request: a key, a cost and the parameters to decide by.
 ///
 /// ```
@@ -20,31 +23,32 @@ use crate::policy::Policy;
 pub struct Call {
     pub(crate) key: Option<Key>,
     pub(crate) cost: u64,
-    pub(crate) tier: u8,
+    /// The tier in the lowest byte, the reserve in the others: one comparison [tells a usual call](Self::is_usual).
+    terms: u64,
     pub(crate) own: Option<Arc<Algorithm>>,
 }
 
 impl Call {
     /// A policy that does not apply to the request.
-    pub const SKIP: Self = Self { key: None, cost: 0, tier: 0, own: None };
+    pub const SKIP: Self = Self { key: None, cost: 0, terms: 0, own: None };
 
     /// `cost` units for `key`.
     #[must_use]
     pub const fn new(key: Key, cost: Cost) -> Self {
-        Self { key: Some(key), cost: cost.get(), tier: 0, own: None }
+        Self { key: Some(key), cost: cost.get(), terms: 0, own: None }
     }
 
     /// A peek at `key`, which charges nothing.
     #[must_use]
     pub const fn peek(key: Key) -> Self {
-        Self { key: Some(key), cost: 0, tier: 0, own: None }
+        Self { key: Some(key), cost: 0, terms: 0, own: None }
     }
 
     /// Sets the tier of the policy, by its [number](crate::Policy::tier_named). Defaults to 0, the first. An unknown
     /// number stands for the first tier.
     #[must_use]
     pub fn in_tier(mut self, tier: u8) -> Self {
-        (self.tier, self.own) = (tier, None);
+        (self.terms, self.own) = (self.reserve() << 8 | u64::from(tier), None);
         self
     }
 
@@ -68,7 +72,39 @@ impl Call {
     /// ```
     #[must_use]
     pub fn under(mut self, parameters: Arc<Algorithm>) -> Self {
-        (self.tier, self.own) = (Policy::OWN, Some(parameters));
+        (self.terms, self.own) = (self.terms | u64::from(Policy::OWN), Some(parameters));
+        self
+    }
+
+    /// Sets the units that the call must leave free: the reserve for the requests of more important classes, which have
+    /// the same key and a smaller reserve. Defaults to 0.
+    ///
+    /// The call is admitted if its cost and the reserve are available, and is charged the cost alone. Its
+    /// [`remaining`](crate::Decision::remaining) and [`retry_after`](crate::Decision::retry_after) are those of its
+    /// class, and exact. A call whose cost and reserve together exceed the capacity is never admitted. A peek reports
+    /// what is left for the class. A reserve beyond 2^56 − 1 counts as that many.
+    ///
+    /// A charge that is [settled](crate::Charge::settle) for more than it took may debit units of the reserve, because
+    /// the work is done by then.
+    ///
+    /// ```
+    /// use throttle_core::backend::Call;
+    /// use throttle_core::{Backend, FixedWindow, Key, MemoryBackend, Policy, PolicySet, Rate};
+    ///
+    /// let backend = MemoryBackend::new();
+    /// let set = backend.prepare(PolicySet::new(Policy::new("api", FixedWindow::new(Rate::per_day(10)))?)?)?;
+    /// let batch = Call::from(Key::from("ada")).costing(5).reserving(4);
+    ///
+    /// assert_eq!(backend.decide_now(&set, &[batch.clone()]).remaining(), 1);
+    /// assert!(!backend.decide_now(&set, &[batch]).is_admitted());
+    /// // The five units that are left are for more important requests.
+    /// let critical = Call::from(Key::from("ada")).costing(5);
+    /// assert!(backend.decide_now(&set, &[critical]).is_admitted());
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub const fn reserving(mut self, units: u64) -> Self {
+        self.terms = (if units > MOST_RESERVED { MOST_RESERVED } else { units }) << 8 | self.tier() as u64;
         self
     }
 
@@ -82,7 +118,19 @@ impl Call {
     /// The number of the tier; [`Policy::OWN`] for [parameters of the key's own](Self::under).
     #[must_use]
     pub const fn tier(&self) -> u8 {
-        self.tier
+        self.terms as u8
+    }
+
+    /// The units that the call must [leave free](Self::reserving).
+    #[must_use]
+    pub const fn reserve(&self) -> u64 {
+        self.terms >> 8
+    }
+
+    /// Whether the call has a tier's parameters and no reserve. One that names an unknown tier may count as unusual.
+    #[inline(always)]
+    pub(crate) const fn is_usual(&self) -> bool {
+        self.terms < Policy::OWN as u64
     }
 
     /// The key's [own parameters](Self::under), if it has some.
@@ -95,7 +143,7 @@ impl Call {
     #[inline]
     #[must_use]
     pub fn parameters<'a>(&'a self, policy: &'a Policy) -> &'a Algorithm {
-        policy.parameters(self.tier, self.own.as_ref())
+        policy.parameters(self.tier(), self.own.as_ref())
     }
 
     /// The key, unless the policy is skipped.
@@ -121,6 +169,8 @@ impl From<Key> for Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Gcra;
+    use crate::rate::Rate;
 
     #[test]
     fn a_call_costs_one_unit_in_the_first_tier_unless_it_says_otherwise() {
@@ -137,8 +187,40 @@ mod tests {
             (Call::new(ada(), three).in_tier(255).costing(u64::MAX), Some(ada()), u64::MAX, 255),
         ] {
             assert_eq!((call.key(), call.cost(), call.tier()), (key.as_ref(), cost, tier), "{call:?}");
+            assert_eq!(call.reserve(), 0, "{call:?}");
         }
-        let differ = [Call::from(Key::from("eve")), Call::from(ada()).costing(2), Call::from(ada()).in_tier(1)];
+        let differ = [
+            Call::from(Key::from("eve")),
+            Call::from(ada()).costing(2),
+            Call::from(ada()).in_tier(1),
+            Call::from(ada()).reserving(1),
+        ];
         assert!(differ.iter().all(|other| *other != Call::from(ada())), "each part counts");
+    }
+
+    #[test]
+    fn tier_and_reserve_are_set_in_any_order() {
+        let own = Arc::new(Gcra::new(Rate::per_day(9)).build().expect("parameters"));
+        let call = || Call::from(Key::from("ada"));
+        for reserve in [0, 1, 1 << 53, MOST_RESERVED, u64::MAX] {
+            let kept = reserve.min(MOST_RESERVED);
+            for (call, tier) in [
+                (call().reserving(reserve), 0),
+                (call().reserving(reserve).in_tier(3), 3),
+                (call().in_tier(3).reserving(7).reserving(reserve), 3),
+                (call().under(own.clone()).reserving(reserve).in_tier(2), 2),
+                (call().in_tier(3).reserving(reserve).under(own.clone()), Policy::OWN),
+                (call().under(own.clone()).reserving(reserve), Policy::OWN),
+            ] {
+                assert_eq!((call.tier(), call.reserve()), (tier, kept), "{call:?}");
+                assert_eq!(call.own().is_some(), tier == Policy::OWN, "{call:?}");
+                assert_eq!(call.is_usual(), tier != Policy::OWN && reserve == 0, "{call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_is_no_larger_for_its_reserve() {
+        assert_eq!(size_of::<Call>(), size_of::<(Option<Key>, u64, u8, Option<Arc<Algorithm>>)>());
     }
 }

@@ -28,6 +28,9 @@ use crate::time::{Clock, Timestamp};
 /// process had admitted beyond its share before the store failed. If N is too small, the processes admit too much; if N
 /// is too large, too little. The library does not count processes: set N to the number that you run.
 ///
+/// A call with a [reserve](Call::reserving) leaves 1/N of it free, rounded up, whether the share decides the call or
+/// notes its charge. A share whose capacity is no larger than that never admits such a call.
+///
 /// ```
 /// use std::num::NonZeroU32;
 /// use throttle_core::{BackendErrorKind, Gcra, Key, PolicySet, LocalShare, MemoryBackend, Policy, Rate, DecidedBy};
@@ -165,7 +168,8 @@ impl LocalShare {
         let Some(processes) = self.processes(place) else { return Call::SKIP };
         let mut call = call.clone();
         call.own = call.own.map(|own| Arc::new(own.share(processes)));
-        call
+        let reserve = call.reserve().div_ceil(processes.get().into());
+        call.reserving(reserve)
     }
 
     /// The same receipt for the share.

@@ -186,6 +186,34 @@ catches! {
 }
 
 catches! {
+    /// Every request is of the highest class.
+    IgnoresReserves {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let highest: Vec<Call> = calls.iter().map(|call| call.clone().reserving(0)).collect();
+            honest(naive, set, &highest)
+        }
+    }
+    law_02_waits_with_a_reserve_are_tight(gcra), law_02_waits_with_a_reserve_are_tight(sliding_log),
+    law_03_remaining_with_a_reserve_is_exact(fixed_window)
+}
+
+catches! {
+    /// The reserve is charged with the cost.
+    ChargesTheReserve {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            let reserved: Vec<Call> =
+                calls.iter().map(|call| call.clone().costing(call.reserve()).reserving(0)).collect();
+            if decision.is_admitted() && calls.iter().all(|call| call.cost() > 0) {
+                let _ = honest(naive, set, &reserved);
+            }
+            decision
+        }
+    }
+    law_02_waits_with_a_reserve_are_tight(gcra), law_03_remaining_with_a_reserve_is_exact(token_bucket)
+}
+
+catches! {
     /// A clock in milliseconds.
     CoarseClock {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {

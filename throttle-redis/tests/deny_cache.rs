@@ -57,6 +57,48 @@ async fn greater_costs_are_refused_too_and_smaller_ones_are_asked_about() {
     assert!(limits.take("bob", 6).await.is_admitted(), "another key is another question");
 }
 
+/// A log, too, of which the reply has only what the asking class needs.
+#[tokio::test]
+async fn law_08_refusals_of_one_class_are_no_answers_for_another() {
+    let shared = Shared::new();
+    let (cached, plain) = (builder(&shared).deny_cache(100).build().unwrap(), builder(&shared).build().unwrap());
+    let window = policy("window", FixedWindow::new(Rate::new(10, 24 * HOUR)));
+    let log = policy("log", SlidingLog::new(Rate::new(10, 24 * HOUR)));
+    for (policy, answered) in [(window, 7), (log, 4)] {
+        let limits = LimitTree::new(&cached, policy.clone());
+        let asked_anew = LimitTree::new(&plain, policy);
+        for cost in [2, 2, 2] {
+            assert!(limits.take("ada", cost).await.is_admitted());
+        }
+        let before = cached.stats().cached_refusals;
+        for (cost, reserve, is_admitted) in [
+            (1, 4, false),
+            (1, 4, false),
+            (2, 3, false),
+            (1, 5, false),
+            (5, 0, false),
+            (1, 3, true),
+            (1, 4, false),
+            (1, 4, false),
+            (1, 0, true),
+            (2, 2, false),
+            (2, 2, false),
+            (1, 1, true),
+            (1, 1, false),
+            (1, 1, false),
+        ] {
+            let call = [limits.calls("ada", cost)[0].clone().reserving(reserve)];
+            let look = [limits.calls("ada", 0)[0].clone().reserving(reserve)];
+            let decision = cached.decide(&limits.prepared, &call).await.unwrap();
+            let (wait, remaining) = (decision.retry_after(), decision.remaining());
+            let due = plain.decide(&asked_anew.prepared, &look).await.unwrap();
+            assert_eq!((decision.is_admitted(), remaining), (is_admitted, due.remaining()), "{cost} and {reserve}");
+            assert!(wait.is_some_and(|wait| wait.is_zero() == is_admitted), "{cost} and {reserve}: {wait:?}");
+        }
+        assert_eq!(cached.stats().cached_refusals - before, answered);
+    }
+}
+
 #[tokio::test]
 async fn refunds_resets_and_changed_limits_clear_it() {
     let shared = Shared::new();

@@ -4,8 +4,8 @@ use axum::http::request::Parts;
 use throttle_tower::headers::SdkHints;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet, PolicyTree};
 use throttle_tower::{
-    CalendarQuota, ClientIp, ConfigError, Dialect, Gcra, Header, Key, KeyExtractor, MemoryBackend, Rate, ThrottleLayer,
-    TokenBucket, all, limit,
+    CalendarQuota, ClientIp, ConfigError, Dialect, Gcra, Header, Key, KeyExtractor, MemoryBackend, Rate, Route,
+    ThrottleLayer, TokenBucket, all, limit,
 };
 
 pub const TOKENS: &str = "tokens";
@@ -19,7 +19,14 @@ pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
     ThrottleLayer::new(all([
         // A request that the model fails to serve is not counted.
         limit("requests", Gcra::new(Rate::per_minute(10))).by(client()).refund_server_errors(),
-        limit(TOKENS, tokens()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
+        limit(TOKENS, tokens())
+            .by(client())
+            .unit("tokens")
+            .cost(estimate)
+            .settled_later()
+            .refund_server_errors()
+            // A key's batches leave half of its tokens to its interactive requests.
+            .priority([("interactive", 0), ("batch", TOKENS_PER_MINUTE / 2)], class),
         limit(MONTH, month()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
     ]))?
     // What OpenAI's clients and proxies read.
@@ -35,6 +42,11 @@ fn tokens() -> TokenBucket {
 
 fn month() -> CalendarQuota {
     CalendarQuota::monthly(TOKENS_PER_MONTH)
+}
+
+/// A client has classes by the route. They share its own budget, so it gains nothing by the wrong one.
+fn class(parts: &Parts) -> &'static str {
+    if Route::template(parts) == Some("/v1/batch") { "batch" } else { "interactive" }
 }
 
 /// A client is known by its API key, or else by its address.

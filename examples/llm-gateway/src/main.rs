@@ -68,10 +68,12 @@ async fn serve(listener: TcpListener, app: Router) -> Result<(), std::io::Error>
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
     use std::time::Duration;
 
     use axum::body::Body;
-    use axum::http::{Request, StatusCode};
+    use axum::http::{Request, Response, StatusCode};
+    use bytes::Bytes;
     use http_body_util::BodyExt;
     use hyper_util::client::legacy::Client;
     use hyper_util::rt::TokioExecutor;
@@ -91,11 +93,18 @@ mod tests {
         (address, left)
     }
 
-    async fn ask(gateway: SocketAddr, query: &str) -> (StatusCode, u64) {
-        let uri = format!("http://{gateway}/v1/complete?{query}");
+    async fn send(
+        gateway: SocketAddr,
+        route: &str,
+        query: &str,
+    ) -> Response<impl http_body::Body<Data = Bytes, Error: Debug>> {
+        let uri = format!("http://{gateway}/v1/{route}?{query}");
         let request = Request::get(uri).header("x-api-key", "ada").body(Body::empty()).unwrap();
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        let (head, body) = client.request(request).await.unwrap().into_parts();
+        Client::builder(TokioExecutor::new()).build_http().request(request).await.unwrap()
+    }
+
+    async fn ask(gateway: SocketAddr, query: &str) -> (StatusCode, u64) {
+        let (head, body) = send(gateway, "complete", query).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         (head.status, body.iter().filter(|byte| **byte == b'\n').count() as u64)
     }
@@ -116,6 +125,16 @@ mod tests {
         assert!(month < before);
         assert_eq!(ask(gateway, "max_tokens=100&prompt=crash").await.0, StatusCode::BAD_GATEWAY);
         assert_eq!(left.of(&key)[1], month, "a failure costs nothing");
+    }
+
+    #[tokio::test]
+    async fn batches_leave_tokens_to_interactive_requests() {
+        let (gateway, _) = start().await;
+        // Each is estimated at 203 of 600 tokens, and streams for six seconds.
+        let query = "max_tokens=400&prompt=a+long+story";
+        let (first, second) = (send(gateway, "batch", query).await, send(gateway, "batch", query).await);
+        assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
+        assert_eq!(send(gateway, "complete", query).await.status(), StatusCode::OK);
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ const PACE: Duration = Duration::from_millis(15);
 const WORDS: [&str; 8] = ["rivers", "run", "where", "they", "are", "let", "to", "go"];
 
 pub fn app() -> Router {
-    Router::new().route("/v1/complete", get(complete))
+    Router::new().route("/v1/complete", get(complete)).route("/v1/batch", get(complete))
 }
 
 /// Fails if the prompt contains `crash`. Sends `max_tokens` words if it contains `long`, and fewer otherwise.

@@ -29,7 +29,8 @@ struct Gateway {
 
 pub fn app(throttle: ThrottleLayer, model: SocketAddr, board: Board) -> Router {
     let gateway = Gateway { model, client: Client::builder(TokioExecutor::new()).build_http(), board };
-    Router::new().route("/v1/complete", get(complete)).layer(throttle).with_state(gateway)
+    let router = Router::new().route("/v1/complete", get(complete)).route("/v1/batch", get(complete));
+    router.layer(throttle).with_state(gateway)
 }
 
 /// Forwards a request that the limits have admitted.

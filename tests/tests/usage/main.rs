@@ -12,6 +12,7 @@ mod holding_unpolled;
 mod in_flight;
 mod model;
 mod outcomes;
+mod priorities;
 mod races;
 mod site;
 mod store;

@@ -30,6 +30,8 @@ pub(crate) struct Cell<'a> {
     lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
     until_charged: bool,
+    /// Units that must stay free.
+    reserve: u64,
 }
 
 impl<'a> Cell<'a> {
@@ -41,7 +43,7 @@ impl<'a> Cell<'a> {
     /// A state that the parameters `writer` wrote, to be decided by others or the same.
     pub(crate) fn new(by: &'a Algorithm, writer: &Algorithm, repr: Repr, at: Timestamp) -> Self {
         let writer = if writer.is_alike(by) { None } else { Some(Arc::new(*writer)) };
-        Self { by, repr, writer, at, lag: 0, until_charged: false }
+        Self { by, repr, writer, at, lag: 0, until_charged: false, reserve: 0 }
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -57,6 +59,12 @@ impl<'a> Cell<'a> {
         self
     }
 
+    /// Sets the units that a cost must leave free.
+    pub(crate) fn leaving(mut self, reserve: u64) -> Self {
+        self.reserve = reserve;
+        self
+    }
+
     /// Whether the deciding parameters have written the state.
     pub(crate) fn is_own(&self) -> bool {
         self.writer.is_none()
@@ -66,9 +74,9 @@ impl<'a> Cell<'a> {
         self.repr
     }
 
-    /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost above the capacity.
+    /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity together with the reserve.
     pub(crate) fn wait(&self, cost: u64) -> u64 {
-        match self.wait_from_at(cost) {
+        match self.wait_from_at(if cost > 0 { cost.saturating_add(self.reserve) } else { 0 }) {
             NEVER => NEVER,
             wait => self.since_now(wait),
         }
@@ -89,9 +97,14 @@ impl<'a> Cell<'a> {
         (delay, taken)
     }
 
-    /// Where the key stands.
+    /// Where the key stands for those that leave the reserve free.
     pub(crate) fn standing(&self) -> Standing {
-        let Standing { remaining, reset, next } = self.standing_at();
+        let Standing { mut remaining, reset, mut next } = self.standing_at();
+        if self.reserve > 0 {
+            // A unit that comes back to the reserve is nothing more for the call.
+            next = next.max(self.wait_from_at((self.reserve + 1).min(self.by.capacity())));
+            remaining = remaining.saturating_sub(self.reserve);
+        }
         Standing { remaining, reset: self.since_now(reset), next: self.since_now(next) }
     }
 

@@ -33,6 +33,11 @@ use crate::time::Timestamp;
 /// keep the names, too, if the backend writes them with [`State::to_wire`](crate::algorithm::State::to_wire) and reads
 /// them with [`State::from_wire`](crate::algorithm::State::from_wire).
 ///
+/// ## Reserves
+///
+/// A call may have to leave [units free](Call::reserving). It is asked with its cost and the reserve together, charged
+/// its cost, and reports what is left beyond the reserve.
+///
 /// ## Time
 ///
 /// The clock may step in either direction, and several clocks may be in use; the algorithms hold their bounds.

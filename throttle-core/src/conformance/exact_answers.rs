@@ -3,6 +3,7 @@
 use super::fixture::{Fixture, START, call, micros, start, wait};
 use super::random::Random;
 use super::{Harness, Sample};
+use crate::backend::Call;
 use crate::key::Key;
 use crate::time::Timestamp;
 
@@ -47,6 +48,32 @@ pub fn law_02_retry_is_tight<H: Harness>(sample: &Sample) {
     assert!(!never.is_admitted() && never.retry_after().is_none(), "no wait helps: {never:?}");
 }
 
+/// A class with a reserve is refused while one without is admitted, and waits until its cost and the reserve are free.
+pub fn law_02_waits_with_a_reserve_are_tight<H: Harness>(sample: &Sample) {
+    let harness = start::<H>();
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
+    for round in 0..ROUNDS {
+        let key = Key::from(round);
+        let now = disturb(&harness, &fixture, sample, &key, 300 + round);
+        let reserve = 1 + round % (sample.capacity() - 1);
+        let lower = |cost| fixture.decide(&[call(&key, cost).reserving(reserve)]);
+        let cost = 1 + round % (sample.capacity() - reserve);
+        while lower(1).is_admitted() {
+            assert!(fixture.remaining(&key) >= reserve, "the reserve of {reserve} was spent");
+        }
+        let wait = wait(&lower(cost));
+        harness.set_time(now.after_micros(wait - 1));
+        assert_eq!(lower(cost).retry_after().map(micros), Some(1), "cost {cost}, one µs before {wait}");
+        harness.set_time(now.after_micros(wait));
+        let later = lower(cost);
+        assert!(later.is_admitted(), "cost {cost}, {reserve} reserved, after its wait of {wait} µs: {later:?}");
+        let left = fixture.remaining(&key);
+        assert!(left >= reserve && fixture.take(&key, left).is_admitted(), "{left} of {reserve} are left");
+    }
+    let all = fixture.decide(&[Call::from(Key::from("unused")).reserving(sample.capacity())]);
+    assert!(!all.is_admitted() && all.retry_after().is_none(), "no wait helps: {all:?}");
+}
+
 /// A cost of what remains is admitted, and one more is not.
 pub fn law_03_remaining_is_exact<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
@@ -67,6 +94,28 @@ pub fn law_03_remaining_is_exact<H: Harness>(sample: &Sample) {
         }
     }
     assert_eq!(fixture.remaining(&Key::from("unused")), sample.capacity());
+}
+
+/// What remains for a class is what can be taken with its reserve left free.
+pub fn law_03_remaining_with_a_reserve_is_exact<H: Harness>(sample: &Sample) {
+    let harness = start::<H>();
+    let fixture = Fixture::<H>::of(&harness, sample.algorithm());
+    for round in 0..ROUNDS {
+        let key = Key::from(round);
+        disturb(&harness, &fixture, sample, &key, 400 + round);
+        let reserve = 1 + round % sample.capacity();
+        let lower = |cost| fixture.decide(&[call(&key, cost).reserving(reserve)]);
+        let remaining = lower(1).remaining();
+        assert_eq!(remaining, fixture.remaining(&key).saturating_sub(reserve), "{reserve} reserved");
+        let more = lower(remaining + 1);
+        assert!(!more.is_admitted(), "{remaining} remain, and one more was admitted");
+        assert_eq!(more.remaining(), remaining, "after a refusal");
+        if remaining > 0 {
+            let all = lower(remaining);
+            assert_eq!((all.is_admitted(), all.remaining()), (true, 0), "{remaining} remain: {all:?}");
+            assert_eq!(fixture.remaining(&key), reserve, "the cost alone is charged");
+        }
+    }
 }
 
 /// After the reset, and not one microsecond earlier, a key cannot be distinguished from an unused one.

@@ -99,7 +99,10 @@ pub use composition::{
     law_05_saturated_member_under_contention,
 };
 pub use consumption::{law_01_deny_never_consumes, law_01_peek_never_consumes};
-pub use exact_answers::{law_02_retry_is_tight, law_03_remaining_is_exact, law_04_reset_is_exact};
+pub use exact_answers::{
+    law_02_retry_is_tight, law_02_waits_with_a_reserve_are_tight, law_03_remaining_is_exact,
+    law_03_remaining_with_a_reserve_is_exact, law_04_reset_is_exact,
+};
 pub use forgetting::{law_09_denied_stay_denied, law_09_expired_is_as_new, law_09_forgetting_is_invisible};
 pub use isolation::{
     law_11_keys_are_injective, law_11_policies_are_isolated, law_11_reset_all_by_prefix, law_11_reset_one_key,

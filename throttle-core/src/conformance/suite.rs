@@ -29,7 +29,9 @@ macro_rules! __conformance_suite {
                 law_01_other_parameters_consume_nothing
                 law_02_retry_is_tight
                 law_02_waits_under_other_parameters_are_tight
+                law_02_waits_with_a_reserve_are_tight
                 law_03_remaining_is_exact
+                law_03_remaining_with_a_reserve_is_exact
                 law_04_reset_is_exact
                 law_05_all_charges_every_member_or_none
                 law_06_exactly_k

@@ -20,8 +20,10 @@ use crate::time::Timestamp;
 impl Store {
     #[inline(always)]
     pub(super) fn decide(&self, set: &MemorySet, calls: &[Call], now: Timestamp) -> Decision {
-        if let (Some(policy), [Call { key: Some(key), cost, tier, own: None }]) = (&set.alone, calls) {
-            return self.decide_alone(&Asked { parameters: policy.parameters(*tier), key, cost: *cost, now });
+        if let (Some(policy), [call @ Call { key: Some(key), cost, .. }]) = (&set.alone, calls)
+            && call.is_usual()
+        {
+            return self.decide_alone(&Asked { parameters: policy.parameters(call.tier()), key, cost: *cost, now });
         }
         let mut decision = Decision::new();
         self.decide_set(set, calls, now, &mut decision);
@@ -40,7 +42,7 @@ impl Store {
         let label = |(place, run): (usize, &Run<'_>)| Label::new(run.hash, set.policies[place].number());
         let mut kept: SmallVec<[Label; 6]> = request.applying().map(label).collect();
         let deciding =
-            |(place, _): (usize, _)| set.policies[place].deciding(calls[place].tier, calls[place].own.as_ref());
+            |(place, _): (usize, _)| set.policies[place].deciding(calls[place].tier(), calls[place].own.as_ref());
         let deciding: SmallVec<[Cow<'_, Parameters>; 3]> = request.applying().map(deciding).collect();
         let mut entries: SmallVec<[(usize, Entry<'_>); 3]> = SmallVec::new();
         let mut cells: SmallVec<[PolicyCell<'_>; 3]> = SmallVec::new();
@@ -52,6 +54,7 @@ impl Store {
                 kept.push(entry.label());
             }
             entries.push((shard, entry));
+            let cell = cell.leaving(calls[place].reserve());
             cells.push(PolicyCell { place, cell, cost, tier: parameters.tier, overflow });
         }
         let decision = set::decide(&set.set, &mut cells);
@@ -77,12 +80,13 @@ impl Store {
         })
     }
 
-    /// Charges the key of a call about one policy, as far as units remain.
+    /// Charges the key of a call about one policy, as far as units remain
+    /// beyond the call's reserve.
     pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, call: &Call, now: Timestamp) {
         let (Some(policy), Call { key: Some(key), cost, .. }) = (set.policies.get(policy), call) else { return };
-        let parameters = policy.deciding(call.tier, call.own.as_ref());
+        let parameters = policy.deciding(call.tier(), call.own.as_ref());
         self.on_entry(&Asked { parameters: &parameters, key, cost: *cost, now }, |cell, _| {
-            let units = (*cost).min(cell.standing().remaining);
+            let units = (*cost).min(cell.standing().remaining.saturating_sub(call.reserve()));
             if units > 0 {
                 cell.take(units);
             }

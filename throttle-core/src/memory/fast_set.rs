@@ -104,8 +104,8 @@ impl<'a> Request<'a> {
         asked: &mut SmallVec<[Asked<'a>; 8]>,
     ) -> bool {
         let (call, now) = (&self.calls[place], self.now);
-        let parameters = self.set.policies[place].parameters(call.tier);
-        if call.own.is_some() {
+        let parameters = self.set.policies[place].parameters(call.tier());
+        if !call.is_usual() {
             return false;
         }
         let slot = run.shard.table.find_held(Label::new(run.hash, parameters.policy));

@@ -75,8 +75,9 @@ impl<'a> Request<'a> {
     /// Whether a policy applies whose states do not fit their slots.
     pub(super) fn has_large(&self) -> bool {
         let mut calls = self.set.policies.iter().zip(self.calls);
-        let is_large =
-            |(policy, call): (&Member, &Call)| call.key.is_some() && !policy.parameters(call.tier).algorithm.is_small();
+        let is_large = |(policy, call): (&Member, &Call)| {
+            call.key.is_some() && !policy.parameters(call.tier()).algorithm.is_small()
+        };
         self.set.has_large && calls.any(is_large)
     }
 }

@@ -197,8 +197,8 @@ impl PolicySet {
             .collect();
         let cells = policies.iter().enumerate().filter_map(|(place, policy)| {
             let (call, by) = by(place)?;
-            let cell = Cell::new(by, &writers[place], states.get_mut(place)?.take(), at(place));
-            let tier = if call.own.is_some() { Policy::OWN } else { policy.effective_tier(call.tier) };
+            let cell = Cell::new(by, &writers[place], states.get_mut(place)?.take(), at(place)).leaving(call.reserve());
+            let tier = if call.own.is_some() { Policy::OWN } else { policy.effective_tier(call.tier()) };
             Some(PolicyCell { place, cell, cost: call.cost, tier, overflow: false })
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();

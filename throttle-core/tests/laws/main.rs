@@ -23,6 +23,7 @@ mod local_share;
 mod memory_store;
 mod names;
 mod parameters;
+mod reserves;
 mod shares;
 mod snapshots;
 mod traps;

@@ -1,5 +1,5 @@
-//! The life of one key whose tier and own parameters change: requests, settlements, forgetting and time in any order, on several machines
-//! at once, each compared with the reference in every field of every decision.
+//! The life of one key whose tier and own parameters change: requests of several classes, settlements, forgetting and
+//! time in any order, on several machines at once, each compared with the reference in every field of every decision.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -31,7 +31,9 @@ impl fmt::Debug for Op {
     /// On one line, so that a failing life can be read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {
-            Self::Decide(asks) => format!("Decide({:?})", asks.map(|Ask { number, units }| (number, units))),
+            Self::Decide(asks) => {
+                format!("Decide({:?})", asks.map(|Ask { number, units, reserve }| (number, units, reserve)))
+            }
             Self::Settle(pick, costs, numbers) => format!("Settle({pick}, {costs:?}, {numbers:?})"),
             Self::Pass(time) => format!("Pass({time:?})"),
             Self::Forget => "Forget".to_owned(),
@@ -44,6 +46,8 @@ pub(crate) struct Ask {
     /// Of the parameters.
     number: u8,
     units: Units,
+    /// What the request leaves free; nothing for [`Units::Skip`].
+    reserve: Units,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +127,25 @@ fn ask() -> impl Strategy<Value = Ask> {
         1 => Just(Units::TooMany),
     ];
     // A number without parameters stands for the first tier.
-    (0..8_u8, units).prop_map(|(number, units)| Ask { number, units })
+    (0..8_u8, units).prop_map(|(number, units)| Ask { number, units, reserve: Units::Skip })
+}
+
+/// What a request asks of each policy. Half of the requests leave nothing free.
+fn asks() -> impl Strategy<Value = [Ask; 3]> {
+    let reserve = || {
+        prop_oneof![
+            2 => Just(Units::Skip),
+            4 => (1..4_u64).prop_map(Units::Few),
+            3 => any::<u32>().prop_map(Units::Part),
+            1 => Just(Units::All),
+            1 => Just(Units::TooMany),
+        ]
+    };
+    let reserves = prop_oneof![Just([Units::Skip; 3]), [reserve(), reserve(), reserve()]];
+    ([ask(), ask(), ask()], reserves).prop_map(|(asks, reserves)| {
+        let mut reserves = reserves.into_iter();
+        asks.map(|ask| Ask { reserve: reserves.next().unwrap_or(Units::Skip), ..ask })
+    })
 }
 
 fn cost() -> impl Strategy<Value = Cost> {
@@ -151,7 +173,7 @@ fn ahead() -> impl Strategy<Value = Time> {
 /// On a clock that only moves forward: charges are settled, and idle keys are forgotten.
 pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        8 => [ask(), ask(), ask()].prop_map(Op::Decide),
+        8 => asks().prop_map(Op::Decide),
         4 => (any::<u8>(), [cost(), cost(), cost()], [0..7_u8, 0..7_u8, 0..7_u8])
             .prop_map(|(pick, costs, numbers)| Op::Settle(pick, costs, numbers)),
         4 => ahead().prop_map(Op::Pass),
@@ -165,7 +187,7 @@ pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
 pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let back = prop_oneof![2 => any::<u32>().prop_map(Time::Back), 1 => any::<u32>().prop_map(Time::FarBack)];
     let op = prop_oneof![
-        8 => [ask(), ask(), ask()].prop_map(Op::Decide),
+        8 => asks().prop_map(Op::Decide),
         3 => ahead().prop_map(Op::Pass),
         2 => back.prop_map(Op::Pass),
     ];
@@ -230,22 +252,28 @@ impl Life<'_> {
     fn ask(&mut self, asks: &[Ask; 3]) -> TestCaseResult {
         let each = self.tree.leaves().into_iter().zip(asks.iter().cycle());
         let capacity = |plan: &Plan, number| plan.parameters(number).algorithm().capacity();
-        let (costs, numbers): (Vec<Option<u64>>, Vec<u8>) =
-            each.map(|(plan, ask)| (ask.units.cost(capacity(plan, ask.number)), ask.number)).unzip();
-        self.decide(&costs, &numbers)
+        let (mut costs, mut numbers, mut reserves) = (Vec::new(), Vec::new(), Vec::new());
+        for (plan, ask) in each {
+            let most = capacity(plan, ask.number);
+            costs.push(ask.units.cost(most));
+            numbers.push(ask.number);
+            reserves.push(ask.reserve.cost(most).unwrap_or(0));
+        }
+        self.decide(&costs, &numbers, &reserves)
     }
 
-    fn decide(&mut self, costs: &[Option<u64>], numbers: &[u8]) -> TestCaseResult {
+    fn decide(&mut self, costs: &[Option<u64>], numbers: &[u8], reserves: &[u64]) -> TestCaseResult {
         let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
         self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
-        let calls = self.calls(costs, numbers);
-        let (expected, paid) = self.reference.decide_in(self.now, costs, numbers);
+        let calls: Vec<Call> =
+            self.calls(costs, numbers).zip(reserves).map(|(call, reserve)| call.reserving(*reserve)).collect();
+        let (expected, paid) = self.reference.decide_in(self.now, costs, numbers, reserves);
         let now = self.now;
         let decisions: Vec<Decision> =
             self.machines.iter_mut().map(|machine| machine.decide_calls(now, &calls)).collect();
         for (place, decision) in decisions.iter().enumerate() {
             let reported = reported(decision);
-            prop_assert_eq!(&reported, &expected, "machine {} at {}, {:?} under {:?}", place, now, costs, numbers);
+            prop_assert_eq!(&reported, &expected, "machine {} at {}, {:?}", place, now, calls);
             prop_assert_eq!(decision, &decisions[0], "machine {} and the first at {}", place, now);
         }
         self.wait = expected.retry.map_or(0, |micros| micros as i64);
@@ -274,7 +302,7 @@ impl Life<'_> {
         }
         let policies = self.tree.leaves().len();
         let numbers: Vec<u8> = numbers.iter().copied().cycle().take(policies).collect();
-        self.decide(&vec![Some(0); policies], &numbers)
+        self.decide(&vec![Some(0); policies], &numbers, &vec![0; policies])
     }
 
     fn pass(&mut self, time: Time) {
@@ -301,16 +329,17 @@ impl Life<'_> {
         for policy in 0..policies {
             let mut costs = vec![None; policies];
             costs[policy] = Some(0);
-            let unused = self.reference.decide_in(self.now, &costs, &vec![0; policies]).0.reset == 0;
+            let (numbers, reserves) = (vec![0; policies], vec![0; policies]);
+            let unused = self.reference.decide_in(self.now, &costs, &numbers, &reserves).0.reset == 0;
             for machine in self.machines.iter_mut().filter(|_| unused) {
                 machine.forget(self.now, policy, &self.key);
             }
         }
     }
 
-    fn calls(&self, costs: &[Option<u64>], numbers: &[u8]) -> Vec<Call> {
+    fn calls(&self, costs: &[Option<u64>], numbers: &[u8]) -> impl Iterator<Item = Call> {
         let each = self.tree.leaves().into_iter().zip(costs.iter().zip(numbers));
-        each.map(|(plan, (cost, number))| plan.call(&self.key, *cost, *number)).collect()
+        each.map(|(plan, (cost, number))| plan.call(&self.key, *cost, *number))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::link::connection::Command;
 use crate::link::script::Script;
 use crate::link::script_call::ScriptCall;
 use crate::script::reply::{Part, Parts, split};
-use crate::script::request::Ask;
+use crate::script::request::{Ask, words};
 use crate::shared::Shared;
 
 pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
@@ -49,7 +49,7 @@ fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {
     let script = &first.prepared.scripts.decide;
     let mut command = head(shared, script, names, first.as_of, asks.len() * first.calls.len());
     first.headers().for_each(|header| command.push(header));
-    asks.iter().flat_map(|ask| ask.costs()).for_each(|cost| command.push(cost));
+    words(asks.iter().map(Arc::as_ref)).for_each(|word| command.push(word));
     command
 }
 

@@ -48,6 +48,12 @@ local function choose(node)
 end
 
 local key, word = decided, 2 + count + decided
+
+-- Behind an `r`, each request's costs are followed by as many reserves: the units that it leaves free. The texts above
+-- take no such calls: there is a word too many, and it is no cost.
+local reserves = ARGV[word + 1] == 'r'
+if reserves then word = word + 1 end
+
 local places = {}
 for node = 1, #nodes do
   if nodes[node] > 0 then places[nodes[node]] = node end
@@ -96,25 +102,36 @@ local function decide_rest()
     for i = 1, count do
       if ARGV[costs + i] ~= '' then key, own[i] = key + 1, KEYS[key + 1] end
     end
-    word = costs + count
+    word = costs + (reserves and 2 * count or count)
     for i = 1, count do
       if own[i] then
         local cost, cell, p = ARGV[costs + i] + 0, cell_of(own[i], i), parameters[i]
+        local reserve = reserves and ARGV[costs + count + i] + 0 or 0
         local value, told, kind = cell.value, cell.value or '', p.kind
         if cell.is_senseless then
           makes_sense = false
           break
         elseif cell.writer then
           value = converted(p, cell)
-        elseif value and kind.tell then
-          told = kind.tell(value, p.at, now, cost, p[1], p[2])
         end
-        parts[#parts + 1] = pack('<I4c0', #told, told)
         admits[places[i]] = true
         if cost > 0 then
-          payloads[i], instants[i] = kind.try(value, p.at, now, cost, p[1], p[2], p[3], p[4])
-          admits[places[i]] = payloads[i] ~= nil
+          local payload, instant = kind.try(value, p.at, now, cost + reserve, p[1], p[2], p[3], p[4])
+          if payload and reserve > 0 then
+            payload, instant = kind.try(value, p.at, now, cost, p[1], p[2], p[3], p[4])
+          end
+          payloads[i], instants[i], admits[places[i]] = payload, instant, payload ~= nil
         end
+        if value and kind.tell and not cell.writer then
+          -- The next unit that is no part of the reserve ends another wait than a refused cost of several units: both
+          -- follow from the whole value only.
+          if reserve == 0 then
+            told = kind.tell(value, p.at, now, cost, p[1], p[2])
+          elseif cost <= 1 or payloads[i] then
+            told = kind.tell(value, p.at, now, max(cost, 1) + reserve, p[1], p[2])
+          end
+        end
+        parts[#parts + 1] = pack('<I4c0', #told, told)
       end
     end
     if makes_sense and not ask() then

@@ -58,13 +58,27 @@ impl Ask {
     }
 
     /// One word per policy: the cost, or nothing where it does not apply.
-    pub(crate) fn costs(&self) -> impl Iterator<Item = CostText> + '_ {
+    fn costs(&self) -> impl Iterator<Item = CostText> + '_ {
         self.calls.iter().map(|call| match call.key() {
             Some(_) => cost_text(call.cost()),
             None => CostText::new(),
         })
     }
 }
+
+/// The words that say what some requests cost. If one of them has a reserve, they begin with [`RESERVES`], and each
+/// request's costs are followed by as many reserves.
+pub(crate) fn words<'a>(asks: impl Iterator<Item = &'a Ask> + Clone) -> impl Iterator<Item = CostText> {
+    let has_reserves = asks.clone().any(|ask| ask.calls.iter().any(|call| call.reserve() > 0));
+    let each = asks.flat_map(move |ask| {
+        let reserves = || ask.calls.iter().map(|call| cost_text(call.reserve()));
+        ask.costs().chain(has_reserves.then(reserves).into_iter().flatten())
+    });
+    has_reserves.then(|| CostText::from_slice(RESERVES)).into_iter().chain(each)
+}
+
+/// Not a cost, and so nothing that the texts for usual calls take.
+const RESERVES: &[u8] = b"r";
 
 pub(crate) type CostText = SmallVec<[u8; 20]>;
 

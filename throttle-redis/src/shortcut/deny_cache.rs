@@ -57,7 +57,8 @@ type Names = SmallVec<[Vec<u8>; 3]>;
 
 struct Refused {
     prepared: Arc<Prepared>,
-    costs: SmallVec<[u64; 3]>,
+    /// The cost and the reserve of each call.
+    asked_for: SmallVec<[(u64, u64); 3]>,
     states: SmallVec<[State; 3]>,
     /// The server's time at the decision, which was made between these two instants.
     now: Timestamp,
@@ -129,10 +130,10 @@ impl DenyCache {
                 return;
             }
         }
-        let costs = ask.calls.iter().map(throttle_core::backend::Call::cost).collect();
+        let asked_for = ask.calls.iter().map(|call| (call.cost(), call.reserve())).collect();
         // A request that will never be admitted must not keep its place for ever.
         let until = asked.at.checked_add(wait.unwrap_or(NEVER));
-        let refused = Refused { prepared: Arc::clone(&ask.prepared), costs, states, now, asked, told, until };
+        let refused = Refused { prepared: Arc::clone(&ask.prepared), asked_for, states, now, asked, told, until };
         inner.refusals.insert(ask.names.clone(), refused);
     }
 
@@ -167,12 +168,15 @@ impl Refused {
         self.now.after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Whether the kept states answer this request: it asks the same policies for as much or more. Of a log, only what
-    /// one cost needs is kept.
+    /// Whether the kept states answer this request: it asks the same policies for as much or more, reserves included. So
+    /// the refusal of a lower class says nothing about a higher one. Of a log, only what one cost needs is kept.
     fn covers(&self, ask: &Ask) -> bool {
         let policies = self.prepared.set.policies();
-        self.costs.iter().zip(&ask.calls).zip(policies).all(|((cost, call), policy)| {
-            call.cost() == *cost || (call.cost() > *cost && *cost > 0 && !Kind::of(policy.algorithm()).is_shortened())
+        self.asked_for.iter().zip(&ask.calls).zip(policies).all(|((kept, call), policy)| {
+            let asked_for = (call.cost(), call.reserve());
+            let sum = |(cost, reserve): (u64, u64)| cost.saturating_add(reserve);
+            let is_more = kept.0 > 0 && call.cost() > 0 && sum(asked_for) >= sum(*kept);
+            asked_for == *kept || (is_more && !Kind::of(policy.algorithm()).is_shortened())
         })
     }
 }
@@ -373,6 +377,32 @@ mod tests {
         assert_eq!(last.retry_after(), Some(Duration::from_micros(1)));
         assert!(cache.look(&ask, Some(Timestamp::from_micros(day))).is_none());
         assert!(cache.look(&ask, Some(Timestamp::EPOCH)).is_none(), "it was forgotten");
+    }
+
+    /// What a lower class may not spend is there for a higher one.
+    #[test]
+    fn a_refusal_answers_only_classes_that_ask_for_as_much_or_more() {
+        let (_, whole) = holding(1);
+        let asks = |(cost, reserve): (u64, u64)| {
+            let call = || Call::from(Key::from("ada")).costing(cost).reserving(reserve);
+            Ask { calls: [call(), call()].into_iter().collect(), ..whole.clone() }
+        };
+        for (kept, asked, is_answered) in [
+            ((1, 3), (1, 3), true),
+            ((1, 3), (1, 2), false),
+            ((1, 3), (1, 0), false),
+            ((1, 3), (2, 2), true),
+            ((1, 3), (4, 0), true),
+            ((1, 3), (1, 4), true),
+            ((1, 3), (0, 9), false),
+            ((1, 0), (1, 3), true),
+            ((1, u64::MAX), (1, u64::MAX), true),
+        ] {
+            let cache = DenyCache::new(1);
+            keep(&cache, &asks(kept));
+            let answer = cache.look(&asks(asked), None);
+            assert_eq!(answer.is_some(), is_answered, "{asked:?} after {kept:?}");
+        }
     }
 
     /// Only policies that were asked about know whether they refuse more.

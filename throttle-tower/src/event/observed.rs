@@ -7,7 +7,7 @@ use crate::limit::Applied;
 /// What observers need to know of the limits of a layer. It keeps no backend.
 pub(crate) struct Observed {
     pub(crate) policies: Arc<[Policy]>,
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "what metrics read"))]
+    #[cfg_attr(not(any(feature = "metrics", feature = "tracing")), expect(dead_code, reason = "what they read"))]
     pub(crate) applied: Arc<[Applied]>,
     /// The names of the limits on requests in flight.
     #[cfg_attr(not(any(feature = "metrics", feature = "dashboard")), expect(dead_code, reason = "what they read"))]

@@ -13,13 +13,16 @@ pub(crate) struct PolicyTerms {
     pub(crate) quota: Quota,
     /// What is counted; `None` for requests, the default of the drafts.
     pub(crate) unit: Option<Box<str>>,
+    /// The class of the requests to which this is announced.
+    pub(crate) class: Option<Box<str>>,
 }
 
 impl PolicyTerms {
-    /// What a policy announces under its first parameters. Finding that out takes longer than writing a header.
-    pub(crate) fn of(policy: &Policy, number: usize) -> Self {
-        let (name, quota) = (structured::quoted(policy.name()), Quota::of(policy.algorithm()));
-        Self { number, name, quota, unit: policy.unit().map(Into::into) }
+    /// What a policy announces under its first parameters to requests that leave a reserve free. Finding that out takes
+    /// longer than writing a header.
+    pub(crate) fn of(policy: &Policy, number: usize, (class, reserve): (Option<&str>, u64)) -> Self {
+        let (name, quota) = (structured::quoted(policy.name()), Quota::of(policy.algorithm(), reserve));
+        Self { number, name, quota, unit: policy.unit().map(Into::into), class: class.map(Into::into) }
     }
 }
 

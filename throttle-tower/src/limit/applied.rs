@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
+use throttle_core::backend::Call;
 
 use super::charge_rules::ChargeRules;
 use super::keying::Keying;
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
+use super::priority::Priority;
 use crate::client_ip::ClientIp;
 use crate::client_ip::first_requests::FirstRequests;
 use crate::extract::KeyExtractor;
@@ -33,6 +35,7 @@ pub(crate) struct Applied {
     pub(crate) charge_rules: ChargeRules,
     /// How long a request may be queued that would be refused.
     pub(crate) wait_up_to: Option<Duration>,
+    pub(crate) priority: Option<Arc<Priority>>,
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
@@ -56,6 +59,15 @@ impl Applied {
             key_seen: KeySeen::default(),
             charge_rules: ChargeRules::default(),
             wait_up_to: None,
+            priority: None,
+        }
+    }
+
+    /// The call with the reserve of the request's class, if the limit has classes and applies.
+    pub(crate) fn in_class(&self, call: Call, parts: &Parts) -> Call {
+        match self.priority.as_ref().filter(|_| call.key().is_some()) {
+            Some(priority) => call.reserving(priority.reserve(parts)),
+            None => call,
         }
     }
 

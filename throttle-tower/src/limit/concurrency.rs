@@ -7,6 +7,7 @@ use throttle_core::{ConfigError, Key, PolicyName};
 use super::applied::{AppliesTo, CostOf};
 use super::cost::IntoCost;
 use super::on_missing::OnMissing;
+use super::priority::{Priority, class_of};
 use crate::extract::{Constant, KeyExtractor};
 
 /// Limits how many requests are in flight at once, whatever their rate.
@@ -54,10 +55,22 @@ pub struct Concurrency {
     pub(crate) most: u64,
     key: Arc<dyn KeyExtractor>,
     cost: Option<CostOf>,
+    /// The permits of every request, where that is a number.
+    constant_cost: Option<u64>,
     when: Option<AppliesTo>,
     /// Whether `when` depends on the route.
     pub(crate) for_some_routes: bool,
     on_missing: OnMissing,
+    pub(crate) priority: Option<Arc<Priority>>,
+}
+
+/// The permits that a request needs of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) key: Key,
+    pub(crate) permits: u64,
+    /// The most that may be taken once the request has its own: all but the reserve of its class.
+    pub(crate) most: u64,
 }
 
 impl Concurrency {
@@ -68,9 +81,11 @@ impl Concurrency {
             most,
             key: Arc::new(Constant),
             cost: None,
+            constant_cost: None,
             when: None,
             for_some_routes: false,
             on_missing: OnMissing::Share,
+            priority: None,
         }
     }
 
@@ -88,6 +103,7 @@ impl Concurrency {
 
     /// Sets how many permits a request holds: a number, or a function of the request's head; 0 for none. Defaults to 1.
     pub fn cost(mut self, cost: impl IntoCost) -> Self {
+        self.constant_cost = cost.constant();
         self.cost = Some(cost.into_cost());
         self
     }
@@ -111,38 +127,67 @@ impl Concurrency {
         self
     }
 
+    /// Shares the permits between classes of requests, as [`Limit::priority`](crate::Limit::priority) does with units: a
+    /// request takes its permits only while the reserve of its class stays free. Defaults to no classes.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Concurrency, ThrottleLayer};
+    ///
+    /// let class_of = |parts: &Parts| if parts.uri.path().starts_with("/export") { "batch" } else { "interactive" };
+    /// let in_flight = Concurrency::new(200).priority([("interactive", 0), ("batch", 120)], class_of);
+    /// assert!(ThrottleLayer::new(in_flight).is_ok());
+    /// ```
+    pub fn priority<N: Into<String>, C: AsRef<str>>(
+        self,
+        classes: impl IntoIterator<Item = (N, u64)>,
+        class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
+    ) -> Self {
+        self.in_classes(Priority::new(classes, class_of(class_of_request)))
+    }
+
+    pub(crate) fn in_classes(mut self, priority: Arc<Priority>) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
     /// The name, once the settings are found to be right.
     ///
     /// # Errors
     ///
     /// If a setting of the limit is wrong.
-    pub(super) fn check(&self) -> Result<PolicyName, ConfigError> {
+    pub(crate) fn check(&self) -> Result<PolicyName, ConfigError> {
         let name = PolicyName::new(&self.name)?;
         self.key.check().and_then(|()| self.on_missing.check()).map_err(|error| error.in_policy(&self.name))?;
         if self.most == 0 {
             let rule = "at least one request must be admitted; to refuse all, answer 503 in a handler";
             return Err(ConfigError::new("concurrency", 0, rule).in_policy(&self.name));
         }
+        if let Some(priority) = &self.priority {
+            let cost = self.constant_cost.unwrap_or(1);
+            priority.check(self.most, cost).map_err(|error| error.in_policy(&self.name))?;
+        }
         Ok(name)
     }
 
-    /// The key whose permits a request needs, and how many; `Ok(None)` if none.
+    /// What a request needs; `Ok(None)` if nothing.
     ///
     /// # Errors
     ///
     /// The status of the refusal, where a required key is missing.
-    pub(crate) fn ask(&self, parts: &Parts) -> Result<Option<(Key, u64)>, http::StatusCode> {
+    pub(crate) fn ask(&self, parts: &Parts) -> Result<Option<Need>, http::StatusCode> {
         if self.when.as_ref().is_some_and(|applies| !applies(parts)) {
             return Ok(None);
         }
-        let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
+        let permits = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let key = match (self.key.extract(parts), self.on_missing) {
             (Some(key), _) => key,
             (None, OnMissing::Share) => Key::missing(),
             (None, OnMissing::Skip) => return Ok(None),
             (None, OnMissing::Reject(status)) => return Err(status),
         };
-        Ok((cost > 0).then_some((key, cost)))
+        let reserve = self.priority.as_ref().map_or(0, |priority| priority.reserve(parts));
+        Ok((permits > 0).then_some(Need { key, permits, most: self.most.saturating_sub(reserve) }))
     }
 }
 
@@ -159,9 +204,13 @@ mod tests {
     use super::*;
     use crate::Header;
 
-    fn ask(limit: &Concurrency, user: Option<&str>) -> Result<Option<(Key, u64)>, StatusCode> {
+    fn ask(limit: &Concurrency, user: Option<&str>) -> Result<Option<Need>, StatusCode> {
         let request = user.into_iter().fold(Request::builder(), |request, user| request.header("x-user", user));
         limit.ask(&request.body(()).unwrap().into_parts().0)
+    }
+
+    fn need(key: Key, permits: u64) -> Result<Option<Need>, StatusCode> {
+        Ok(Some(Need { key, permits, most: 5 }))
     }
 
     fn ada() -> Key {
@@ -170,9 +219,9 @@ mod tests {
 
     #[test]
     fn request_takes_one_permit_of_all_requests_by_default() {
-        assert_eq!(ask(&Concurrency::new(5), None), Ok(Some((Key::CONSTANT, 1))));
-        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), Some("ada")), Ok(Some((ada(), 1))));
-        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), None), Ok(Some((Key::missing(), 1))));
+        assert_eq!(ask(&Concurrency::new(5), None), need(Key::CONSTANT, 1));
+        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), Some("ada")), need(ada(), 1));
+        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), None), need(Key::missing(), 1));
         assert!(!Concurrency::new(5).for_some_routes, "nor does it depend on the route");
     }
 
@@ -182,11 +231,11 @@ mod tests {
         let unauthorized = StatusCode::UNAUTHORIZED;
         let limit = |rule, cost: u64| Concurrency::new(5).by(Header::new("x-user")).on_missing(rule).cost(cost);
         for (rule, with_three, without_any) in [
-            (OnMissing::Share, Ok(Some((Key::missing(), 3))), Ok(None)),
+            (OnMissing::Share, need(Key::missing(), 3), Ok(None)),
             (OnMissing::Skip, Ok(None), Ok(None)),
             (OnMissing::Reject(unauthorized), Err(unauthorized), Err(unauthorized)),
         ] {
-            assert_eq!(ask(&limit(rule, 3), Some("ada")), Ok(Some((ada(), 3))), "{rule:?}");
+            assert_eq!(ask(&limit(rule, 3), Some("ada")), need(ada(), 3), "{rule:?}");
             assert_eq!(ask(&limit(rule, 0), Some("ada")), Ok(None), "{rule:?}");
             assert_eq!(ask(&limit(rule, 3), None), with_three, "{rule:?}");
             assert_eq!(ask(&limit(rule, 0), None), without_any, "{rule:?}");

@@ -1,8 +1,11 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use throttle_core::{Policy, PolicyName};
+
+use super::priority::Priority;
 
 /// What the rules in force would do with a request: see [`Handle::explain`](crate::rules::Handle::explain).
 ///
@@ -34,6 +37,8 @@ pub struct ExplainedLimit {
     pub name: String,
     /// What its key is made of: `by`, as the file says it, in TOML.
     pub by: String,
+    /// The name of the request's class, if the limit has [classes](crate::Limit::priority) and looks what is left.
+    pub class: Option<String>,
     /// What it would do.
     pub verdict: Verdict,
     /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what is left.
@@ -43,17 +48,18 @@ pub struct ExplainedLimit {
 impl ExplainedLimit {
     /// What a limit does that does not look what is left.
     pub(crate) fn new(name: &PolicyName, verdict: Verdict) -> Self {
-        Self { name: name.as_str().to_owned(), by: String::new(), verdict, left: None }
+        Self { name: name.as_str().to_owned(), by: String::new(), class: None, verdict, left: None }
     }
 
-    /// What a limit does by what is left.
-    pub(crate) fn looked(name: &PolicyName, left: KeyLeft, is_held: bool) -> Self {
+    /// What a limit does by what is left for the request's class, if it has classes.
+    pub(crate) fn looked(name: &PolicyName, left: KeyLeft, priority: Option<&Arc<Priority>>, is_held: bool) -> Self {
+        let class = priority.and_then(|priority| priority.name(left.reserve)).map(str::to_owned);
         let verdict = match is_held {
             _ if left.cost <= left.units => Verdict::Admits,
             true => Verdict::Holds,
             false => Verdict::Refuses,
         };
-        Self { left: Some(left), ..Self::new(name, verdict) }
+        Self { class, left: Some(left), ..Self::new(name, verdict) }
     }
 }
 
@@ -84,12 +90,14 @@ pub struct KeyLeft {
     /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters
     /// of its own.
     pub tier: u8,
-    /// Units that are left now.
+    /// Units that must stay free for the classes above the request's; 0 for the highest, and without classes.
+    pub reserve: u64,
+    /// Units that are left for the request now: those beyond the reserve.
     pub units: u64,
     /// Units that an unused key has.
     pub of: u64,
     /// After which time the limit would admit the request, if no other comes. Zero if it admits it. `None` if the
-    /// request costs more than an unused key has, or if requests in flight must end first.
+    /// request costs more than an unused key has beyond the reserve, or if requests in flight must end first.
     ///
     /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond where units come
     /// back evenly, as in `gcra`, or all at once, as in `fixed-window`; for other algorithms it is when all units are
@@ -119,10 +127,15 @@ impl fmt::Display for Explanation {
 
 impl fmt::Display for ExplainedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, by, verdict, left } = self;
+        let Self { name, by, class, verdict, left } = self;
         write!(f, "limit {name:?} by {by}: {verdict}")?;
-        let Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }) = left else { return Ok(()) };
+        let Some(KeyLeft { cost, has_key, tier, reserve, units, of, retry_after, resets_in }) = left else {
+            return Ok(());
+        };
         write!(f, ": {units} of {of} left, costs {cost}")?;
+        if let Some(class) = class {
+            write!(f, ", class {class:?}, which leaves {reserve} free")?;
+        }
         match *tier {
             0 => {}
             Policy::OWN => f.write_str(", its own parameters")?,
@@ -133,7 +146,7 @@ impl fmt::Display for ExplainedLimit {
         }
         match retry_after {
             Some(wait) if !wait.is_zero() => write!(f, ", admits it in {wait:?}")?,
-            None if cost > of => f.write_str(", never admits it")?,
+            None if cost.saturating_add(*reserve) > *of => f.write_str(", never admits it")?,
             _ => {}
         }
         if !resets_in.is_zero() {

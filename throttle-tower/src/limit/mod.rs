@@ -18,6 +18,7 @@ pub(crate) mod explained;
 mod keying;
 mod on_error;
 mod on_missing;
+mod priority;
 mod single;
 
 use http::request::Parts;
@@ -28,12 +29,16 @@ pub(crate) use charge_rules::ChargeRules;
 pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
+pub(crate) use concurrency::Need;
 pub use cost::IntoCost;
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;
 pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, TierLookup};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
+pub(crate) use priority::{Class, Priority};
+#[cfg(feature = "rules")]
+pub(crate) use priority::{ClassOf, class_of};
 pub use single::{Limit, Unkeyed, limit};
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.

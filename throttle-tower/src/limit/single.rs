@@ -11,6 +11,7 @@ use super::cost::IntoCost;
 use super::keying::{FoundTier, Keying, TierLookup};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
+use super::priority::{Priority, class_of};
 use crate::extract::KeyExtractor;
 
 /// Starts a limit: a public name and an algorithm. Next, set [the key](Unkeyed::by) that it is applied by.
@@ -251,6 +252,69 @@ impl Limit {
         self
     }
 
+    /// Shares the limit's budget between classes of requests: names, the highest first, each with the units that its
+    /// requests leave free for the classes above. `class_of_request` returns the name of a request's class. Defaults to no
+    /// classes, and no reserve.
+    ///
+    /// A request is admitted if its cost and the reserve of its class are available, and is charged the cost alone. So
+    /// its `Retry-After`, what remains in its headers, and its [report](crate::LimitReport) are those of its class, and
+    /// exact. The quota in its headers is what its class gets if the others send nothing.
+    ///
+    /// **The program assigns the class**: by the route, by a customer's contract, by an extension that authentication
+    /// has inserted. It must not come from a header, because a client that chooses its class chooses the highest. If
+    /// `class_of_request` returns the name of no class, the request is in the lowest class, and the layer
+    /// [warns](crate::Warning::UnknownClass) once.
+    ///
+    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all requests are of a low
+    ///   class, they get the rest of the burst, or of the window, and no more. A bucket that refills all the time, such
+    ///   as [`Gcra`](throttle_core::Gcra), still admits them at its whole rate; a window admits them at the rest of its
+    ///   count.
+    /// * **A reserve protects no more than it holds.** While the highest class uses more than the rate, every lower one
+    ///   is refused, and no reserve protects requests of the highest class from each other.
+    /// * **It is the request's, not the key's.** Layers that name one limit share its budget, and each decides by the
+    ///   classes that it has.
+    /// * **A held request is passed.** A request that [waits](Self::wait_up_to) queues with those of its key and class,
+    ///   until its own reserve is free. Higher classes pass it, as many as come: the bound is its longest wait, and then
+    ///   it is refused. Its queue forecasts turns as if no other class came. A request that costs more than the reserves
+    ///   of two classes differ by may wait for units that the lower class takes.
+    /// * Usage that a handler settles may take from the reserve, because the work is done by then. While a response
+    ///   streams, its running charges leave the reserve free.
+    ///
+    /// Building the layer fails without a class, with two of one name, with reserves that do not ascend, or with a
+    /// reserve that a tier, or the constant cost, leaves no room beside. Requests with [parameters of their
+    /// own](crate::plans::Tier::own) that hold no more than the reserve of their class are refused without a
+    /// `Retry-After`.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Constant, Gcra, Rate, Route, ThrottleLayer, limit};
+    ///
+    /// let class_of = |parts: &Parts| match Route::template(parts) {
+    ///     Some("/checkout") => "critical",
+    ///     Some("/export") => "batch",
+    ///     _ => "normal",
+    /// };
+    /// let api = |batch| {
+    ///     limit("api", Gcra::new(Rate::per_second(100)).burst(200))
+    ///         .by(Constant)
+    ///         .priority([("critical", 0), ("normal", 40), ("batch", batch)], class_of)
+    /// };
+    /// assert!(ThrottleLayer::new(api(120)).is_ok());
+    /// assert!(ThrottleLayer::new(api(200)).is_err(), "no request of the class would ever be admitted");
+    /// ```
+    pub fn priority<N: Into<String>, C: AsRef<str>>(
+        self,
+        classes: impl IntoIterator<Item = (N, u64)>,
+        class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
+    ) -> Self {
+        self.in_classes(Priority::new(classes, class_of(class_of_request)))
+    }
+
+    pub(crate) fn in_classes(mut self, priority: Arc<Priority>) -> Self {
+        self.applied.priority = Some(priority);
+        self
+    }
+
     /// The policy that a backend decides about.
     ///
     /// # Errors
@@ -260,11 +324,23 @@ impl Limit {
         let policy = self.policy.clone()?;
         self.check_cost(&policy)?;
         let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());
+        let checked = checked.and_then(|()| self.check_classes(&policy));
         checked.map_err(|error| error.in_policy(policy.name()))?;
         match &self.unit {
             Some(unit) => policy.with_unit(unit),
             None => Ok(policy),
         }
+    }
+
+    /// # Errors
+    ///
+    /// If requests of a class would never be admitted: in some tier, or, where all cost the same, in every tier.
+    fn check_classes(&self, policy: &Policy) -> Result<(), ConfigError> {
+        let Some(priority) = &self.applied.priority else { return Ok(()) };
+        let capacities =
+            || policy.tiers().map(|(_, tier)| tier).chain([policy]).map(|tier| tier.algorithm().capacity());
+        priority.check(capacities().min().unwrap_or(0), 1)?;
+        priority.check(capacities().max().unwrap_or(0), self.constant_cost.unwrap_or(1))
     }
 
     /// # Errors

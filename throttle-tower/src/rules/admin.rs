@@ -51,9 +51,9 @@ impl Handle {
     /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses` or `skips`)
     /// and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
     /// (what an unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key
-    /// share a budget) and the number of the `tier`, which is 255 for parameters of the identity's own. If the whole
-    /// layer does not apply to the request, the explanation says why in `layer_skips`. Fields may be added in later
-    /// versions.
+    /// share a budget) and the number of the `tier`, which is 255 for parameters of the identity's own; for a limit with
+    /// classes also the request's `class` and its `reserve`, which is not among what is left. If the whole layer does not
+    /// apply to the request, the explanation says why in `layer_skips`. Fields may be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
     /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is
@@ -251,7 +251,7 @@ fn shown(explained: &Explanation) -> Value {
 }
 
 fn shown_limit(limit: &ExplainedLimit) -> Value {
-    let ExplainedLimit { name, by, verdict, left } = limit;
+    let ExplainedLimit { name, by, class, verdict, left } = limit;
     let (verdict, why) = match verdict {
         Verdict::Admits => ("admits", None),
         Verdict::Holds => ("holds", None),
@@ -265,9 +265,12 @@ fn shown_limit(limit: &ExplainedLimit) -> Value {
     if let Some(why) = why {
         shown["why"] = why.into();
     }
-    if let Some(KeyLeft { cost, has_key, tier, units, of, retry_after, resets_in }) = left {
+    if let Some(KeyLeft { cost, has_key, tier, reserve, units, of, retry_after, resets_in }) = left {
         (shown["cost"], shown["left"], shown["of"]) = (json!(cost), json!(units), json!(of));
         (shown["has_key"], shown["tier"]) = (json!(has_key), json!(tier));
+        if let Some(class) = class {
+            (shown["class"], shown["reserve"]) = (json!(class), json!(reserve));
+        }
         (shown["retry_after_ms"], shown["resets_in_ms"]) = (json!(retry_after.map(millis)), json!(millis(*resets_in)));
     }
     shown

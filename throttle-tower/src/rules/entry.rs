@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::PolicyName;
+use throttle_core::{ConfigError, PolicyName};
 
 use super::algorithm;
 use super::context::Context;
@@ -276,8 +276,12 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
     if let (None, Some(field)) = (section.field_if_written("by"), section.field_if_written("on-missing")) {
         field.problem_as("on-missing has no effect without by, because all requests are counted together; remove it");
     }
+    let priority = options::priority(section, context.registry);
     let tree = (|| {
         let mut limit = Concurrency::new(most?).name(name);
+        if let Some(priority) = priority {
+            limit = limit.in_classes(priority);
+        }
         if let Some(key) = key {
             limit = limit.by(key?);
         }
@@ -291,7 +295,13 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
             limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
             limit = limit.when(move |parts| matcher.matches(parts));
         }
-        Some(on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule)).into())
+        let limit = on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule));
+        let classes_are_wrong = |error: &ConfigError| ["class", "reserve"].contains(&error.field());
+        match limit.check().err().filter(classes_are_wrong) {
+            Some(error) => options::report(section, &error),
+            None => return Some(limit.into()),
+        }
+        None
     })();
     Read { tree, needs_on_error: false, matcher }
 }

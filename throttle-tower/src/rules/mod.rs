@@ -69,7 +69,7 @@
 //! The reader is stricter than the schema: it compares names with each other, and computes with numbers. What the
 //! program [registers](Registry) is any text to the schema. A program that writes its own copy can list its names
 //! there, as an `enum` in the definitions `registered-key`, `registered-key-of-a-future`, `registered-cost`,
-//! `registered-condition`, `registered-lookup` and `registered-refund`.
+//! `registered-classes`, `registered-condition`, `registered-lookup` and `registered-refund`.
 //!
 //! # While the program runs
 //!
@@ -138,6 +138,8 @@
 //! | `when` | a registered condition, `{ not = "…" }`, or a list of which all must hold; `preflight` is [built in](crate::is_preflight) | all |
 //! | `cost` | a whole number, or a registered cost | 1 |
 //! | `unit` | text: what is counted | requests |
+//! | `classes` | a registered function that names the class of a request: see [`priority`](crate::Limit::priority) | none |
+//! | `reserve` | the units that each class leaves free, as in `{ interactive = 0, batch = 40 }`; a class with less is above one with more | required with `classes` |
 //! | `on-missing` | `"share"`, `"skip"`, `{ reject = 401 }`: requests without a key | `"share"` |
 //! | `on-error` | `"open"`, `"closed"`, `"local/4"`: a store that fails, see [`OnError`](crate::OnError) | none: required with a backend that can fail |
 //! | `refund` | `"successful"`, `"failed"`, `"server-errors"`, `"aborted"`, a registered refund, or a list of these. A successful response is 2xx or 3xx: a login form that redirects after a wrong password needs a registered refund | none |
@@ -210,7 +212,7 @@
 //! # Requests in flight
 //!
 //! `[[concurrency]]` has `most`, a whole number, and as limits have them `name` (by default `in-flight`), `by` (by
-//! default all requests together), `cost`, `match`, `when` and `on-missing`.
+//! default all requests together), `cost`, `match`, `when`, `on-missing`, `classes` and `reserve`.
 //!
 //! # Composition
 //!

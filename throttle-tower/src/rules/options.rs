@@ -13,7 +13,7 @@ use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section};
 use super::registry::{CostOf, REFUNDS, Registry, registered};
 use super::values;
-use crate::limit::{Limit, OnError, OnMissing};
+use crate::limit::{Limit, OnError, OnMissing, Priority};
 
 impl Defaults {
     pub(super) fn read(root: &Section<'_>) -> Self {
@@ -54,6 +54,7 @@ impl Options {
             Cost::Of(cost) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
         });
         options.add(missing_rule(section, context), Limit::on_missing);
+        options.add(priority(section, context.registry), Limit::in_classes);
         let on_error = on_error(section).or(context.defaults.on_error);
         options.has_on_error = on_error.is_some();
         options.add(on_error, Limit::on_error);
@@ -108,9 +109,10 @@ fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {
 
 /// Reports what the builders refuse at the field that it is about.
 pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
-    const FIELDS: [&str; 5] = ["cost", "unit", "unknown", "tiers", "cache"];
+    const FIELDS: [&str; 6] = ["cost", "unit", "unknown", "tiers", "cache", "reserve"];
     let name = match error.field() {
         "policy name" => Some("name"),
+        "class" => Some("reserve"),
         "tier" => Some("tiers"),
         same => FIELDS.into_iter().find(|field| *field == same),
     };
@@ -129,6 +131,33 @@ pub(super) fn cost(section: &Section<'_>, about: &'static str, least: u64, regis
             field.number(0, u64::MAX).map(Cost::Units)
         }
     })
+}
+
+/// The classes of requests that share a limit, the one with the least reserve first.
+pub(super) fn priority(section: &Section<'_>, registry: &Registry) -> Option<Arc<Priority>> {
+    let (function, table) = ("classes = \"importance\"", "reserve = { interactive = 0, batch = 40 }");
+    let of = section.field("classes", "A registered function that names the class of a request.").and_then(|field| {
+        let name =
+            field.expect_text("registered-classes", &format!("write the name of a function, as in {function}"))?;
+        registered(&field, name, ("registered-classes", &registry.classes), &[])
+    });
+    let classes = section.field("reserve", "").and_then(|field| {
+        let classes = field.section(("reserve", ""), &format!("write a table of classes, as in {table}"))?.all();
+        let class = |(name, field): (&str, Field<'_>)| Some((name.to_owned(), field.number(0, u64::MAX)?));
+        let mut classes: Vec<_> =
+            classes.into_iter().map(class).collect::<Vec<_>>().into_iter().collect::<Option<_>>()?;
+        classes.sort_by_key(|(_, reserve)| *reserve);
+        Some(classes)
+    });
+    match (section.field_if_written("classes"), section.field_if_written("reserve")) {
+        (Some(field), None) => field.problem(format_args!("no class has a reserve; write {table} beside it")),
+        (None, Some(field)) => field.problem_as(format_args!(
+            "reserve is without classes: the program names the class of a request; write {function}, a function that \
+             is registered with Registry::classes"
+        )),
+        _ => {}
+    }
+    Some(Priority::new(classes?, of?))
 }
 
 /// The limit's own rule for requests without a key, or the file's.

@@ -15,10 +15,10 @@ use super::outline::Form;
 use super::reader::{Field, Word};
 use crate::client_ip::ClientIp;
 use crate::extract::{Constant, KeyExtractor, Method, Route};
-use crate::limit::{Limit, is_preflight};
+use crate::limit::{ClassOf, Limit, class_of, is_preflight};
 use crate::plans::{IntoTier, LookupFailed, Tier};
 
-/// What rules refer to by name: keys, costs, conditions, lookups of plans, and refunds.
+/// What rules refer to by name: keys, costs, classes, conditions, lookups of plans, and refunds.
 ///
 /// A file says which limits there are. What a key or a cost *is* stays in the program, and is registered here. A name
 /// that is registered twice is a problem of every file. Clones share what is registered, so one registry serves many
@@ -49,6 +49,7 @@ use crate::plans::{IntoTier, LookupFailed, Tier};
 pub struct Registry {
     pub(super) keys: BTreeMap<String, KeySource>,
     pub(super) costs: BTreeMap<String, CostOf>,
+    pub(super) classes: BTreeMap<String, ClassOf>,
     pub(super) conditions: BTreeMap<String, Condition>,
     pub(super) lookups: BTreeMap<String, Lookup>,
     pub(super) refunds: BTreeMap<String, Refund>,
@@ -126,6 +127,18 @@ impl Registry {
     #[must_use]
     pub fn cost(mut self, name: &str, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         insert(&mut self.costs, &mut self.refused, "cost", name, Arc::new(cost));
+        self
+    }
+
+    /// Registers a function that names the class of a request, for `classes`: see
+    /// [`Limit::priority`](crate::Limit::priority). A client must not choose its class.
+    #[must_use]
+    pub fn classes<C: AsRef<str>>(
+        mut self,
+        name: &str,
+        class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
+    ) -> Self {
+        insert(&mut self.classes, &mut self.refused, "classes", name, class_of(class_of_request));
         self
     }
 
@@ -219,6 +232,7 @@ impl fmt::Debug for Registry {
         f.debug_struct("Registry")
             .field("keys", &self.keys.keys())
             .field("costs", &self.costs.keys())
+            .field("classes", &self.classes.keys())
             .field("conditions", &self.conditions.keys())
             .field("lookups", &self.lookups.keys())
             .field("refunds", &self.refunds.keys())
@@ -243,11 +257,11 @@ mod tests {
             .key("k", crate::Constant)
             .key_async("f", |_| async { Some(1) })
             .cost("c", |_| 1)
+            .classes("s", |_| "batch")
             .condition("n", |_| true)
             .lookup("l", |_| async { Some("free") })
             .refund("r", |_, _| true);
-        let shown =
-            r#"Registry { keys: ["f", "k"], costs: ["c"], conditions: ["n"], lookups: ["l"], refunds: ["r"], .. }"#;
+        let shown = r#"Registry { keys: ["f", "k"], costs: ["c"], classes: ["s"], conditions: ["n"], lookups: ["l"], refunds: ["r"], .. }"#;
         assert_eq!(format!("{registry:?}"), shown);
     }
 

@@ -14,12 +14,15 @@ use super::response_options::ResponseOptions;
 use crate::headers::policy_lists::PolicyLists;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::{Dialect, Problem};
+use crate::limit::Class;
 
 #[derive(Clone)]
 pub(crate) struct Announced {
     pub(super) policies: Arc<[Policy]>,
     /// What each policy announces in each tier; once for a policy without tiers.
-    terms: Arc<[Box<[PolicyTerms]>]>,
+    terms: Arc<[InTiers]>,
+    /// The same for requests of a class with a reserve, by that.
+    reserving: Arc<[Box<[(u64, InTiers)]>]>,
     /// What a request with parameters of its own is announced, by the places of their policies.
     own: SmallVec<[(usize, PolicyTerms); 1]>,
     /// The policies with the parameters of this process's share, if it has one.
@@ -29,16 +32,33 @@ pub(crate) struct Announced {
     pub(crate) options: ResponseOptions,
 }
 
+type InTiers = Arc<[PolicyTerms]>;
+
 impl Announced {
-    pub(super) fn new(policies: &[Policy], options: ResponseOptions) -> Self {
+    /// `classes` are those of the policy at a place.
+    pub(super) fn new<'a>(
+        policies: &[Policy],
+        classes: impl Fn(usize) -> &'a [Class],
+        options: ResponseOptions,
+    ) -> Self {
         let mut numbers = 0..;
-        let mut terms = |policy: &Policy| PolicyTerms::of(policy, numbers.next().unwrap_or_default());
-        let in_tiers = |policy: &Policy| match policy.is_tiered() {
-            true => policy.tiers().map(|(_, tier)| terms(tier)).collect(),
-            false => Box::from([terms(policy)]),
+        let mut in_tiers = |policy: &Policy, class| -> InTiers {
+            let mut terms = |policy: &Policy| PolicyTerms::of(policy, numbers.next().unwrap_or_default(), class);
+            match policy.is_tiered() {
+                true => policy.tiers().map(|(_, tier)| terms(tier)).collect(),
+                false => Arc::from([terms(policy)]),
+            }
         };
+        let (mut terms, mut reserving) = (Vec::new(), Vec::new());
+        for (place, policy) in policies.iter().enumerate() {
+            let all = classes(place).iter().map(|(name, reserve)| (Some(&**name), *reserve));
+            terms.push(in_tiers(policy, all.clone().find(|(_, reserve)| *reserve == 0).unwrap_or_default()));
+            let lower = all.filter(|(_, reserve)| *reserve > 0);
+            reserving.push(lower.map(|class| (class.1, in_tiers(policy, class))).collect());
+        }
         Self {
-            terms: policies.iter().map(in_tiers).collect(),
+            terms: terms.into(),
+            reserving: reserving.into(),
             policies: policies.into(),
             own: SmallVec::new(),
             share: None,
@@ -76,8 +96,8 @@ impl Announced {
         self.share = share.map(|share| share.policies().into());
     }
 
-    /// The same for a request with parameters of its own. Where this process has decided it, a limit's share is that of
-    /// one of its `processes`.
+    /// The same for a request with parameters of its own or in classes with a reserve. Where this process has decided it,
+    /// a limit's share is that of one of its `processes`.
     #[cold]
     pub(super) fn under(
         &self,
@@ -85,6 +105,14 @@ impl Announced {
         calls: &[Call],
         processes: impl Fn(usize) -> Option<NonZeroU32>,
     ) -> Self {
+        let in_class = |(place, (terms, call)): (usize, (&InTiers, &Call))| {
+            let class = self.reserving[place].iter().find(|(reserve, _)| *reserve == call.reserve());
+            Arc::clone(class.map_or(terms, |(_, terms)| terms))
+        };
+        let terms: Arc<[InTiers]> = self.terms.iter().zip(calls).enumerate().map(in_class).collect();
+        if calls.iter().all(|call| call.own().is_none()) {
+            return Self { terms, ..self.clone() };
+        }
         let under = |policies: &[Policy], own: &dyn Fn(usize, &Algorithm) -> Algorithm| -> Arc<[Policy]> {
             let one = |(place, (policy, call)): (usize, (&Policy, &Call))| {
                 call.own().map_or_else(|| policy.clone(), |parameters| policy.under(&own(place, parameters)))
@@ -95,10 +123,14 @@ impl Announced {
         let local = self.share.as_ref().filter(|_| matches!(decision.decided_by(), DecidedBy::Local(_)));
         let policies = under(&self.policies, &|_, own| *own);
         let own = policies.iter().zip(calls).enumerate().filter(|(_, (_, call))| call.own().is_some());
+        let own_terms = |(place, (policy, call)): (usize, (&Policy, &Call))| {
+            (place, PolicyTerms::of(policy, 0, (terms[place][0].class.as_deref(), call.reserve())))
+        };
         Self {
-            own: own.map(|(place, (policy, _))| (place, PolicyTerms::of(policy, 0))).collect(),
+            own: own.map(own_terms).collect(),
             share: local.map(|policies| under(policies, &share)),
             policies,
+            terms,
             ..self.clone()
         }
     }

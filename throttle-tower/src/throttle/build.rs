@@ -44,7 +44,8 @@ pub(crate) fn unshared<B: Backend>(
 ) -> Result<Shared<B>, ConfigError> {
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
-    let announced = Arc::new(Announced::new(B::set(&prepared).policies(), responses));
+    let classes = |place: usize| applied[place].priority.as_ref().map_or(&[][..], |priority| priority.classes());
+    let announced = Arc::new(Announced::new(B::set(&prepared).policies(), classes, responses));
     let uses = Uses::of(&applied, &permits);
     Ok(Shared {
         backend,

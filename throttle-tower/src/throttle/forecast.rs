@@ -16,27 +16,33 @@ pub(super) struct Forecast {
     decided: Instant,
     /// When the next whole window opens. Buckets that drain ignore it, because their units come one by one.
     opens: Instant,
+    /// The units of each window: those beyond the reserve of the requests' class.
+    portion: u64,
 }
 
 impl Forecast {
-    /// After a decision as of `now` that asked for `cost` units.
-    pub(super) fn new(policy: &Policy, status: &Status, now: Instant, cost: u64) -> Self {
+    /// After a decision as of `now` that asked for `cost` units beside a reserve.
+    pub(super) fn new(policy: &Policy, status: &Status, now: Instant, (cost, reserve): (u64, u64)) -> Self {
         let algorithm = policy.tier(status.tier()).algorithm();
+        let count = algorithm.rate().count().max(1);
+        let beyond = algorithm.capacity().saturating_sub(reserve).max(1);
+        let portion = if reserve == 0 { count } else { count.min(beyond) };
         match status.retry_after().filter(|wait| !wait.is_zero()) {
             Some(wait) => {
                 let at = later(now, wait);
-                let units = if algorithm.drains() { cost } else { cost.max(algorithm.rate().count()) };
+                let units = if algorithm.drains() { cost } else { cost.max(portion) };
                 Self {
                     at,
                     units,
                     decided: now,
                     opens: later(at, Duration::from_micros(algorithm.rate().period_micros())),
+                    portion,
                 }
             }
             None => {
                 // A bucket that refills in portions gets the next one long before it is full.
                 let opens = later(now, status.effective_window(policy).min(status.reset_after()));
-                Self { at: now, units: status.remaining(), decided: now, opens }
+                Self { at: now, units: status.remaining(), decided: now, opens, portion }
             }
         }
     }
@@ -56,7 +62,7 @@ impl Forecast {
             }
             (false, 0) => self.at,
             (true, more) => later(self.at, whole((more * period).div_ceil(count))),
-            (false, more) => later(self.opens, whole((more - 1) / count * period)),
+            (false, more) => later(self.opens, whole((more - 1) / u128::from(self.portion) * period)),
         }
     }
 }
@@ -102,7 +108,7 @@ mod tests {
         let ask = |cost| store.decide_now(&set, &[call(cost)]);
         let (now, decisions) = (Instant::now(), costs.iter().map(|cost| ask(*cost)).collect::<Vec<_>>());
         let (status, cost) = (&decisions.last().unwrap().statuses()[0], *costs.last().unwrap());
-        Forecast::new(policy, status, now, cost).admits_by(policy.tier(tier).algorithm(), units) - now
+        Forecast::new(policy, status, now, (cost, 0)).admits_by(policy.tier(tier).algorithm(), units) - now
     }
 
     #[test]
@@ -139,6 +145,30 @@ mod tests {
         let tiers = tiers.map(|(tier, rate)| (tier, FixedWindow::new(rate)));
         let policy = Policy::tiered("p", tiers).unwrap();
         assert_eq!([10, 11].map(|units| admits_in_tier(1, &policy, &[10, 1], units)), [600 * MS, 1_600 * MS]);
+    }
+
+    /// Of each window, and of the portions that come back, the reserve is not theirs.
+    #[test]
+    fn class_is_admitted_what_is_beyond_its_reserve() {
+        let admits_by = |algorithm: Algorithm, units| {
+            let clock = ManualClock::default();
+            let store = MemoryBackend::builder().clock(clock.clone()).build();
+            let policy = Policy::new("p", algorithm).unwrap();
+            let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
+            let call = |cost| Call::from(Key::from("key")).costing(cost);
+            assert!(store.decide_now(&set, &[call(10)]).is_admitted());
+            let (now, refused) = (Instant::now(), store.decide_now(&set, &[call(1).reserving(6)]));
+            Forecast::new(&policy, &refused.statuses()[0], now, (1, 6)).admits_by(&algorithm, units) - now
+        };
+        let bucket = Gcra::new(Rate::per_second(10)).burst(10).into_algorithm().unwrap();
+        assert_eq!([1, 2, 5].map(|units| admits_by(bucket, units)), [700 * MS, 800 * MS, 1_100 * MS]);
+        let window = FixedWindow::new(Rate::per_second(10)).into_algorithm().unwrap();
+        assert_eq!(
+            [1, 4, 5, 9].map(|units| admits_by(window, units)),
+            [1_000 * MS, 1_000 * MS, 2_000 * MS, 3_000 * MS]
+        );
+        let portions = IntervalBucket::new(10).refill(5, 100 * MS).into_algorithm().unwrap();
+        assert_eq!([1, 4, 5].map(|units| admits_by(portions, units)), [200 * MS, 200 * MS, 300 * MS]);
     }
 
     #[test]

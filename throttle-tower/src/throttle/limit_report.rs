@@ -111,6 +111,16 @@ impl LimitReport {
         policy.tier_name(status.tier()).or_else(|| (status.tier() == Policy::OWN).then_some("own"))
     }
 
+    /// The name of the request's class in the policy named `policy`; `None` if that policy has no
+    /// [classes](crate::Limit::priority) or does not apply. Its [status](Self::statuses) is that of the class: what
+    /// remains beyond the reserve.
+    #[must_use]
+    pub fn class(&self, policy: &str) -> Option<&str> {
+        let mut statuses = self.announced().policies.iter().zip(self.decision().statuses()).enumerate();
+        let (place, (_, status)) = statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
+        self.announced().terms(place, status.tier()).class.as_deref()
+    }
+
     /// The names of the policies that refused the request; none if it was admitted.
     pub fn violated(&self) -> impl Iterator<Item = &str> + Clone {
         self.violated_places().map(|(_, policy)| policy.name())
@@ -171,7 +181,7 @@ mod tests {
         let prepared = Arc::new(
             store.prepare(PolicySet::new(PolicyTree::All(policies.clone().map(Into::into).into())).unwrap()).unwrap(),
         );
-        let announced = Arc::new(Announced::new(&policies, ResponseOptions::default()));
+        let announced = Arc::new(Announced::new(&policies, |_| &[], ResponseOptions::default()));
         let call = |tier| Call::from(Key::CONSTANT).in_tier(tier);
         let decide = || store.decide_now(&prepared, &[call(0), call(1), Call::SKIP]);
         (0..requests).map(|_| LimitReport::new(decide(), Arc::clone(&announced))).collect()

@@ -15,7 +15,7 @@ use throttle_core::{AnyCharge, Key, PolicyName};
 use crate::event::Observers;
 #[cfg(feature = "rules")]
 use crate::limit::explained::{ExplainedLimit, KeyLeft, Verdict};
-use crate::limit::{Concurrency, PermitTree};
+use crate::limit::{Concurrency, Need, PermitTree, Priority};
 use crate::lock::lock;
 
 /// All of a layer's limits on requests in flight, and how many permits of each are taken.
@@ -52,8 +52,8 @@ impl Counts {
     }
 }
 
-/// The key and the permits that a request needs of each limit.
-pub(crate) type Needs = SmallVec<[Option<(Key, u64)>; 2]>;
+/// What a request needs of each limit.
+pub(crate) type Needs = SmallVec<[Option<Need>; 2]>;
 
 type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
@@ -86,6 +86,11 @@ impl Permits {
         self.limits.iter().any(|limit| limit.limit.for_some_routes)
     }
 
+    /// The limits that have classes.
+    pub(crate) fn priorities(&self) -> impl Iterator<Item = (&PolicyName, &Priority)> {
+        self.limits.iter().filter_map(|limit| Some((&limit.name, &**limit.limit.priority.as_ref()?)))
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {
         self.limits.iter().map(|limit| &limit.name)
     }
@@ -111,13 +116,14 @@ impl Permits {
         let explained = self.limits.iter().map(|PermitLimit { name, limit, count }| match limit.ask(parts) {
             Err(status) => ExplainedLimit::new(name, Verdict::RefusesWithoutKey(status)),
             Ok(None) => ExplainedLimit::new(name, Verdict::Skips(String::new())),
-            Ok(Some((key, cost))) => {
+            Ok(Some(Need { key, permits: cost, most })) => {
                 let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
-                let (units, has_key) = (limit.most.saturating_sub(taken), key != Key::missing());
+                let (units, has_key) = (most.saturating_sub(taken), key != Key::missing());
                 let retry_after = (cost <= units).then_some(Duration::ZERO);
                 let (of, resets_in) = (limit.most, Duration::ZERO);
-                let left = KeyLeft { cost, has_key, tier: 0, units, of, retry_after, resets_in };
-                ExplainedLimit::looked(name, left, false)
+                let reserve = of - most;
+                let left = KeyLeft { cost, has_key, tier: 0, reserve, units, of, retry_after, resets_in };
+                ExplainedLimit::looked(name, left, limit.priority.as_ref(), false)
             }
         });
         let has_permits = self.ask(parts).is_ok_and(|needs| self.look(&needs).is_ok());
@@ -147,9 +153,9 @@ impl Permits {
         let mut taken = self.lock();
         let mut own = Taken::new();
         for place in self.choose(&taken, needs)? {
-            if let Some((key, cost)) = needs[place].clone() {
-                *taken.by_place[self.limits[place].count].entry(key.clone()).or_default() += cost;
-                own.push((place, key, cost));
+            if let Some(Need { key, permits, .. }) = needs[place].clone() {
+                *taken.by_place[self.limits[place].count].entry(key.clone()).or_default() += permits;
+                own.push((place, key, permits));
             }
         }
         drop(taken);
@@ -240,10 +246,9 @@ impl Choice<'_> {
     }
 
     fn one_admits(&mut self, place: usize) -> Option<bool> {
-        let (key, cost) = self.needs.get(place)?.as_ref()?;
-        let PermitLimit { limit, count, .. } = &self.limits[place];
-        let taken = self.taken.by_place[*count].get(key).copied().unwrap_or(0);
-        let admits = taken.checked_add(*cost).is_some_and(|after| after <= limit.most);
+        let Need { key, permits, most } = self.needs.get(place)?.as_ref()?;
+        let taken = self.taken.by_place[self.limits[place].count].get(key).copied().unwrap_or(0);
+        let admits = taken.checked_add(*permits).is_some_and(|after| after <= *most);
         if admits {
             self.places.push(place);
         } else {
@@ -389,11 +394,13 @@ mod tests {
         let permits = Permits::new(most.iter().enumerate().map(limit).collect(), Some(tree.clone()));
         let mut taken = permits.lock();
         let mut ask = |needs: &&[u64]| {
-            let needs: Needs = needs.iter().map(|cost| (*cost > 0).then_some((Key::CONSTANT, *cost))).collect();
+            let need = |(permits, most): (&u64, &u64)| Need { key: Key::CONSTANT, permits: *permits, most: *most };
+            let needs = needs.iter().zip(most).map(|(permits, most)| (*permits > 0).then(|| need((permits, most))));
+            let needs: Needs = needs.collect();
             let places = permits.choose(&taken, &needs).map_err(|full| full.to_vec())?;
             for place in &places {
-                let (key, cost) = needs[*place].clone().unwrap();
-                *taken.by_place[*place].entry(key).or_default() += cost;
+                let Need { key, permits, .. } = needs[*place].clone().unwrap();
+                *taken.by_place[*place].entry(key).or_default() += permits;
             }
             Ok(places.to_vec())
         };

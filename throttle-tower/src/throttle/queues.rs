@@ -28,8 +28,9 @@ pub(crate) struct Queues {
     by_key: Mutex<HashMap<QueueKey, Queue>>,
 }
 
-/// A policy by its place in the set, and the key.
-pub(super) type QueueKey = (usize, Key);
+/// A policy by its place in the set, the key, and the reserve of the class: each class waits by itself, so that a higher
+/// one passes a lower one.
+pub(super) type QueueKey = (usize, Key, u64);
 
 struct Queue {
     line: Line,
@@ -62,9 +63,10 @@ impl Queues {
         self.change(&key, joining.late, |queue| queue.line.pass_overdue(now));
         let entry = Entry { number: self.joined.fetch_add(1, Ordering::Relaxed), units: joining.units };
         let place = Place { queues: Arc::clone(self), key, entry, late: joining.late, seen: None };
+        let reserve = place.key.2;
         let joins = place.change(|queue| {
-            let joins =
-                joining.is_admitted_in_time_behind(queue) && self.waiting.load(Ordering::Acquire) < joining.most;
+            let joins = joining.is_admitted_in_time_behind(queue, reserve)
+                && self.waiting.load(Ordering::Acquire) < joining.most;
             if joins {
                 queue.line.enter(entry, now);
             }
@@ -116,9 +118,9 @@ pub(super) struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    fn is_admitted_in_time_behind(&self, queue: &Queue) -> bool {
+    fn is_admitted_in_time_behind(&self, queue: &Queue, reserve: u64) -> bool {
         let Some(units) = queue.line.units().checked_add(self.units) else { return false };
-        let lost = queue.progress.late.saturating_sub(made_up_for(self.algorithm, self.units));
+        let lost = queue.progress.late.saturating_sub(made_up_for(self.algorithm, self.units.saturating_add(reserve)));
         let turns = u32::try_from(queue.line.len()).unwrap_or(u32::MAX).saturating_add(1);
         let late = lost.saturating_mul(turns).min(FAR);
         let forecast = queue.progress.forecast;
@@ -252,12 +254,12 @@ mod tests {
         let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
         let decide = || store.decide_now(&set, &[Call::from(Key::from("key"))]);
         let refused = std::iter::repeat_with(decide).find(|decision| !decision.is_admitted()).unwrap();
-        let (queues, key, now) = (Arc::new(Queues::default()), (0, Key::from("key")), Instant::now());
+        let (queues, key, now) = (Arc::new(Queues::default()), (0, Key::from("key"), 0), Instant::now());
         let (algorithm, deadline) = (policy.algorithm(), now + Duration::from_secs(2));
         let join = || queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 100, late });
         let first = join().unwrap();
         first.advance(|progress| {
-            progress.forecast = Some(Forecast::new(&policy, &refused.statuses()[0], now, 1));
+            progress.forecast = Some(Forecast::new(&policy, &refused.statuses()[0], now, (1, 0)));
         });
         1 + std::iter::from_fn(join).collect::<Vec<_>>().len()
     }
@@ -265,7 +267,7 @@ mod tests {
     /// A queue that stays would keep its key and what was forecast for it.
     #[tokio::test(start_paused = true)]
     async fn queue_is_forgotten_with_its_last_request() {
-        let (queues, key) = (Arc::new(Queues::default()), (0, Key::from("key")));
+        let (queues, key) = (Arc::new(Queues::default()), (0, Key::from("key"), 0));
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10))).unwrap();
         let (algorithm, deadline, late) = (policy.algorithm(), Instant::now(), Duration::ZERO);
         let join = |units| queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 2, late });

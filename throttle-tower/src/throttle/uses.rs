@@ -1,7 +1,7 @@
 //! What the limits of a layer make use of.
 
 use super::permits::Permits;
-use crate::limit::{Applied, ChargeRules};
+use crate::limit::{Applied, ChargeRules, Keying};
 
 /// Which optional steps some limit of the layer uses. A step that none uses costs a request nothing.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +18,15 @@ pub(super) struct Uses {
     pub(super) routes_for_permits: bool,
     /// Requests may wait in a queue.
     pub(super) queues: bool,
+    /// A request needs permits, or is in a class. One test for both, as most layers have neither.
+    pub(super) permits_or_classes: bool,
+    /// A call may have parameters of its own or a reserve, so that it is announced other terms.
+    pub(super) terms: bool,
 }
 
 impl Uses {
     pub(super) fn of(applied: &[Applied], permits: &Permits) -> Self {
+        let has_classes = applied.iter().any(|limit| limit.priority.is_some());
         let any = |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
         Self {
             accounts: any(ChargeRules::may_change),
@@ -32,6 +37,8 @@ impl Uses {
                 || permits.are_for_some_routes(),
             routes_for_permits: permits.are_for_some_routes(),
             queues: applied.iter().any(|limit| limit.wait_up_to.is_some()),
+            permits_or_classes: !permits.is_empty() || has_classes,
+            terms: has_classes || applied.iter().any(|limit| matches!(limit.keying, Keying::Tiered(_))),
         }
     }
 }

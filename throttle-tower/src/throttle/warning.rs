@@ -58,6 +58,14 @@ pub enum Warning {
         /// Its extractor, by its [description](crate::KeyExtractor::describe).
         extractor: String,
     },
+    /// The function that names the class of a request returned a name that no class has. Such requests are in the
+    /// lowest class: see [`Limit::priority`](crate::Limit::priority).
+    UnknownClass {
+        /// The limit.
+        policy: PolicyName,
+        /// The lowest class.
+        class: String,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -86,6 +94,13 @@ impl fmt::Display for Warning {
                 "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its extractor is \
                  {extractor}. Its on_missing rule applied to all of them, and by default they share one budget. Check \
                  the name of the header, or that what the extractor reads is in the request before this layer",
+                policy.as_str()
+            ),
+            Self::UnknownClass { policy, class } => write!(
+                f,
+                "the function that names the class of a request returned a name that no class of the limit {:?} has; \
+                 such requests are in the lowest class, {class:?}. Compare the names that it returns with those of the \
+                 classes",
                 policy.as_str()
             ),
         }

@@ -38,7 +38,7 @@ impl LimitReport {
     /// It writes down what the set announces, which takes a few microseconds, some more for each tier.
     #[must_use]
     pub fn of(set: &PolicySet, decision: Decision) -> Self {
-        Self::new(decision, Arc::new(Announced::new(set.policies(), ResponseOptions::default())))
+        Self::new(decision, Arc::new(Announced::new(set.policies(), |_| &[], ResponseOptions::default())))
     }
 
     /// Sets which headers the responses carry. Defaults to those of the layer that has made the report; of a report

@@ -10,6 +10,8 @@ use crate::support::spec::Tree;
 pub(crate) struct Reference {
     tree: Tree<usize>,
     models: Vec<Box<dyn Model>>,
+    /// What the current request leaves free at each leaf.
+    reserves: Vec<i128>,
 }
 
 /// When a cost would be admitted; later instants compare greater.
@@ -34,23 +36,34 @@ impl Reference {
             models.push(leaf.model());
             models.len() - 1
         });
-        Self { tree, models }
+        Self { tree, reserves: vec![0; models.len()], models }
     }
 
-    /// Decides with one cost per leaf, under the parameters of the given numbers.
-    pub(crate) fn decide_in(&mut self, t: i64, costs: &[Option<u64>], numbers: &[u8]) -> (Answer, Vec<(usize, Paid)>) {
+    /// Decides with one cost per leaf, under the parameters of the given numbers. Each leaf keeps a reserve free.
+    pub(crate) fn decide_in(
+        &mut self,
+        t: i64,
+        costs: &[Option<u64>],
+        numbers: &[u8],
+        reserves: &[u64],
+    ) -> (Answer, Vec<(usize, Paid)>) {
         self.models.iter_mut().zip(numbers).for_each(|(model, number)| model.ask_in((*number).into()));
-        self.decide(t, costs)
+        self.reserves = reserves.iter().map(|reserve| i128::from(*reserve)).collect();
+        let answer = self.decide(t, costs);
+        self.reserves.fill(0);
+        answer
     }
 
     /// One cost per leaf; `None` skips it, 0 peeks. Returns the receipts of those charged, by leaf.
     pub(crate) fn decide(&mut self, t: i64, costs: &[Option<u64>]) -> (Answer, Vec<(usize, Paid)>) {
         let t = i128::from(t);
-        let waits: Vec<Option<Wait>> = costs
-            .iter()
-            .zip(&self.models)
-            .map(|(cost, model)| cost.map(|cost| wait(&**model, t, cost.into())))
-            .collect();
+        let of_leaf = |(leaf, cost): (usize, &Option<u64>)| {
+            let cost = i128::from((*cost)?);
+            // What a look asks for is always there.
+            let asked = if cost > 0 { cost + self.reserves[leaf] } else { 0 };
+            Some(wait(&*self.models[leaf], t, asked))
+        };
+        let waits: Vec<Option<Wait>> = costs.iter().enumerate().map(of_leaf).collect();
         let wait = answer(&self.tree, &waits).map_or(Wait::Now, |(wait, _)| wait);
         let mut payers = Vec::new();
         if wait == Wait::Now {
@@ -74,7 +87,7 @@ impl Reference {
         blamed(&self.tree, &waits, &mut violated);
         let member = |leaf: usize| {
             waits[leaf].map(|wait| MemberAnswer {
-                remaining: self.models[leaf].remaining(t) as u64,
+                remaining: self.remaining(leaf, t) as u64,
                 retry: micros(wait),
                 reset: self.models[leaf].reset(t) as u64,
                 charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
@@ -103,13 +116,18 @@ impl Reference {
         }
     }
 
+    /// What is left for the current request.
+    fn remaining(&self, leaf: usize, t: i128) -> i128 {
+        (self.models[leaf].remaining(t) - self.reserves[leaf]).max(0)
+    }
+
     fn summary(&self, tree: &Tree<usize>, t: i128, waits: &[Option<Wait>], payers: &[usize]) -> Option<Summary> {
         let below = |members: &[Tree<usize>]| -> Vec<Summary> {
             members.iter().filter_map(|member| self.summary(member, t, waits, payers)).collect()
         };
         match tree {
             Tree::Leaf(leaf) => waits[*leaf].map(|_| Summary {
-                remaining: self.models[*leaf].remaining(t),
+                remaining: self.remaining(*leaf, t),
                 reset: self.models[*leaf].reset(t),
                 binding: Some(*leaf),
             }),

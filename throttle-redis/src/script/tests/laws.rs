@@ -72,7 +72,9 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
                 let calls = (0..1 + step.dice[0] as usize % 4).map(|index| {
                     let member = |(policy, of): (usize, &throttle_core::Policy)| {
                         let key = &keys[step.dice[3].rotate_right((index * 8 + policy) as u32) as usize % 2];
-                        call(key, step.cost(index, policy, of.algorithm().capacity(), alone && index > 0))
+                        let capacity = of.algorithm().capacity();
+                        call(key, step.cost(index, policy, capacity, alone && index > 0))
+                            .reserving(step.reserve(index, policy, capacity))
                     };
                     let mut call: Vec<_> = machine.set().policies().iter().enumerate().map(member).collect();
                     if call.iter().all(|member: &Call| member.key().is_none()) {

@@ -12,7 +12,7 @@ use crate::decide::settle::{headers, words};
 use crate::link::call_error::CallError;
 use crate::script::prepared::Prepared;
 use crate::script::reply::{Part, answer, split};
-use crate::script::request::Ask;
+use crate::script::request::{self, Ask};
 
 /// The name of a key in the store.
 pub(super) fn name(policy: usize, key: &Key) -> Vec<u8> {
@@ -143,7 +143,7 @@ impl Machine {
         let asks: Vec<Ask> = requests.iter().map(|calls| self.ask(calls)).collect();
         assert!(asks.iter().all(|ask| ask.headers().eq(asks[0].headers())), "one list of headers for all");
         let keys: Vec<Vec<u8>> = asks.iter().flat_map(|ask| ask.names.iter().cloned()).collect();
-        let costs = asks.iter().flat_map(|ask| ask.costs().map(|cost| cost.to_vec()));
+        let costs = request::words(asks.iter()).map(|word| word.to_vec());
         let arguments: Vec<Vec<u8>> = self.head_for(asks[0].headers()).into_iter().chain(costs).collect();
         let reply = self.redis.eval(&self.prepared.scripts.decide, &keys, &arguments).unwrap();
         let parts = split(reply, asks.iter().map(|ask| ask.names.len())).expect("a reply about these requests");

@@ -155,6 +155,21 @@ impl Step {
         if hostile { micros } else { micros.abs() }
     }
 
+    /// What one policy leaves free in one call: nothing in half of the steps, and up to more than there is.
+    pub(super) fn reserve(&self, call: usize, policy: usize, capacity: u64) -> u64 {
+        let die = self.dice[0].rotate_left((call * 7 + policy * 5) as u32);
+        match die % 16 {
+            _ if self.dice[2] >> 16 & 1 == 0 => 0,
+            0..=3 => 0,
+            4 => capacity,
+            5 => capacity - 1,
+            6 => capacity / 2,
+            7 => 1 << 53,
+            8..=10 => u64::from(die >> 8) % capacity,
+            die => u64::from(die % 4),
+        }
+    }
+
     /// The cost of one policy in one call: `None` does not apply.
     pub(super) fn cost(&self, call: usize, policy: usize, capacity: u64, alone: bool) -> Option<u64> {
         let die = self.dice[1].rotate_left((call * 7 + policy * 5) as u32);

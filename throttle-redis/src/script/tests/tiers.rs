@@ -55,6 +55,7 @@ fn calls(machine: &Machine, step: &Step, request: usize) -> Vec<Call> {
         let own = step.dice[0].rotate_left(place as u32).is_multiple_of(4);
         let by = if own { step.other } else { *policy.tier(tier as u8).algorithm() };
         let call = call(&key, step.cost(request, place, by.capacity(), true));
+        let call = call.reserving(step.reserve(request, place, by.capacity()));
         if own { call.under(Arc::new(step.other)) } else { call.in_tier(tier as u8) }
     });
     calls.collect()

@@ -273,7 +273,7 @@ fn limit_without_a_window_is_the_most_that_can_remain() {
     let algorithm =
         throttle_core::Gcra::new(throttle_core::Rate::new(1, std::time::Duration::from_millis(90))).burst(2);
     let algorithm = throttle_core::IntoAlgorithm::into_algorithm(algorithm).unwrap();
-    let scaled = Quota::of(&algorithm);
+    let scaled = Quota::of(&algorithm, 0);
     assert_eq!(scaled, Quota { q: 100, w: 9, most: 2 });
     for (dialect, name, expected) in [
         (Dialect::XRateLimit(ResetFormat::DeltaSeconds), "x-ratelimit-limit", "2"),

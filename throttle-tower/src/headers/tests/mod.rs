@@ -37,7 +37,7 @@ const DIALECTS: [Dialect; 8] = [
 ];
 
 fn terms(name: &str, q: u64, w: u64) -> PolicyTerms {
-    PolicyTerms { number: 0, name: structured::quoted(name), quota: Quota { q, w, most: q }, unit: None }
+    PolicyTerms { number: 0, name: structured::quoted(name), quota: Quota { q, w, most: q }, unit: None, class: None }
 }
 
 /// Statuses are made where they are used, so that tests can change one.

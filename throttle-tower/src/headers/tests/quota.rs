@@ -108,7 +108,7 @@ proptest! {
         count in any_count(), period_us in any_period(), burst in any_count(), share in 1_u32..9,
     ) {
         for algorithm in algorithms(count, period_us, burst, share) {
-            let Quota { q, w, most } = Quota::of(&algorithm);
+            let Quota { q, w, most } = Quota::of(&algorithm, 0);
             prop_assert_eq!(most, algorithm.capacity().min(MAX_INTEGER));
             let (rate, what) = (algorithm.rate(), format!("{algorithm:?}: q={q};w={w}"));
             prop_assert!(w >= 1 && q <= MAX_INTEGER && w <= MAX_INTEGER, "{what}");
@@ -145,7 +145,7 @@ proptest! {
     ) {
         for pair in algorithms(count, period_us, burst, share).chunks(2) {
             let [whole, share] = pair else { unreachable!() };
-            prop_assert!(share.capacity().min(MAX_INTEGER) <= Quota::of(whole).q, "{share:?} of {whole:?}");
+            prop_assert!(share.capacity().min(MAX_INTEGER) <= Quota::of(whole, 0).q, "{share:?} of {whole:?}");
         }
     }
 }

@@ -28,8 +28,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// |---|---|
     /// | `outcome` | the [label](crate::Outcome::label): `refused`, `missing_key`, `no_permit`, `admitted`, `failed_open` or `failed_closed` |
     /// | `policy` | the policy that [decided](crate::Event::binding); if too few permits were free, the first limit that lacked them |
+    /// | `class` | the request's [class](crate::Limit::priority) in that policy, if it has classes |
     /// | `limit` | the units that the policy admits at one instant for an unused key |
-    /// | `remaining` | units that are left of the policy |
+    /// | `remaining` | units that are left of the policy for the request's class |
     /// | `retry_after_ms` | of a refusal, milliseconds until a retry succeeds, rounded up, without jitter; missing if none ever will |
     /// | `decided_by` | `store`, `local`, `open` or `closed` |
     /// | `why` | if the store failed, the [label](throttle_core::BackendErrorKind::label) of the store's error |
@@ -64,6 +65,6 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     pub fn traced(self) -> Self {
-        self.observed_as(|of| Tracer::new(of.policies.len()))
+        self.observed_as(Tracer::new)
     }
 }

@@ -100,6 +100,20 @@ async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> Status
     layer.layer(inner).oneshot(request).await.unwrap().status()
 }
 
+#[tokio::test]
+async fn refusal_of_a_class_is_logged_with_its_name() {
+    let (log, _guard) = Log::capture();
+    let in_class = |class| per_key("a", 9).priority([("high", 0), ("low", 8)], move |_: &Parts| class);
+    let [high, low] = ["high", "low"].map(|class| ThrottleLayer::new(in_class(class)).unwrap().traced());
+    for (layer, class, admitted) in [(low, "low", 1), (high, "high", 9)] {
+        for _ in 0..admitted {
+            assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
+        }
+        assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::TOO_MANY_REQUESTS);
+        assert!(log.events().iter().all(|logged| logged.fields["class"] == class), "{class}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn refusal_is_logged_with_its_policy_and_wait() {
     let (log, _guard) = Log::capture();

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use throttle_core::backend::Call;
 use throttle_core::{Policy, Status};
 use tokio::time::Instant;
@@ -5,10 +7,10 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Span, dispatcher};
 
 use super::event_budget::EventBudget;
-#[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::Observer;
 use crate::event::{Event, Outcome};
+use crate::limit::Applied;
 use crate::observe::decider::Decider;
 use crate::time::micros;
 
@@ -17,6 +19,7 @@ pub(super) struct Tracer {
     started: Instant,
     /// One for each policy, and the last one for decisions without a policy.
     budgets: Box<[Budgets]>,
+    applied: Arc<[Applied]>,
 }
 
 #[derive(Default)]
@@ -26,8 +29,14 @@ struct Budgets {
 }
 
 impl Tracer {
-    pub(super) fn new(policies: usize) -> Self {
-        Self { started: Instant::now(), budgets: (0..=policies).map(|_| Budgets::default()).collect() }
+    pub(super) fn new(of: &Observed) -> Self {
+        let budgets = (0..=of.policies.len()).map(|_| Budgets::default()).collect();
+        Self { started: Instant::now(), budgets, applied: Arc::clone(&of.applied) }
+    }
+
+    /// The request's class in the policy at a place.
+    fn class(&self, place: usize, calls: &[Call]) -> Option<&str> {
+        self.applied.get(place)?.priority.as_ref()?.name(calls.get(place)?.reserve())
     }
 
     /// Returns how many events were left out before this one, unless this one is.
@@ -40,20 +49,20 @@ impl Tracer {
 impl Observer for Tracer {
     #[cfg(feature = "rules")]
     fn renewed(&self, _: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
-        Some(Box::new(Self::new(of.policies.len())))
+        Some(Box::new(Self::new(of)))
     }
 
     #[inline]
-    fn judged(&self, event: &Event<'_>, _: &[Call]) {
+    fn judged(&self, event: &Event<'_>, calls: &[Call]) {
         // Without a subscriber that listens, this costs a look at a number that hardly ever changes.
         if LevelFilter::current() != LevelFilter::OFF {
-            self.tell(event);
+            self.tell(event, calls);
         }
     }
 }
 
 impl Tracer {
-    fn tell(&self, event: &Event<'_>) {
+    fn tell(&self, event: &Event<'_>, calls: &[Call]) {
         let binding = Binding::of(event);
         if let Some(binding) = &binding
             && span_declares_fields()
@@ -61,19 +70,20 @@ impl Tracer {
             binding.record(&Span::current());
         }
         let place = binding.as_ref().map(|binding| binding.place);
+        let class = || place.and_then(|place| self.class(place, calls));
         let is_refusal = !event.outcome.is_passed_on();
         if event.degraded().is_some() {
             // What nobody reads is neither emitted nor left out.
             if tracing::enabled!(target: "throttle", Level::WARN)
                 && let Some(left_out) = self.take(place, |budgets| &budgets.degraded)
             {
-                Fields::of(event, binding.as_ref(), is_refusal).warn(left_out);
+                Fields::of(event, binding.as_ref(), class(), is_refusal).warn(left_out);
             }
         } else if is_refusal
             && tracing::enabled!(target: "throttle", Level::INFO)
             && let Some(left_out) = self.take(place, |budgets| &budgets.refusals)
         {
-            Fields::of(event, binding.as_ref(), is_refusal).info(left_out);
+            Fields::of(event, binding.as_ref(), class(), is_refusal).info(left_out);
         }
     }
 }
@@ -116,6 +126,7 @@ fn span_declares_fields() -> bool {
 struct Fields<'a> {
     outcome: &'static str,
     policy: Option<&'a str>,
+    class: Option<&'a str>,
     limit: Option<u64>,
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
@@ -124,7 +135,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(event: &Event<'a>, binding: Option<&Binding<'a>>, is_refusal: bool) -> Self {
+    fn of(event: &Event<'a>, binding: Option<&Binding<'a>>, class: Option<&'a str>, is_refusal: bool) -> Self {
         let wait = event.decision.filter(|_| is_refusal).and_then(|decision| decision.retry_after());
         let policy = match event.outcome {
             Outcome::NoPermit(limits) => limits.first().map(|limit| limit.as_str()),
@@ -133,6 +144,7 @@ impl<'a> Fields<'a> {
         Self {
             outcome: event.outcome.label(),
             policy,
+            class,
             limit: binding.map(|binding| binding.policy.algorithm().capacity()),
             remaining: binding.map(|binding| binding.status.remaining()),
             retry_after_ms: wait.map(|wait| micros(wait).div_ceil(1_000)),
@@ -143,20 +155,20 @@ impl<'a> Fields<'a> {
 
     #[cold]
     fn info(self, left_out: u64) {
-        let Self { outcome, policy, limit, remaining, retry_after_ms, decided_by, why } = self;
+        let Self { outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why } = self;
         tracing::info!(
             target: "throttle",
-            outcome, policy, limit, remaining, retry_after_ms, decided_by, why, left_out,
+            outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why, left_out,
             "request refused"
         );
     }
 
     #[cold]
     fn warn(self, left_out: u64) {
-        let Self { outcome, policy, limit, remaining, retry_after_ms, decided_by, why } = self;
+        let Self { outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why } = self;
         tracing::warn!(
             target: "throttle",
-            outcome, policy, limit, remaining, retry_after_ms, decided_by, why, left_out,
+            outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why, left_out,
             "decided without the store"
         );
     }

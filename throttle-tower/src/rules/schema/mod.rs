@@ -36,7 +36,7 @@ pub(super) fn schema() -> Value {
     let mut root = definitions.remove("").unwrap();
     let by_hand =
         patterns::TEXTS.iter().map(|(name, about, pattern)| (*name, text(about, &pattern()))).chain(registered());
-    for (name, definition) in by_hand.chain([("tiers", tiers())]) {
+    for (name, definition) in by_hand.chain([("tiers", tiers()), ("reserve", reserve())]) {
         assert!(definitions.insert(name.to_owned(), definition).is_none(), "{name} is defined twice");
     }
     // With a dot at the end, and `*.` at the start.
@@ -125,6 +125,16 @@ fn tiers() -> Value {
     })
 }
 
+fn reserve() -> Value {
+    json!({
+        "description": "The units that requests of each class leave free for the classes above, which leave less.",
+        "type": "object",
+        "propertyNames": { "minLength": 1 },
+        "additionalProperties": { "type": "integer", "minimum": 0 },
+        "minProperties": 1,
+    })
+}
+
 /// What only the program knows: names that it registers. A copy of the schema for one program can list them instead, as
 /// an `enum`. Here they are any text but what the file gives a meaning to by itself.
 fn registered() -> Vec<(&'static str, Value)> {
@@ -142,6 +152,7 @@ fn registered() -> Vec<(&'static str, Value)> {
         ("registered-key", name("a key", keys.clone())),
         ("registered-key-of-a-future", name("a key that a future returns", keys)),
         ("registered-cost", any_name("a cost")),
+        ("registered-classes", any_name("a function of classes")),
         ("registered-condition", name("a condition", words(&CONDITIONS))),
         ("registered-lookup", any_name("a lookup")),
         ("registered-refund", name("a refund", words(&REFUNDS))),

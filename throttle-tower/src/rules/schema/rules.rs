@@ -22,6 +22,7 @@ pub(super) fn with_rules(name: &str, mut table: Value) -> Value {
             table["properties"]["key-deadline"] = json!({ "description": "Only limits can have it.", "not": {} });
             options()
         }
+        "concurrency" => classes().into(),
         "client-ip" => client_ip(),
         "key-table" => vec![if_then(&has("normalize"), &has("header"))],
         "composition" => {
@@ -59,11 +60,16 @@ fn options() -> Vec<Value> {
     let is_settled = has_as("settled-later", &json!({ "const": true }));
     let has_refund = |refund: &str| json!({ "contains": { "const": refund } });
     let every = json!({ "type": "array", "allOf": [has_refund("successful"), has_refund("failed")] });
-    vec![
+    let rules = [
         if_then(&is_settled, &has("cost")),
         if_then(&has_as("cost", &json!({ "const": 0 })), &is_settled),
         not(&has_as("refund", &every)),
-    ]
+    ];
+    rules.into_iter().chain(classes()).collect()
+}
+
+fn classes() -> [Value; 2] {
+    [if_then(&has("classes"), &has("reserve")), if_then(&has("reserve"), &has("classes"))]
 }
 
 /// Which fields a source needs, and which have no meaning with it.

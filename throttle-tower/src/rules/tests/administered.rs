@@ -284,6 +284,20 @@ async fn explanation_has_the_number_of_the_tier() {
 }
 
 #[tokio::test]
+async fn explanation_has_the_class_and_its_reserve_where_there_are_classes() {
+    let limit =
+        |name, rest| format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"5/s\" }}\n{rest}\n");
+    let classes = limit("classes", "classes = \"all-low\"\nreserve = { low = 2 }");
+    let file = format!("version = 1\n{classes}{}", limit("plain", ""));
+    let registry = Registry::new().classes("all-low", |_: &http::request::Parts| "low");
+    let (_layer, handle) = Rules::from_str("f", &file, registry).unwrap().layer(memory()).unwrap();
+    let (_, shown) = answer(&handle, "POST", "/admin/explain", LOGIN).await;
+    let fields = ["class", "reserve", "left", "of"];
+    assert_eq!(fields.map(|field| &shown["limits"][0][field]), [&json!("low"), &json!(2), &json!(3), &json!(5)]);
+    assert_eq!(fields.map(|field| &shown["limits"][1][field]), [&Value::Null, &Value::Null, &json!(5), &json!(5)]);
+}
+
+#[tokio::test]
 async fn description_of_a_request_has_at_most_64_kib() {
     let (_layer, handle) = live();
     for (length, expected) in [(64 * 1024, StatusCode::OK), (64 * 1024 + 1, StatusCode::PAYLOAD_TOO_LARGE)] {

@@ -15,6 +15,7 @@ pub(in crate::rules) fn registry() -> Registry {
         .key("api-key", Header::new("x-api-key"))
         .key_async("session", |_| async { Some(7) })
         .cost("tokens", |_| 1)
+        .classes("importance", |_| "normal")
         .condition("internal", |_| false)
         .lookup("plan-of", |_| async { Some("free") })
         .refund("cached", |_, _| false)

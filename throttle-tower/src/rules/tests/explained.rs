@@ -67,6 +67,7 @@ fn registry() -> Registry {
     Registry::new()
         .key("api-key", Header::new("x-api-key"))
         .cost("size", size)
+        .classes("by-path", |parts: &Parts| if parts.uri.path() == "/login" { "high" } else { "low" })
         .condition("internal", |parts: &Parts| parts.headers.contains_key("x-internal"))
         .lookup("plan-of", |key: String| async move { key.starts_with("pro").then_some("pro") })
 }
@@ -74,9 +75,13 @@ fn registry() -> Registry {
 type Memory = MemoryBackend<ManualClock>;
 
 fn live() -> (ThrottleLayer<Memory>, Handle, ManualClock) {
+    live_by(FILE)
+}
+
+fn live_by(file: &str) -> (ThrottleLayer<Memory>, Handle, ManualClock) {
     let clock = ManualClock::default();
     let memory = MemoryBackend::builder().clock(clock.clone()).build();
-    let rules = Rules::from_str("throttle.toml", FILE, registry()).unwrap_or_else(|error| panic!("{error}"));
+    let rules = Rules::from_str("throttle.toml", file, registry()).unwrap_or_else(|error| panic!("{error}"));
     let (layer, handle) = rules.layer(memory).unwrap();
     (layer, handle, clock)
 }
@@ -322,9 +327,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn law_14_the_decision_that_follows_is_as_explained(steps in prop::collection::vec((sent(), 0..40_u64), 1..40)) {
+    fn law_14_the_decision_that_follows_is_as_explained(
+        steps in prop::collection::vec((sent(), 0..40_u64), 1..40), has_classes in any::<bool>(),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (layer, handle, clock) = live();
+        let classes = "by = \"constant\"\nclasses = \"by-path\"\nreserve = { high = 0, low = 3 }\n";
+        let file = if has_classes { FILE.replace("by = \"constant\"\n", classes) } else { FILE.to_owned() };
+        let (layer, handle, clock) = live_by(&file);
         for (sent, seconds) in steps {
             clock.advance(Duration::from_secs(seconds));
             let explained = runtime.block_on(explain(&handle, sent));
@@ -337,6 +346,28 @@ proptest! {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn class_of_a_request_and_its_reserve_are_explained() {
+    let classes = "by = \"constant\"\nclasses = \"by-path\"\nreserve = { low = 3, high = 0 }";
+    let file = format!(
+        "version = 1\n[[limit]]\nname = \"all\"\nfixed-window = {{ rate = \"4/minute\" }}\ncost = \"size\"\n{classes}\n\
+         [[concurrency]]\nmost = 5\n{classes}"
+    );
+    let (layer, handle, _clock) = live_by(&file);
+    let low = Sent { path: "/other", ..POST };
+    assert_eq!((send(&layer, low).await, send(&layer, low).await), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
+    let text = "refused, admitted in 60s\n\
+                limit \"all\" by \"constant\": refuses: 0 of 4 left, costs 1, class \"low\", which leaves 3 free, admits \
+                it in 60s, all left again in 60s\n\
+                limit \"in-flight\" by \"constant\": admits: 2 of 5 left, costs 1, class \"low\", which leaves 3 free";
+    assert_eq!(explain(&handle, low).await.to_string(), text);
+    let never = explain(&handle, Sent { size: 2, ..low }).await.limits[0].to_string();
+    assert!(never.contains("which leaves 3 free, never admits it"), "{never}");
+    let high = explain(&handle, POST).await;
+    assert_eq!((high.is_admitted, high.limits[0].class.as_deref()), (true, Some("high")));
+    assert_eq!(high.limits[0].left.map(|left| (left.units, left.reserve)), Some((3, 0)));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use throttle_core::{
 };
 
 use super::bad::registry;
-use crate::limit::{Applied, Compiled};
+use crate::limit::{Applied, Compiled, Need};
 use crate::rules::{Registry, Rules};
 use crate::{OnError, OnMissing};
 
@@ -95,6 +95,9 @@ fn options_equal_the_built_ones() {
     assert!(gcra.charge_rules.charge_refused && gcra.charge_rules.refund_aborted && !gcra.charge_rules.settled_later);
     let refunds = |status| gcra.charge_rules.refunds(status, &http::HeaderMap::new());
     assert!(refunds(StatusCode::NOT_FOUND) && refunds(StatusCode::BAD_GATEWAY) && !refunds(StatusCode::OK));
+    let priority = gcra.priority.as_ref().unwrap();
+    let classes = [("critical", 0), ("normal", 4), ("batch", 12)].map(|(class, reserve)| (class.to_owned(), reserve));
+    assert_eq!((priority.classes(), priority.reserve(&parts)), (&classes[..], 4), "the least reserve is the highest");
     let session = of("session");
     assert!(session.charge_rules.settled_later);
     assert_eq!(session.key_deadline, Duration::from_millis(200));
@@ -163,11 +166,12 @@ fn name_that_is_registered_twice_is_refused() {
         .key("api-key", crate::Constant)
         .key_async("session", |_| async { Some(8) })
         .cost("tokens", |_| 2)
+        .classes("importance", |_| "normal")
         .condition("internal", |_| true)
         .lookup("plan-of", |_| async { Some("pro") })
         .refund("cached", |_, _| true);
     let error = Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err();
-    assert_eq!(error.problems().len(), 6);
+    assert_eq!(error.problems().len(), 7);
     assert!(error.problems().iter().all(|problem| problem.message().contains("is registered twice")), "{error}");
 }
 
@@ -292,21 +296,23 @@ fn permits_are_asked_for_as_the_file_says() {
     };
     let compiled = compiled(EVERYTHING);
     let [in_flight, uploads] = [0, 1].map(|place| &compiled.concurrency[place].1);
-    assert_eq!(in_flight.ask(&parts("GET", None)), Ok(Some((Key::CONSTANT, 1))));
+    let need = |key, permits, most| Ok(Some(Need { key, permits, most }));
+    assert_eq!(in_flight.ask(&parts("GET", None)), need(Key::CONSTANT, 1, 200));
     assert_eq!(uploads.ask(&parts("GET", None)), Ok(None), "it is for PUT");
-    assert_eq!(uploads.ask(&parts("PUT", None)), Ok(Some((Key::missing(), 2))), "its own rule");
+    assert_eq!(uploads.ask(&parts("PUT", None)), need(Key::missing(), 2, 4), "its own rule");
     let keys = [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 1]].map(|peer| uploads.ask(&parts("PUT", Some(peer))));
     assert!(keys[0] != keys[1] && keys[0] == keys[2], "{keys:?}");
-    assert!(keys.iter().all(|key| matches!(key, Ok(Some((_, 2))))), "{keys:?}");
+    assert!(keys.iter().all(|key| matches!(key, Ok(Some(Need { permits: 2, .. })))), "{keys:?}");
 }
 
 #[test]
 fn requests_without_a_key_take_permits_by_the_rule_of_the_file() {
     let (parts, ()) = http::Request::new(()).into_parts();
+    let shared = || Ok(Some(Need { key: Key::missing(), permits: 1, most: 2 }));
     for (defaults, rest, expected) in [
-        ("", "", Ok(Some((Key::missing(), 1)))),
+        ("", "", shared()),
         ("on-missing = \"skip\"", "", Ok(None)),
-        ("on-missing = \"skip\"", "on-missing = \"share\"", Ok(Some((Key::missing(), 1)))),
+        ("on-missing = \"skip\"", "on-missing = \"share\"", shared()),
         ("", "on-missing = { reject = 401 }", Err(StatusCode::UNAUTHORIZED)),
     ] {
         let limit = format!("[[concurrency]]\nmost = 2\nby = \"header:x-user\"\n{rest}");

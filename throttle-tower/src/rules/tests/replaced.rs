@@ -78,6 +78,22 @@ async fn layers_and_services_that_were_made_before_follow() {
 }
 
 #[tokio::test]
+async fn changed_reserve_is_told_and_decides_at_once() {
+    let reserve = |units| {
+        let options = format!("classes = \"importance\"\nreserve = {{ critical = 0, normal = {units} }}");
+        file(&[limit("all", "9/day", &options)])
+    };
+    let (layer, handle) = live(&reserve(6), memory());
+    assert_eq!(admitted(&layer, 9).await, 3);
+    let change = handle.replace(&reserve(4)).unwrap();
+    let text = "limit \"all\": reserve was { critical = 0, normal = 6 }, is { critical = 0, normal = 4 }";
+    assert_eq!(change.to_string(), format!("revision 2\n{text}"));
+    assert_eq!(admitted(&layer, 9).await, 2);
+    handle.replace(&only("9/day")).unwrap();
+    assert_eq!(admitted(&layer, 9).await, 4, "what was used stays used");
+}
+
+#[tokio::test]
 async fn layers_with_other_options_or_another_backend_follow() {
     let (layer, handle) = live(&only("3/day"), memory());
     let fewer_headers = layer.clone().headers(Dialect::None);

@@ -3,7 +3,7 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Cost, Key};
 
-use super::{first_keys, missing_key, refuse};
+use super::{classes, first_keys, missing_key, refuse};
 use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::permits::Needs;
 use crate::throttle::response_builder::Refused;
@@ -63,7 +63,8 @@ pub(super) fn ask<B: Backend>(
         };
         asked.calls.push(call);
     }
-    if !shared.permits.is_empty() {
+    if shared.uses.permits_or_classes {
+        classes::reserve(shared, &mut asked.calls, parts);
         let missing = |(name, status)| refuse::missing_key(shared, name, status, parts);
         asked.needs = shared.permits.ask(parts).map_err(missing)?;
     }

@@ -31,10 +31,12 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
     Some(report)
 }
 
-/// A decision with what the layer announces to the request: its own parameters, where its calls have some.
+/// A decision with what the layer announces to the request: the terms of its own parameters and classes, where its calls
+/// have some.
 #[inline(always)]
 pub(super) fn report<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
-    match calls.iter().any(|call| call.own().is_some()) {
+    let has_terms = || calls.iter().any(|call| call.own().is_some() || call.reserve() > 0);
+    match shared.uses.terms && has_terms() {
         true => report_under(shared, decision, calls),
         // It is moved, and not looked at before: a decision is large.
         false => LimitReport::new(decision, Arc::clone(&shared.announced)),

@@ -27,7 +27,7 @@ pub(super) async fn look_up<B: Backend>(
                 continue;
             };
             match call(shared, *policy, *cost, key, parts) {
-                Ok(call) => asked.calls[*policy] = tier.of(call),
+                Ok(call) => asked.calls[*policy] = shared.applied[*policy].in_class(tier.of(call), parts),
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.

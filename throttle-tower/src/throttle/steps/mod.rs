@@ -3,6 +3,7 @@
 //! | step | what it does |
 //! |---|---|
 //! | [`ask`] | finds one key and cost per policy: the calls |
+//! | [`classes`] | adds what a request leaves free for the classes above its own |
 //! | [`first_keys`] | warns if the first addresses are only those of proxies |
 //! | [`missing_key`] | shares a budget, skips the limit or refuses, where there is no key |
 //! | [`refuse_early`] | refuses a request that is refused whatever its lookups return |
@@ -21,6 +22,7 @@
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
 mod ask;
+mod classes;
 mod correct_charges;
 mod decide;
 mod dropped_decision;

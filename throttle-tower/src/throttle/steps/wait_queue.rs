@@ -93,8 +93,7 @@ impl<B: Backend> Waiting<'_, B> {
                 let is_stale = turn.is_late && !decision.is_admitted();
                 return if is_stale { decide::decide(self.shared, self.asked).await } else { turn.decided };
             };
-            let Some(key) = self.calls.get(room.policy).and_then(Call::key) else { return turn.decided };
-            let key = (room.policy, key.clone());
+            let Some(key) = queue_key(room.policy, self.calls) else { return turn.decided };
             if place.as_ref().is_some_and(|place: &Place| place.key != key) {
                 // Another limit has no room now, and the requests behind this one need not wait for that limit too.
                 place = None;
@@ -197,7 +196,7 @@ impl<B: Backend> Waiting<'_, B> {
         let Some(((policy, call), status)) = known.nth(policy) else { return };
         let policy = under(policy, call);
         let algorithm = policy.algorithm();
-        let next = Forecast::new(&policy, status, turn.at, place.units());
+        let next = Forecast::new(&policy, status, turn.at, (place.units(), call.reserve()));
         place.advance(|progress| {
             let before = progress.forecast.replace(next);
             match (turn.as_of, before) {
@@ -242,9 +241,14 @@ fn queue_of<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<(QueueKey,
     shared.applied.iter().zip(calls).enumerate().find_map(|(policy, (limit, call))| {
         let longest = limit.wait_up_to?.min(FAR);
         // A peek takes nothing from the requests in the queue.
-        let key = (policy, call.key().filter(|_| call.cost() > 0)?.clone());
+        let key = queue_key(policy, calls).filter(|_| call.cost() > 0)?;
         shared.queues.contains(&key).then_some((key, longest))
     })
+}
+
+fn queue_key(policy: usize, calls: &[Call]) -> Option<QueueKey> {
+    let call = calls.get(policy)?;
+    Some((policy, call.key()?.clone(), call.reserve()))
 }
 
 /// Room for a request that was refused: at which policy, and when.
