@@ -29,6 +29,7 @@
 //! | [`Charge`] | what an admitted request took, to be settled once |
 //! | [`Backend`] | stores state, reads the time and decides |
 //! | [`LocalShare`], [`DecidedBy`] | what a process may admit while its store fails, and what decided |
+//! | [`LocalShareBackend`] | a fleet without a store: each process admits its share of every limit |
 //!
 //! # Guarantees
 //!
@@ -58,6 +59,7 @@ mod error;
 mod key;
 mod limiter;
 mod local_share;
+mod local_share_backend;
 mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -82,6 +84,7 @@ pub use error::ConfigError;
 pub use key::{Key, KeyBuilder, KeyPart};
 pub use limiter::Limiter;
 pub use local_share::LocalShare;
+pub use local_share_backend::{LocalShareBackend, LocalShareSet};
 pub use memory::{MemoryBackend, MemoryBuilder, MemorySet, snapshot};
 pub use policy::{Policy, PolicyName};
 pub use rate::Rate;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::algorithm::Algorithm;
 use crate::backend::{Backend, BackendErrorKind, Call, Receipt};
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
@@ -166,17 +167,14 @@ impl LocalShare {
     /// The same call for the share.
     fn call(&self, place: usize, call: &Call) -> Call {
         let Some(processes) = self.processes(place) else { return Call::SKIP };
-        let mut call = call.clone();
-        call.own = call.own.map(|own| Arc::new(own.share(processes)));
-        let reserve = call.reserve().div_ceil(processes.get().into());
-        call.reserving(reserve)
+        shared_call(call, processes)
     }
 
     /// The same receipt for the share.
     fn shared(&self, mut receipt: Receipt) -> Receipt {
         for item in &mut receipt.items {
-            if let (Some(own), Some(processes)) = (&mut item.own, self.processes(item.policy)) {
-                *own = Arc::new(own.share(processes));
+            if let Some(processes) = self.processes(item.policy) {
+                share_own(&mut item.own, processes);
             }
         }
         receipt
@@ -188,6 +186,21 @@ impl LocalShare {
 
     fn processes(&self, place: usize) -> Option<NonZeroU32> {
         self.processes.get(place).copied().flatten()
+    }
+}
+
+/// A call for the share of one of so many processes.
+pub(crate) fn shared_call(call: &Call, processes: NonZeroU32) -> Call {
+    let mut call = call.clone();
+    share_own(&mut call.own, processes);
+    let reserve = call.reserve().div_ceil(processes.get().into());
+    call.reserving(reserve)
+}
+
+/// Makes parameters of a key's own those of one of so many processes.
+pub(crate) fn share_own(own: &mut Option<Arc<Algorithm>>, processes: NonZeroU32) {
+    if let Some(own) = own {
+        *own = Arc::new(own.share(processes));
     }
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,8 +12,8 @@ use support::naive::Naive;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Backend, BackendError, BoxBackend, ConfigError, Decision, Key, ManualClock, MemoryBackend, PolicySet, Timestamp,
-    conformance_tests,
+    Backend, BackendError, BoxBackend, ConfigError, Decision, Key, LocalShareBackend, ManualClock, MemoryBackend,
+    PolicySet, Timestamp, conformance_tests,
 };
 
 struct On<B> {
@@ -75,6 +76,21 @@ mod boxed {
 
     harness!(Boxed: BoxBackend = start());
     conformance_tests!(Boxed, adapter);
+}
+
+/// The share of one process: all of each limit.
+mod local_share {
+    use super::*;
+
+    type Share = LocalShareBackend<ManualClock>;
+
+    fn start() -> On<Share> {
+        let On { backend, clock } = in_memory(1_000_000);
+        On { backend: LocalShareBackend::new(backend, NonZeroU32::MIN), clock }
+    }
+
+    harness!(Local: Share = start());
+    conformance_tests!(Local, adapter);
 }
 
 mod naive {

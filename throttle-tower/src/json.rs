@@ -1,4 +1,4 @@
-//! Texts inside the quotes of JSON strings.
+//! Texts inside the quotes of JSON strings, and objects of values that are JSON already.
 
 pub(crate) fn escape(body: &mut Vec<u8>, name: &str) {
     for byte in name.bytes() {
@@ -11,6 +11,20 @@ pub(crate) fn escape(body: &mut Vec<u8>, name: &str) {
             _ => body.push(byte),
         }
     }
+}
+
+/// The text as a string of JSON, with its quotes.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = vec![b'"'];
+    escape(&mut quoted, text);
+    quoted.push(b'"');
+    String::from_utf8(quoted).unwrap_or_default()
+}
+
+/// An object. Names need no escapes, and values are JSON.
+pub(crate) fn object(fields: &[(&str, String)]) -> String {
+    let fields: Vec<_> = fields.iter().map(|(name, value)| format!(r#""{name}":{value}"#)).collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 pub(crate) fn escaped_len(name: &str) -> usize {

@@ -31,6 +31,8 @@
 //! | limits that depend on the client's plan | [`mod@plans`] |
 //! | limits as a file | [`rules`] |
 //! | response headers and their dialects | [`headers`] |
+//! | how much a client has left, without a charge | `ThrottleLayer::status` (feature `axum`) |
+//! | the 429 in an OpenAPI document | [`ThrottleLayer::openapi`] |
 //! | refusals for gRPC clients, and for those of OpenAI's API | [`Refusal`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
@@ -40,7 +42,7 @@
 //! | feature | default | gives |
 //! |---|---|---|
 //! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
-//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors |
+//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors; `ThrottleLayer::status`, a route that tells what is left |
 //! | `tonic` | no | the peer's address from tonic's server. gRPC requests are refused in its words without it |
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |

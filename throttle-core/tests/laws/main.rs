@@ -20,6 +20,7 @@ mod law_11_keys;
 mod law_12_never_slower;
 mod law_14_looking;
 mod local_share;
+mod local_share_backend;
 mod memory_store;
 mod names;
 mod parameters;

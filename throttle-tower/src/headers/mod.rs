@@ -54,6 +54,7 @@ mod legacy;
 mod names;
 mod openai;
 pub(crate) mod openai_error;
+pub(crate) mod openapi;
 pub(crate) mod policy_lists;
 pub(crate) mod policy_status;
 mod problem;

@@ -65,6 +65,10 @@ impl SdkHints {
         self
     }
 
+    pub(super) fn names() -> [&'static HeaderName; 2] {
+        [&RETRY_AFTER_MS, &SHOULD_RETRY]
+    }
+
     /// Writes them on a refusal that has its `Retry-After` already. `wait_us` is its wait, or `None` if no wait helps. Of
     /// two waits the longer stays, and so does `x-should-retry: false`.
     pub(crate) fn write(self, headers: &mut HeaderMap, wait_us: Option<u64>) {

@@ -4,10 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
+#[cfg(any(feature = "axum", feature = "rules"))]
+use throttle_core::Key;
 use throttle_core::backend::Call;
 
 use super::charge_rules::ChargeRules;
 use super::keying::Keying;
+#[cfg(any(feature = "axum", feature = "rules"))]
+use super::keying::{Found, FoundTier};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::Priority;
@@ -68,6 +72,20 @@ impl Applied {
         match self.priority.as_ref().filter(|_| call.key().is_some()) {
             Some(priority) => call.reserving(priority.reserve(parts)),
             None => call,
+        }
+    }
+
+    /// The key and the tier of a request, for a look.
+    #[cfg(any(feature = "axum", feature = "rules"))]
+    pub(crate) async fn find(&self, parts: &Parts) -> (Option<Key>, FoundTier) {
+        let found = match &self.keying {
+            Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), FoundTier::Numbered(0)),
+            Keying::Tiered(lookup) => lookup.find(parts),
+            Keying::Future(key) => Found::Later(key(parts, self.key_deadline)),
+        };
+        match found {
+            Found::Now(key, tier) => (key, tier),
+            Found::Later(key) => key.await,
         }
     }
 

@@ -170,6 +170,17 @@ impl Concurrency {
         Ok(name)
     }
 
+    /// The key of a request to any route; `None` if it has none of its own, or if the key is the route.
+    #[cfg(feature = "axum")]
+    pub(crate) fn key_of_its_own(&self, parts: &Parts) -> Option<Key> {
+        if self.key.uses_route() { None } else { self.key.extract(parts) }
+    }
+
+    /// The most permits that may be taken by requests of the same class: all but its reserve.
+    pub(crate) fn most_for(&self, parts: &Parts) -> u64 {
+        self.most - self.priority.as_ref().map_or(0, |priority| priority.reserve(parts)).min(self.most)
+    }
+
     /// What a request needs; `Ok(None)` if nothing.
     ///
     /// # Errors
@@ -186,8 +197,7 @@ impl Concurrency {
             (None, OnMissing::Skip) => return Ok(None),
             (None, OnMissing::Reject(status)) => return Err(status),
         };
-        let reserve = self.priority.as_ref().map_or(0, |priority| priority.reserve(parts));
-        Ok((permits > 0).then_some(Need { key, permits, most: self.most.saturating_sub(reserve) }))
+        Ok((permits > 0).then(|| Need { key, permits, most: self.most_for(parts) }))
     }
 }
 

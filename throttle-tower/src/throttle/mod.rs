@@ -1,7 +1,8 @@
 //! The middleware that refuses: its layer, its service and its future; and in [`steps`] what happens to a request.
 //!
 //! What a user sets is in `options`, what responses say about the policies in `announced`, and what clones of a layer
-//! share in `shared`. Where a rule file replaces the limits, a request finds them through `followed`.
+//! share in `shared`. Where a rule file replaces the limits, a request finds them through `followed`. `status` looks at
+//! what is left, for clients that ask.
 
 mod announced;
 mod body;
@@ -21,6 +22,7 @@ mod local_shares;
 mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
+mod openapi;
 mod options;
 mod permits;
 mod queues;
@@ -29,6 +31,8 @@ mod response_builder;
 mod response_options;
 mod service;
 mod shared;
+#[cfg(feature = "axum")]
+mod status;
 mod steps;
 mod unknown_client;
 mod uses;

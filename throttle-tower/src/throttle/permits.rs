@@ -117,8 +117,7 @@ impl Permits {
             Err(status) => ExplainedLimit::new(name, Verdict::RefusesWithoutKey(status)),
             Ok(None) => ExplainedLimit::new(name, Verdict::Skips(String::new())),
             Ok(Some(Need { key, permits: cost, most })) => {
-                let taken = self.lock().by_place[*count].get(&key).copied().unwrap_or(0);
-                let (units, has_key) = (most.saturating_sub(taken), key != Key::missing());
+                let (units, has_key) = (self.free(most, *count, &key), key != Key::missing());
                 let retry_after = (cost <= units).then_some(Duration::ZERO);
                 let (of, resets_in) = (limit.most, Duration::ZERO);
                 let reserve = of - most;
@@ -128,6 +127,21 @@ impl Permits {
         });
         let has_permits = self.ask(parts).is_ok_and(|needs| self.look(&needs).is_ok());
         (explained.collect(), has_permits)
+    }
+
+    /// How many permits are free for the key of a request, and of how many. Limits for which it has no key are left out.
+    #[cfg(feature = "axum")]
+    pub(super) fn left(&self, parts: &Parts) -> impl Iterator<Item = (&PolicyName, u64, u64)> {
+        self.limits.iter().filter_map(|PermitLimit { name, limit, count }| {
+            let key = limit.key_of_its_own(parts)?;
+            let most = limit.most_for(parts);
+            Some((name, self.free(most, *count, &key), most))
+        })
+    }
+
+    #[cfg(any(feature = "axum", feature = "rules"))]
+    fn free(&self, most: u64, count: usize, key: &Key) -> u64 {
+        most.saturating_sub(self.lock().by_place[count].get(key).copied().unwrap_or(0))
     }
 
     /// Looks whether there are enough permits, and takes none.

@@ -8,7 +8,7 @@ use throttle_core::backend::Call;
 use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
-use crate::limit::{Applied, Found, FoundTier, Keying, OnMissing};
+use crate::limit::{Applied, OnMissing};
 use crate::throttle::{Shared, composition_waits, under};
 
 /// Looks at what a request would be charged to, and charges nothing.
@@ -120,15 +120,7 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Result<(u64, bool), Verdict>, C
         return unasked(Verdict::Skips(String::new()));
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
-    let found = match &limit.keying {
-        Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), FoundTier::Numbered(0)),
-        Keying::Tiered(lookup) => lookup.find(parts),
-        Keying::Future(key) => Found::Later(key(parts, limit.key_deadline)),
-    };
-    let (key, tier) = match found {
-        Found::Now(key, tier) => (key, tier),
-        Found::Later(key) => key.await,
-    };
+    let (key, tier) = limit.find(parts).await;
     let has_key = key.is_some();
     let key = match (key, limit.on_missing) {
         (Some(key), _) => key,

@@ -34,7 +34,7 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
 /// A decision with what the layer announces to the request: the terms of its own parameters and classes, where its calls
 /// have some.
 #[inline(always)]
-pub(super) fn report<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
+pub(in crate::throttle) fn report<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
     let has_terms = || calls.iter().any(|call| call.own().is_some() || call.reserve() > 0);
     match shared.uses.terms && has_terms() {
         true => report_under(shared, decision, calls),

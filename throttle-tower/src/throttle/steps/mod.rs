@@ -24,7 +24,7 @@
 mod ask;
 mod classes;
 mod correct_charges;
-mod decide;
+pub(super) mod decide;
 mod dropped_decision;
 mod first_keys;
 mod give_back_unserved;
@@ -33,7 +33,7 @@ mod look_up;
 mod missing_key;
 mod notify;
 pub(super) mod pipeline;
-mod refuse;
+pub(super) mod refuse;
 mod refuse_early;
 mod respond;
 pub(super) mod wait_queue;

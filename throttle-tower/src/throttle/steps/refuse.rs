@@ -82,7 +82,7 @@ pub(super) fn failed<B: Backend>(
 ///
 /// So is one whose parameters of the request's own the store does not enforce: it is healthy and stays so, and to pass
 /// the request on would lift all of the limits for as long as the parameters are what they are.
-pub(super) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], error: &BackendError) -> Vec<Policy> {
+pub(in crate::throttle) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], error: &BackendError) -> Vec<Policy> {
     let why = error.kind();
     let is_not_enforced = not_enforced(error).is_some();
     let closes = |limit: &Applied| match shared.options.on_error_of(limit) {
@@ -103,7 +103,7 @@ fn not_enforced(error: &BackendError) -> Option<&ConfigError> {
 }
 
 /// A refusal because of the service's own state. It is not known how long that lasts.
-fn unavailable<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, parts: &Parts) -> Refused {
+pub(in crate::throttle) fn unavailable<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, parts: &Parts) -> Refused {
     undecided(shared, reason, StatusCode::SERVICE_UNAVAILABLE, parts, shared.options.unavailable_retry_after)
 }
 

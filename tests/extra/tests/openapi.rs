@@ -1,0 +1,61 @@
+//! A validator of OpenAPI accepts documents with what a layer says of its refusals.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use throttle_extra::child;
+use throttle_tower::headers::{ResetFormat, SdkHints};
+use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
+
+/// A whole document around the components of a layer.
+fn document(version: &str, components: &Value) -> Value {
+    let remaining = components["headers"].as_object().unwrap().keys().next().unwrap();
+    let admitted = json!({
+        "description": "OK",
+        "headers": { remaining: { "$ref": format!("#/components/headers/{remaining}") } },
+    });
+    let refused = json!({ "$ref": "#/components/responses/TooManyRequests" });
+    json!({
+        "openapi": version,
+        "info": { "title": "orders", "version": "1" },
+        "paths": { "/orders": { "get": { "responses": { "200": admitted, "429": refused } } } },
+        "components": components,
+    })
+}
+
+fn is_valid(file: &PathBuf) -> bool {
+    let done = Command::new(child::program("openapi-spec-validator")).arg(file).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    // It says so of each file, whatever its status.
+    assert_eq!(said.contains(": OK"), done.status.success(), "{said}");
+    done.status.success()
+}
+
+#[test]
+fn documents_with_the_components_of_a_layer_are_valid() {
+    let folder = child::folder();
+    let write = |name: String, document: &Value| {
+        let file = folder.join(format!("{name}.json"));
+        fs::write(&file, document.to_string()).unwrap();
+        file
+    };
+    let formats = [ResetFormat::DeltaSeconds, ResetFormat::EpochSeconds].map(Dialect::XRateLimit);
+    let others =
+        [Dialect::Draft11, Dialect::Draft07, Dialect::Draft06, Dialect::Draft03, Dialect::OpenAi, Dialect::None];
+    for (n, dialect) in others.into_iter().chain(formats).enumerate() {
+        let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
+        let plain = ThrottleLayer::new(per_ip).unwrap().headers(dialect);
+        let own = plain.clone().sdk_hints(SdkHints::default()).response(|refusal| refusal.openai_response());
+        for (version, layer) in ["3.0.3", "3.1.0"].into_iter().flat_map(|version| [(version, &plain), (version, &own)])
+        {
+            let mut document = document(version, &serde_json::from_str(&layer.openapi()).unwrap());
+            assert!(is_valid(&write(format!("{n}-{version}"), &document)), "{dialect:?}: {document:#}");
+            // The validator does look at what the components say.
+            document["components"]["headers"]["retry-after"]["schema"]["type"] = json!("seconds");
+            assert!(!is_valid(&write("wrong".to_owned(), &document)), "{dialect:?}");
+        }
+    }
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,231 @@
+//! What is left of a layer's limits for a client that asks, without charging it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::routing::{MethodRouter, get};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Response};
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Decision};
+
+use super::layer::ThrottleLayer;
+use super::limit_report::LimitReport;
+use super::refusal::{NO_STORE, Reason};
+use super::response_builder::Refused;
+use super::shared::Shared;
+use super::steps::decide::report;
+use super::steps::refuse::{closed, unavailable};
+use super::steps::write_headers::write_admitted;
+use crate::json::{object, quoted};
+use crate::time::micros;
+
+impl<B: Backend> ThrottleLayer<B> {
+    /// Returns a route that answers "how much have I left?", as GitHub's `/rate_limit` does, and charges nothing.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use axum::routing::get;
+    /// use http::Request;
+    /// use http_body_util::BodyExt;
+    /// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, limit};
+    /// use tower::ServiceExt;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let per_key = limit("per-key", Gcra::new(Rate::per_hour(60)).burst(60)).by(Header::new("x-api-key"));
+    /// let throttle = ThrottleLayer::new(per_key)?;
+    /// let app: Router = Router::new()
+    ///     .route("/", get(async || "hello"))
+    ///     .layer(throttle.clone())
+    ///     .route("/rate_limit", throttle.status()); // behind the layer, so that the layer does not charge it
+    /// let request = Request::get("/rate_limit").header("x-api-key", "ada").body(String::new())?;
+    /// let response = app.oneshot(request).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""per-key";r=60;t=3600"#);
+    /// let body: serde_json::Value = serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
+    /// assert_eq!(body["limits"][0]["remaining"], 60);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The response has the headers of the layer's [dialect](Self::headers), and a JSON object whose `limits` has one
+    /// object for each limit:
+    ///
+    /// | field | value |
+    /// |---|---|
+    /// | `policy` | the name |
+    /// | `limit`, `window` | units in so many seconds, as in `RateLimit-Policy`; of [requests in flight](crate::Concurrency) the permits, and null |
+    /// | `remaining` | units left now |
+    /// | `reset` | seconds until all are left, if no request comes |
+    /// | `unit` | what is counted: `requests`, `concurrent-requests`, or the limit's [own](crate::Limit::unit) |
+    /// | `tier` | the caller's [tier](LimitReport::tier); null for a limit without tiers |
+    /// | `admitted` | whether the limit admits one unit now |
+    /// | `retry_after` | seconds until it does; null where other requests have to end first |
+    ///
+    /// Seconds are whole, rounded up. Fields may be added in later versions.
+    ///
+    /// The keys are those of the request for the status, so it must come through the layers that the keys need, such
+    /// as authentication, and a caller is shown its own budgets only, and those that all share, as by
+    /// [`Constant`](crate::Constant). All limits for which the request has a key are
+    /// listed, whatever [`when`](Self::when), the limit's own or a rule file's `match` says: a client asks here about
+    /// other routes, too. A limit without a key is left out. So is a limit by [`Route`](crate::Route), whose key would
+    /// be this route, and one that is [open](crate::OnError::Open) because the store has failed.
+    ///
+    /// # What it costs
+    ///
+    /// One question to the backend, within its deadline and behind its breaker, in the same queues as decisions; and a
+    /// lookup where a tier is not cached. Observers and hooks do not see it. It admits every caller, like any route: to
+    /// bound how often a caller asks, give the route a limit of its own, with [`with_limits`](Self::with_limits).
+    ///
+    /// ```
+    /// # use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
+    /// # let throttle = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(1))).by(ClientIp::peer()))?;
+    /// let looks = limit("looks", Gcra::new(Rate::per_second(1)).burst(10)).by(ClientIp::peer());
+    /// let looks = throttle.with_limits(looks)?;
+    /// # let app: axum::Router =
+    /// axum::Router::new().route("/rate_limit", throttle.status().layer(looks));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the store fails, each limit goes by its [`OnError`](crate::OnError): one that is closed makes the answer the
+    /// layer's 503, and one that is local shows this process's share.
+    pub fn status<S: Clone + Send + Sync + 'static>(&self) -> MethodRouter<S> {
+        let current = self.current.clone();
+        get(async move |parts: Parts| {
+            let shared = current.with(Arc::clone);
+            respond(&shared, &parts).await
+        })
+    }
+}
+
+async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body> {
+    let report = match look(shared, parts).await {
+        Ok(report) => report,
+        Err(Refused::Now(response)) => return response.map(Body::from),
+        Err(Refused::Later(building)) => return building.await.map(Body::from),
+    };
+    let mut response = Response::new(Body::from(body(&report, shared, parts)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    if !report.announced().options.hides(&response) {
+        write_admitted(&report, response.headers_mut(), false);
+    }
+    response
+}
+
+/// # Errors
+///
+/// The response, where the store has failed and a limit is closed then.
+async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitReport, Refused> {
+    let mut calls = Vec::with_capacity(shared.applied.len());
+    for limit in &*shared.applied {
+        let found = if limit.by_route { None } else { Some(limit.find(parts).await) };
+        calls.push(match found {
+            Some((Some(key), tier)) => limit.in_class(tier.of(Call::peek(key)), parts),
+            _ => Call::SKIP,
+        });
+    }
+    let decision = match calls.iter().all(|call| call.key().is_none()) {
+        true => Decision::not_limited(calls.len()),
+        false => match shared.backend.decide(&shared.prepared, &calls).await {
+            Ok(decision) => decision,
+            Err(error) => {
+                let (why, closed) = (error.kind(), closed(shared, &calls, &error));
+                if !closed.is_empty() {
+                    return Err(unavailable(shared, Reason::Store(why, &closed), parts));
+                }
+                let share = shared.share.as_ref().and_then(|share| share.decide(&calls, why));
+                share.unwrap_or_else(|| Decision::open(&calls, why))
+            }
+        },
+    };
+    Ok(report(shared, decision, &calls))
+}
+
+fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> String {
+    let (announced, null) = (report.announced(), || "null".to_owned());
+    let mut limits = Vec::new();
+    for (place, (policy, status)) in announced.policies.iter().zip(report.decision().statuses()).enumerate() {
+        if !status.applies() {
+            continue;
+        }
+        let quota = announced.terms(place, status.tier()).quota;
+        let (remaining, next) =
+            (status.remaining(), status.effective_window(announced.paced_by(place, policy, status)));
+        limits.push(object(&[
+            ("policy", quoted(policy.name())),
+            ("limit", quota.q.to_string()),
+            ("window", quota.w.to_string()),
+            ("remaining", remaining.to_string()),
+            ("reset", seconds(status.reset_after()).to_string()),
+            ("unit", quoted(policy.unit().unwrap_or("requests"))),
+            ("tier", report.tier(policy.name()).map_or_else(null, quoted)),
+            ("admitted", (remaining > 0).to_string()),
+            ("retry_after", if remaining > 0 { 0 } else { seconds(next) }.to_string()),
+        ]));
+    }
+    limits.extend(shared.permits.left(parts).map(|(name, free, most)| {
+        object(&[
+            ("policy", quoted(name.as_str())),
+            ("limit", most.to_string()),
+            ("window", null()),
+            ("remaining", free.to_string()),
+            ("reset", 0.to_string()),
+            ("unit", quoted("concurrent-requests")),
+            ("tier", null()),
+            ("admitted", (free > 0).to_string()),
+            ("retry_after", if free > 0 { 0.to_string() } else { null() }),
+        ])
+    }));
+    format!(r#"{{"limits":[{}]}}"#, limits.join(","))
+}
+
+/// Whole seconds, rounded up.
+fn seconds(wait: Duration) -> u64 {
+    micros(wait).div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use http::{HeaderMap, Request, StatusCode};
+    use http_body_util::BodyExt;
+    use throttle_core::{Gcra, Rate};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::down::Down;
+    use crate::{Constant, OnError, all, limit};
+
+    /// What a layer of one limit by each rule answers when its store is down.
+    async fn answer(rules: &[(&str, OnError)]) -> (StatusCode, HeaderMap, serde_json::Value) {
+        let of = |(name, rule): &(&str, OnError)| {
+            limit(*name, Gcra::new(Rate::per_hour(6)).burst(6)).by(Constant).on_error(*rule)
+        };
+        let throttle = ThrottleLayer::new(all(rules.iter().map(of).collect::<Vec<_>>())).unwrap();
+        let app: Router = Router::new().route("/", throttle.backend(Down).unwrap().status());
+        let (head, body) = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status, head.headers, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn status_of_a_dead_store_is_what_on_error_says() {
+        let (closed, open, local) = (("a", OnError::Closed), ("b", OnError::Open), ("c", OnError::local(3)));
+        let (status, headers, body) = answer(&[closed, open, local]).await;
+        assert_eq!((status, &body["violated-policies"]), (StatusCode::SERVICE_UNAVAILABLE, &["a"][..].into()));
+        assert_eq!(headers["cache-control"], "no-store");
+        for _ in 0..3 {
+            let (status, headers, body) = answer(&[open, local]).await;
+            let shown = (&body["limits"][0]["policy"], &body["limits"][0]["limit"], &body["limits"][0]["remaining"]);
+            assert_eq!((status, shown), (StatusCode::OK, (&"c".into(), &6.into(), &2.into())), "its share");
+            assert_eq!(body["limits"].as_array().unwrap().len(), 1, "an open limit limits nothing now");
+            assert_eq!(headers["ratelimit"], r#""c";r=2;t=3600"#);
+        }
+        assert_eq!(answer(&[open]).await.2, serde_json::json!({ "limits": [] }));
+    }
+}
