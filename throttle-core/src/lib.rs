@@ -69,10 +69,8 @@ mod set;
 mod tier;
 mod time;
 
-pub use algorithm::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, TokenBucket,
-};
+pub use algorithm::builders::*;
+pub use algorithm::{Algorithm, IntoAlgorithm};
 pub use backend::{Backend, BoxBackend};
 pub use backend_error::{BackendError, BackendErrorKind};
 pub use canonical_ip::canonical_ip;

@@ -40,10 +40,10 @@ impl Breaker {
 
     /// Returns permission to ask, if the server may be asked.
     #[inline]
-    pub(crate) fn leave(&self) -> Option<Leave<'_>> {
+    pub(crate) fn permission(&self) -> Option<Permission<'_>> {
         match self.state.load(Ordering::Acquire) {
-            CLOSED => Some(Leave(None)),
-            HALF_OPEN if !self.on_trial.swap(true, Ordering::AcqRel) => Some(Leave(Some(self))),
+            CLOSED => Some(Permission(None)),
+            HALF_OPEN if !self.on_trial.swap(true, Ordering::AcqRel) => Some(Permission(Some(self))),
             _ => None,
         }
     }
@@ -107,9 +107,9 @@ impl Breaker {
 
 /// Permission to ask once. A trial ends when this is dropped, whatever its outcome.
 #[derive(Debug, Default)]
-pub(crate) struct Leave<'a>(Option<&'a Breaker>);
+pub(crate) struct Permission<'a>(Option<&'a Breaker>);
 
-impl Drop for Leave<'_> {
+impl Drop for Permission<'_> {
     fn drop(&mut self) {
         if let Some(breaker) = self.0 {
             breaker.on_trial.store(false, Ordering::Release);
@@ -130,7 +130,7 @@ mod tests {
             assert!(!breaker.succeed(), "it was not open");
         }
         assert!(!breaker.fail(Late) && !breaker.fail(Fault) && breaker.fail(Late), "the third in a row");
-        assert!(breaker.leave().is_none());
+        assert!(breaker.permission().is_none());
         assert!(!breaker.fail(Fault), "it opens once");
         assert!(!breaker.succeed() && breaker.is_open(), "a late answer does not close it");
     }
@@ -153,15 +153,15 @@ mod tests {
         let breaker = Breaker::new(1);
         assert!(breaker.fail(Fault));
         breaker.half_open();
-        let trial = breaker.leave().expect("a trial");
-        assert!(breaker.leave().is_none(), "one at a time");
+        let trial = breaker.permission().expect("a trial");
+        assert!(breaker.permission().is_none(), "one at a time");
         drop(trial);
-        let trial = breaker.leave().expect("the one before was given up");
+        let trial = breaker.permission().expect("the one before was given up");
         assert!(breaker.fail(Fault) && breaker.is_open());
         drop(trial);
         breaker.half_open();
         assert!(breaker.succeed() && breaker.is_closed());
-        assert!(breaker.leave().is_some() && breaker.leave().is_some());
+        assert!(breaker.permission().is_some() && breaker.permission().is_some());
         breaker.half_open();
         assert!(breaker.is_closed(), "only an open breaker becomes half open");
     }

@@ -131,9 +131,9 @@ mod link;
 pub mod metrics;
 #[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
 mod observed;
+mod once_per_minute;
 mod reset;
 mod script;
-mod seldom;
 mod shared;
 mod shortcut;
 mod stats;

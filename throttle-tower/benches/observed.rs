@@ -27,8 +27,6 @@ use callgrind::{CHILD, total};
 const REQUESTS: usize = 1_000;
 const ROUNDS: usize = 2_000;
 const DRAWS: usize = 1 << 14;
-/// More refusals than are counted each in a minute, for the list of the keys that are refused most.
-const MILLIONS: usize = 135 * DRAWS;
 const CASES: [&str; 4] = ["admitted, one client", "admitted, many", "refused, one client", "refused, many"];
 const OBSERVED: [&str; 5] = ["nothing", "metrics", "events", "offenders", "the page and offenders"];
 
@@ -163,23 +161,16 @@ fn middle(mut numbers: Vec<f64>) -> String {
 #[expect(clippy::print_stdout, reason = "a benchmark reports")]
 fn instructions() {
     println!("| request | instructions | more than without |\n|---|---|---|");
-    let each = |place: usize, before: usize| total(place, before) / COUNTED as u64;
-    let counts: Vec<u64> = (0..CASES.len() * OBSERVED.len()).map(|place| each(place, DRAWS)).collect();
-    let print = |place: usize, when: &str, own: u64| {
+    let each = |place: usize| total(place, DRAWS) / COUNTED as u64;
+    let counts: Vec<u64> = (0..CASES.len() * OBSERVED.len()).map(each).collect();
+    for (place, own) in counts.iter().enumerate() {
         let (name, plain) = name(place);
-        println!("| {name}{when} | {own} | {} |", own.saturating_sub(counts[plain]));
-    };
-    counts.iter().enumerate().for_each(|(place, own)| print(place, "", *own));
-    for place in OBSERVED.len() * CASES.len() / 2..OBSERVED.len() * CASES.len() {
-        if OBSERVED[place % OBSERVED.len()].contains("offenders") {
-            print(place, ", after two million", each(place, MILLIONS));
-        }
+        println!("| {name} | {own} | {} |", own.saturating_sub(counts[plain]));
     }
 }
 
 /// Sends the requests that callgrind counts, after so many that it does not count. The clock stands still: callgrind
-/// makes a request take fifty times as long, so more of them would have a turn to read the clock than in a busy server,
-/// and a minute would pass before two million are refused.
+/// makes a request take fifty times as long, so more of them would have a turn to read the clock than in a busy server.
 fn count(place: usize, before: usize) {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let _entered = runtime.enter();

@@ -56,10 +56,10 @@
 mod axum_extractor;
 mod caught;
 pub mod client_ip;
-#[cfg(test)]
-mod down;
 mod event;
 pub mod extract;
+#[cfg(test)]
+mod failing_backend;
 mod grpc;
 pub mod headers;
 mod inner_service;
@@ -99,9 +99,9 @@ pub use throttle::{MissingInFlight, MissingLimitReport};
 /// The crate of the algorithms and of the in-memory backend, for names that are not at this root.
 pub use throttle_core;
 #[doc(no_inline)]
+pub use throttle_core::algorithm::builders::*;
+#[doc(no_inline)]
 pub use throttle_core::{
-    Backend, CalendarQuota, Clock, ConfigError, DecidedBy, Decision, FixedWindow, Gcra, IntervalBucket, Key,
-    LeakyBucket, LeakyMeter, ManualClock, MemoryBackend, Rate, SlidingLog, SlidingWindow, SystemClock, Timestamp,
-    TokenBucket,
+    Backend, Clock, ConfigError, DecidedBy, Decision, Key, ManualClock, MemoryBackend, Rate, SystemClock, Timestamp,
 };
 pub use usage::Usage;

@@ -26,25 +26,25 @@ pub(crate) fn error(message: &dyn Display) {
     let _ = message;
 }
 
-/// How long such a warning is not repeated.
-const SELDOM: Duration = Duration::from_secs(60);
+/// How long a warning is not repeated.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// A warning for which many requests may give cause: it is logged at most once a minute, with how often there was cause
 /// since.
 #[derive(Default)]
-pub(crate) struct Seldom(Mutex<Option<Logged>>);
+pub(crate) struct OncePerMinute(Mutex<Option<Logged>>);
 
 struct Logged {
     at: Instant,
     kept_back: u64,
 }
 
-impl Seldom {
+impl OncePerMinute {
     pub(crate) fn warn(&self, message: &dyn Display) {
         let now = Instant::now();
         let mut logged = lock(&self.0);
         let kept_back = match &mut *logged {
-            Some(Logged { at, kept_back }) if now.saturating_duration_since(*at) < SELDOM => {
+            Some(Logged { at, kept_back }) if now.saturating_duration_since(*at) < PAUSE => {
                 *kept_back += 1;
                 return;
             }

@@ -15,17 +15,17 @@ impl Algorithm {
     /// The bytes that identify these parameters: two bytes for the algorithm and its variant, then the parameters, each
     /// a double, little endian.
     ///
-    /// | algorithm | bytes | parameters |
-    /// |---|---|---|
-    /// | `gcra` | `g0` | p, q, depth |
-    /// | `token_bucket` | `t0` | p, q, depth |
-    /// | `leaky_meter` | `m0` | p, q, depth |
-    /// | `leaky_bucket` | `q0`, without delay `q1` | p, q, depth |
-    /// | `interval_bucket` | `i0`, aligned `i1`, rolling quota `i2` | capacity, refill, interval |
-    /// | `fixed_window` | `f0` | limit, length, offset |
-    /// | `calendar_quota` | day `cd`, week `cw`, month `cm` | limit, how far the quota's clock is ahead of UTC |
-    /// | `sliding_window` | `s0` | limit, length of a sub-window, number of them |
-    /// | `sliding_log` | `l0` | limit, window |
+    /// | algorithm | bytes | parameters | numbers of a [state](State::to_wire) |
+    /// |---|---|---|---|
+    /// | `gcra` | `g0` | p, q, depth | the theoretical arrival time: whole µs, and p-ths of one |
+    /// | `token_bucket` | `t0` | p, q, depth | the time of the last charge, grains left |
+    /// | `leaky_meter` | `m0` | p, q, depth | the time of the last charge, grains owed |
+    /// | `leaky_bucket` | `q0`, without delay `q1` | p, q, depth | the time of the last charge, then the next free slot as for `gcra` |
+    /// | `interval_bucket` | `i0`, aligned `i1`, rolling quota `i2` | capacity, refill, interval | the start of the running interval, tokens left |
+    /// | `fixed_window` | `f0` | limit, length, offset | the start of the window, units used |
+    /// | `calendar_quota` | day `cd`, week `cw`, month `cm` | limit, how far the quota's clock is ahead of UTC | the start of the window, units used |
+    /// | `sliding_window` | `s0` | limit, length of a sub-window, number S of them | the time of the last charge, then S + 1 counters; sub-window n, counted from the epoch, has the place n modulo (S + 1) |
+    /// | `sliding_log` | `l0` | limit, window | the sum of units, then a time and units for each run, oldest first |
     ///
     /// Times are in µs. Amounts are counted in grains: a unit is q grains, p grains drain each µs, and a key owes at
     /// most `depth` grains. p/q is the rate in lowest terms.
@@ -46,18 +46,7 @@ impl Algorithm {
 
 impl State {
     /// The state as bytes: the [tag](Algorithm::tag) of the algorithm that wrote it, which is the given one unless the
-    /// state names another; then numbers, each a double, little endian.
-    ///
-    /// | algorithm | numbers |
-    /// |---|---|
-    /// | `gcra` | the theoretical arrival time: whole µs, and p-ths of one |
-    /// | `token_bucket` | the time of the last charge, grains left |
-    /// | `leaky_meter` | the time of the last charge, grains owed |
-    /// | `leaky_bucket` | the time of the last charge, then the next free slot as for `gcra` |
-    /// | `interval_bucket` | the start of the running interval, tokens left |
-    /// | `fixed_window`, `calendar_quota` | the start of the window, units used |
-    /// | `sliding_window` | the time of the last charge, then S + 1 counters, where S is the number of sub-windows; sub-window n, counted from the epoch, has the place n modulo (S + 1) |
-    /// | `sliding_log` | the sum of units, then a time and units for each run, oldest first |
+    /// state names another; then the numbers in its table, each a double, little endian.
     ///
     /// Nothing if an algorithm that the state does not name made it.
     #[must_use]

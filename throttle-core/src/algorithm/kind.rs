@@ -54,8 +54,7 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// The name of the algorithm: `gcra`, `token_bucket`, `leaky_meter`, `interval_bucket`, `fixed_window`,
-            /// `sliding_window`, `sliding_log`, `calendar_quota` or `leaky_bucket`.
+            #[doc = concat!("The name of the algorithm:", $(" `", $name, "`",)* ".")]
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self.kind {

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use super::drain::Drain;
+use super::stored::{Repr, Stored, Words, stored_as_words};
 use super::transition::Transition;
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
@@ -55,6 +56,8 @@ pub(crate) struct Level {
     pub(crate) last: i64,
     pub(crate) grains: u64,
 }
+
+stored_as_words! { Level { last, grains } }
 
 impl<V: Vocabulary> Leveled<V> {
     pub(crate) fn new(drain: Drain) -> Self {

@@ -47,20 +47,26 @@ mod transition;
 mod verdict;
 mod wire;
 
-pub use calendar_quota::CalendarQuota;
+/// The builders, which the roots of this crate and of `throttle-tower` have, too.
+#[doc(hidden)]
+pub mod builders {
+    pub use super::calendar_quota::CalendarQuota;
+    pub use super::fixed_window::FixedWindow;
+    pub use super::gcra::Gcra;
+    pub use super::interval_bucket::IntervalBucket;
+    pub use super::leaky_bucket::LeakyBucket;
+    pub use super::leaky_meter::LeakyMeter;
+    pub use super::sliding_log::SlidingLog;
+    pub use super::sliding_window::SlidingWindow;
+    pub use super::token_bucket::TokenBucket;
+}
+
+pub use builders::*;
 pub(crate) use cell::{Cell, Outcome, decide, take};
 pub(crate) use dispatch::Visitor;
-pub use fixed_window::FixedWindow;
-pub use gcra::Gcra;
-pub use interval_bucket::IntervalBucket;
 pub use kind::{Algorithm, IntoAlgorithm};
-pub use leaky_bucket::LeakyBucket;
-pub use leaky_meter::LeakyMeter;
-pub use sliding_log::SlidingLog;
-pub use sliding_window::SlidingWindow;
 pub use state::State;
 pub(crate) use stored::{Repr, Stored, Words};
-pub use token_bucket::TokenBucket;
 pub(crate) use transition::{Transition, ask};
 pub use verdict::Verdict;
 pub(crate) use verdict::{Mark, NEVER, Standing, Taken};

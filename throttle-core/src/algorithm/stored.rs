@@ -1,10 +1,6 @@
 //! How the state of any algorithm is kept: as two words, or as itself.
 
-use super::fixed_window::Count;
-use super::gcra::Tat;
-use super::interval_bucket::Tokens;
 use super::leaky_bucket::Departures;
-use super::level::Level;
 use super::sliding_log::Log;
 use super::sliding_window::Ring;
 
@@ -45,8 +41,9 @@ pub(crate) trait Stored: Sized {
     fn change<R>(repr: &mut Repr, f: impl FnOnce(&mut Self) -> R) -> Option<R>;
 }
 
+/// For a state of an instant and an amount below 2^53.
 macro_rules! stored_as_words {
-    ($($state:ident { $instant:ident, $amount:ident })*) => {$(
+    ($state:ident { $instant:ident, $amount:ident }) => {
         impl From<Words> for $state {
             #[inline]
             fn from(words: Words) -> Self {
@@ -93,11 +90,12 @@ macro_rules! stored_as_words {
                 Some(result)
             }
         }
-    )*};
+    };
 }
 
+/// For a larger state, which has a variant of [`Repr`].
 macro_rules! stored_as_itself {
-    ($($state:ident)*) => {$(
+    ($state:ident) => {
         impl Stored for $state {
             const IS_SMALL: bool = false;
 
@@ -123,13 +121,7 @@ macro_rules! stored_as_itself {
                 if let Repr::$state(state) = repr { Some(f(state)) } else { None }
             }
         }
-    )*};
+    };
 }
 
-stored_as_words! {
-    Tat { whole, frac }
-    Level { last, grains }
-    Tokens { anchor, tokens }
-    Count { start, used }
-}
-stored_as_itself! { Departures Ring Log }
+pub(super) use {stored_as_itself, stored_as_words};

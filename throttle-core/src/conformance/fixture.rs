@@ -138,6 +138,7 @@ struct ObservedStatus {
     reset_after: Duration,
     effective_window: Duration,
     overflow: bool,
+    tier: u8,
 }
 
 impl Observed {
@@ -152,6 +153,7 @@ impl Observed {
             reset_after: status.reset_after(),
             effective_window: status.effective_window(policy),
             overflow: status.is_overflow(),
+            tier: status.tier(),
         });
         Self {
             allowed: decision.is_admitted(),

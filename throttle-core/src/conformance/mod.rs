@@ -109,12 +109,14 @@ pub use isolation::{
 };
 pub use parameters::{
     law_01_other_parameters_consume_nothing, law_02_waits_under_other_parameters_are_tight,
-    law_06_racers_under_all_parameters_share_one_budget, law_08_parameters_equal_the_model,
-    law_08_parameters_in_composites_equal_the_model, law_09_keys_keep_what_they_used_under_gone_parameters,
+    law_06_racers_under_all_parameters_share_one_budget, law_09_keys_keep_what_they_used_under_gone_parameters,
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sample::Sample;
-pub use trace::{law_08_composites_equal_the_model, law_08_traces_equal_the_model};
+pub use trace::{
+    law_08_composites_equal_the_model, law_08_parameters_equal_the_model,
+    law_08_parameters_in_composites_equal_the_model, law_08_traces_equal_the_model,
+};
 
 /// How the kit starts a backend and sets its clock. See the [module](self) for an example.
 ///

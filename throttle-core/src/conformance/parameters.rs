@@ -4,20 +4,17 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use super::fixture::{Fixture, Observed, START, call, micros, policy, start, wait};
-use super::model::Model;
+use super::fixture::{Fixture, START, call, start, wait};
 use super::random::Random;
 use super::{Harness, Sample};
 use crate::algorithm::{Algorithm, FixedWindow, Gcra, SlidingLog, TokenBucket};
-use crate::backend::{Call, Receipt};
+use crate::backend::Call;
 use crate::key::Key;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::set::{PolicySet, PolicyTree};
-use crate::time::Timestamp;
 
 /// The sample in three tiers, the last one of another algorithm. All recover at about the sample's pace.
-fn tiered(name: &str, sample: &Sample) -> Policy {
+pub(super) fn tiered(name: &str, sample: &Sample) -> Policy {
     let (rate, capacity) = (sample.algorithm().rate(), sample.capacity());
     let other = match sample.algorithm().name() {
         "gcra" => SlidingLog::new(Rate::new(2 * capacity, rate.period())).build(),
@@ -41,34 +38,13 @@ fn own(policy: &Policy, number: u64) -> Arc<Algorithm> {
 }
 
 /// How many of a key's own parameters a trace uses.
-const OWN: u64 = 12;
+pub(super) const OWN: u64 = 12;
 
 /// A call by the parameters of a number: the three tiers, then a key's own.
-fn under(policy: &Policy, call: Call, number: u64) -> Call {
+pub(super) fn under(policy: &Policy, call: Call, number: u64) -> Call {
     match number {
         0..3 => call.in_tier(number as u8),
         _ => call.under(own(policy, number - 3)),
-    }
-}
-
-/// Law 8: one answer. Long traces of calls in random tiers and under ever other parameters equal the model.
-pub fn law_08_parameters_equal_the_model<H: Harness>(sample: &Sample) {
-    for seed in 0..3 {
-        let harness = start::<H>();
-        Trace::new(&harness, tiered("policy", sample).into(), sample.span(), seed).run(250);
-    }
-}
-
-/// Long traces on an `all` and an `any` of policies with and without tiers equal the model.
-pub fn law_08_parameters_in_composites_equal_the_model<H: Harness>() {
-    for seed in 10..14 {
-        let harness = start::<H>();
-        let plain = policy("plain", Sample::sliding_log().algorithm());
-        let one = tiered("one", &Sample::gcra());
-        let two = tiered("two", &Sample::fixed_window());
-        let members = vec![one.into(), plain.into(), two.into()];
-        let tree = if seed % 2 == 0 { PolicyTree::All(members) } else { PolicyTree::Any(members, Default::default()) };
-        Trace::new(&harness, tree, 60_000_000, seed).run(150);
     }
 }
 
@@ -203,93 +179,4 @@ pub fn law_09_keys_keep_what_they_used_under_gone_parameters<H: Harness>() {
     for key in 0..KEYS {
         assert_eq!(fixture.remaining(&Key::from(key)), 100, "a day later nothing counts as used");
     }
-}
-
-/// Calls under random parameters, compared with the model.
-struct Trace<'h, H: Harness> {
-    harness: &'h H,
-    fixture: Fixture<'h, H>,
-    model: Model,
-    random: Random,
-    now: Timestamp,
-    /// µs in which everything is forgotten.
-    span: u64,
-    /// Whether each key keeps to one tier. Where each limit is reserved by itself, a reservation that is given back has
-    /// been written by the limit's present parameters.
-    keeps_tiers: bool,
-    /// Charges to settle, the backend's and the model's.
-    charges: Vec<[Receipt; 2]>,
-    /// The wait of the last refused request, µs.
-    wait: u64,
-}
-
-impl<'h, H: Harness> Trace<'h, H> {
-    fn new(harness: &'h H, tree: PolicyTree, span: u64, seed: u64) -> Self {
-        let fixture = Fixture::new(harness, tree);
-        let keeps_tiers = !H::ATOMIC_SETS && fixture.limiter.set().policies().len() > 1;
-        let (model, random) = (Model::new(), Random::new(2_000 + seed));
-        Self { harness, fixture, model, random, now: START, span, keeps_tiers, charges: Vec::new(), wait: 0 }
-    }
-
-    fn run(&mut self, steps: usize) {
-        for step in 0..steps {
-            let ahead = match self.random.below(100) {
-                0..=39 => self.random.below(self.span / 40),
-                40..=44 => self.random.below(self.span),
-                45..=54 => self.wait,
-                55..=60 => self.wait.saturating_sub(1),
-                _ => 0,
-            };
-            self.now = self.now.after_micros(ahead);
-            self.harness.set_time(self.now);
-            if self.random.below(100) < 15 { self.settle() } else { self.decide(step) }
-        }
-    }
-
-    fn decide(&mut self, step: usize) {
-        let set = self.fixture.limiter.set().clone();
-        let key = self.random.below(2);
-        let calls: Vec<Call> = set.policies().iter().map(|policy| self.call(policy, key)).collect();
-        let expected = self.model.decide(&set, self.now, &calls);
-        let decision = self.fixture.decide(&calls);
-        assert_eq!(self.fixture.observed(&decision), Observed::new(&set, &expected), "step {step}, {calls:?}");
-        assert_eq!(tiers(&decision), tiers(&expected), "step {step}, {calls:?}");
-        self.wait = expected.retry_after().map_or(0, micros);
-        if let (Some(theirs), Some(ours)) = (Receipt::of(&decision, &calls), Receipt::of(&expected, &calls)) {
-            self.charges.push([theirs, ours]);
-        }
-    }
-
-    fn call(&mut self, policy: &Policy, key: u64) -> Call {
-        let number = match self.random.below(2) {
-            _ if self.keeps_tiers => key,
-            0 => self.random.below(3),
-            _ => 3 + self.random.below(OWN),
-        };
-        let call = under(policy, Call::peek(Key::from(key)), number);
-        let capacity = call.parameters(policy).capacity();
-        call.costing(match self.random.below(100) {
-            0..=14 => 0,
-            15..=69 => self.random.between(1, 3),
-            70..=94 => self.random.between(1, capacity),
-            _ => capacity + 1,
-        })
-    }
-
-    fn settle(&mut self) {
-        if self.charges.is_empty() {
-            return;
-        }
-        let open = self.random.below(self.charges.len() as u64) as usize;
-        let actual = self.random.below(9);
-        let [theirs, ours] = self.charges.swap_remove(open).map(|charge| charge.actual(actual));
-        let set: &PolicySet = self.fixture.limiter.set();
-        self.model.settle(set, self.now, &ours);
-        self.fixture.settle(theirs);
-    }
-}
-
-/// The number of the tier that decided, for each policy.
-fn tiers(decision: &crate::Decision) -> Vec<u8> {
-    decision.statuses().iter().map(|status| status.tier()).collect()
 }

@@ -1,7 +1,8 @@
 //! Law 8: one answer. Long hostile traces, compared with the model field by field.
 
-use super::fixture::{Fixture, Observed, START, call, policy, start};
+use super::fixture::{Fixture, Observed, START, policy, start};
 use super::model::Model;
+use super::parameters::{OWN, tiered, under};
 use super::random::Random;
 use super::{Harness, Sample};
 use crate::backend::{Call, Receipt};
@@ -26,6 +27,28 @@ pub fn law_08_composites_equal_the_model<H: Harness>() {
         let (mut random, depth) = (Random::new(1_000 + seed), 1 + seed as usize % 3);
         let limits = composite(&mut random, depth, &mut names);
         Trace::new(&harness, limits, 86_400_000_000, H::ATOMIC_SETS, seed).run(200);
+    }
+}
+
+/// Long traces of calls in random tiers and under ever other parameters equal the model.
+pub fn law_08_parameters_equal_the_model<H: Harness>(sample: &Sample) {
+    for seed in 0..3 {
+        let harness = start::<H>();
+        let tree: PolicyTree = tiered("policy", sample).into();
+        Trace::new(&harness, [tree.clone(), tree], sample.span(), false, 2_000 + seed).run(250);
+    }
+}
+
+/// Long traces on an `all` and an `any` of policies with and without tiers equal the model.
+pub fn law_08_parameters_in_composites_equal_the_model<H: Harness>() {
+    for seed in 10..14 {
+        let harness = start::<H>();
+        let plain = policy("plain", Sample::sliding_log().algorithm());
+        let one = tiered("one", &Sample::gcra());
+        let two = tiered("two", &Sample::fixed_window());
+        let members = vec![one.into(), plain.into(), two.into()];
+        let tree = if seed % 2 == 0 { PolicyTree::All(members) } else { PolicyTree::Any(members, Default::default()) };
+        Trace::new(&harness, [tree.clone(), tree], 60_000_000, false, 2_000 + seed).run(150);
     }
 }
 
@@ -63,6 +86,7 @@ struct Trace<'h, H: Harness> {
     /// µs in which everything is forgotten.
     span: u64,
     steps_back: bool,
+    /// Whether a key meets other parameters than those that it was charged under last.
     changes: bool,
     /// How often the limits have changed.
     changed: usize,
@@ -85,8 +109,6 @@ impl<'h, H: Harness> Trace<'h, H> {
         for step in 0..steps {
             self.move_clock();
             match self.random.below(100) {
-                // Where each limit is reserved by itself, a reservation that is given back has been written by the
-                // limit's present parameters.
                 0..=5 if self.changes => self.changed += 1,
                 6..=8 => self.reset(),
                 9..=19 => self.settle(),
@@ -121,16 +143,26 @@ impl<'h, H: Harness> Trace<'h, H> {
         let common = self.random.chance(50).then(|| self.random.below(3));
         let mut calls = Vec::new();
         for policy in set.policies() {
+            let key = common.unwrap_or_else(|| self.random.below(3));
+            let call = Call::peek(Key::from(key));
+            let call = match self.random.below(2) {
+                _ if !policy.is_tiered() => call,
+                // Where each limit is reserved by itself, a reservation that is given back has been written by the
+                // present parameters. So each key keeps to its tier there.
+                _ if !self.changes => under(policy, call, key),
+                0 => under(policy, call, self.random.below(3)),
+                _ => under(policy, call, 3 + self.random.below(OWN)),
+            };
+            let capacity = call.parameters(policy).capacity();
             let cost = match self.random.below(100) {
                 0..=14 => 0,
                 15..=74 => self.random.between(1, 3),
-                75..=92 => self.random.between(1, policy.algorithm().capacity()),
-                93..=97 => policy.algorithm().capacity() + 1,
+                75..=92 => self.random.between(1, capacity),
+                93..=97 => capacity + 1,
                 _ => u64::MAX,
             };
-            let key = common.unwrap_or_else(|| self.random.below(3));
             let skip = common.is_none() && self.random.chance(10);
-            calls.push(if skip { Call::SKIP } else { call(&Key::from(key), cost) });
+            calls.push(if skip { Call::SKIP } else { call.costing(cost) });
         }
         let expected = self.model.decide(set, self.now, &calls);
         let decision = fixture.decide(&calls);

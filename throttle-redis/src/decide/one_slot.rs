@@ -32,7 +32,7 @@ pub(crate) async fn ask_in_one_slot(
     ask: &Arc<Ask>,
     until: Instant,
 ) -> Result<Part, CallError> {
-    let _leave = shared.link.leave(ask.slot)?;
+    let _permission = shared.link.permission(ask.slot)?;
     // All decisions in one call are made as of one instant, and by the same parameters.
     let tiers = ask.tiers().filter(|_| ask.as_of.is_none() && shared.options.max_batch > 1);
     match tiers {

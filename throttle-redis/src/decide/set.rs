@@ -10,9 +10,9 @@ use super::batch::Batcher;
 use super::batchers::Batchers;
 use crate::keyspace::PolicyNames;
 use crate::link::in_flight_limit::InFlightLimit;
+use crate::once_per_minute::OncePerMinute;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
-use crate::seldom::Line;
 use crate::shared::Shared;
 
 /// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts and its batch of
@@ -33,7 +33,7 @@ pub struct RedisSet {
     pub(crate) names: Vec<PolicyNames>,
     pub(crate) prepared: Arc<Prepared>,
     /// That an answer of the store is no decision.
-    pub(crate) undecided: Line,
+    pub(crate) undecided: OncePerMinute,
     /// Batches requests in the first tiers.
     pub(crate) batcher: Batcher,
     /// Batches requests in other tiers, and all requests on a cluster.
@@ -52,7 +52,7 @@ impl RedisSet {
             backend: shared.id,
             names: set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect(),
             prepared: Arc::new(Prepared::new(set)),
-            undecided: Line::default(),
+            undecided: OncePerMinute::default(),
             batcher: Batcher::default(),
             batchers: Batchers::default(),
             waiting: Semaphore::new(shared.options.queue),

@@ -61,7 +61,7 @@ async fn settle_in_one_slot(
 ) -> Result<(), CallError> {
     let Some((first, _)) = items.first() else { return Ok(()) };
     let slot = shared.slot(first);
-    let _leave = shared.link.leave(slot)?;
+    let _permission = shared.link.permission(slot)?;
     // A settlement is not given up because many others wait: the units that it gives back would be lost. Its deadline
     // begins when it is sent.
     let work = items.iter().filter_map(|(_, item)| {

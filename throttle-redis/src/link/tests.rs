@@ -4,8 +4,13 @@ pub(crate) mod by_hand;
 
 use tokio::task::JoinHandle;
 
+use super::connection::{Command, Fault, FaultKind, Reply};
 use super::tests::by_hand::{ByHand, fault, turns};
 use super::*;
+use crate::breaker::Failure;
+use crate::link::call_error::CallError;
+use crate::link::in_use::LOOK_AGAIN;
+use crate::link::learn::NO_ANSWER;
 
 const DEADLINE: Duration = Duration::from_millis(100);
 
@@ -187,7 +192,7 @@ async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
         if lost {
             link.drop_connection(&live);
         }
-        let refused = link.leave(0).expect_err("the breaker is open");
+        let refused = link.permission(0).expect_err("the breaker is open");
         assert_eq!(matches!(refused, CallError::Overdue), overdue, "{refused:?}");
         assert!(overdue || matches!(refused, CallError::Suspended), "{refused:?}");
     }
@@ -212,7 +217,7 @@ async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection(
     let live = link.current.load_full().expect("a connection");
     for (broken, healthy) in [(0, 16_383), (16_383, 0)] {
         link.learn(broken, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Lost))));
-        assert!(link.leave(broken).is_err() && link.leave(healthy).is_ok() && !link.is_healthy());
+        assert!(link.permission(broken).is_err() && link.permission(healthy).is_ok() && !link.is_healthy());
         assert!(link.is_connected(), "the client opens its connection to that server again");
         link.breakers[link.range(broken)].half_open();
         link.learn(broken, b"key", Some(&live), Ok(()));
@@ -337,13 +342,13 @@ async fn law_13_silent_connection_is_replaced_while_requests_wait() {
         assert!(matches!(silent.await.expect("no panic"), Err(CallError::Late)));
         turns().await;
         assert_eq!(link.counters.read().breaker_openings, 1);
-        assert!(link.leave(0).is_ok() && !link.is_healthy(), "the next connection may work");
+        assert!(link.permission(0).is_ok() && !link.is_healthy(), "the next connection may work");
         let waiting = Arc::clone(&link);
         let waiting = tokio::spawn(async move { waiting.live(Instant::now() + DEADLINE).await });
         store.connect(if heals { Ok(()) } else { Err(fault(FaultKind::NotSent)) }).await;
         let next = waiting.await.expect("no panic").expect("a connection");
         assert_eq!((next.generation != live.generation, link.is_healthy()), (heals, heals));
-        assert_eq!(matches!(link.leave(0), Err(CallError::Overdue)), !heals, "the store stays busy");
+        assert_eq!(matches!(link.permission(0), Err(CallError::Overdue)), !heals, "the store stays busy");
     }
 }
 
@@ -400,5 +405,5 @@ async fn law_12_store_that_is_silent_on_two_connections_opens_the_breaker() {
     assert!(store.connecting().await == 0 && link.is_connected(), "another one would not help");
     let _third = late(&next).await;
     assert_eq!(link.counters.read().breaker_openings, 1);
-    assert!(matches!(link.leave(0), Err(CallError::Overdue)));
+    assert!(matches!(link.permission(0), Err(CallError::Overdue)));
 }

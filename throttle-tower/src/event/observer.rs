@@ -33,7 +33,7 @@ pub(crate) trait Observer: Any + Send + Sync {
 
     /// A request was passed on or refused. `calls` stand in the order of the policies; there are none if a key was
     /// missing, or if there were too few permits.
-    fn judged(&self, event: &Event<'_>, calls: &[Call]);
+    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]);
 
     /// A decision that had to be waited for was made after so long, or failed.
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
@@ -79,14 +79,9 @@ pub(crate) enum Correction {
 
 /// The observers of a layer. Clones are the same observers.
 ///
-/// A list of links, whose observers are found without a step that depends on their size: each request goes through it.
+/// Each request goes through them. Boxed once more, so that no step depends on an observer's size.
 #[derive(Clone, Default)]
-pub(crate) struct Observers(Option<Arc<Link>>);
-
-struct Link {
-    observer: AnyObserver,
-    rest: Observers,
-}
+pub(crate) struct Observers(Option<Arc<[AnyObserver]>>);
 
 type AnyObserver = Arc<Box<dyn Observer>>;
 
@@ -99,11 +94,7 @@ impl Observers {
     /// Calls `tell` with each observer.
     #[inline]
     pub(crate) fn each(&self, tell: impl Fn(&dyn Observer)) {
-        let mut rest = self;
-        while let Some(link) = &rest.0 {
-            tell(&**link.observer);
-            rest = &link.rest;
-        }
+        self.iter().for_each(|observer| tell(&***observer));
     }
 
     /// The present instant, if an observer wants to know how long something takes.
@@ -115,15 +106,14 @@ impl Observers {
     /// These observers and one more, which replaces one of the same type.
     pub(crate) fn with<T: Observer>(&self, observer: T) -> Self {
         let others = self.iter().filter(|own| !is::<T>(own)).cloned();
-        Self(Some(Arc::new(Link { observer: Arc::new(Box::new(observer)), rest: others.collect() })))
+        let one: AnyObserver = Arc::new(Box::new(observer));
+        std::iter::once(one).chain(others).collect()
     }
 
     /// The observers of the limits that replace theirs.
     #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
     pub(crate) fn renewed(&self, former: &Observed, of: &Observed) -> Self {
-        let all: Vec<_> = self.iter().collect();
-        // The last link is made first.
-        all.into_iter().rev().map(|own| own.renewed(former, of).map_or_else(|| Arc::clone(own), Arc::new)).collect()
+        self.iter().map(|own| own.renewed(former, of).map_or_else(|| Arc::clone(own), Arc::new)).collect()
     }
 
     /// Those of other types.
@@ -139,8 +129,9 @@ impl Observers {
         alone.or_else(|| self.iter().find_map(|own| own.part()?.downcast_ref()))
     }
 
+    #[inline]
     fn iter(&self) -> impl Iterator<Item = &AnyObserver> {
-        std::iter::successors(self.0.as_ref(), |link| link.rest.0.as_ref()).map(|link| &link.observer)
+        self.0.iter().flat_map(|all| all.iter())
     }
 }
 
@@ -150,7 +141,6 @@ fn is<T: Observer>(observer: &AnyObserver) -> bool {
 
 impl FromIterator<AnyObserver> for Observers {
     fn from_iter<I: IntoIterator<Item = AnyObserver>>(observers: I) -> Self {
-        let link = |rest, observer| Self(Some(Arc::new(Link { observer, rest })));
-        observers.into_iter().fold(Self::default(), link)
+        Self(Some(observers.into_iter().collect::<Arc<[_]>>()).filter(|all| !all.is_empty()))
     }
 }

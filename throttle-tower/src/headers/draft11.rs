@@ -1,5 +1,7 @@
 //! `RateLimit` and `RateLimit-Policy` in the syntax of the IETF drafts -08 to -11.
 
+use std::cmp::Reverse;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
@@ -7,7 +9,6 @@ use super::form::Form;
 use super::names::{LISTS, POLICY, RATELIMIT};
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
-use super::strictness::{compare_rates, strictness};
 use super::structured::{self, Member};
 use super::value_text::Text;
 
@@ -30,13 +31,13 @@ fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, policies: Op
     if let Some(policies) = policies {
         add(headers, &POLICY, policies, their_policy_stands);
     }
-    if let Some(standing) = standing(decision) {
-        add(headers, &RATELIMIT, standing, their_standing_stands);
+    if let Some(status) = status(decision) {
+        add(headers, &RATELIMIT, status, their_status_stands);
     }
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-fn standing(decision: &DescribedDecision<'_>) -> Option<HeaderValue> {
+fn status(decision: &DescribedDecision<'_>) -> Option<HeaderValue> {
     let DescribedDecision { policies, admitted, retry_after, .. } = *decision;
     let mut text = Text::new();
     // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one of the two.
@@ -53,14 +54,20 @@ fn standing(decision: &DescribedDecision<'_>) -> Option<HeaderValue> {
 fn their_policy_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
     let Some(their_quota) = theirs.count(b"q") else { return false };
     let our_quota = ours.count(b"q").unwrap_or(u64::MAX);
-    compare_rates((their_quota, theirs.count(b"w")), (our_quota, ours.count(b"w"))).is_le()
+    // By the rate that they amount to. A member may leave out its window; then the quotas are all there is to compare.
+    match (theirs.count(b"w"), ours.count(b"w")) {
+        (Some(their_window), Some(our_window)) => {
+            u128::from(their_quota) * u128::from(our_window) <= u128::from(our_quota) * u128::from(their_window)
+        }
+        _ => their_quota <= our_quota,
+    }
 }
 
-/// Of two standings of one name the one that leaves less is written, with both numbers from the same source: an
+/// Of two statuses of one name the one that leaves less is written, with both numbers from the same source: an
 /// intermediary must not make a limit look looser than the server behind it does, and the client must pass both anyway.
 /// A member without `r` states nothing (draft -09 and later require it) and gives way.
-fn their_standing_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
-    let of = |member: &Member<'_>| member.count(b"r").map(|r| strictness(r, member.count(b"t").unwrap_or(0)));
+fn their_status_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
+    let of = |member: &Member<'_>| member.count(b"r").map(|r| (r, Reverse(member.count(b"t").unwrap_or(0))));
     of(theirs).is_some_and(|theirs| of(ours).is_none_or(|ours| theirs <= ours))
 }
 

@@ -12,8 +12,8 @@ use super::existing::{self, Existing};
 use super::form::Form;
 use super::names::{self, POLICY, RATELIMIT, Trio};
 use super::policy_status::PolicyStatus;
+use super::quota::Quota;
 use super::retry_after::RetryAfter;
-use super::strictness::gives_way;
 use super::structured::single_count;
 use super::value_text::{Text, integer_value, seconds};
 
@@ -84,7 +84,9 @@ fn quotas(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     let quotas: Vec<_> = policies.iter().map(|policy| policy.terms.quota).collect();
     for (index, quota) in quotas.iter().enumerate() {
-        if !gives_way(&quotas, index, |a, b| a.q == b.q, |a, b| b.w.cmp(&a.w)) {
+        // Of equal quotas the one with the longest window stays, and of equal ones the first.
+        let gives_way = |(at, other): (usize, &Quota)| other.q == quota.q && (other.w, index) > (quota.w, at);
+        if !quotas.iter().enumerate().any(gives_way) {
             text.next_member().integer(quota.q).bytes(b";w=").integer(quota.w);
         }
     }

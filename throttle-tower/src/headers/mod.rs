@@ -64,7 +64,6 @@ pub(crate) mod retry_after;
 mod scanner;
 mod sdk_hints;
 mod shared_cache;
-mod strictness;
 pub(crate) mod structured;
 #[cfg(test)]
 mod tests;

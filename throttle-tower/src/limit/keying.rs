@@ -73,23 +73,32 @@ pub(crate) trait TierLookup: Send + Sync {
     fn check(&self) -> Result<(), ConfigError>;
 }
 
-/// How often a tier was found in which way.
-#[cfg(feature = "metrics")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LookupCounts {
-    /// Requests whose tier was remembered.
-    pub(crate) remembered: u64,
-    /// Lookups that returned a tier.
-    pub(crate) found: u64,
-    /// Lookups that returned none.
-    pub(crate) unknown: u64,
-    /// Lookups that failed, or were too late.
-    pub(crate) failed: u64,
-    /// Lookups that returned parameters that the limit cannot have.
-    pub(crate) invalid: u64,
-    /// Requests for which too many lookups ran.
-    pub(crate) turned_away: u64,
+/// How a tier was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LookupResult {
+    /// It was remembered.
+    Remembered,
+    /// The lookup returned one.
+    Found,
+    /// The lookup returned none.
+    Unknown,
+    /// The lookup failed, or was too late.
+    Failed,
+    /// The lookup returned parameters that the limit cannot have.
+    Invalid,
+    /// Too many lookups ran.
+    TurnedAway,
 }
+
+impl LookupResult {
+    /// The labels, by their numbers.
+    #[cfg(feature = "metrics")]
+    pub(crate) const LABELS: [&str; 6] = ["remembered", "found", "unknown", "failed", "invalid", "turned_away"];
+}
+
+/// How often tiers were found in each way.
+#[cfg(feature = "metrics")]
+pub(crate) type LookupCounts = [u64; LookupResult::LABELS.len()];
 
 pub(crate) enum Found {
     Now(Option<Key>, FoundTier),

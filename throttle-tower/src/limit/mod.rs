@@ -33,7 +33,7 @@ pub(crate) use concurrency::Need;
 pub use cost::IntoCost;
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;
-pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, TierLookup};
+pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, LookupResult, TierLookup};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
 pub(crate) use priority::{Class, Priority};

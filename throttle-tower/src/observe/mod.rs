@@ -10,14 +10,10 @@
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod decider;
-#[cfg(feature = "offenders")]
-mod key_tags;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "offenders")]
 mod offenders;
-#[cfg(any(feature = "metrics", feature = "offenders"))]
-mod per_thread;
 #[cfg(feature = "tracing")]
 mod trace;
 

@@ -22,9 +22,9 @@ use crate::caught::caught;
 use crate::extract::KeyExtractor;
 #[cfg(feature = "metrics")]
 use crate::limit::LookupCounts;
-use crate::limit::{Found, FoundTier, TierLookup};
+use crate::limit::{Found, FoundTier, LookupResult, TierLookup};
 use crate::lock::lock;
-use crate::log::Seldom;
+use crate::log::OncePerMinute;
 use crate::time::FAR;
 
 /// Identities whose tiers are remembered, by default.
@@ -91,9 +91,9 @@ struct CacheAndLookups {
     digester: Digester,
     table: Mutex<Table>,
     /// What was logged of parameters that the limit cannot have.
-    invalid: Seldom,
+    invalid: OncePerMinute,
     /// What was logged of lookups that panicked.
-    panicked: Seldom,
+    panicked: OncePerMinute,
 }
 
 struct Table {
@@ -173,7 +173,7 @@ impl CachedTierLookup {
                 Ok((joined, over)) => match timeout_at(over, joined).await {
                     Ok(tier) => tier,
                     Err(_) => {
-                        count(&this.counts.failed);
+                        this.counts.add(LookupResult::Failed);
                         lock(&this.shared.table).cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp)
                     }
                 },
@@ -192,7 +192,7 @@ impl CachedTierLookup {
     fn join(&self, digest: Digest, identity: String) -> Result<(Shared<Lookup>, Instant), IdentityTier> {
         let (now, mut table) = (Instant::now(), lock(&self.shared.table));
         if let Some(tier) = table.cache.get(digest, now) {
-            count(&self.counts.remembered);
+            self.counts.add(LookupResult::Remembered);
             return Err(tier);
         }
         if let Some(running) = table.running.get(&digest).filter(|running| running.over > now)
@@ -205,7 +205,7 @@ impl CachedTierLookup {
             table.running.retain(|_, running| running.over > now);
         }
         if table.running.len() >= self.max_lookups {
-            count(&self.counts.turned_away);
+            self.counts.add(LookupResult::TurnedAway);
             return Err(fallback);
         }
         table.started += 1;
@@ -235,13 +235,13 @@ impl CachedTierLookup {
                 Ok(Ok(tier)) => Ok(tier),
                 Ok(Err(error)) => {
                     shared.iter().for_each(|shared| shared.log_invalid(policy.as_ref(), &error));
-                    Err(&counts.invalid)
+                    Err(LookupResult::Invalid)
                 }
-                Err(LookupFailed) => Err(&counts.failed),
+                Err(LookupFailed) => Err(LookupResult::Failed),
             };
-            count(match &found {
-                Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => &counts.found,
-                Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => &counts.unknown,
+            counts.add(match found {
+                Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => LookupResult::Found,
+                Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => LookupResult::Unknown,
                 Err(failed) => failed,
             });
             let (tier, keep_for) = match found {
@@ -265,7 +265,7 @@ impl TierLookup for CachedTierLookup {
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
             Some(tier) => {
-                count(&self.counts.remembered);
+                self.counts.add(LookupResult::Remembered);
                 let (key, tier) = self.unknown.budget(key, tier);
                 Found::Now(key, tier)
             }
@@ -279,7 +279,7 @@ impl TierLookup for CachedTierLookup {
 
     #[cfg(feature = "metrics")]
     fn counts(&self) -> LookupCounts {
-        self.counts.read()
+        self.counts.0.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     #[cfg(feature = "metrics")]
@@ -307,7 +307,7 @@ impl CacheAndLookups {
     fn new(entries: usize) -> Arc<Self> {
         let table = Table { cache: TierCache::new(entries), running: HashMap::new(), started: 0 };
         let (digester, table) = (Digester::default(), Mutex::new(table));
-        Arc::new(Self { digester, table, invalid: Seldom::default(), panicked: Seldom::default() })
+        Arc::new(Self { digester, table, invalid: OncePerMinute::default(), panicked: OncePerMinute::default() })
     }
 
     fn log_panic(&self, policy: Option<&Policy>) {
@@ -341,45 +341,10 @@ fn tier_of(answer: Option<Tier>, policy: Option<&Policy>) -> Result<IdentityTier
 /// How often a tier was found in which way. A lookup that several requests wait for is counted where the first of them
 /// is.
 #[derive(Default)]
-struct Counts {
-    remembered: AtomicU64,
-    found: AtomicU64,
-    unknown: AtomicU64,
-    failed: AtomicU64,
-    invalid: AtomicU64,
-    turned_away: AtomicU64,
-}
+struct Counts([AtomicU64; 6]);
 
 impl Counts {
-    #[cfg(feature = "metrics")]
-    fn read(&self) -> LookupCounts {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        LookupCounts {
-            remembered: read(&self.remembered),
-            found: read(&self.found),
-            unknown: read(&self.unknown),
-            failed: read(&self.failed),
-            invalid: read(&self.invalid),
-            turned_away: read(&self.turned_away),
-        }
-    }
-}
-
-fn count(count: &AtomicU64) {
-    count.fetch_add(1, Ordering::Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Constant;
-
-    #[test]
-    fn cache_is_refused_above_its_largest_size() {
-        let mut lookup = CachedTierLookup::new(Arc::new(Constant), Arc::new(|_| Box::pin(async { Ok(None) })), None);
-        lookup.entries = MAX_ENTRIES;
-        assert!(lookup.check().is_ok());
-        lookup.entries = MAX_ENTRIES + 1;
-        assert_eq!(lookup.check().unwrap_err().field(), "cache");
+    fn add(&self, result: LookupResult) {
+        self.0[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -261,10 +261,10 @@ mod document;
 mod entry;
 mod explain;
 mod file;
+pub(crate) mod followers;
 mod handle;
 mod key;
 mod layer_settings;
-pub(crate) mod live;
 mod matching;
 mod names;
 mod options;
@@ -272,8 +272,6 @@ mod outline;
 mod problem;
 mod reader;
 mod registry;
-#[cfg(test)]
-mod schema;
 mod shown;
 mod status;
 #[cfg(test)]

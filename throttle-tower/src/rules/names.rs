@@ -38,7 +38,7 @@ pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
 }
 
 /// The edit distance, in which two swapped neighbours are one edit; more than [`MOST_EDITS`] is one more than that.
-fn edits(one: &[char], other: &str) -> usize {
+pub(super) fn edits(one: &[char], other: &str) -> usize {
     const FAR: usize = MOST_EDITS + 1;
     // The length tells most names apart, and costs least.
     let other: Vec<char> = other.chars().take(one.len() + FAR).collect();

@@ -13,7 +13,7 @@ use super::schedule::Schedule;
 use super::shaper::Shaper;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
-use super::units::Paces;
+use super::units::UnitPaces;
 use crate::limit::OnError;
 use crate::usage::Background;
 
@@ -232,7 +232,7 @@ impl<B: Backend> ShaperBuilder<B> {
         let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
         let paced = |rate| self.with_headroom(rate);
         let units = self.rates.iter().map(|(unit, rate)| (*unit, paced(*rate))).collect();
-        let paces = Paces::new(paced(self.bucket.rate()), units).map_err(|error| error.in_policy(&name))?;
+        let paces = UnitPaces::new(paced(self.bucket.rate()), units).map_err(|error| error.in_policy(&name))?;
         let max_wait = self.bucket.longest_wait();
         let set = paces.policies(&name, max_wait)?;
         // Another shaper can use a backend that was passed in.

@@ -12,16 +12,16 @@ impl<B: Backend> Schedule<B> {
     pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
         self.pause_here(key, now, until);
         if let Some(shared) = &self.shared_pauses
-            && let Some(telling) = shared.known.tell(key, now, until)
+            && let Some(sharing) = shared.known.share(key, now, until)
         {
             let (schedule, key) = (Arc::clone(self), key.clone());
             let step = async move {
                 let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
-                while let Some(until) = shared.known.untold(&telling) {
+                while let Some(until) = shared.known.unshared(&sharing) {
                     if !shared.write(&schedule.backend, &key, until).await? {
                         break;
                     }
-                    shared.known.told(&telling, until);
+                    shared.known.note_shared(&sharing, until);
                 }
                 Ok(())
             };

@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A pause that ends later than another by less than this is the same one, heard in another response.
 const SAME: Duration = Duration::from_millis(50);
 
-/// More keys than these are not looked at, and their pauses are not told. So a sweep takes a short time, and the looks
+/// More keys than these are not looked at, and their pauses are not shared. So a sweep takes a short time, and the looks
 /// of a store that does not answer take little memory.
 const MAX_KEYS: usize = 4_096;
 
@@ -31,13 +31,13 @@ struct Keys {
 
 struct Known {
     look_at: Instant,
-    /// The end of a pause that this process keeps, because it was told of it by another one, or has told it.
+    /// The end of a pause that this process keeps, because it has read it at the store, or written it there.
     shared_until: Instant,
     /// The latest end that this process has heard of itself.
     own_until: Instant,
     /// The steps under way.
     looking: Weak<()>,
-    telling: Weak<()>,
+    sharing: Weak<()>,
 }
 
 /// A step under way, at most one of its kind for each key. It ends when it is dropped.
@@ -67,31 +67,31 @@ impl PausesKnown {
         true
     }
 
-    /// This process has heard of a pause itself. Begins to tell it, if it is news and no step does so already.
-    pub(super) fn tell(&self, key: &Key, now: Instant, until: Instant) -> Option<Step> {
+    /// This process has heard of a pause itself. Begins to share it, if it is news and no step does so already.
+    pub(super) fn share(&self, key: &Key, now: Instant, until: Instant) -> Option<Step> {
         let mut keys = lock(&self.0);
         let known = keys.of(key, now)?;
         known.own_until = known.own_until.max(until);
-        if is_under_way(&known.telling) || until <= known.shared_until + SAME {
+        if is_under_way(&known.sharing) || until <= known.shared_until + SAME {
             return None;
         }
-        Some(Step::begin(key, &mut known.telling))
+        Some(Step::begin(key, &mut known.sharing))
     }
 
-    /// The end of the pause that is to be told. If there is none, the step is over: what is heard from then on is told
+    /// The end of the pause that is to be shared. If there is none, the step is over: what is heard from then on is shared
     /// by another one.
-    pub(super) fn untold(&self, step: &Step) -> Option<Instant> {
+    pub(super) fn unshared(&self, step: &Step) -> Option<Instant> {
         let mut keys = lock(&self.0);
-        let known = keys.by_key.get_mut(&step.key).filter(|known| step.is(&known.telling))?;
+        let known = keys.by_key.get_mut(&step.key).filter(|known| step.is(&known.sharing))?;
         if known.own_until > known.shared_until + SAME {
             return Some(known.own_until);
         }
-        known.telling = Weak::new();
+        known.sharing = Weak::new();
         None
     }
 
-    pub(super) fn told(&self, step: &Step, until: Instant) {
-        if let Some(known) = lock(&self.0).by_key.get_mut(&step.key).filter(|known| step.is(&known.telling)) {
+    pub(super) fn note_shared(&self, step: &Step, until: Instant) {
+        if let Some(known) = lock(&self.0).by_key.get_mut(&step.key).filter(|known| step.is(&known.sharing)) {
             known.shared_until = known.shared_until.max(until);
         }
     }
@@ -127,7 +127,7 @@ impl Keys {
                 return None;
             }
             let new =
-                Known { look_at: now, shared_until: now, own_until: now, looking: Weak::new(), telling: Weak::new() };
+                Known { look_at: now, shared_until: now, own_until: now, looking: Weak::new(), sharing: Weak::new() };
             self.by_key.insert(key.clone(), new);
         }
         self.by_key.get_mut(key)
@@ -145,7 +145,7 @@ impl Keys {
 
 impl Known {
     fn is_needed(&self, now: Instant) -> bool {
-        self.look_at > now || self.shared_until > now || is_under_way(&self.looking) || is_under_way(&self.telling)
+        self.look_at > now || self.shared_until > now || is_under_way(&self.looking) || is_under_way(&self.sharing)
     }
 }
 
@@ -188,8 +188,8 @@ mod tests {
             assert!(known.look(&Key::from(number), now).is_some(), "{number}");
         }
         let more = Key::from("more");
-        assert!(known.look(&more, now).is_none() && known.tell(&more, now, now + SECOND).is_none());
-        assert!(known.tell(&Key::from(0), now, now + SECOND).is_some(), "a key that is known");
+        assert!(known.look(&more, now).is_none() && known.share(&more, now, now + SECOND).is_none());
+        assert!(known.share(&Key::from(0), now, now + SECOND).is_some(), "a key that is known");
         assert!(known.look(&more, now + LOOK_EVERY).is_some());
     }
 
@@ -198,13 +198,13 @@ mod tests {
     async fn shape_steps_under_way_are_not_swept() {
         let (known, start) = (PausesKnown::default(), Instant::now());
         let looking = known.look(&Key::from("looking"), start).expect("the first look");
-        let telling = known.tell(&Key::from("telling"), start, start + SECOND).expect("news");
+        let sharing = known.share(&Key::from("sharing"), start, start + SECOND).expect("news");
         let now = start + LOOK_EVERY;
         for number in 0..500_u64 {
             drop(known.look(&Key::from(number), now));
         }
         assert!(known.heard(&looking, now + SECOND));
-        assert_eq!(known.untold(&telling), Some(start + SECOND));
+        assert_eq!(known.unshared(&sharing), Some(start + SECOND));
     }
 
     #[tokio::test(start_paused = true)]
@@ -214,13 +214,13 @@ mod tests {
         let look = known.look(&key, now).expect("the first look");
         assert!(!known.heard(&look, now + SAME) && known.heard(&look, until));
         assert!(!known.heard(&look, until + SAME) && !known.heard(&look, now));
-        assert!(known.tell(&key, now, until + SAME).is_none());
-        let telling = known.tell(&key, now, until + SAME + NANO).expect("a longer one");
-        assert!(known.tell(&key, now, until + SECOND).is_none(), "the step under way tells it");
-        assert_eq!(known.untold(&telling), Some(until + SECOND));
-        known.told(&telling, until + SECOND);
-        assert_eq!(known.untold(&telling), None);
-        assert!(known.tell(&key, now, until + 2 * SECOND).is_some(), "though the former step is not dropped yet");
+        assert!(known.share(&key, now, until + SAME).is_none());
+        let sharing = known.share(&key, now, until + SAME + NANO).expect("a longer one");
+        assert!(known.share(&key, now, until + SECOND).is_none(), "the step under way shares it");
+        assert_eq!(known.unshared(&sharing), Some(until + SECOND));
+        known.note_shared(&sharing, until + SECOND);
+        assert_eq!(known.unshared(&sharing), None);
+        assert!(known.share(&key, now, until + 2 * SECOND).is_some(), "though the former step is not dropped yet");
     }
 
     /// And what they leave behind does not concern the steps that begin afterwards.
@@ -228,15 +228,15 @@ mod tests {
     async fn shape_steps_of_a_forgotten_key_apply_no_more() {
         let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
         let look = known.look(&key, now).expect("the first look");
-        let telling = known.tell(&key, now, now + SECOND).expect("news");
+        let sharing = known.share(&key, now, now + SECOND).expect("news");
         known.forget(&key);
         assert!(!known.heard(&look, now + SECOND));
-        assert_eq!(known.untold(&telling), None);
-        let (look_again, tell_again) = (known.look(&key, now), known.tell(&key, now, now + SECOND));
-        known.told(&telling, now + SECOND);
-        drop((look, telling));
+        assert_eq!(known.unshared(&sharing), None);
+        let (look_again, share_again) = (known.look(&key, now), known.share(&key, now, now + SECOND));
+        known.note_shared(&sharing, now + SECOND);
+        drop((look, sharing));
         assert!(known.look(&key, now + LOOK_EVERY).is_none(), "one is under way");
-        assert_eq!(known.untold(&tell_again.expect("news again")), Some(now + SECOND));
+        assert_eq!(known.unshared(&share_again.expect("news again")), Some(now + SECOND));
         assert!(known.heard(&look_again.expect("nothing is known"), now + SECOND));
     }
 
@@ -246,11 +246,11 @@ mod tests {
         let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
         let look = known.look(&key, now).expect("the first look");
         known.forget(&key);
-        let telling = known.tell(&key, now, now + SECOND).expect("nothing is known");
+        let sharing = known.share(&key, now, now + SECOND).expect("nothing is known");
         assert!(!known.heard(&look, now + 10 * SECOND));
         let look_again = known.look(&key, now).expect("none is under way");
         assert!(!known.heard(&look, now + 10 * SECOND) && known.heard(&look_again, now + 10 * SECOND));
-        drop(telling);
+        drop(sharing);
     }
 
     /// However many other keys are used meanwhile, a pause that the fleet knows is not announced again.
@@ -264,6 +264,6 @@ mod tests {
         for number in 0..500_u64 {
             drop(known.look(&Key::from(number), start + SECOND));
         }
-        assert!(known.tell(&key, start + SECOND, end).is_none());
+        assert!(known.share(&key, start + SECOND, end).is_none());
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use throttle_core::Key;
 
-use super::units::Paces;
+use super::units::UnitPaces;
 use super::wanted::Wanted;
 
 /// Reads the key, the cost and the deadline of a call from its request.
@@ -22,7 +22,7 @@ type DeadlineOf<Req> = dyn Fn(&Req) -> Option<Duration> + Send + Sync;
 impl<Req> RequestFields<Req> {
     /// `None` for a request that costs nothing, which is not delayed.
     #[inline]
-    pub(super) fn read(&self, request: &Req, paces: &Paces) -> Option<Wanted> {
+    pub(super) fn read(&self, request: &Req, paces: &UnitPaces) -> Option<Wanted> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
         let units = if paces.has_units() { self.read_units(request, paces) } else { None };
         if cost == 0 && units.iter().flatten().all(|count| *count == 0) {
@@ -34,7 +34,7 @@ impl<Req> RequestFields<Req> {
     }
 
     #[inline(never)]
-    fn read_units(&self, request: &Req, paces: &Paces) -> Option<Box<[u64]>> {
+    fn read_units(&self, request: &Req, paces: &UnitPaces) -> Option<Box<[u64]>> {
         let mut units = paces.no_units()?;
         for (place, estimate) in &self.estimates {
             units[*place] = estimate(request);

@@ -13,7 +13,7 @@ use super::queue::{Afterwards, Queue};
 use super::queues::Queues;
 use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
-use super::units::Paces;
+use super::units::UnitPaces;
 use crate::limit::OnError;
 use crate::time::{micros, time_for};
 use crate::usage::{Background, Settling};
@@ -27,7 +27,7 @@ pub(super) struct Schedule<B: Backend> {
     /// Decides in this process while the store fails, if the shaper is configured so.
     pub(super) share: Option<LocalShare>,
     pub(super) on_error: OnError,
-    pub(super) paces: Paces,
+    pub(super) paces: UnitPaces,
     /// Turns that are later than this are lost, so that they are not caught up all at once; `None` if none is lost.
     pub(super) tolerance: Option<Duration>,
     pub(super) max_wait: Duration,

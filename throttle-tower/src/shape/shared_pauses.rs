@@ -22,14 +22,14 @@ const PAUSES_AT: usize = 1;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// For so long at most, one process alone tells of the pauses of a key: long beside a few round trips to the store.
+/// For so long at most, one process alone writes the pauses of a key: long beside a few round trips to the store.
 const TURN: Duration = Duration::from_millis(250);
 
 /// A process that has no turn tries again within this time, so often.
 const RETRY: Duration = Duration::from_millis(40);
 const ATTEMPTS: u32 = 32;
 
-/// A pause that is shorter than it was told by less than this is as long.
+/// A pause that is shorter than it was written by less than this is as long.
 const EXACT: Duration = Duration::from_millis(1);
 
 pub(super) struct SharedPauses<B: Backend> {

@@ -6,11 +6,11 @@ use throttle_core::{Backend, ConfigError, Policy, PolicySet};
 
 use super::announced::Announced;
 use super::local_shares::Shares;
+use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
-use super::uses::Uses;
 use crate::event::BuiltOn;
 use crate::limit::{Applied, OnError, check_refuses};
 
@@ -46,7 +46,7 @@ pub(crate) fn unshared<B: Backend>(
     let prepared = Arc::new(backend.prepare(set)?);
     let classes = |place: usize| applied[place].priority.as_ref().map_or(&[][..], |priority| priority.classes());
     let announced = Arc::new(Announced::new(B::set(&prepared).policies(), classes, responses));
-    let uses = Uses::of(&applied, &permits);
+    let uses = OptionalSteps::of(&applied, &permits);
     Ok(Shared {
         backend,
         built_on,

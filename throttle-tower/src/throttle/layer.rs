@@ -444,7 +444,7 @@ mod tests {
     use tower::{ServiceExt, service_fn};
 
     use super::*;
-    use crate::down::Down;
+    use crate::failing_backend::FailingBackend;
     use crate::limit::Limit;
     use crate::{Constant, limit};
 
@@ -479,10 +479,10 @@ mod tests {
 
     #[tokio::test]
     async fn rule_for_a_failing_store_is_written_once_for_a_template_and_its_layers() {
-        let error = ThrottleLayer::new(one("outer")).unwrap().backend(Down).unwrap_err();
+        let error = ThrottleLayer::new(one("outer")).unwrap().backend(FailingBackend).unwrap_err();
         assert_eq!(error.field(), "on_error");
         let template = ThrottleLayer::new(one("outer")).unwrap().on_error(OnError::local(1));
-        let template = template.backend(Down).unwrap();
+        let template = template.backend(FailingBackend).unwrap();
         let inner = template.with_limits(one("inner")).unwrap();
         let same = template.with_limits(one("inner")).unwrap();
         let mut statuses = Vec::new();

@@ -23,6 +23,7 @@ mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
 mod openapi;
+mod optional_steps;
 mod options;
 mod permits;
 mod queues;
@@ -35,7 +36,6 @@ mod shared;
 mod status;
 mod steps;
 mod unknown_client;
-mod uses;
 mod warning;
 mod without_layer;
 

@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::event::Observers;
 use crate::jitter;
 use crate::limit::{Applied, OnError};
-use crate::log::Seldom;
+use crate::log::OncePerMinute;
 use crate::usage::Background;
 
 /// What decides and refuses requests.
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     pub(crate) jitter: Option<Jitter>,
     pub(super) background: Background,
     /// What was logged of parameters of a key's own that the store does not enforce.
-    pub(super) not_enforced: Arc<Seldom>,
+    pub(super) not_enforced: Arc<OncePerMinute>,
     /// Most requests that wait in queues at once.
     pub(crate) max_waiting: usize,
 }

@@ -68,8 +68,8 @@ mod tests {
     use tower::{Layer, Service, ServiceExt, service_fn};
 
     use super::*;
-    use crate::down::Down;
     use crate::extract::from_fn;
+    use crate::failing_backend::FailingBackend;
     use crate::limit::Unkeyed;
     use crate::{
         Concurrency, Constant, Limit, LimitReport, OnError, OnMissing, Throttle, ThrottleBody, ThrottleLayer, limit,
@@ -158,7 +158,7 @@ mod tests {
             check(ask(&full).await, 503);
             drop(held);
             assert_eq!(ask(&full).await.status(), StatusCode::OK);
-            let down = layer(one().by(Constant)).on_error(OnError::Closed).backend(Down).unwrap();
+            let down = layer(one().by(Constant)).on_error(OnError::Closed).backend(FailingBackend).unwrap();
             check(ask(&echoing(down, later)).await, 503);
         }
     }

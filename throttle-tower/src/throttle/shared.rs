@@ -4,10 +4,10 @@ use throttle_core::Backend;
 
 use super::announced::Announced;
 use super::local_shares::Shares;
+use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
 use super::queues::Queues;
-use super::uses::Uses;
 use crate::client_ip::first_requests::KnownSources;
 use crate::event::BuiltOn;
 use crate::limit::Applied;
@@ -20,7 +20,7 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) prepared: Arc<B::Prepared>,
     /// How each policy of the set is applied.
     pub(crate) applied: Arc<[Applied]>,
-    pub(super) uses: Uses,
+    pub(super) uses: OptionalSteps,
     /// Which sources of the client's address have found clients.
     pub(super) sources: Arc<KnownSources>,
     pub(crate) permits: Arc<Permits>,

@@ -198,7 +198,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::down::Down;
+    use crate::failing_backend::FailingBackend;
     use crate::{Constant, OnError, all, limit};
 
     /// What a layer of one limit by each rule answers when its store is down.
@@ -207,7 +207,7 @@ mod tests {
             limit(*name, Gcra::new(Rate::per_hour(6)).burst(6)).by(Constant).on_error(*rule)
         };
         let throttle = ThrottleLayer::new(all(rules.iter().map(of).collect::<Vec<_>>())).unwrap();
-        let app: Router = Router::new().route("/", throttle.backend(Down).unwrap().status());
+        let app: Router = Router::new().route("/", throttle.backend(FailingBackend).unwrap().status());
         let (head, body) = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         (head.status, head.headers, serde_json::from_slice(&body).unwrap())

@@ -7,8 +7,8 @@ use http::request::Parts;
 use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 
+use super::optional_steps::OptionalSteps;
 use super::unknown_client;
-use super::uses::Uses;
 use crate::client_ip::first_requests::{KnownSources, Verdict};
 use crate::client_ip::{AddressOrigin, ClientIp, Resolved};
 use crate::extract::{self, Route};
@@ -206,7 +206,7 @@ impl Watch {
     }
 
     /// Whether the route of a request is not known, and a limit depends on it.
-    pub(super) fn suspects(&self, uses: Uses, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
+    pub(super) fn suspects(&self, uses: OptionalSteps, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
         !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
             && (uses.routes_for_permits

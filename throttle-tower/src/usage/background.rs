@@ -14,7 +14,7 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
 use crate::caught::caught;
-use crate::log::Seldom;
+use crate::log::OncePerMinute;
 
 /// How many refunds, settlements and other charges in the background are under way, done and failed: see
 /// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). Corrections of several limits that are due at the
@@ -53,7 +53,7 @@ pub(crate) struct Counters {
     begun: AtomicU64,
     settled: AtomicU64,
     failed: AtomicU64,
-    why: Seldom,
+    why: OncePerMinute,
 }
 
 impl Counters {

@@ -32,12 +32,12 @@ pub(crate) fn wait(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
     let seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
     let seconds = seconds.filter_map(|name| longest(name, &|text| time_text::retry_after(text, now_unix_us))).max();
     let millis = IN_MILLIS.iter().filter_map(|name| longest(name, &time_text::millis)).max();
-    let told = match (seconds, millis) {
+    let stated = match (seconds, millis) {
         // Both state one wait, which one of them can only round up.
         (Some(seconds), Some(millis)) if is_rounded_up(millis, seconds) => Some(millis),
         _ => seconds.max(millis),
     };
-    told.max(grpc::wait(headers)).filter(|wait| !wait.is_zero())
+    stated.max(grpc::wait(headers)).filter(|wait| !wait.is_zero())
 }
 
 fn is_rounded_up(exact: Duration, seconds: Duration) -> bool {

@@ -34,10 +34,10 @@ pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option
 /// date of HTTP.
 pub(super) fn retry_after(text: &[u8], now_unix_us: u64) -> Option<Duration> {
     let from_now = |at_us: u64| Duration::from_micros(at_us.saturating_sub(now_unix_us));
-    let Some(told) = seconds(text) else { return http_date(text).map(from_now) };
+    let Some(wait) = seconds(text) else { return http_date(text).map(from_now) };
     // A billion seconds is also the longest wait that servers state, so an instant that has passed is none.
-    let instant = (FIRST_INSTANT..FIRST_IN_MILLIS).contains(&told.as_secs()).then(|| from_now(micros(told)));
-    instant.filter(|wait| !wait.is_zero()).or(Some(told))
+    let instant = (FIRST_INSTANT..FIRST_IN_MILLIS).contains(&wait.as_secs()).then(|| from_now(micros(wait)));
+    instant.filter(|until| !until.is_zero()).or(Some(wait))
 }
 
 /// Seconds with or without a fraction, rounded up to nanoseconds.

@@ -162,10 +162,10 @@ impl Observer for Arc<Board> {
         self.backends.add(on);
     }
 
-    fn judged(&self, event: &Event<'_>, calls: &[Call]) {
+    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
         let moment = self.moment();
         self.flows.count(moment.second(), event);
-        self.tracker.judged(event, calls);
+        self.tracker.passed_or_refused(event, calls);
         if let Outcome::NoPermit(full) = event.outcome {
             self.permits_ran_out(full, &moment);
         }
@@ -310,6 +310,6 @@ fn whole_millis(duration: Duration) -> u64 {
 impl Board {
     /// Locks all that requests may lock.
     pub(super) fn hold_all_locks(&self) -> impl Sized + use<'_> {
-        (self.tightest.hold_lock(), self.tracker.hold_lock())
+        (self.tightest.hold_lock(), self.tracker.hold_lock(), self.flows.changes.hold_lock())
     }
 }

@@ -1,18 +1,27 @@
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use throttle_core::BackendErrorKind;
 
+use crate::lock::{lock, try_lock};
 use crate::observe::decider::Decider;
 
 /// The moments at which another one began to decide. A second counts as a whole, so a store that fails every other
 /// request changes nothing every other request.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// The latest second with a decision, and how the seconds before it ended: a packed [`Latest`].
+    /// The latest second, and the place of its worst decider: a request that adds nothing to that needs no lock.
     latest: AtomicU64,
-    /// A ring of packed [`Change`]s.
-    changes: [AtomicU64; MOST],
-    made: AtomicU32,
+    seconds: Mutex<Seconds>,
+}
+
+#[derive(Default)]
+struct Seconds {
+    /// The running second as a change, which it is none if the second before had the same decider.
+    running: Option<Change>,
+    /// The latest changes of seconds that have ended, the newest last.
+    ended: VecDeque<Change>,
 }
 
 const MOST: usize = 20;
@@ -27,116 +36,66 @@ pub(super) struct Change {
     pub(super) why: Option<BackendErrorKind>,
 }
 
-#[derive(Clone, Copy)]
-struct Latest {
-    second: u32,
-    decider: Option<Decider>,
-    why: Option<BackendErrorKind>,
-    /// Of the seconds before.
-    before: Option<Decider>,
-}
-
 impl Changes {
     /// Notes a decision of a second.
     #[inline]
     pub(super) fn note(&self, second: u32, decider: Decider, why: Option<BackendErrorKind>) {
-        let latest = Latest::unpack(self.latest.load(Ordering::Relaxed));
-        if latest.second != second || latest.decider < Some(decider) {
-            self.note_other(second, decider, why);
+        let noted = u64::from(second) << 8 | (decider as u64 + 1);
+        if noted > self.latest.load(Ordering::Relaxed) {
+            self.note_other(noted, (second, decider), why);
         }
     }
 
+    /// If the lock is not free, the next request notes it.
     #[cold]
-    fn note_other(&self, second: u32, decider: Decider, why: Option<BackendErrorKind>) {
-        let noted = self.latest.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
-            let old = Latest::unpack(old);
-            let before = match old.second {
-                same if same == second && old.decider < Some(decider) => old.before,
-                earlier if earlier < second => old.decider,
-                _ => return None,
-            };
-            Some(Latest { second, decider: Some(decider), why, before }.pack())
-        });
-        // One thread alone ends a second, and that one writes down how it ended.
-        if let Ok(ended) = noted.map(Latest::unpack)
-            && ended.second < second
-            && let Some(change) = ended.change()
+    fn note_other(&self, noted: u64, (second, decider): (u32, Decider), why: Option<BackendErrorKind>) {
+        if let Some(mut seconds) = try_lock(&self.seconds)
+            && noted > self.latest.load(Ordering::Relaxed)
         {
-            let place = self.made.fetch_add(1, Ordering::Relaxed) as usize % MOST;
-            self.changes[place].store(change.pack(), Ordering::Release);
+            self.latest.store(noted, Ordering::Relaxed);
+            seconds.note(second, decider, why);
         }
     }
 
     /// What decides now; `None` before the first decision.
     pub(super) fn decider(&self) -> Option<Decider> {
-        Latest::unpack(self.latest.load(Ordering::Acquire)).decider
+        lock(&self.seconds).running.map(|running| running.to)
     }
 
     /// The latest changes, the newest first.
     pub(super) fn list(&self) -> Vec<Change> {
-        let latest = Latest::unpack(self.latest.load(Ordering::Acquire)).change();
-        let noted = self.changes.iter().filter_map(|change| Change::unpack(change.load(Ordering::Acquire)));
-        let mut changes: Vec<_> = noted.chain(latest).collect();
-        changes.sort_unstable_by_key(|change| std::cmp::Reverse(change.second));
-        // A second may end while it is read.
-        changes.dedup();
-        changes.truncate(MOST);
-        changes
+        let seconds = lock(&self.seconds);
+        let running = seconds.running.filter(Change::is_one);
+        running.into_iter().chain(seconds.ended.iter().rev().copied()).take(MOST).collect()
     }
 }
 
-impl Latest {
-    /// The change that this second makes, should it end now.
-    fn change(self) -> Option<Change> {
-        let to = self.decider?;
-        (self.before != Some(to)).then_some(Change { second: self.second, from: self.before, to, why: self.why })
-    }
-
-    const fn pack(self) -> u64 {
-        pack(self.second, self.decider, self.why, self.before)
-    }
-
-    fn unpack(packed: u64) -> Self {
-        let (second, decider, why, before) = unpack(packed);
-        Self { second, decider, why, before }
+impl Seconds {
+    fn note(&mut self, second: u32, to: Decider, why: Option<BackendErrorKind>) {
+        let from = match self.running {
+            Some(running) if running.second == second => running.from,
+            ended => {
+                self.ended.extend(ended.filter(Change::is_one));
+                if self.ended.len() > MOST {
+                    self.ended.pop_front();
+                }
+                ended.map(|ended| ended.to)
+            }
+        };
+        self.running = Some(Change { second, from, to, why });
     }
 }
 
 impl Change {
-    const fn pack(self) -> u64 {
-        pack(self.second, Some(self.to), self.why, self.from)
-    }
-
-    /// `None` if there is none yet.
-    fn unpack(packed: u64) -> Option<Self> {
-        let (second, to, why, from) = unpack(packed);
-        Some(Self { second, from, to: to?, why })
+    fn is_one(&self) -> bool {
+        self.from != Some(self.to)
     }
 }
 
-/// In one number, so that no lock is needed. 0 is nothing at all.
-const fn pack(second: u32, decider: Option<Decider>, why: Option<BackendErrorKind>, before: Option<Decider>) -> u64 {
-    (second as u64) << 32 | place(decider) << 16 | place_of_reason(why) << 8 | place(before)
-}
-
-fn unpack(packed: u64) -> (u32, Option<Decider>, Option<BackendErrorKind>, Option<Decider>) {
-    let [before, why, decider, ..] = packed.to_le_bytes().map(usize::from);
-    let decider_at = |place: usize| Decider::ALL.get(place.checked_sub(1)?).copied();
-    let reason = why.checked_sub(1).and_then(|place| BackendErrorKind::ALL.get(place)).copied();
-    ((packed >> 32) as u32, decider_at(decider), reason, decider_at(before))
-}
-
-const fn place(decider: Option<Decider>) -> u64 {
-    match decider {
-        Some(decider) => decider as u64 + 1,
-        None => 0,
-    }
-}
-
-const fn place_of_reason(why: Option<BackendErrorKind>) -> u64 {
-    match why {
-        Some(why) => why as u64 + 1,
-        None => 0,
+#[cfg(test)]
+impl Changes {
+    pub(super) fn hold_lock(&self) -> impl Sized + use<'_> {
+        lock(&self.seconds)
     }
 }
 
@@ -202,16 +161,6 @@ mod tests {
         }
         let seconds: Vec<_> = changes.list().iter().map(|change| change.second).collect();
         assert_eq!(seconds, (981..=1_000).rev().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn every_reason_is_found_again() {
-        for reason in BackendErrorKind::ALL.iter().copied().map(Some).chain([None]) {
-            for to in Decider::ALL {
-                let change = Change { second: u32::MAX, from: Some(Decider::Open), to, why: reason };
-                assert_eq!(Change::unpack(change.pack()), Some(change));
-            }
-        }
     }
 
     #[test]

@@ -22,9 +22,9 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::board::Board;
 use super::rendered::Rendered;
 use super::shown::Shown;
-use crate::down::Down;
 use crate::event::Observer;
 use crate::event::{Event, Outcome};
+use crate::failing_backend::FailingBackend;
 use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::plans::Tier;
@@ -552,7 +552,7 @@ fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, c
     let (parts, ()) = Request::new(()).into_parts();
     let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
     let event = Event { outcome, policies: &policies, decision, parts: &parts };
-    board.judged(&event, calls);
+    board.passed_or_refused(&event, calls);
 }
 
 fn board() -> Arc<Board> {
@@ -615,7 +615,7 @@ async fn page_shows_who_decides_and_since_when() {
 #[tokio::test(start_paused = true)]
 async fn page_of_one_limit_shows_that_this_process_decides() {
     let throttle = ThrottleLayer::new(per_key(4)).unwrap().on_error(OnError::local(1));
-    let (throttle, page) = throttle.backend(Down).unwrap().dashboard();
+    let (throttle, page) = throttle.backend(FailingBackend).unwrap().dashboard();
     send(&throttle, "ada").await;
     advance(SECOND).await;
     let data = data(&page).await;

@@ -7,10 +7,10 @@ use std::sync::atomic::{Ordering, fence};
 use throttle_core::{DecidedBy, Decision, Policy, Status};
 
 use super::handles::place;
+use super::per_thread::counts::{ROW, Rows};
 use super::throttle::{Metrics, Watched, fifth};
 use crate::event::{Event, Outcome};
 use crate::observe::decider::Decider;
-use crate::observe::per_thread::counts::{ROW, Rows};
 
 impl Metrics {
     /// Counts a usual request: the only policy of the layer has admitted or refused it, as the store decided. Returns

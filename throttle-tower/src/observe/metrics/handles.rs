@@ -5,6 +5,7 @@ use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
 use crate::event::OUTCOMES;
+use crate::limit::LookupResult;
 use crate::observe::decider::Decider;
 
 pub(super) struct Handles {
@@ -22,16 +23,8 @@ pub(super) struct Handles {
 pub(super) struct PolicyHandles {
     pub(super) queued: Gauge,
     pub(super) queue_time: Histogram,
-    pub(super) lookups: Option<LookupHandles>,
-}
-
-pub(super) struct LookupHandles {
-    pub(super) remembered: Counter,
-    pub(super) found: Counter,
-    pub(super) unknown: Counter,
-    pub(super) failed: Counter,
-    pub(super) invalid: Counter,
-    pub(super) turned_away: Counter,
+    /// By the number of their result, where tiers are looked up.
+    pub(super) lookups: Option<[Counter; LookupResult::LABELS.len()]>,
 }
 
 /// Where the counters of a layer are: a row for all requests, one for those that the store did not decide, and one for
@@ -124,14 +117,7 @@ impl PolicyHandles {
         Self {
             queued: gauge!("throttle_queued_requests", &labels()),
             queue_time: histogram!("throttle_queue_seconds", &labels()),
-            lookups: looks_up.then(|| LookupHandles {
-                remembered: lookup("remembered"),
-                found: lookup("found"),
-                unknown: lookup("unknown"),
-                failed: lookup("failed"),
-                invalid: lookup("invalid"),
-                turned_away: lookup("turned_away"),
-            }),
+            lookups: looks_up.then(|| LookupResult::LABELS.map(lookup)),
         }
     }
 }

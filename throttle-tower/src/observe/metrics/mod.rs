@@ -53,8 +53,10 @@
 //! What a Redis backend reports is listed in the docs of `throttle-redis`.
 
 mod count;
+mod due;
 mod handles;
 mod level;
+mod per_thread;
 mod report;
 mod shape;
 #[cfg(test)]

@@ -14,12 +14,12 @@ use throttle_core::PolicyName;
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::handles::Handles;
+use super::per_thread::own_place::{Own, give_up_place};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
 use crate::Concurrency;
 use crate::event::Correction;
 use crate::event::Observed;
-use crate::observe::per_thread::own_place::{Own, give_up_place};
 use crate::{Constant, Gcra, Header, Rate, ThrottleLayer, all, limit};
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its series.

@@ -6,16 +6,15 @@ use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
 use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
+use super::due::Schedule;
 use super::handles::{Handles, place};
 use super::level::Level;
+use super::per_thread::counts::{Counts, ROW};
 use crate::ThrottleLayer;
 use crate::event::Backends;
 use crate::event::{BuiltOn, Correction, Observer};
 use crate::event::{Event, Observed};
 use crate::limit::{Applied, Keying, LookupCounts, TierLookup};
-use crate::observe::per_thread::counts::{Counts, ROW};
-use crate::observe::per_thread::schedule::{DELAY, Schedule};
-use crate::time::micros;
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
@@ -80,7 +79,7 @@ impl Metrics {
         let rows = place::POLICIES + names.len();
         Self {
             counts: Counts::new(rows),
-            schedule: Schedule::new(|now| now + micros(DELAY)),
+            schedule: Schedule::new(),
             reported: Mutex::new(vec![[0; ROW]; rows]),
             in_flight: of.permits.iter().map(|name| (name.clone(), Arc::default())).collect(),
             handles: Registered::new({
@@ -149,13 +148,13 @@ impl Observer for Reporting {
     }
 
     #[inline]
-    fn judged(&self, event: &Event<'_>, _: &[Call]) {
+    fn passed_or_refused(&self, event: &Event<'_>, _: &[Call]) {
         if let Some(rows) = self.0.counts.own()
             && self.0.count_usual(rows, event).is_some()
         {
             self.report_soon(rows);
         } else {
-            self.judged_otherwise(event);
+            self.count_otherwise(event);
         }
     }
 
@@ -195,7 +194,7 @@ impl Observer for Reporting {
 
 impl Reporting {
     #[inline(never)]
-    fn judged_otherwise(&self, event: &Event<'_>) {
+    fn count_otherwise(&self, event: &Event<'_>) {
         match self.0.counts.take_own() {
             Some(rows) => {
                 self.0.count(rows, event);

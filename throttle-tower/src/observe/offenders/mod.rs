@@ -2,8 +2,6 @@
 
 mod offender;
 mod recent;
-mod repeats;
-mod sample;
 #[cfg(test)]
 mod tests;
 pub(super) mod tracker;
@@ -25,14 +23,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ends, and another one in every other process. To show keys as text, use
     /// [`track_offenders_as`](Self::track_offenders_as).
     ///
-    /// Each of the first two million refusals of a minute and a thread is counted, or more; beyond them one in 16, by
-    /// chance, and it stands for 16. So a list of very many refusals is an estimate.
-    ///
-    /// Only refusals cost anything: about 110 instructions each if this thread has refused the key before, 430 on
-    /// average where most of 100,000 clients are refused seldom, fewer than 100 beyond two million in a minute, and about
-    /// 40 µs for the one that starts a new minute. All counts together take 420 kB, whatever clients send. A refusal that
-    /// finds the counts in use is not counted, so that it does not wait: see
-    /// [`uncounted_refusals`](Self::uncounted_refusals).
+    /// Only refusals cost anything: a few hundred instructions each, and about 40 µs for the one that starts a new
+    /// minute. The counts take 230 kB, whatever clients send. A refusal that finds the counts in use is not counted, so
+    /// that it does not wait: see [`uncounted_refusals`](Self::uncounted_refusals).
     pub fn track_offenders(self) -> Self {
         self.observed_by(Arc::new(Tracker::new(None)))
     }
@@ -43,7 +36,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// `show` gets the name of the policy that refused, and the key. The layer keeps its text and shows it to whoever
     /// can read the list, so return `None` for a key that is a secret, such as an API key. `show` is called on the task
     /// of a refused request, once for each key that enters the list and again in the next minute, so it must return
-    /// quickly. It makes a refusal cost about 400 instructions more.
+    /// quickly.
     ///
     /// ```
     /// use throttle_core::KeyPart;

@@ -42,56 +42,44 @@ impl Recent {
         Self { started: now, running: Minute::new(), before: Minute::new(), shows_text }
     }
 
-    /// Counts refusals of a key in the running minute, and returns whether it is to be [named](Self::name). The key
-    /// itself may be left out, until it is listed.
-    pub(super) fn add(&mut self, tag: u64, key: Option<Refused>, refusals: u64) -> bool {
-        let minute = &mut self.running;
-        let (displaced, is_new) = minute.sketch.add_with_evicted(&tag, refusals);
-        if let Some(displaced) = displaced.and_then(|displaced| minute.listed.remove(&displaced)) {
-            minute.wanting -= usize::from(displaced.is_wanting());
+    /// Counts a refusal of a key, and returns whether the text of the key is [wanted](Self::set_text).
+    pub(super) fn add(&mut self, key: Refused, now: Instant) -> bool {
+        self.turn(now);
+        let Minute { sketch, listed } = &mut self.running;
+        let (displaced, is_new) = sketch.add_with_evicted(&key, 1);
+        if let Some(displaced) = displaced {
+            listed.remove(&displaced);
         }
         if is_new {
-            let text = if self.shows_text { Text::Wanted } else { Text::Known(None) };
-            let listed = Listed { key, text };
-            minute.wanting += usize::from(listed.is_wanting());
-            minute.listed.insert(tag, listed);
+            listed.insert(key, if self.shows_text { Text::Wanted } else { Text::Known(None) });
         }
-        minute.wanting > 0 && minute.listed.get(&tag).is_some_and(Listed::is_wanting)
+        self.shows_text && matches!(listed.get(&key), Some(Text::Wanted))
     }
 
-    /// Keeps a key and its text, if it is still listed.
-    pub(super) fn name(&mut self, tag: u64, key: Refused, text: Option<Box<str>>) {
-        let minute = &mut self.running;
-        if let Some(listed) = minute.listed.get_mut(&tag) {
-            minute.wanting -= usize::from(listed.is_wanting());
-            *listed = Listed { key: Some(key), text: Text::Known(text) };
+    /// Keeps the text of a key, if the key is still listed.
+    pub(super) fn set_text(&mut self, key: Refused, text: Option<Box<str>>) {
+        if let Some(known) = self.running.listed.get_mut(&key) {
+            *known = Text::Known(text);
         }
     }
 
-    /// Returns the keys with the highest counts, and their texts. Call [`turn`](Self::turn) first, or minutes that are
-    /// over still count.
-    pub(super) fn list(&self, n: usize) -> Vec<(Refused, u64, Option<String>)> {
+    /// Returns the keys with the highest counts, and their texts.
+    pub(super) fn list(&mut self, n: usize, now: Instant) -> Vec<(Refused, u64, Option<String>)> {
+        self.turn(now);
         let minutes = [&self.running, &self.before];
-        let mut tags: Vec<u64> = minutes.iter().flat_map(|minute| minute.listed.keys()).copied().collect();
-        tags.sort_unstable();
-        tags.dedup();
-        let count = |tag: &u64| minutes.iter().map(|minute| minute.sketch.count(tag)).sum::<u64>();
-        let listed = |tag: &u64| minutes.map(|minute| minute.listed.get(tag)).into_iter().flatten();
-        let named = tags.iter().filter_map(|tag| Some((listed(tag).find_map(|listed| listed.key)?, tag)));
-        let mut counted: Vec<(Refused, u64, &u64)> = named.map(|(key, tag)| (key, count(tag), tag)).collect();
-        counted.sort_by_key(|(key, count, _)| (Reverse(*count), *key));
+        let mut keys: Vec<Refused> = minutes.iter().flat_map(|minute| minute.listed.keys()).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let count = |key: &Refused| minutes.iter().map(|minute| minute.sketch.count(key)).sum::<u64>();
+        let mut counted: Vec<(Refused, u64)> = keys.into_iter().map(|key| (key, count(&key))).collect();
+        counted.sort_by_key(|(_, count)| Reverse(*count));
         counted.truncate(n.min(LISTED));
-        let text = |tag: &u64| listed(tag).find_map(Listed::text).map(str::to_owned);
-        counted.into_iter().map(|(key, count, tag)| (key, count, text(tag))).collect()
-    }
-
-    /// When the running minute ends.
-    pub(super) fn ends(&self) -> Instant {
-        self.started + Duration::from_secs(SECONDS)
+        let text = |key: &Refused| minutes.iter().find_map(|minute| minute.listed.get(key)?.shown().map(str::to_owned));
+        counted.into_iter().map(|(key, count)| (key, count, text(&key))).collect()
     }
 
     /// Goes on to the present minute.
-    pub(super) fn turn(&mut self, now: Instant) {
+    fn turn(&mut self, now: Instant) {
         let minutes = now.saturating_duration_since(self.started).as_secs() / SECONDS;
         if minutes > 0 {
             let ended = mem::replace(&mut self.running, Minute::new());
@@ -102,21 +90,12 @@ impl Recent {
 }
 
 struct Minute {
-    /// Of keys by their tags: most keys are counted and never listed, so more need not be known of them.
-    sketch: CuckooTopK<u64>,
-    /// What is listed by the sketch.
-    listed: HashMap<u64, Listed>,
-    /// So many of them are to be named.
-    wanting: usize,
+    sketch: CuckooTopK<Refused>,
+    /// The keys that the sketch lists.
+    listed: HashMap<Refused, Text>,
 }
 
-/// A key that is listed.
-struct Listed {
-    /// `None` until it is named.
-    key: Option<Refused>,
-    text: Text,
-}
-
+/// The text of a key.
 enum Text {
     /// The key's next refusal asks for it.
     Wanted,
@@ -125,20 +104,16 @@ enum Text {
 
 impl Minute {
     fn new() -> Self {
-        let sketch = CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY);
-        Self { sketch, listed: HashMap::with_capacity(LISTED), wanting: 0 }
+        // The sketch needs no secret: of the digests that it hashes, nothing is known to a client.
+        Self { sketch: CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY), listed: HashMap::with_capacity(LISTED) }
     }
 }
 
-impl Listed {
-    fn is_wanting(&self) -> bool {
-        self.key.is_none() || matches!(self.text, Text::Wanted)
-    }
-
-    fn text(&self) -> Option<&str> {
-        match &self.text {
-            Text::Known(text) => text.as_deref(),
-            Text::Wanted => None,
+impl Text {
+    fn shown(&self) -> Option<&str> {
+        match self {
+            Self::Known(text) => text.as_deref(),
+            Self::Wanted => None,
         }
     }
 }
@@ -153,30 +128,14 @@ mod tests {
         }
     }
 
-    const KEY: Refused = Refused { policy: 0, digest: 1 };
-
-    #[test]
-    fn key_is_listed_once_it_is_named() {
-        let now = Instant::now();
-        let mut recent = Recent::new(now, false);
-        assert_eq!([recent.add(7, None, 1), recent.add(7, None, 1)], [true; 2]);
-        assert!(recent.list(9).is_empty());
-        recent.name(7, KEY, None);
-        assert!(!recent.add(7, None, 1));
-        assert_eq!(recent.list(9), [(KEY, 3, None)]);
-        recent.turn(now + Duration::from_secs(SECONDS));
-        assert!(recent.add(7, None, 2), "a new minute");
-        assert_eq!(recent.list(9), [(KEY, 5, None)], "it is named in the minute before");
-    }
-
     #[test]
     fn minute_ends_sixty_seconds_after_the_one_before_it() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut recent = Recent::new(start, false);
-        for (seen, ends) in [(0, 60), (59, 60), (60, 120), (150, 180), (1_000, 1_020)] {
+        for (seen, started) in [(0, 0), (59, 0), (60, 60), (150, 120), (1_000, 960)] {
             recent.turn(after(seen));
-            assert_eq!(recent.ends(), after(ends), "seen after {seen} s");
+            assert_eq!(recent.started, after(started), "seen after {seen} s");
         }
     }
 }

@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::event_budget::PER_SECOND;
-use crate::down::Down;
+use crate::failing_backend::FailingBackend;
 use crate::{Concurrency, Header, OnError, OnMissing, ThrottleLayer, all, limit};
 
 type Fields = BTreeMap<&'static str, String>;
@@ -86,9 +86,9 @@ fn per_key(name: &str, burst: u64) -> crate::Limit {
     limit(name, Gcra::new(Rate::per_hour(1)).burst(burst)).by(Header::new("x-api-key"))
 }
 
-fn down(on_error: OnError) -> ThrottleLayer<Down> {
+fn down(on_error: OnError) -> ThrottleLayer<FailingBackend> {
     let limits = all([per_key("a", 8), per_key("b", 4)]);
-    ThrottleLayer::new(limits).unwrap().traced().on_error(on_error).backend(Down).unwrap()
+    ThrottleLayer::new(limits).unwrap().traced().on_error(on_error).backend(FailingBackend).unwrap()
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> StatusCode {
@@ -260,7 +260,7 @@ async fn degraded_decisions_and_refusals_are_bounded_apart() {
     let (log, _guard) = Log::capture();
     let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
     let layer = ThrottleLayer::new(limited).unwrap().traced().on_error(OnError::Open);
-    let layer = layer.backend(Down).unwrap();
+    let layer = layer.backend(FailingBackend).unwrap();
     for _ in 0..100 {
         send(&layer, Some("ada")).await;
         send(&layer, None).await;

@@ -53,7 +53,7 @@ impl Observer for Tracer {
     }
 
     #[inline]
-    fn judged(&self, event: &Event<'_>, calls: &[Call]) {
+    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
         // Without a subscriber that listens, this costs a look at a number that hardly ever changes.
         if LevelFilter::current() != LevelFilter::OFF {
             self.tell(event, calls);

@@ -13,7 +13,7 @@ use throttle_core::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::down::Down;
+use crate::failing_backend::FailingBackend;
 use crate::lock::lock;
 use crate::plans::{Plans, Tier, plans};
 use crate::{Constant, Header, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
@@ -297,7 +297,7 @@ async fn own_parameters_use_the_common_share_while_the_store_fails() {
     rows.set("bob", Row::Own(30, 30));
     let all = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant).on_error(OnError::local(1));
     let layer = ThrottleLayer::new(crate::all((all, plan(&rows).on_error(OnError::local(1))))).unwrap();
-    let layer = layer.backend(Down).unwrap();
+    let layer = layer.backend(FailingBackend).unwrap();
     let mut admitted = [0; 3];
     for (admitted, customer) in admitted.iter_mut().zip(["ada", "bob", "eve"]) {
         for _ in 0..3 {

@@ -1,5 +1,7 @@
 use http::Method;
 
+use crate::rules::names::edits;
+
 /// The methods of RFC 9110 and RFC 5789, one of which is meant by a name that is nearly the same.
 const USUAL: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"];
 
@@ -17,23 +19,11 @@ pub(super) fn parse(text: &str) -> Result<Method, String> {
         return Err(format!("methods are written in upper case; write {:?}", text.to_ascii_uppercase()));
     }
     let method = Method::from_bytes(text.as_bytes()).map_err(|_| "it is not a method, as in \"POST\"".to_owned())?;
-    match USUAL.into_iter().find(|usual| is_misspelt(text, usual)) {
+    // Methods are short: by two letters, LIST would be POST.
+    let letters: Vec<char> = text.chars().collect();
+    match USUAL.into_iter().find(|usual| edits(&letters, usual) == 1) {
         Some(usual) if !USUAL.contains(&text) => Err(format!("no method has this name; did you mean {usual:?}?")),
         _ => Ok(method),
-    }
-}
-
-/// Whether one letter was added, left out or changed, or two neighbours swapped. Methods are short: by two letters,
-/// LIST would be POST.
-fn is_misspelt(text: &str, name: &str) -> bool {
-    let (text, name) = (text.as_bytes(), name.as_bytes());
-    let start = text.iter().zip(name).take_while(|(a, b)| a == b).count();
-    let (text, name) = (&text[start..], &name[start..]);
-    let end = text.iter().rev().zip(name.iter().rev()).take_while(|(a, b)| a == b).count();
-    match (&text[..text.len() - end], &name[..name.len() - end]) {
-        ([_], [] | [_]) | ([], [_]) => true,
-        ([a, b], [c, d]) => a == d && b == c,
-        _ => false,
     }
 }
 

@@ -4,8 +4,8 @@
 // Each pace is a policy of one set, so the backend decides about all of them in one step. A turn is due when every pace
 // that the call uses has had its time.
 
-mod paces;
+mod unit_paces;
 mod usage;
 
-pub(super) use self::paces::Paces;
+pub(super) use self::unit_paces::UnitPaces;
 pub use self::usage::ShapeUsage;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::super::schedule::Schedule;
 use super::super::wanted::Wanted;
-use super::Paces;
+use super::UnitPaces;
 use crate::lock::lock;
 use crate::usage::UsageError;
 
@@ -68,13 +68,13 @@ struct Charged {
 
 /// A schedule of any backend.
 trait SettleUnits: Send + Sync {
-    fn paces(&self) -> &Paces;
+    fn paces(&self) -> &UnitPaces;
     fn settle(self: Arc<Self>, key: Key, receipt: Receipt);
     fn delay(&self, key: &Key, by: Duration);
 }
 
 impl<B: Backend> SettleUnits for Schedule<B> {
-    fn paces(&self) -> &Paces {
+    fn paces(&self) -> &UnitPaces {
         &self.paces
     }
 

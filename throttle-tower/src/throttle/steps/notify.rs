@@ -21,5 +21,5 @@ pub(super) fn notify<B: Backend>(
     if let Some(hook) = &shared.options.on_decision {
         hook(&event);
     }
-    shared.options.observers.each(|observer| observer.judged(&event, calls));
+    shared.options.observers.each(|observer| observer.passed_or_refused(&event, calls));
 }

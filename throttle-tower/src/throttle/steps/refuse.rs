@@ -144,7 +144,7 @@ mod tests {
     use tower::{Layer, Service, service_fn};
 
     use super::*;
-    use crate::down::Down;
+    use crate::failing_backend::FailingBackend;
     use crate::{Concurrency, Constant, OnMissing, Refusal, ThrottleLayer, limit};
 
     /// The head of a response to a request of gRPC or not, while another one is under way.
@@ -168,7 +168,7 @@ mod tests {
         let full = || ThrottleLayer::new(Concurrency::new(1)).unwrap();
         let closed = || {
             let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant).on_error(OnError::Closed);
-            ThrottleLayer::new(limits).unwrap().backend(Down).unwrap()
+            ThrottleLayer::new(limits).unwrap().backend(FailingBackend).unwrap()
         };
         let wait = Duration::from_millis(1_500);
         for (wait, plain, grpc) in [

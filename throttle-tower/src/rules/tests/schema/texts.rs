@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use regex::Regex;
 
+use super::generator::patterns;
 use crate::rules::Rules;
-use crate::rules::schema::patterns;
 use crate::rules::tests::registry;
 
 /// A form, a limit in which `@` has it, and pieces of which texts are made that have it or nearly do.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::generator::schema;
 use crate::rules::SCHEMA;
-use crate::rules::schema::schema;
 
 /// With `THROTTLE_WRITE_SCHEMA=1` it writes the file, and fails all the same: read what changed, and run it again.
 #[test]

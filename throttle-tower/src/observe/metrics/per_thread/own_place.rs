@@ -51,7 +51,7 @@ thread_local! {
 /// The place of the present thread. It is [`OWN_PLACES`] or more if the thread has none of its own, or none yet.
 /// Threads that run at the same time have different places of their own.
 #[inline(always)]
-pub(super) fn own_place() -> usize {
+pub(in crate::observe) fn own_place() -> usize {
     PLACE.get()
 }
 
@@ -95,7 +95,7 @@ impl Drop for Taken {
 }
 
 /// Makes the present thread one of those that have no place of their own.
-#[cfg(all(test, any(feature = "metrics", feature = "dashboard")))]
+#[cfg(test)]
 pub(in crate::observe) fn give_up_place() {
     PLACE.set(NONE);
 }

@@ -1,5 +1,5 @@
 //! The JSON Schema of the format, by which editors complete and check a file: `throttle.schema.json`, which users have
-//! as [`SCHEMA`](super::SCHEMA).
+//! as [`SCHEMA`](crate::rules::SCHEMA).
 //!
 //! It is made of a dry run of the reader, and only for tests: a program needs no more than the text. Two things are
 //! written here, because the reader has them as code: the forms of [texts](patterns), and what must hold
@@ -17,11 +17,11 @@ use throttle_core::Policy;
 use toml::de::DeTable;
 
 use self::table::{any_of, reference, table};
-use super::document;
-use super::outline::{About, Content, Definition, Form, Known, Outline};
-use super::problem::Problems;
-use super::reader::Word;
-use super::registry::{CONDITIONS, HEADER, KEYS, REFUNDS, Registry};
+use crate::rules::document;
+use crate::rules::outline::{About, Content, Definition, Form, Known, Outline};
+use crate::rules::problem::Problems;
+use crate::rules::reader::Word;
+use crate::rules::registry::{CONDITIONS, HEADER, KEYS, REFUNDS, Registry};
 
 /// The whole schema, of the draft that editors of TOML read.
 pub(super) fn schema() -> Value {

@@ -5,7 +5,7 @@ use crate::limit::{Applied, ChargeRules, Keying};
 
 /// Which optional steps some limit of the layer uses. A step that none uses costs a request nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Uses {
+pub(super) struct OptionalSteps {
     /// A charge may change after the decision.
     pub(super) accounts: bool,
     /// A handler may change a charge.
@@ -24,7 +24,7 @@ pub(super) struct Uses {
     pub(super) terms: bool,
 }
 
-impl Uses {
+impl OptionalSteps {
     pub(super) fn of(applied: &[Applied], permits: &Permits) -> Self {
         let has_classes = applied.iter().any(|limit| limit.priority.is_some());
         let any = |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));

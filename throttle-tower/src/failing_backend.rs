@@ -8,9 +8,9 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decisi
 
 /// A store that is down.
 #[derive(Clone)]
-pub(crate) struct Down;
+pub(crate) struct FailingBackend;
 
-impl Backend for Down {
+impl Backend for FailingBackend {
     type Prepared = PolicySet;
     type Decide = Ready<Result<Decision, BackendError>>;
     type Done = Ready<Result<(), BackendError>>;

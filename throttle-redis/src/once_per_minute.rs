@@ -8,9 +8,9 @@ use tokio::time::Instant;
 /// How long a line is not repeated.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// A line that is logged at most once a minute.
+/// Lets a log line pass at most once a minute.
 #[derive(Debug, Default)]
-pub(crate) struct Line(Mutex<Option<Logged>>);
+pub(crate) struct OncePerMinute(Mutex<Option<Logged>>);
 
 #[derive(Debug)]
 struct Logged {
@@ -18,7 +18,7 @@ struct Logged {
     kept_back: u64,
 }
 
-impl Line {
+impl OncePerMinute {
     /// Returns how many lines were kept back since the last one, if it is time for the next.
     pub(crate) fn pass(&self) -> Option<u64> {
         let now = Instant::now();
@@ -41,7 +41,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_line_passes_once_a_minute_with_the_number_of_those_kept_back() {
-        let line = Line::default();
+        let line = OncePerMinute::default();
         assert_eq!([line.pass(), line.pass(), line.pass()], [Some(0), None, None]);
         advance(PAUSE).await;
         assert_eq!([line.pass(), line.pass()], [Some(2), None]);

@@ -7,7 +7,7 @@ use crate::time::time_for;
 use crate::usage::UsageError;
 
 /// The paces of a shaper, headroom included: that of requests, and those of other units.
-pub(in super::super) struct Paces {
+pub(in super::super) struct UnitPaces {
     pub(in super::super) requests: Rate,
     units: Box<[(&'static str, Rate)]>,
 }
@@ -16,7 +16,7 @@ pub(in super::super) struct Paces {
 /// longer.
 const LONGEST_DEBT: Duration = Duration::from_secs(60);
 
-impl Paces {
+impl UnitPaces {
     /// # Errors
     ///
     /// If a name is invalid or stands twice.

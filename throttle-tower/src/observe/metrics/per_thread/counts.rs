@@ -127,20 +127,17 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
 
-    use crate::observe::per_thread::own_place::OWN_PLACES;
-    use crate::observe::per_thread::turns::Pace;
-
+    use super::super::own_place::OWN_PLACES;
     use super::*;
 
     /// Threads without a place share one `Turns`. If they took turns there, some would never read the clock.
     #[test]
     fn each_request_of_a_thread_without_a_place_reads_the_clock() {
         let counts = Counts::new(1);
-        let pace = Pace { apart: 5_000, most: 1 << 16, first: 0, varies: false };
         let shared = counts.shared();
         for _ in 0..10 {
             assert!(shared.is_turn());
-            shared.turns().taken(1_000_000, &pace);
+            shared.turns().taken(1_000_000);
         }
     }
 

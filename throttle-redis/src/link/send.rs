@@ -1,0 +1,68 @@
+//! Sends a command when there is room for it at its server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::Link;
+use super::call_error::CallError;
+use super::connection::{Command, Reply};
+use super::in_flight_limit::{Held, InFlightLimit};
+use super::live_connection::LiveConnection;
+
+impl Link {
+    /// Waits until `until` for room for one decision: at the server, or the share of it that a set may take.
+    #[inline]
+    pub(crate) async fn room_for_one<'a>(
+        &self,
+        room: &'a InFlightLimit,
+        (slot, work): (u16, u32),
+        until: Instant,
+    ) -> Result<Held<'a>, CallError> {
+        let range = self.range(slot);
+        if let Some(held) = room.take_now(range, work) {
+            return Ok(held);
+        }
+        let _waiting = self.counters.observed.waiting();
+        room.take_by(range, work, until).await.ok_or(CallError::Expired)
+    }
+
+    /// Waits for room at the server of a slot until `until`.
+    #[inline]
+    pub(crate) async fn room_by(&self, slot: u16, work: u32, until: Instant) -> Result<Held<'_>, CallError> {
+        self.room.take_by(self.range(slot), work, until).await.ok_or(CallError::Expired)
+    }
+
+    /// Sends a command about a key at `now`, and waits for the answer until `until`. The store has a full deadline,
+    /// counted from `now`: the link also learns from an answer that arrives after the caller's deadline.
+    ///
+    /// Not an `async fn`, whose future would have room for the command.
+    pub(crate) fn send<'a>(
+        self: &'a Arc<Self>,
+        live: &'a Arc<LiveConnection>,
+        (slot, name): (u16, &'a [u8]),
+        command: Command,
+        now: Instant,
+        until: Instant,
+    ) -> impl Future<Output = Result<Reply, CallError>> + Send + use<'a> {
+        let sent = (now < until).then(|| live.send(command, now, self.deadline));
+        async move {
+            let mut underway = sent.ok_or(CallError::TooLate)?;
+            match underway.answer_by(until).await {
+                Some(answer) => {
+                    self.note_answer(self.range(slot));
+                    answer.map_err(CallError::Fault)
+                }
+                None => {
+                    self.watch(underway, live, (slot, name));
+                    Err(CallError::Late)
+                }
+            }
+        }
+    }
+
+    fn note_answer(&self, range: usize) {
+        self.answered[range].store(self.micros(), Ordering::Relaxed);
+    }
+}
