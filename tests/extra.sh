@@ -1,18 +1,19 @@
 #!/bin/sh
-# Runs the tests that need other programs: a Prometheus, a browser, an nginx, a fuzzer, validators of TOML, packages of
-# Python and Node.js. The last line counts them. Before them it counts the instructions of decisions and requests with
-# valgrind, and fails if a figure is more than 5 % above tests/peers/instructions.txt.
+# Runs the tests that need other programs: a Prometheus, a browser, an nginx, GoAccess, a fuzzer, validators of TOML,
+# packages of Python and Node.js. The last line counts them. Before them it counts the instructions of decisions and
+# requests with valgrind, and fails if a figure is more than 5 % above tests/peers/instructions.txt.
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
-# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, redis-server, g++, python3-venv,
-# nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with apt-get (as root or
-# with sudo), and says so first. So it does with the Python packages of tests/extra/requirements.txt and those of Node.js of
-# tests/extra/sdks/package.json, in folders of their own below the target folder. With THROTTLE_NO_INSTALL=1 it stops
-# instead. The tests start servers of their own, on free ports of 127.0.0.1, and end them.
+# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, goaccess, redis-server, g++,
+# python3-venv, nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with apt-get
+# (as root or with sudo), and says so first. So it does with the Python packages of tests/extra/requirements.txt and
+# those of Node.js of tests/extra/sdks/package.json, in folders of their own below the target folder. With
+# THROTTLE_NO_INSTALL=1 it stops instead. The tests start servers of their own, on free ports of 127.0.0.1, and end
+# them.
 set -eu
 cd "$(dirname "$0")/.."
 # Where Debian puts nginx, which no user but root has in the path.
@@ -45,6 +46,7 @@ find_missing() {
     needs chromium chromium
     needs chromedriver chromium-driver
     needs nginx nginx-light
+    needs goaccess goaccess
     needs redis-server redis-server
     needs c++ g++
     needs node nodejs
@@ -138,10 +140,11 @@ echo "==> instructions, beside tests/peers/instructions.txt"
 cargo run --quiet --manifest-path tests/peers/Cargo.toml --release --locked --target-dir "$target" -- check
 
 echo "==> the examples, and the tests of tests/extra"
-cargo build --package dashboard --package api --target-dir "$target"
+cargo build --package dashboard --package api --package replay --target-dir "$target"
 THROTTLE_EXAMPLE=$target/debug/dashboard
 THROTTLE_EXAMPLE_API=$target/debug/api
-export THROTTLE_EXAMPLE THROTTLE_EXAMPLE_API
+THROTTLE_EXAMPLE_REPLAY=$target/debug/replay
+export THROTTLE_EXAMPLE THROTTLE_EXAMPLE_API THROTTLE_EXAMPLE_REPLAY
 
 # A pipe would hide the exit status, and a file alone would hide the progress.
 : >"$log"
