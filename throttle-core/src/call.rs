@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use crate::algorithm::Algorithm;
@@ -19,7 +20,7 @@ const MOST_RESERVED: u64 = u64::MAX >> 8;
 /// assert_eq!(Call::peek(Key::from("ada")).cost(), 0);
 /// assert!(Call::SKIP.key().is_none());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Call {
     pub(crate) key: Option<Key>,
     pub(crate) cost: u64,
@@ -159,6 +160,14 @@ impl Call {
     }
 }
 
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tier, reserve) = (self.tier(), self.reserve());
+        let Self { key, cost, own, .. } = self;
+        write!(f, "Call {{ key: {key:?}, cost: {cost}, tier: {tier}, reserve: {reserve}, own: {own:?} }}")
+    }
+}
+
 impl From<Key> for Call {
     /// One unit for `key`.
     fn from(key: Key) -> Self {
@@ -217,6 +226,13 @@ mod tests {
                 assert_eq!(call.is_usual(), tier != Policy::OWN && reserve == 0, "{call:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_call_shows_its_tier_and_its_reserve_and_no_key() {
+        let call = Call::from(Key::from("ada")).in_tier(2).reserving(3);
+        let shown = "Call { key: Some(Key(text)), cost: 1, tier: 2, reserve: 3, own: None }";
+        assert_eq!(format!("{call:?}"), shown);
     }
 
     #[test]

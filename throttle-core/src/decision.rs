@@ -89,8 +89,17 @@ impl Decision {
     pub(crate) fn of_one(outcome: Outcome, standing: Standing, tier: u8, overflow: bool) -> Self {
         let Outcome { wait, delay, taken } = outcome;
         let (violated, decided_by) = (wait > 0, DecidedBy::Store);
-        let status = Status { standing, wait, applies: true, violated, overflow, decided_by, tier, taken };
+        let (applies, excepted) = (true, false);
+        let status = Status { standing, wait, applies, violated, overflow, excepted, decided_by, tier, taken };
         Self(Repr::One { status, delay })
+    }
+
+    /// The decision of one policy, which an exception of the key has made if `excepted` is set.
+    pub(crate) fn excepted(mut self, excepted: bool) -> Self {
+        if let Repr::One { status, .. } = &mut self.0 {
+            status.excepted = excepted;
+        }
+        self
     }
 
     #[inline]
@@ -283,6 +292,7 @@ pub struct Status {
     pub(crate) applies: bool,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
+    pub(crate) excepted: bool,
     pub(crate) decided_by: DecidedBy,
     /// Of the policy.
     pub(crate) tier: u8,
@@ -301,6 +311,7 @@ impl Status {
         applies: false,
         violated: false,
         overflow: false,
+        excepted: false,
         decided_by: DecidedBy::Store,
         tier: 0,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
@@ -382,6 +393,13 @@ impl Status {
     #[must_use]
     pub const fn is_overflow(&self) -> bool {
         self.overflow
+    }
+
+    /// Whether an [exception](crate::backend::Exception) of the key decided, and not the policy's own limit.
+    #[inline]
+    #[must_use]
+    pub const fn is_excepted(&self) -> bool {
+        self.excepted
     }
 
     /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy without tiers, and

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::backend::{Backend, BackendError, Call, Receipt};
+use crate::backend::{Answer, Backend, BackendError, Call, ExceptedKey, Exception, Receipt, Treatment};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -181,6 +181,27 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.memory.reset_all(prefix)
+    }
+
+    /// An exception's limit is shared, too.
+    fn except(
+        &self,
+        prepared: &Arc<LocalShareSet>,
+        policy: usize,
+        key: &Key,
+        mut exception: Option<Exception>,
+    ) -> Answer<()> {
+        self.with(prepared, |set, processes| {
+            if let Some(Exception { treatment: Treatment::Limit(limit), .. }) = &mut exception {
+                *limit = Arc::new(limit.share(processes));
+            }
+            self.memory.except(set, policy, key, exception)
+        })
+    }
+
+    /// Lists the limits of exceptions as the share that they were set to.
+    fn exceptions(&self, prepared: &Arc<LocalShareSet>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
+        self.with(prepared, |set, _| self.memory.exceptions(set, policy, most))
     }
 
     fn keys_held(&self) -> Option<usize> {

@@ -4,13 +4,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Answer, Call, ExceptedKey, Exception, Receipt, Treatment};
 use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
 
 use crate::decide::set::RedisSet;
 use crate::decide::{self, settle};
+use crate::except;
 use crate::inspect::{self, Inspection};
 use crate::link::call_error::CallError;
 use crate::reset;
@@ -139,6 +140,38 @@ impl Backend for RedisBackend {
     fn reset_all(&self, prefix: &str) -> RedisFuture<()> {
         let (shared, prefix) = (Arc::clone(&self.shared), prefix.to_owned());
         RedisFuture(Box::pin(async move { reset::reset_all(&shared, &prefix).await.map_err(BackendError::from) }))
+    }
+
+    /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may refuse the key for a
+    /// second longer.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the exception was set or not.
+    fn except(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key, exception: Option<Exception>) -> Answer<()> {
+        if let (Some(exception), Some(of)) = (&exception, prepared.set().policies().get(policy)) {
+            let is_light = match &exception.treatment {
+                Treatment::Limit(limit) => server_work::check_one(of, limit),
+                _ => Ok(()),
+            };
+            if let Err(error) = exception.check(of, None).and(is_light) {
+                return refused(error).0;
+            }
+        }
+        let key = key.clone();
+        let step = self.on(prepared, move |shared, set| async move {
+            except::except(&shared, &set, policy, &key, exception.as_ref()).await
+        });
+        step.0
+    }
+
+    /// Names each key as the server does. Goes through the keys of the policy on every server, step by step.
+    fn exceptions(&self, prepared: &Arc<RedisSet>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
+        let listing = self.on(prepared, move |shared, set| async move {
+            let Some(policy) = set.set().policies().get(policy) else { return Ok(Vec::new()) };
+            except::exceptions(&shared, policy.name(), most).await
+        });
+        listing.0
     }
 }
 

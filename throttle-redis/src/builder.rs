@@ -174,12 +174,12 @@ impl RedisBuilder {
     }
 
     /// Caches up to `most` refusals in this process. While a cached refusal is valid, requests of the same or a greater
-    /// cost are refused without a call to the store. A refund, a reset or a charge by other parameters clears the cached
-    /// refusals of its keys at once, if this backend makes it. A cached refusal reports the limits that do not refuse as
-    /// they were when it was made. Refunds, resets and charges by other processes are not seen until the wait is over. So
-    /// a key that another process refunds or resets stays refused here for that time, and `remaining` may be too high
-    /// when other processes charge. Refusals in tiers and by keys' own parameters are not cached. Defaults to 0: no
-    /// cache.
+    /// cost are refused without a call to the store, for a second at most. A refund, a reset, an exception or a charge by
+    /// other parameters clears the cached refusals of its keys at once, if this backend makes it. A cached refusal
+    /// reports the limits that do not refuse as they were when it was made. What other processes do is not seen until
+    /// the wait or the second is over: a key that another process refunds, resets or exempts stays refused here for that
+    /// time, and `remaining` may be too high when other processes charge. Refusals in tiers and by keys' own parameters
+    /// are not cached. Defaults to 0: no cache.
     pub fn deny_cache(mut self, most: usize) -> Self {
         self.refusals = most;
         self

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, Exception};
 use throttle_core::{Decision, Key, Policy, PolicySet, Timestamp};
 use tokio::time::Instant;
 
@@ -79,12 +79,17 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, policy: &Policy, key: &Key) ->
     Ok(Inspection {
         name: String::from_utf8_lossy(name).into_owned(),
         // Another algorithm than the policy's may have written the value: a tier's, a key's own or a former one.
-        fields: value.as_deref().map(Kind::numbers).unwrap_or_default(),
+        fields: value.as_deref().map(|value| Kind::numbers(beneath(value))).unwrap_or_default(),
         value,
         expires_in: expires,
         now: part.now,
         decision,
     })
+}
+
+/// A value without the exception over it.
+fn beneath(value: &[u8]) -> &[u8] {
+    Exception::from_wire(value).map_or(value, |(_, beneath)| beneath)
 }
 
 #[cfg(test)]

@@ -73,6 +73,15 @@ impl Keyspace {
     /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Keys under
     /// another tag belong to another backend.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
+        self.pattern_with(prefix, "")
+    }
+
+    /// The same for one policy's keys.
+    pub(crate) fn pattern_of(&self, policy: &str) -> String {
+        self.pattern_with(policy, ":")
+    }
+
+    fn pattern_with(&self, prefix: &str, end: &str) -> String {
         let mut pattern = String::new();
         push_literally(&mut pattern, &self.prefix);
         pattern.push('{');
@@ -84,6 +93,7 @@ impl Keyspace {
         pattern.push('}');
         // Escaped text contains no character that is special in a pattern.
         escape(&mut pattern, prefix.as_bytes());
+        pattern.push_str(end);
         pattern.push('*');
         pattern
     }

@@ -124,6 +124,7 @@ mod builder;
 mod call_result;
 mod counters;
 mod decide;
+mod except;
 mod inspect;
 mod keyspace;
 mod link;
@@ -132,6 +133,7 @@ pub mod metrics;
 #[cfg_attr(not(feature = "metrics"), path = "unobserved.rs")]
 mod observed;
 mod once_per_minute;
+mod pages;
 mod reset;
 mod script;
 mod shared;

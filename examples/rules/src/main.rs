@@ -100,6 +100,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn operator_blocks_an_address_and_exempts_it() {
+        let (app, handle) = app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap();
+        let login = r#"{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}"#;
+        for (treatment, expected) in [("blocked", StatusCode::TOO_MANY_REQUESTS), ("exempt", StatusCode::UNAUTHORIZED)]
+        {
+            let body = format!(r#"{{"request": {login}, "treatment": "{treatment}", "for": "1h"}}"#);
+            let request = Request::put("/keys/login").body(Body::from(body)).unwrap();
+            let admin: Router = handle.admin();
+            assert_eq!(admin.oneshot(request).await.unwrap().status(), StatusCode::OK);
+            for _ in 0..9 {
+                assert_eq!(status(&app, Request::post("/login")).await, expected, "{treatment}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn large_report_costs_more() {
         let app = app_of_file();
         let year = || Request::get("/reports/year").header("x-api-key", "live_ada");

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use super::exception::{Exception, Treatment};
 use super::kind::Algorithm;
 use super::stored::Repr;
 use super::transition::{Transition, ask};
@@ -21,17 +22,19 @@ use crate::time::Timestamp;
 /// The state of a key, the parameters that decide about it, and the instant at which they do.
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
-    by: &'a Algorithm,
-    repr: Repr,
+    pub(super) by: &'a Algorithm,
+    pub(super) repr: Repr,
     /// The parameters that wrote the state, as long as they are others than `by`.
-    writer: Option<Arc<Algorithm>>,
-    at: Timestamp,
+    pub(super) writer: Option<Arc<Algorithm>>,
+    pub(super) at: Timestamp,
+    /// What stands over the state.
+    pub(super) exception: Option<Box<Exception>>,
     /// µs by which the clock is behind `at`.
     lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
     until_charged: bool,
     /// Units that must stay free.
-    reserve: u64,
+    pub(super) reserve: u64,
 }
 
 impl<'a> Cell<'a> {
@@ -43,7 +46,8 @@ impl<'a> Cell<'a> {
     /// A state that the parameters `writer` wrote, to be decided by others or the same.
     pub(crate) fn new(by: &'a Algorithm, writer: &Algorithm, repr: Repr, at: Timestamp) -> Self {
         let writer = if writer.is_alike(by) { None } else { Some(Arc::new(*writer)) };
-        Self { by, repr, writer, at, lag: 0, until_charged: false, reserve: 0 }
+        let (exception, repr) = repr.without_exception();
+        Self { by, repr, writer, at, exception, lag: 0, until_charged: false, reserve: 0 }
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -71,11 +75,14 @@ impl<'a> Cell<'a> {
     }
 
     pub(crate) fn into_repr(self) -> Repr {
-        self.repr
+        self.repr.beneath(self.exception)
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity together with the reserve.
     pub(crate) fn wait(&self, cost: u64) -> u64 {
+        if let Some(exception) = self.in_force() {
+            return self.wait_under(exception, cost);
+        }
         match self.wait_from_at(if cost > 0 { cost.saturating_add(self.reserve) } else { 0 }) {
             NEVER => NEVER,
             wait => self.since_now(wait),
@@ -84,6 +91,10 @@ impl<'a> Cell<'a> {
 
     /// Charges an admitted cost. Returns the µs to wait before going on, and the charge.
     pub(crate) fn take(&mut self, cost: u64) -> (u64, Taken) {
+        if let Some(Exception { treatment, .. }) = self.in_force().cloned() {
+            return self.take_under(&treatment, cost);
+        }
+        self.exception = None;
         if let Some(writer) = self.writer.take() {
             self.repr = used_now(self.by, self.used(&writer), self.at);
         }
@@ -99,6 +110,9 @@ impl<'a> Cell<'a> {
 
     /// Where the key stands for those that leave the reserve free.
     pub(crate) fn standing(&self) -> Standing {
+        if let Some(exception) = self.in_force() {
+            return self.standing_under(exception);
+        }
         let Standing { mut remaining, reset, mut next } = self.standing_at();
         if self.reserve > 0 {
             // A unit that comes back to the reserve is nothing more for the call.
@@ -112,6 +126,9 @@ impl<'a> Cell<'a> {
     /// it as far as something is left. Where other parameters have charged the key since, their latest charge stands for
     /// this one, so no more is given back than still counts there.
     pub(crate) fn settle(&mut self, taken: Taken, actual: u64) {
+        if let Some(Exception { treatment: Treatment::Limit(limit), .. }) = self.in_force().cloned() {
+            return self.settle_under(&limit, taken, actual);
+        }
         let (by, at) = (self.by, self.at);
         let Some(writer) = &self.writer else { return by.settle(&mut self.repr, at, taken, actual) };
         if by.is_over(at, taken.mark) {

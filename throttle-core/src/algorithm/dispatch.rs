@@ -140,6 +140,9 @@ impl Algorithm {
 
     #[inline]
     pub(crate) fn repr_fresh_at(&self, repr: &Repr) -> Timestamp {
+        if let Repr::Excepted(exception, beneath) = repr {
+            return self.repr_fresh_at(beneath).max(exception.until);
+        }
         each!(&self.kind, a => Stored::read(repr, |state| a.fresh_at(state)).unwrap_or(Timestamp::MIN))
     }
 }

@@ -6,6 +6,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::dispatch::Visitor;
+use super::exception::Exception;
 use super::kind::Algorithm;
 use super::state::State;
 use super::stored::{Repr, Stored};
@@ -48,12 +49,18 @@ impl State {
     /// The state as bytes: the [tag](Algorithm::tag) of the algorithm that wrote it, which is the given one unless the
     /// state names another; then the numbers in its table, each a double, little endian.
     ///
+    /// Before all of them stand the bytes of an [exception](Exception::to_wire), if there is one.
+    ///
     /// Nothing if an algorithm that the state does not name made it.
     #[must_use]
     pub fn to_wire(&self, algorithm: &Algorithm) -> Option<Vec<u8>> {
         let by = self.writer.as_deref().unwrap_or(algorithm);
-        let mut bytes = by.tag();
-        write(&mut bytes, &by.accept(ReadNumbers(&self.repr))?);
+        let (mut bytes, repr) = match &self.repr {
+            Repr::Excepted(exception, beneath) => (exception.to_wire(), &**beneath),
+            repr => (Vec::new(), repr),
+        };
+        bytes.extend(by.tag());
+        write(&mut bytes, &by.accept(ReadNumbers(repr))?);
         Some(bytes)
     }
 
@@ -63,6 +70,16 @@ impl State {
     pub fn from_wire(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
         if let Some(numbers) = algorithm.accept(BehindTag(bytes)) {
             return Some(Self::of(algorithm.accept(ReadState(&read(numbers)?))?));
+        }
+        if let Some((exception, beneath)) = Exception::from_wire(bytes) {
+            // One exception stands over a state, and none over an exception.
+            let is_plain = !beneath.starts_with(b"x");
+            let state = if beneath.is_empty() {
+                algorithm.fresh()
+            } else {
+                Self::from_wire(algorithm, beneath).filter(|_| is_plain)?
+            };
+            return Some(state.excepted(Some(exception)));
         }
         let writer = Algorithm::from_tag(bytes)?;
         let repr = writer.accept(ReadState(&read(writer.accept(BehindTag(bytes))?)?))?;

@@ -27,6 +27,8 @@ mod civil;
 mod dispatch;
 mod drain;
 mod encode;
+mod excepted;
+mod exception;
 mod fixed_window;
 mod gcra;
 mod interval_bucket;
@@ -64,6 +66,7 @@ pub mod builders {
 pub use builders::*;
 pub(crate) use cell::{Cell, Outcome, decide, take};
 pub(crate) use dispatch::Visitor;
+pub use exception::{Exception, Treatment};
 pub use kind::{Algorithm, IntoAlgorithm};
 pub use state::State;
 pub(crate) use stored::{Repr, Stored, Words};

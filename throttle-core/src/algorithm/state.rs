@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::cell::Cell;
+use super::exception::Exception;
 use super::kind::Algorithm;
 use super::stored::Repr;
 use super::verdict::Verdict;
@@ -60,6 +61,26 @@ impl State {
         self
     }
 
+    /// Sets an exception over the state in place of one that there is, or lifts it.
+    ///
+    /// ```
+    /// use throttle_core::backend::{Exception, Treatment};
+    /// use throttle_core::{Gcra, Rate, Timestamp};
+    ///
+    /// let gcra = Gcra::new(Rate::per_day(9)).build()?;
+    /// let until = Timestamp::from_micros(60_000_000);
+    /// let blocked = gcra.fresh().excepted(Some(Exception { treatment: Treatment::Blocked, until }));
+    /// let (blocked, verdict) = gcra.decide(blocked, Timestamp::EPOCH, 1);
+    /// assert_eq!(verdict.retry_after_micros(), Some(60_000_000));
+    /// assert!(gcra.decide(blocked, until, 1).1.is_admitted());
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn excepted(self, exception: Option<Exception>) -> Self {
+        let (_, repr) = self.repr.without_exception();
+        Self { repr: repr.beneath(exception.map(Box::new)), writer: self.writer }
+    }
+
     /// The parameters that wrote the state; `reader` if it names none.
     pub(crate) fn writer(&self, reader: &Algorithm) -> Algorithm {
         self.writer.as_deref().copied().unwrap_or(*reader)
@@ -72,8 +93,10 @@ impl State {
 
     /// Moves a state in again that `by` has decided.
     pub(crate) fn put(&mut self, cell: Cell<'_>, by: &Algorithm, was_charged: bool) {
-        // The next set that decides about a charged state may have other parameters.
-        if was_charged && cell.is_own() && self.writer.as_deref().is_none_or(|writer| !writer.is_alike(by)) {
+        // An exception's limit may have charged it, or the next set that decides about it may have other parameters.
+        if let Some(writer) = cell.writer.as_ref().filter(|_| was_charged) {
+            self.writer = Some(Arc::clone(writer));
+        } else if was_charged && cell.is_own() && self.writer.as_deref().is_none_or(|writer| !writer.is_alike(by)) {
             self.writer = Some(Arc::new(*by));
         }
         self.repr = cell.into_repr();
@@ -106,7 +129,11 @@ impl Algorithm {
     /// Returns the verdict for a cost of 0, which charges nothing.
     #[must_use]
     pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
-        Verdict { standing: self.standing(&state.repr, now), wait: 0, delay: 0 }
+        let standing = match &state.repr {
+            Repr::Excepted(..) => Cell::new(self, self, state.repr.clone(), now).standing(),
+            repr => self.standing(repr, now),
+        };
+        Verdict { standing, wait: 0, delay: 0 }
     }
 
     /// Returns the first instant from which `state` equals a fresh one in every later decision. From then on it may be

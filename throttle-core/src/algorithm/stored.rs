@@ -1,5 +1,6 @@
 //! How the state of any algorithm is kept: as two words, or as itself.
 
+use super::exception::Exception;
 use super::leaky_bucket::Departures;
 use super::sliding_log::Log;
 use super::sliding_window::Ring;
@@ -10,9 +11,27 @@ pub(crate) enum Repr {
     Departures(Departures),
     Ring(Ring),
     Log(Log),
+    /// A state with an exception over it.
+    Excepted(Box<Exception>, Box<Repr>),
 }
 
 impl Repr {
+    /// The state and what stands over it.
+    pub(crate) fn without_exception(self) -> (Option<Box<Exception>>, Self) {
+        match self {
+            Self::Excepted(exception, beneath) => (Some(exception), *beneath),
+            repr => (None, repr),
+        }
+    }
+
+    /// The state with an exception over it, if there is one.
+    pub(crate) fn beneath(self, exception: Option<Box<Exception>>) -> Self {
+        match exception {
+            Some(exception) => Self::Excepted(exception, Box::new(self)),
+            None => self,
+        }
+    }
+
     /// What stands in the place of a state that was moved out.
     pub(crate) const EMPTY: Self = Self::Words(Words { instant: 0, amount: 0 });
 }

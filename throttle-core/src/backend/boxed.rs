@@ -1,10 +1,9 @@
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use super::contract::Backend;
+use super::contract::{Answer as Boxed, Backend, ExceptedKey};
 use super::receipt::Receipt;
+use crate::algorithm::Exception;
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 use crate::decision::Decision;
@@ -12,8 +11,6 @@ use crate::error::ConfigError;
 use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
-
-type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
 /// A backend of any type, for applications that choose one at run time. A decision that waits costs one allocation.
 ///
@@ -77,6 +74,8 @@ trait ErasedBackend: Send + Sync {
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
+    fn except(&self, prepared: &BoxPrepared, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()>;
+    fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>>;
     fn keys_held(&self) -> Option<usize>;
     fn can_fail(&self) -> bool;
 }
@@ -89,6 +88,14 @@ fn inner<B: Backend>(prepared: &BoxPrepared) -> Result<&Arc<B::Prepared>, Backen
         .ok_or_else(|| BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(foreign))
 }
 
+/// Runs a step on a set of this type of backend.
+fn on<B: Backend, T: Send + 'static>(
+    prepared: &BoxPrepared,
+    step: impl FnOnce(&Arc<B::Prepared>) -> Boxed<T>,
+) -> Boxed<T> {
+    inner::<B>(prepared).map_or_else(|error| Box::pin(std::future::ready(Err(error))) as _, step)
+}
+
 impl<B: Backend> ErasedBackend for B {
     fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError> {
         let prepared = Arc::new(Backend::prepare(self, set)?);
@@ -96,10 +103,7 @@ impl<B: Backend> ErasedBackend for B {
     }
 
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision> {
-        match inner::<B>(prepared) {
-            Ok(prepared) => Box::pin(Backend::decide(self, prepared, calls)),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        on::<B, _>(prepared, |prepared| Box::pin(Backend::decide(self, prepared, calls)))
     }
 
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision> {
@@ -111,28 +115,27 @@ impl<B: Backend> ErasedBackend for B {
     }
 
     fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Boxed<Decision> {
-        match inner::<B>(prepared) {
-            Ok(prepared) => Box::pin(Backend::decide_as_of(self, prepared, calls, at)),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        on::<B, _>(prepared, |prepared| Box::pin(Backend::decide_as_of(self, prepared, calls, at)))
     }
 
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()> {
-        match inner::<B>(prepared) {
-            Ok(prepared) => Box::pin(Backend::settle(self, prepared, receipt)),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        on::<B, _>(prepared, |prepared| Box::pin(Backend::settle(self, prepared, receipt)))
     }
 
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()> {
-        match inner::<B>(prepared) {
-            Ok(prepared) => Box::pin(Backend::reset(self, prepared, policy, key)),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+        on::<B, _>(prepared, |prepared| Box::pin(Backend::reset(self, prepared, policy, key)))
     }
 
     fn reset_all(&self, prefix: &str) -> Boxed<()> {
         Box::pin(Backend::reset_all(self, prefix))
+    }
+
+    fn except(&self, prepared: &BoxPrepared, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()> {
+        on::<B, _>(prepared, |prepared| Backend::except(self, prepared, policy, key, exception))
+    }
+
+    fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>> {
+        on::<B, _>(prepared, |prepared| Backend::exceptions(self, prepared, policy, most))
     }
 
     fn keys_held(&self) -> Option<usize> {
@@ -185,6 +188,14 @@ impl Backend for BoxBackend {
         self.0.reset_all(prefix)
     }
 
+    fn except(&self, set: &Arc<BoxPrepared>, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()> {
+        self.0.except(set, policy, key, exception)
+    }
+
+    fn exceptions(&self, set: &Arc<BoxPrepared>, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>> {
+        self.0.exceptions(set, policy, most)
+    }
+
     fn keys_held(&self) -> Option<usize> {
         self.0.keys_held()
     }
@@ -201,7 +212,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::{Backend, BackendError, BackendErrorKind, BoxBackend, Boxed, Call, Key, PolicySet, Receipt, Timestamp};
-    use crate::algorithm::Gcra;
+    use crate::algorithm::{Exception, Gcra, Treatment};
     use crate::memory::MemoryBackend;
     use crate::policy::Policy;
     use crate::rate::Rate;
@@ -229,6 +240,8 @@ mod tests {
             error(own.decide_as_of(&foreign, &calls, Timestamp::EPOCH)),
             error(own.settle(&foreign, receipt)),
             error(own.reset(&foreign, 0, &key)),
+            error(own.except(&foreign, 0, &key, None)),
+            error(own.exceptions(&foreign, 0, 9)),
         ] {
             assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true), "{error}");
             let source = std::error::Error::source(&error).expect("a source").to_string();
@@ -252,6 +265,24 @@ mod tests {
         assert_eq!((boxed.keys_held(), inside.keys_held()), (Some(1), Some(1)));
         drop(boxed.reset(&prepared[1], 0, &Key::from("ada")));
         assert_eq!(boxed.keys_held(), Some(0));
+    }
+
+    #[test]
+    fn boxed_backend_has_the_exceptions_of_the_one_inside() {
+        let inside = MemoryBackend::new();
+        let boxed = BoxBackend::new(inside.clone());
+        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let prepared = Arc::new(boxed.prepare(set).expect("a set"));
+        let blocked = Exception { treatment: Treatment::Blocked, until: Timestamp::MAX };
+        drop(boxed.except(&prepared, 0, &Key::from("ada"), Some(blocked)));
+        let decision =
+            boxed.decide_at_once(&prepared, &[Call::from(Key::from("ada"))]).expect("memory decides at once");
+        assert!(!decision.is_admitted());
+        let mut listing = boxed.exceptions(&prepared, 0, 9);
+        let Poll::Ready(Ok(listed)) = listing.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("memory does not wait")
+        };
+        assert_eq!(listed.len(), 1);
     }
 
     #[test]

@@ -1,14 +1,45 @@
-use std::future::Future;
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use super::receipt::Receipt;
-use crate::backend_error::BackendError;
+use crate::algorithm::Exception;
+use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
+
+/// The future of a rare step, such as the list of a backend's exceptions.
+pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
+
+/// A key with an exception.
+///
+/// ```
+/// use std::sync::Arc;
+/// use throttle_core::backend::{Exception, Treatment};
+/// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let memory = MemoryBackend::new();
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
+/// let set = Arc::new(memory.prepare(set)?);
+/// let exempt = Exception { treatment: Treatment::Exempt, until: Timestamp::MAX };
+/// memory.except(&set, 0, &Key::from("ada"), Some(exempt.clone())).await?;
+/// let listed = memory.exceptions(&set, 0, 100).await?;
+/// assert_eq!((listed[0].key.len(), &listed[0].exception), (32, &exempt));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExceptedKey {
+    /// What the store calls the key: a digest, unless the store holds readable keys.
+    pub key: String,
+    /// How the key is treated.
+    pub exception: Exception,
+}
 
 /// Stores state, reads the time, and decides a whole set of limits in one atomic step.
 ///
@@ -130,6 +161,30 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Forgets every key of every policy whose name starts with `prefix`.
     fn reset_all(&self, prefix: &str) -> Self::Done;
 
+    /// Sets an exception for one key of the policy at a place in the set, in place of one that there is; `None` lifts it.
+    /// What the key has used stays used. Returns an error if the exception [cannot be](Exception::check), or if there is
+    /// no room for it: it is never lost before it is over.
+    ///
+    /// Every process of the store decides by it from the key's next decision on. A share that decides while a store
+    /// fails knows no exceptions. Defaults to an error: the backend has none.
+    fn except(
+        &self,
+        prepared: &Arc<Self::Prepared>,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+    ) -> Answer<()> {
+        let _ = (prepared, policy, key, exception);
+        no_exceptions()
+    }
+
+    /// Lists the keys of a policy with an exception that is not over, at most `most` of them. Defaults to an error: the
+    /// backend has none.
+    fn exceptions(&self, prepared: &Arc<Self::Prepared>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
+        let _ = (prepared, policy, most);
+        no_exceptions()
+    }
+
     /// Returns how many keys are held, if they are held in this process and counted anyway: layers show it. Defaults to
     /// `None`.
     fn keys_held(&self) -> Option<usize> {
@@ -141,4 +196,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn can_fail(&self) -> bool {
         true
     }
+}
+
+fn no_exceptions<T: Send + 'static>() -> Answer<T> {
+    let error = BackendError::new(BackendErrorKind::Protocol).uncharged();
+    Box::pin(ready(Err(error.with_source("this backend has no exceptions for single keys"))))
 }

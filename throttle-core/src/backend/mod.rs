@@ -6,8 +6,9 @@ mod boxed;
 mod contract;
 mod receipt;
 
+pub use crate::algorithm::{Exception, Treatment};
 pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};
-pub use contract::Backend;
+pub use contract::{Answer, Backend, ExceptedKey};
 pub use receipt::{Receipt, ReceiptItem};

@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use super::snapshot::RestoreError;
 use super::store::{MemorySet, Store};
-use crate::backend::{Backend, BackendError, Call, Receipt};
+use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Call, ExceptedKey, Exception, Receipt};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -19,7 +19,7 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   policies counts twice. Sliding windows and logs store their counters in addition; a log takes up to 16 bytes for
 ///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
 ///   and drops those that equal unused ones. The state of a key that has [parameters of its
-///   own](crate::backend::Call::under) takes some 150 bytes more, and its decisions take a lock.
+///   own](crate::backend::Call::under) or an exception takes some 150 bytes more, and its decisions take a lock.
 /// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
 ///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
 ///   see [`Status::is_overflow`]. Keys of the same parameters share a bucket, so while the store is full, a key without
@@ -247,6 +247,31 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     fn reset_all(&self, prefix: &str) -> Self::Done {
         self.store.reset_all(prefix);
         ready(Ok(()))
+    }
+
+    /// # Errors
+    ///
+    /// If the exception [cannot be](Exception::check), or if the store is full of live keys and the key has no room.
+    fn except(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key, exception: Option<Exception>) -> Answer<()> {
+        self.store.check(prepared);
+        let now = self.clock.now();
+        let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
+        let checked = match (&exception, prepared.set.policies().get(policy)) {
+            (Some(exception), Some(policy)) => exception.check(policy, Some(now)),
+            _ => Ok(()),
+        };
+        let set = match checked {
+            Err(wrong) => Err(error().with_source(wrong)),
+            Ok(()) if self.store.except(prepared, policy, key, exception, now) => Ok(()),
+            Ok(()) => Err(error().with_source("the store is full of live keys: raise max_keys")),
+        };
+        Box::pin(ready(set))
+    }
+
+    /// Names each key by 32 hexadecimal digits of its hash. Walks the whole store, one short lock at a time.
+    fn exceptions(&self, prepared: &Arc<MemorySet>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
+        self.store.check(prepared);
+        Box::pin(ready(Ok(self.store.exceptions(prepared, policy, most, self.clock.now()))))
     }
 
     fn keys_held(&self) -> Option<usize> {

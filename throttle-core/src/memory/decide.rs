@@ -76,7 +76,8 @@ impl Store {
             let wait = cell.wait(cost);
             let (delay, taken) = if wait == 0 && cost > 0 { cell.take(cost) } else { Default::default() };
             let outcome = Outcome { wait, delay, taken };
-            (taken.cost, Decision::of_one(outcome, cell.standing(), asked.parameters.tier, overflow))
+            let decision = Decision::of_one(outcome, cell.standing(), asked.parameters.tier, overflow);
+            (taken.cost, decision.excepted(cell.is_excepted()))
         })
     }
 

@@ -106,14 +106,22 @@ impl<'a> Entry<'a> {
     /// Puts the state back into the key's slot. A key without a slot gets one if `insert` is set.
     pub(super) fn store(self, cell: Cell<'_>, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
         let Self { parameters, label, place } = self;
+        let written_by = |former: Option<Written>| match (cell.writer_beneath(), former) {
+            (Some(writer), _) => Written::beside(writer),
+            (None, Some(former)) if !cell.is_own() => former,
+            (None, _) => Written::by(parameters),
+        };
         match place {
             Place::Slot { index, written } => {
-                let written = if cell.is_own() { Written::by(parameters) } else { written };
+                let written = written_by(Some(written));
                 if let Some(index) = shard.find_again(label, index) {
                     shard.put_state(index, cell.into_repr(), written);
                 }
             }
-            Place::New { .. } if insert => shard.insert(label, cell.into_repr(), Written::by(parameters)),
+            Place::New { .. } if insert => {
+                let written = written_by(None);
+                shard.insert(label, cell.into_repr(), written);
+            }
             Place::New { reserved: true } => shared.release(1),
             Place::New { .. } => {}
         }

@@ -13,6 +13,7 @@
 mod backend;
 mod decide;
 mod entry;
+mod except;
 mod fast_path;
 mod fast_set;
 mod key_hash;

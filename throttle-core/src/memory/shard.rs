@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use super::policies::{Parameters, Policies};
+use super::policies::{Parameters, Policies, UNNUMBERED};
 use super::slot::{Content, Label};
 use super::sync::{AtomicUsize, Mutex, MutexGuard};
 use super::table::{ChangingTable, Table};
@@ -86,6 +86,11 @@ pub(super) struct Written {
 impl Written {
     pub(super) fn by(parameters: &Parameters) -> Self {
         Self { writer: parameters.writer, unnumbered: parameters.unnumbered.clone() }
+    }
+
+    /// The parameters of a state that does not fit a slot because something is kept with it.
+    pub(super) fn beside(parameters: Arc<Algorithm>) -> Self {
+        Self { writer: UNNUMBERED, unnumbered: Some(parameters) }
     }
 }
 
@@ -196,6 +201,13 @@ impl Rest {
         }
         let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
         Some((repr.clone(), *writer.or(unnumbered.as_deref())?))
+    }
+
+    /// A slot's state, if its parameters are here, too.
+    pub(super) fn unnumbered_state(&self, content: &Content) -> Option<&Repr> {
+        let place = content.words().amount as usize;
+        let (repr, _) = self.large.as_ref().filter(|_| content.writer() == UNNUMBERED)?.states.get(place)?;
+        Some(repr)
     }
 
     /// Puts a state and its parameters here. Returns what the slot holds in its place.

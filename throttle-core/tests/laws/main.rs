@@ -6,6 +6,7 @@ mod support;
 mod answers;
 mod envelope;
 mod equivalences;
+mod exceptions;
 mod full_store;
 mod law_01_denials;
 mod law_02_03_04_answers;

@@ -90,7 +90,9 @@ local function charge()
   end
   for n = 1, #chosen do
     local i = chosen[n]
-    replace(own[i], parameters[i].header .. payloads[i], instants[i])
+    local cell = cells[own[i]]
+    if not cell.treatment then cell.over = nil end
+    replace(own[i], cell.by.header .. payloads[i], instants[i])
   end
   return true
 end
@@ -105,9 +107,10 @@ local function decide_rest()
     word = costs + (reserves and 2 * count or count)
     for i = 1, count do
       if own[i] then
-        local cost, cell, p = ARGV[costs + i] + 0, cell_of(own[i], i), parameters[i]
+        local cost, cell = ARGV[costs + i] + 0, cell_of(own[i], i)
         local reserve = reserves and ARGV[costs + count + i] + 0 or 0
-        local value, told, kind = cell.value, cell.value or '', p.kind
+        local value, told, p = cell.value, cell.value or '', cell.by
+        local kind, is_treated = p.kind, cell.treatment and cell.treatment ~= 'l'
         if cell.is_senseless then
           makes_sense = false
           break
@@ -115,14 +118,17 @@ local function decide_rest()
           value = converted(p, cell)
         end
         admits[places[i]] = true
-        if cost > 0 then
+        if cost > 0 and is_treated then
+          -- An exempt key is charged nothing.
+          admits[places[i]] = cell.treatment == 'e' and cost <= left_of(p, false)
+        elseif cost > 0 then
           local payload, instant = kind.try(value, p.at, now, cost + reserve, p[1], p[2], p[3], p[4])
           if payload and reserve > 0 then
             payload, instant = kind.try(value, p.at, now, cost, p[1], p[2], p[3], p[4])
           end
           payloads[i], instants[i], admits[places[i]] = payload, instant, payload ~= nil
         end
-        if value and kind.tell and not cell.writer then
+        if value and kind.tell and not cell.writer and not cell.over then
           -- The next unit that is no part of the reserve ends another wait than a refused cost of several units: both
           -- follow from the whole value only.
           if reserve == 0 then
@@ -131,6 +137,7 @@ local function decide_rest()
             told = kind.tell(value, p.at, now, max(cost, 1) + reserve, p[1], p[2])
           end
         end
+        if cell.over then told = cell.over .. told end
         parts[#parts + 1] = pack('<I4c0', #told, told)
       end
     end

@@ -42,17 +42,36 @@ local function replace(key, value, fresh)
   cell.value, cell.writer, cell.fresh = value, nil, fresh
 end
 
--- The cell of a policy's key, with the parameters that wrote the value if they are others than the call's.
+-- Takes the exception off a value that no parameters have written: the bytes in front of the key's own value, which are
+-- kept when it is written, and the treatment, if it is not over. Returns the parameters that wrote the value beneath.
+local function uncover(cell, value)
+  if sub(value, 1, 1) ~= 'x' or #value < 10 then return nil end
+  local treatment, ends = sub(value, 2, 2), unpack('<d', value, 3)
+  local from, limit = 11, treatment == 'l' and parameters_of(sub(value, 11))
+  if limit then
+    from = 11 + limit.kind.header
+  elseif treatment ~= 'e' and treatment ~= 'b' then
+    return nil
+  end
+  if not (ends == floor(ends) and -2^53 < ends and ends < 2^53) then return nil end
+  cell.over, cell.ends, cell.value = sub(value, 1, from - 1), ends, #value >= from and sub(value, from)
+  if now < ends then
+    cell.treatment, cell.by = treatment, limit or cell.by
+  end
+  return cell.value and parameters_of(cell.value) or not cell.value and cell.by
+end
+
+-- The cell of a policy's key, with the parameters that decide, and those that wrote the value if they are others.
 local function cell_of(key, i)
   local cell = cells[key]
   if cell then return cell end
   local value = pcall('GET', key)
-  cell = {value = value}
+  cell = {value = value, by = parameters[i]}
   if value then
-    local writer = type(value) == 'string' and parameters_of(value)
-    if not writer or misfit(writer, value) then
+    local writer = type(value) == 'string' and (parameters_of(value) or uncover(cell, value))
+    if not writer or cell.value and misfit(writer, cell.value) then
       cell.is_senseless = true
-    elseif writer.header ~= parameters[i].header then
+    elseif writer.header ~= cell.by.header then
       cell.writer = writer
     end
   end
@@ -63,6 +82,8 @@ end
 local function write()
   for i = 1, #changed do
     local cell = cells[changed[i]]
-    call('SET', changed[i], cell.value, 'PX', max(1, ceil((cell.fresh - now) / 1000)) + slack)
+    local value, fresh = cell.value, cell.fresh
+    if cell.over then value, fresh = cell.over .. (value or ''), max(fresh, cell.ends) end
+    call('SET', changed[i], value, 'PX', max(1, ceil((fresh - now) / 1000)) + slack)
   end
 end

@@ -5,9 +5,9 @@ for i = 1, #KEYS do
   local policy = ARGV[word + 1] + 0
   local mark, part, cost, actual = ARGV[word + 2] + 0, ARGV[word + 3] + 0, ARGV[word + 4] + 0, ARGV[word + 5] + 0
   word = word + 5
-  local cell, p = cell_of(KEYS[i], policy), parameters[policy]
+  local cell = cell_of(KEYS[i], policy)
   if cell.is_senseless then return 'W' end
-  local value, is_over = cell.value, false
+  local value, p, is_over = cell.value, cell.by, false
   if cell.writer then
     is_over = p.kind.over and p.kind.over(now, mark, p[1], p[2], p[3], p[4])
     local _, in_use = left_of(cell.writer, value)

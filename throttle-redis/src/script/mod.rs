@@ -12,7 +12,7 @@ mod tests;
 
 use kind::{ALL, Kind, Size};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use throttle_core::{AnyCharge, PolicyNode, PolicySet};
@@ -55,12 +55,36 @@ impl Scripts {
         let is_unrolled = first.len() == 1 || is_plain_all(set) && first.len() <= UNROLLED;
         let one_request = if is_unrolled { tries(first) + &one(first) } else { String::new() };
         let batch = if let [kind] = first { single(kind) } else { String::new() };
-        let general = |steps: &[&str]| kinds(steps) + &parts::CELLS.replace("@count@", &first.len().to_string());
-        let decide = general(&["try", "tell", "look"]) + tree;
-        let settle = general(&["try", "look", "over", "latest", "settle"]) + parts::SETTLE;
-        let script_of = |bodies: &[&str]| Script::new(parts::with_names(bodies).replace("@latest@", LATEST));
+        let decide = general(&["try", "tell", "look"], first.len()) + tree;
+        let settle = general(SETTLING, first.len()) + parts::SETTLE;
         Self { decide: script_of(&[&one_request, REPLY, &batch, &decide]), settle: script_of(&[&settle]) }
     }
+}
+
+/// Sets an exception for one key, or lifts it. Arguments: the key; time and milliseconds as above, the header of the
+/// policy, and the bytes of the exception, or nothing. The reply is a flag: `A` done, `P` the exception is over already,
+/// `W` nothing done because the value makes no sense.
+pub(crate) fn except() -> &'static Script {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| script_of(&[&(general(SETTLING, 1) + parts::EXCEPT)]));
+    &SCRIPT
+}
+
+/// Lists which of some keys have an exception, each with the first bytes of its value. The argument is the time.
+pub(crate) fn exceptions() -> &'static Script {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| script_of(&[parts::EXCEPTIONS]));
+    &SCRIPT
+}
+
+fn script_of(bodies: &[&str]) -> Script {
+    Script::new(parts::with_names(bodies).replace("@latest@", LATEST))
+}
+
+/// The steps that correct a charge.
+const SETTLING: &[&str] = &["try", "look", "over", "latest", "settle"];
+
+/// Any algorithm's steps, and the cells of so many policies.
+fn general(steps: &[&str], count: usize) -> String {
+    kinds(steps) + &parts::CELLS.replace("@count@", &count.to_string())
 }
 
 /// What the texts behind it append to, and how many requests are in it.

@@ -4,6 +4,8 @@ pub(super) const ONE_REQUEST: &str = include_str!("../lua/one_request.lua");
 pub(super) const ONE_POLICY: &str = include_str!("../lua/one_policy.lua");
 pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
 pub(super) const ANY_SET: &str = include_str!("../lua/any_set.lua");
+pub(super) const EXCEPT: &str = include_str!("../lua/except.lua");
+pub(super) const EXCEPTIONS: &str = include_str!("../lua/exceptions.lua");
 pub(super) const SETTLE: &str = include_str!("../lua/settle.lua");
 
 /// The text between `-- part: name` and the next such line.

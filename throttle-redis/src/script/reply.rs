@@ -85,11 +85,13 @@ pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
     states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
 }
 
-/// Whether no value was written by other parameters than those that decided.
+/// Whether no value was written by other parameters than those that decided, or all is refused by an exception.
 pub(crate) fn is_own(ask: &Ask, part: &Part) -> bool {
     let mut values = part.values();
     let mut applying = ask.calls.iter().zip(ask.headers()).filter(|(call, _)| call.key().is_some());
-    applying.all(|(_, header)| values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header)))
+    applying.all(|(_, header)| {
+        values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header) || value.starts_with(b"xb"))
+    })
 }
 
 /// The states of all policies; a policy that does not apply has a fresh state.

@@ -2,8 +2,8 @@
 //!
 //! The cache keeps what a refusal was decided on: the states, and the server's time. No other request under the same
 //! parameters can make a refused key admit earlier. Therefore, as long as the library refuses on those states, the
-//! server would too. Only a refund, a reset or a charge under other parameters can make a refusal untrue. Those of this
-//! process clear it; those of other processes are not seen until the wait is over.
+//! server would too. Only a refund, a reset, an exception or a charge under other parameters can make a refusal untrue.
+//! Those of this process clear it; those of other processes are seen within a second, when the store is asked again.
 //!
 //! Limits of the request that do not refuse are reported as they were then. To keep them up to date, each charge of a
 //! key that many requests share would have to forget all refusals in which it takes part.
@@ -22,8 +22,8 @@ use crate::script::kind::Kind;
 use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 
-/// How long a refusal is kept if no wait ends it.
-const NEVER: Duration = Duration::from_secs(60);
+/// How long a refusal is kept at most.
+const LONGEST: Duration = Duration::from_secs(1);
 
 pub(crate) struct DenyCache {
     most: usize,
@@ -96,6 +96,7 @@ impl DenyCache {
         // latest time that the clock can show. The reported wait is the one at the earliest time, the longest that can
         // be true.
         if !is_of_set
+            || refused.asked.at.elapsed() >= LONGEST
             || refused.asked.clears != self.clears_of(&ask.names)
             || at(now.unwrap_or_else(|| refused.since(refused.asked.at))).is_admitted()
         {
@@ -131,8 +132,7 @@ impl DenyCache {
             }
         }
         let asked_for = ask.calls.iter().map(|call| (call.cost(), call.reserve())).collect();
-        // A request that will never be admitted must not keep its place for ever.
-        let until = asked.at.checked_add(wait.unwrap_or(NEVER));
+        let until = asked.at.checked_add(wait.map_or(LONGEST, |wait| wait.min(LONGEST)));
         let refused = Refused { prepared: Arc::clone(&ask.prepared), asked_for, states, now, asked, told, until };
         inner.refusals.insert(ask.names.clone(), refused);
     }
@@ -235,13 +235,20 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_for_good_keeps_its_place_for_a_while_only() {
-        let (cache, _) = holding(10);
+    fn a_refusal_is_kept_and_believed_for_a_second_at_most() {
+        let (cache, ask) = holding(1);
+        let of = |ago: Duration| {
+            let at = Instant::now().checked_sub(ago).expect("it runs");
+            keep_asked(&cache, &ask, Asked { at, clears: cache.clears_of(&ask.names) });
+            cache.look(&ask, None).is_some()
+        };
+        assert!(of(LONGEST / 2) && !of(LONGEST));
+        keep(&cache, &ask);
         let mut inner = cache.inner.lock();
         let now = Instant::now();
         cache.forget_past(&mut inner, now);
         assert_eq!(inner.refusals.len(), 1);
-        cache.forget_past(&mut inner, now + NEVER);
+        cache.forget_past(&mut inner, now + LONGEST);
         assert_eq!(inner.refusals.len(), 0);
     }
 
@@ -276,12 +283,14 @@ mod tests {
     fn a_kept_refusal_reports_the_longest_wait_that_can_be_true() {
         let (cache, ask) = holding(1);
         let day = Duration::from_secs(86_400);
-        let asked =
-            Asked { at: Instant::now().checked_sub(day / 2).expect("it runs"), clears: cache.clears_of(&ask.names) };
+        let asked = Asked {
+            at: Instant::now().checked_sub(LONGEST / 2).expect("it runs"),
+            clears: cache.clears_of(&ask.names),
+        };
         cache.forget(&ask.names);
         keep_asked(&cache, &ask, asked);
         let wait = cache.look(&ask, None).expect("kept").retry_after().expect("a day at most");
-        assert!(wait <= day && wait > day - Duration::from_secs(60), "{wait:?}");
+        assert!(wait <= day && wait > day - LONGEST / 4, "{wait:?}");
     }
 
     #[test]
@@ -315,7 +324,7 @@ mod tests {
         keys.iter().for_each(|ask| keep(&cache, ask));
         let mut inner = cache.inner.lock();
         assert_eq!(inner.refusals.len(), 3);
-        cache.forget_past(&mut inner, Instant::now() + 2 * NEVER + Duration::from_secs(86_400));
+        cache.forget_past(&mut inner, Instant::now() + LONGEST);
         assert!(inner.refusals.is_empty());
     }
 

@@ -90,6 +90,8 @@ pub struct KeyLeft {
     /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters
     /// of its own.
     pub tier: u8,
+    /// Whether an [exception](throttle_core::backend::Exception) of the key decides.
+    pub is_excepted: bool,
     /// Units that must stay free for the classes above the request's; 0 for the highest, and without classes.
     pub reserve: u64,
     /// Units that are left for the request now: those beyond the reserve.
@@ -129,7 +131,7 @@ impl fmt::Display for ExplainedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, by, class, verdict, left } = self;
         write!(f, "limit {name:?} by {by}: {verdict}")?;
-        let Some(KeyLeft { cost, has_key, tier, reserve, units, of, retry_after, resets_in }) = left else {
+        let Some(KeyLeft { cost, has_key, tier, is_excepted, reserve, units, of, retry_after, resets_in }) = left else {
             return Ok(());
         };
         write!(f, ": {units} of {of} left, costs {cost}")?;
@@ -140,6 +142,9 @@ impl fmt::Display for ExplainedLimit {
             0 => {}
             Policy::OWN => f.write_str(", its own parameters")?,
             tier => write!(f, ", tier {tier}")?,
+        }
+        if *is_excepted {
+            f.write_str(", by an exception")?;
         }
         if !has_key {
             f.write_str(", shared by all requests without a key")?;

@@ -1,23 +1,17 @@
 //! The rules in force over HTTP, for operators.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::Json;
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query};
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use axum::{Json, Router};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throttle_core::BackendError;
 
+use super::admin_keys;
+use super::admin_request::{About, Body, Name, Refused, failed, read_body, read_name, read_query, unknown};
 use super::handle::Handle;
-use crate::extract::{MatchedRoute, PeerAddr};
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 
 /// Most bytes of a description of a request.
@@ -25,10 +19,10 @@ const MAX_BYTES: usize = 64 * 1024;
 
 impl Handle {
     /// Returns a router that shows the rules in force and explains what they would do with a request. It changes
-    /// nothing, but for the reset of a key.
+    /// nothing, but for the reset of a key and its exceptions.
     ///
     /// Nest it behind your own authentication: it has none, shows your limits to every reader, and lets every reader
-    /// reset keys.
+    /// reset keys and exempt them.
     ///
     /// | request | answer |
     /// |---|---|
@@ -36,6 +30,17 @@ impl Handle {
     /// | `POST /explain` | what would happen to the request that the body describes: see [`explain`](Self::explain) |
     /// | `GET /limits/{name}?request=…` | the same for one limit |
     /// | `DELETE /limits/{name}?request=…` | makes the request's key in this limit unused; `reset` is false if the limit does not apply to it |
+    /// | `PUT /keys/{name}` | [treats](Self::except) the key of a request otherwise for a while, in this limit; `set` is false if the limit does not apply to it |
+    /// | `DELETE /keys/{name}?request=…` | lifts that; `lifted` is false if the limit does not apply |
+    /// | `GET /keys/{name}` | the first 1,000 `keys` that are treated so: `key` (as the store calls it), `treatment` and `until` in seconds since 1970 |
+    ///
+    /// The body of a `PUT` has the `request`; the `treatment`: `exempt`, `blocked`, or `limit` with the algorithm in
+    /// `limit`, as a rule file says it; and `until` in seconds since 1970, or `for` with a duration:
+    ///
+    /// ```text
+    /// curl -X PUT localhost:3007/admin/keys/login -d '{"request": {"uri": "/login", "peer": "203.0.113.9"},
+    ///     "treatment": "limit", "limit": "sliding-log = { rate = \"50/15m\" }", "for": "2h"}'
+    /// ```
     ///
     /// A request is described in JSON, as the limits see it: `uri`, and where it matters `method` (by default GET),
     /// `headers`, `peer` (the address that the connection comes from) and `route` (as axum writes it):
@@ -51,9 +56,10 @@ impl Handle {
     /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses` or `skips`)
     /// and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
     /// (what an unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key
-    /// share a budget) and the number of the `tier`, which is 255 for parameters of the identity's own; for a limit with
-    /// classes also the request's `class` and its `reserve`, which is not among what is left. If the whole layer does not
-    /// apply to the request, the explanation says why in `layer_skips`. Fields may be added in later versions.
+    /// share a budget), `excepted` (true if an exception of the key decides) and the number of the `tier`, which is 255
+    /// for parameters of the identity's own; for a limit with classes also the request's `class` and its `reserve`, which
+    /// is not among what is left. If the whole layer does not apply to the request, the explanation says why in
+    /// `layer_skips`. Fields may be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
     /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is
@@ -109,108 +115,13 @@ impl Handle {
                         .map_err(|error| failed(&error))
                 }),
             )
+            .merge(admin_keys::router(self))
             .layer(DefaultBodyLimit::max(MAX_BYTES))
     }
 }
 
-type Refused = (StatusCode, Json<Value>);
-
-fn refused(status: StatusCode, error: impl Into<Value>) -> Refused {
-    (status, Json(Value::from_iter([("error", error)])))
-}
-
-fn unknown(name: &str) -> Refused {
-    refused(StatusCode::NOT_FOUND, format!("there is no limit {name:?}; GET /rules shows which there are"))
-}
-
-fn failed(error: &BackendError) -> Refused {
-    refused(StatusCode::BAD_GATEWAY, format!("the store did not answer: {error}"))
-}
-
 async fn explained(handle: &Handle, head: &Parts) -> Result<Explanation, Refused> {
     handle.explain(head).await.map_err(|error| failed(&error))
-}
-
-/// The name of a limit in a path.
-type Name = Result<Path<String>, PathRejection>;
-
-fn read_name(name: Name) -> Result<String, Refused> {
-    let Path(name) =
-        name.map_err(|error| refused(error.status(), format!("{}: write a limit's name", error.body_text())))?;
-    Ok(name)
-}
-
-type Body = Result<Bytes, BytesRejection>;
-
-/// The query of a request about one key.
-type About = Result<Query<Asked>, QueryRejection>;
-
-#[derive(Deserialize)]
-struct Asked {
-    request: String,
-}
-
-const EXAMPLE: &str =
-    "describe the request as in {\"method\": \"POST\", \"uri\": \"/login\", \"peer\": \"203.0.113.9\"}";
-
-fn read_body(body: Body) -> Result<Parts, Refused> {
-    let refusal = |error: BytesRejection| refused(error.status(), format!("{error}: {EXAMPLE}, in at most 64 KiB"));
-    read(&body.map_err(refusal)?)
-}
-
-fn read_query(about: About) -> Result<Parts, Refused> {
-    let refusal = |error: QueryRejection| {
-        refused(error.status(), format!("{}: write ?request=…, and {EXAMPLE}", error.body_text()))
-    };
-    read(about.map_err(refusal)?.request.as_bytes())
-}
-
-/// A request, as far as limits read it.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Described {
-    #[serde(default)]
-    method: Option<String>,
-    uri: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    peer: Option<IpAddr>,
-    #[serde(default)]
-    route: Option<String>,
-}
-
-/// # Errors
-///
-/// What cannot be read, and what to write.
-fn read(json: &[u8]) -> Result<Parts, Refused> {
-    let wrong = |field: &str, value: &str, rule: &str| {
-        refused(StatusCode::BAD_REQUEST, format!("{field} is {value:?}: {rule}"))
-    };
-    let described: Described = serde_json::from_slice(json)
-        .map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {EXAMPLE}")))?;
-    let Described { method, uri, headers, peer, route } = described;
-    let method = method.unwrap_or_else(|| "GET".to_owned());
-    let (mut head, ()) = Request::new(()).into_parts();
-    head.method = Method::from_bytes(method.as_bytes())
-        .map_err(|_| wrong("method", &method, "it must be a method of HTTP, as in \"POST\""))?;
-    // A word without a slash would be the name of a host.
-    let parsed = uri.parse::<Uri>().ok().filter(|uri| !uri.path().is_empty());
-    head.uri = parsed.ok_or_else(|| wrong("uri", &uri, "it must be a path, as in \"/login?a=1\", or a URI"))?;
-    for (name, value) in &headers {
-        let header = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value));
-        let (Ok(name), Ok(value)) = header else {
-            return Err(wrong("headers", name, "it and its value must be possible in a header"));
-        };
-        head.headers.append(name, value);
-    }
-    if let Some(peer) = peer {
-        head.extensions.insert(PeerAddr(peer));
-    }
-    if let Some(route) = route {
-        head.extensions.insert(MatchedRoute(route.into()));
-    }
-    Ok(head)
 }
 
 fn shown_rules(handle: &Handle) -> Value {
@@ -227,7 +138,7 @@ fn shown_rules(handle: &Handle) -> Value {
 }
 
 /// Seconds since 1970.
-fn seconds(at: SystemTime) -> u64 {
+pub(super) fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -265,13 +176,16 @@ fn shown_limit(limit: &ExplainedLimit) -> Value {
     if let Some(why) = why {
         shown["why"] = why.into();
     }
-    if let Some(KeyLeft { cost, has_key, tier, reserve, units, of, retry_after, resets_in }) = left {
+    if let Some(KeyLeft { cost, has_key, tier, is_excepted, reserve, units, of, retry_after, resets_in }) = left {
         (shown["cost"], shown["left"], shown["of"]) = (json!(cost), json!(units), json!(of));
         (shown["has_key"], shown["tier"]) = (json!(has_key), json!(tier));
         if let Some(class) = class {
             (shown["class"], shown["reserve"]) = (json!(class), json!(reserve));
         }
         (shown["retry_after_ms"], shown["resets_in_ms"]) = (json!(retry_after.map(millis)), json!(millis(*resets_in)));
+        if *is_excepted {
+            shown["excepted"] = json!(true);
+        }
     }
     shown
 }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::BackendError;
+use throttle_core::backend::{ExceptedKey, Exception};
 
 use super::Rules;
 use super::handle::Handle;
@@ -79,6 +80,51 @@ impl Handle {
         match self.layer() {
             Some(layer) => layer.reset(limit, parts).await,
             None => Ok(false),
+        }
+    }
+
+    /// Treats the key that a request with this head has in a limit otherwise until an instant, or, with `None`, as
+    /// before: for all processes of the store, from the key's next decision on. `Ok(false)` as for
+    /// [`reset`](Self::reset).
+    ///
+    /// ```
+    /// use http::Request;
+    /// use throttle_tower::rules::{Exception, Registry, Rules, Treatment};
+    /// use throttle_tower::{MemoryBackend, throttle_core};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = { rate = \"60/minute\" }";
+    /// let (throttle, handle) = Rules::from_str("throttle.toml", text, Registry::new())?.layer(MemoryBackend::new())?;
+    /// let (head, ()) = Request::get("/").body(())?.into_parts();
+    /// let until = throttle_core::Timestamp::MAX;
+    /// assert!(handle.except("all", &head, Some(Exception { treatment: Treatment::Blocked, until })).await?);
+    /// assert!(!handle.explain(&head).await?.is_admitted);
+    /// assert_eq!(handle.exceptions("all", 100).await?.len(), 1);
+    /// # let _ = throttle;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the store fails, or [cannot](Exception::check) hold the exception.
+    pub async fn except(&self, limit: &str, parts: &Parts, exception: Option<Exception>) -> Result<bool, BackendError> {
+        match self.layer() {
+            Some(layer) => layer.except(limit, parts, exception).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Lists the keys of a limit that are treated otherwise, at most `most` of them.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    pub async fn exceptions(&self, limit: &str, most: usize) -> Result<Vec<ExceptedKey>, BackendError> {
+        match self.layer() {
+            Some(layer) => layer.exceptions(limit, most).await,
+            None => Ok(Vec::new()),
         }
     }
 }

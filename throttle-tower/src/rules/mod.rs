@@ -82,6 +82,7 @@
 //! | [`replace`](Handle::replace) | takes a text instead, for example from a configuration service |
 //! | [`status`](Handle::status), [`on_reload`](Handle::on_reload) | tell which file is in force, and whether the last attempt has failed |
 //! | [`explain`](Handle::explain) | tells what would happen to a request, why, and when it would be admitted, without charging it |
+//! | [`except`](Handle::except), [`exceptions`](Handle::exceptions) | treats a key otherwise for a while: exempt, blocked, or under another limit; lists such keys |
 //! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
 //!
 //! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that
@@ -249,6 +250,10 @@
 
 #[cfg(feature = "admin")]
 mod admin;
+#[cfg(feature = "admin")]
+mod admin_keys;
+#[cfg(feature = "admin")]
+mod admin_request;
 mod algorithm;
 mod bounds;
 mod change;
@@ -296,6 +301,8 @@ pub use self::registry::Registry;
 pub use self::status::Status;
 #[cfg(feature = "watch")]
 pub use self::watch::Watch;
+pub use throttle_core::backend::{ExceptedKey, Exception, Treatment};
+
 use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
 use crate::limit::LimitTree;

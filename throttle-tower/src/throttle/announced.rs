@@ -21,8 +21,8 @@ pub(crate) struct Announced {
     pub(super) policies: Arc<[Policy]>,
     /// What each policy announces in each tier; once for a policy without tiers.
     terms: Arc<[InTiers]>,
-    /// The same for requests of a class with a reserve, by that.
-    reserving: Arc<[Box<[(u64, InTiers)]>]>,
+    /// The same for requests of classes that have a reserve.
+    reserving: Arc<[ByReserve]>,
     /// What a request with parameters of its own is announced, by the places of their policies.
     own: SmallVec<[(usize, PolicyTerms); 1]>,
     /// The policies with the parameters of this process's share, if it has one.
@@ -33,6 +33,7 @@ pub(crate) struct Announced {
 }
 
 type InTiers = Arc<[PolicyTerms]>;
+type ByReserve = Box<[(u64, InTiers)]>;
 
 impl Announced {
     /// `classes` are those of the policy at a place.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use http::request::Parts;
+use throttle_core::backend::{ExceptedKey, Exception};
 use throttle_core::{Backend, BackendError, ConfigError};
 
 use super::next::Next;
@@ -34,6 +35,12 @@ pub(crate) trait Follower: Send + Sync {
 
     /// Makes the key of a request unused in a limit.
     fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool>;
+
+    /// Sets an exception for the key of a request in a limit, or lifts it.
+    fn except<'a>(&self, limit: &'a str, parts: &'a Parts, exception: Option<Exception>) -> Asking<'a, bool>;
+
+    /// The keys of a limit with an exception, at most so many.
+    fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>>;
 
     /// Builds what comes next. It is used once the result is called.
     ///

@@ -120,8 +120,9 @@ impl Permits {
                 let (units, has_key) = (self.free(most, *count, &key), key != Key::missing());
                 let retry_after = (cost <= units).then_some(Duration::ZERO);
                 let (of, resets_in) = (limit.most, Duration::ZERO);
-                let reserve = of - most;
-                let left = KeyLeft { cost, has_key, tier: 0, reserve, units, of, retry_after, resets_in };
+                let (reserve, is_excepted) = (of - most, false);
+                let left =
+                    KeyLeft { cost, has_key, tier: 0, is_excepted, reserve, units, of, retry_after, resets_in };
                 ExplainedLimit::looked(name, left, limit.priority.as_ref(), false)
             }
         });

@@ -1,11 +1,12 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::algorithm::{
-    Algorithm, CalendarQuota, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Mark, SlidingLog,
-    SlidingWindow, State, Taken, TokenBucket,
+    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Mark,
+    SlidingLog, SlidingWindow, State, Taken, TokenBucket, Treatment,
 };
 use crate::error::ConfigError;
 use crate::rate::Rate;
@@ -343,6 +344,24 @@ fn every_tag_names_the_algorithm_that_wrote_it() {
         assert_eq!(Algorithm::from_tag(&bytes[..9]), None, "cut short");
     }
     assert_eq!(Algorithm::from_tag(b"x0________________________"), None);
+}
+
+#[test]
+fn exception_is_read_whole_and_over_one_state_or_not_at_all() {
+    let gcra = Gcra::new(Rate::per_day(9)).build().unwrap();
+    let limit = FixedWindow::new(Rate::per_day(90)).build().unwrap();
+    for treatment in [Treatment::Exempt, Treatment::Blocked, Treatment::Limit(Arc::new(limit))] {
+        let exception = Exception { treatment, until: Timestamp::from_micros(77) };
+        let over = |state: State| state.excepted(Some(exception.clone()));
+        let used = over(gcra.decide(gcra.fresh(), Timestamp::EPOCH, 1).0);
+        let (head, bytes) = (exception.to_wire(), used.to_wire(&gcra).unwrap());
+        assert_eq!(State::from_wire(&gcra, &bytes), Some(used));
+        assert_eq!(State::from_wire(&gcra, &head), Some(over(gcra.fresh())), "the key was unused");
+        for shorter in (0..bytes.len()).filter(|length| *length != head.len()) {
+            assert_eq!(State::from_wire(&gcra, &bytes[..shorter]), None, "{shorter} bytes");
+        }
+        assert_eq!(State::from_wire(&gcra, &[head, bytes].concat()), None, "one over another");
+    }
 }
 
 /// Numbers that no builder takes, or that it would tell otherwise.

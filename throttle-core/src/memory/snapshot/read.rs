@@ -1,9 +1,11 @@
 //! Builds a store from a snapshot.
 
+use std::sync::Arc;
+
 use siphasher::sip128::SipHasher13;
 
 use super::{MAGIC, RestoreError};
-use crate::algorithm::{Algorithm, Cell, Repr, State};
+use crate::algorithm::{Algorithm, Cell, Exception, Repr, State};
 use crate::memory::key_hash::{KeyHash, KeyHasher};
 use crate::memory::policies::Parameters;
 use crate::memory::shard::{Shard, Written};
@@ -21,13 +23,14 @@ impl Store {
         }
         let saved_at = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
         let store = Self::with_hasher(max_keys, KeyHasher::of_secret(&take(&mut rest)?));
-        let mut restored = Restored { store, saved_at, now, parameters: Vec::new(), keys: 0 };
+        let mut restored = Restored { store, saved_at, now, parameters: Vec::new(), exception: None, keys: 0 };
         let shards = u64::from_le_bytes(take(&mut rest)?);
         loop {
             let [kind] = take(&mut rest)?;
             match kind {
                 b'p' | b'q' => restored.take_parameters(kind == b'q', &mut rest)?,
                 b'k' | b'd' | b'o' => restored.take_key(kind, shards, &mut rest)?,
+                b'x' => restored.take_exception(&mut rest)?,
                 b'e' => break,
                 _ => return Err(RestoreError::Damaged),
             }
@@ -48,6 +51,8 @@ struct Restored {
     saved_at: Timestamp,
     now: Timestamp,
     parameters: Vec<Parameters>,
+    /// That of the next key.
+    exception: Option<Exception>,
     keys: u64,
 }
 
@@ -64,6 +69,14 @@ impl Restored {
         Ok(())
     }
 
+    fn take_exception(&mut self, rest: &mut &[u8]) -> Result<(), RestoreError> {
+        let len = u16::from_le_bytes(take(rest)?);
+        let read = Exception::from_wire(take_slice(rest, len.into())?).filter(|(_, beneath)| beneath.is_empty());
+        let (exception, _) = read.ok_or(RestoreError::Damaged)?;
+        self.exception = Some(exception);
+        Ok(())
+    }
+
     fn take_key(&mut self, kind: u8, shards: u64, rest: &mut &[u8]) -> Result<(), RestoreError> {
         let parameters = u32::from_le_bytes(take(rest)?);
         let parameters = self.parameters.get(parameters as usize).ok_or(RestoreError::Damaged)?;
@@ -74,10 +87,16 @@ impl Restored {
         let state = State::from_wire(algorithm, &state).ok_or(RestoreError::Damaged)?;
         self.keys += 1;
         let repr = self.as_of_now(algorithm, state.repr);
+        let exception = self.exception.take().filter(|exception| exception.until > self.now);
         if kind == b'o' {
             self.insert_bucket(parameters, &repr, number as u64, shards);
             return Ok(());
         }
+        let written = match &exception {
+            Some(_) => Written::beside(Arc::new(*algorithm)),
+            None => Written::by(parameters),
+        };
+        let repr = repr.beneath(exception.map(Box::new));
         let hash = KeyHash { number, digested: kind == b'd' };
         let shard = self.store.shard(hash);
         if !is_live(algorithm, &repr, self.now, shard) {
@@ -86,7 +105,7 @@ impl Restored {
         if !self.store.shared.reserve() {
             return Err(RestoreError::TooManyKeys { max_keys: self.store.max_keys() });
         }
-        shard.lock().insert(Label::new(hash, parameters.policy), repr, Written::by(parameters));
+        shard.lock().insert(Label::new(hash, parameters.policy), repr, written);
         Ok(())
     }
 

@@ -108,9 +108,16 @@ impl<W: Write> Snapshot<'_, W> {
             return Ok(());
         }
         let tag = algorithm.tag();
+        let (exception, repr) = repr.without_exception();
         let Some(state) = State::of(repr).to_wire(algorithm) else { return Ok(()) };
         let numbers = &state[tag.len()..];
         let parameters = self.put_parameters((label.policy(), tag, content.writer() == UNNUMBERED))?;
+        if let Some(exception) = exception.filter(|exception| exception.until > now) {
+            let bytes = exception.to_wire();
+            self.put(b"x")?;
+            self.put(&(bytes.len() as u16).to_le_bytes())?;
+            self.put(&bytes)?;
+        }
         let (kind, number) = match label {
             label if label.is_overflow() => (b'o', shard as u128),
             label => (if label.is_digested() { b'd' } else { b'k' }, label.number()),

@@ -80,6 +80,20 @@ fn law_08_state_above_its_limit_counts_as_all_used() {
     }
 }
 
+/// The reply about a log has only some of its runs. The wait of a class, and that for its next unit, end with any of them.
+#[test]
+fn law_08_reply_about_a_log_has_what_each_class_needs() {
+    for (reserve, cost) in (0..=11).flat_map(|reserve| [0, 1, 2, 3, 5, 10, 11].map(|cost| (reserve, cost))) {
+        let mut story = Story::new(SlidingLog::new(rate(10, 1_000)));
+        for micros in 0..8 {
+            story.at(micros);
+            assert!(story.take(1).is_some());
+        }
+        let decision = story.0.decide(&[vec![call(&Key::from("ada"), Some(cost)).reserving(reserve)]]).remove(0);
+        assert_eq!(decision.is_admitted(), cost == 0 || cost + reserve <= 2, "{cost} and {reserve}");
+    }
+}
+
 /// A look under the lowered limit writes nothing.
 #[test]
 fn law_10_refund_after_a_limit_was_lowered_is_settled_by_its_writer() {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Call, Exception, Receipt};
 use throttle_core::{Cost, Decision, IntoAlgorithm, Key, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp};
 
 use super::redis::{Entry, Redis};
@@ -212,6 +212,24 @@ impl Machine {
         self.compare();
     }
 
+    /// Sets an exception for a key, or lifts it.
+    pub(super) fn except(&mut self, policy: usize, key: &Key, exception: Option<Exception>) {
+        let (name, by) = (name(policy, key), *self.set().policies()[policy].algorithm());
+        let mut arguments = self.head_for([by.tag()].into_iter());
+        arguments.push(exception.as_ref().map(Exception::to_wire).unwrap_or_default());
+        let is_over = exception.as_ref().is_some_and(|exception| exception.until <= self.now());
+        let reply = self.redis.eval(crate::script::except(), std::slice::from_ref(&name), &arguments).unwrap();
+        assert_eq!(reply, if is_over { b"P" } else { b"A" });
+        if !is_over {
+            let state = self.held(&name).cloned().unwrap_or_else(|| by.fresh().written_under(&by));
+            self.model.insert(name.clone(), state.excepted(exception));
+            if !self.redis.store.borrow().entries.contains_key(&name) {
+                self.model.remove(&name);
+            }
+        }
+        self.compare();
+    }
+
     /// The store holds what the model holds, and keeps it long enough.
     fn compare(&self) {
         let (store, now) = (self.redis.store.borrow(), self.now());
@@ -232,6 +250,10 @@ impl Machine {
             if self.expires {
                 let Some(read) = read else { panic!("{:?} is not {state:?}", entry.value) };
                 assert_eq!(look(&read), look(state));
+            } else if Exception::from_wire(&entry.value).is_some_and(|(_, beneath)| beneath.is_empty()) {
+                // Nothing stands beneath, where the model has the state of an unused key.
+                let model = state.to_wire(policy.algorithm()).unwrap();
+                assert!(model.starts_with(&entry.value) && look(&read.unwrap()) == look(state));
             } else {
                 assert_eq!(Some(&entry.value), state.to_wire(policy.algorithm()).as_ref(), "{read:?} is not {state:?}");
             }

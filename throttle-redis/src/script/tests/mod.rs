@@ -1,6 +1,7 @@
 //! The scripts in an embedded Lua, without a server.
 
 mod edges;
+mod exceptions;
 mod golden;
 mod hostile;
 mod laws;

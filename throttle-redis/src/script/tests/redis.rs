@@ -125,6 +125,7 @@ impl Store {
                 }
                 Some(entry) => string(&entry.value),
             },
+            [b"DEL", key] => Ok(Value::Integer(self.entries.remove(*key).is_some().into())),
             [b"SET", ..] if self.full => Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned()),
             [b"SET", key, value, b"PX", ttl] => {
                 let ttl = std::str::from_utf8(ttl).ok().and_then(|ttl| ttl.parse().ok()).filter(|ttl: &i64| *ttl > 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, Exception};
 use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
@@ -45,6 +45,7 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
                     has_key,
                     tier: look.tier(),
                     reserve: look.reserve(),
+                    is_excepted: status.is_excepted(),
                     units: status.remaining(),
                     of: policy.algorithm().capacity(),
                     retry_after: Some(wait).filter(|wait| *wait < NEVER),
@@ -99,17 +100,35 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
 ///
 /// If the backend fails.
 pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts: &Parts) -> Result<bool, BackendError> {
-    let Some(place) = B::set(&shared.prepared).policies().iter().position(|policy| policy.name() == name) else {
-        return Ok(false);
-    };
-    if mismatch(&shared, parts).is_some() {
-        return Ok(false);
-    }
+    let Some((place, key)) = key(&shared, name, parts).await else { return Ok(false) };
+    shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true)
+}
+
+/// Sets an exception for the key of a request in a limit of that name, or lifts it. `Ok(false)` as for a reset.
+///
+/// # Errors
+///
+/// If the backend fails, or refuses the exception.
+pub(super) async fn except<B: Backend>(
+    shared: Arc<Shared<B>>,
+    name: &str,
+    parts: &Parts,
+    exception: Option<Exception>,
+) -> Result<bool, BackendError> {
+    let Some((place, key)) = key(&shared, name, parts).await else { return Ok(false) };
+    shared.backend.except(&shared.prepared, place, &key, exception).await.map(|()| true)
+}
+
+/// The place of the limit on a rate that has the name.
+pub(super) fn place<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize> {
+    B::set(&shared.prepared).policies().iter().position(|policy| policy.name() == name)
+}
+
+/// The key of a request in a limit of that name, and the limit's place.
+async fn key<B: Backend>(shared: &Shared<B>, name: &str, parts: &Parts) -> Option<(usize, Key)> {
+    let place = place(shared, name).filter(|_| mismatch(shared, parts).is_none())?;
     let (_, look) = ask(&shared.applied[place], parts).await;
-    match look.key() {
-        Some(key) => shared.backend.reset(&shared.prepared, place, key).await.map(|()| true),
-        None => Ok(false),
-    }
+    Some((place, look.key()?.clone()))
 }
 
 /// What a request asks of a limit (units, and whether it has a key of its own) or what the limit does without a look,

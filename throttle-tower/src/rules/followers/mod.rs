@@ -6,6 +6,7 @@ mod rebuild;
 use std::sync::{Arc, Weak};
 
 use http::request::Parts;
+use throttle_core::backend::{ExceptedKey, Exception};
 use throttle_core::{Backend, ConfigError};
 
 use self::rebuild::rebuild;
@@ -60,6 +61,18 @@ impl<B: Backend> Follower for Live<B> {
 
     fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool> {
         Box::pin(explain::reset(self.current.load_full(), limit, parts))
+    }
+
+    fn except<'a>(&self, limit: &'a str, parts: &'a Parts, exception: Option<Exception>) -> Asking<'a, bool> {
+        Box::pin(explain::except(self.current.load_full(), limit, parts, exception))
+    }
+
+    fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>> {
+        let shared = self.current.load_full();
+        match explain::place(&shared, limit) {
+            Some(place) => shared.backend.exceptions(&shared.prepared, place, most),
+            None => Box::pin(std::future::ready(Ok(Vec::new()))),
+        }
     }
 
     fn build(self: Arc<Self>, next: &Next<'_>) -> Result<Box<dyn FnOnce()>, ConfigError> {

@@ -305,3 +305,77 @@ async fn description_of_a_request_has_at_most_64_kib() {
         assert_eq!((body.len(), answer(&handle, "POST", "/admin/explain", &body).await.0), (length, expected));
     }
 }
+
+/// The name of a limit as a key of it is spoken of, with the description of a request or without.
+fn keys(name: &str) -> [String; 2] {
+    let about = about(name).replace("/limits/", "/keys/");
+    [about.split('?').next().unwrap().to_owned(), about]
+}
+
+#[tokio::test]
+async fn key_is_treated_otherwise_until_an_instant_listed_and_lifted() {
+    let clock = ManualClock::default();
+    let store = MemoryBackend::builder().clock(clock.clone()).build();
+    let (_layer, handle) = Rules::from_str("throttle.toml", FILE, Registry::new()).unwrap().layer(store).unwrap();
+    let [bare, about_key] = keys("login");
+    let left = async || {
+        let shown = answer(&handle, "GET", &about("login"), "").await.1;
+        (shown["left"].as_u64().unwrap(), shown["excepted"] == json!(true))
+    };
+    for (treatment, shown, during) in [
+        (r#""exempt""#, json!("exempt"), 5),
+        (r#""blocked""#, json!("blocked"), 0),
+        (
+            r#""limit", "limit": "sliding-log = { rate = \"50/15m\" }""#,
+            json!({"algorithm": "sliding_log", "count": 50, "period_us": 900_000_000, "capacity": 50}),
+            50,
+        ),
+    ] {
+        let body = format!(r#"{{"request": {LOGIN}, "treatment": {treatment}, "until": 60}}"#);
+        assert_eq!(answer(&handle, "PUT", &bare, &body).await, (StatusCode::OK, json!({"set": true})));
+        assert_eq!(left().await, (during, true), "{treatment}");
+        let (_, listed) = answer(&handle, "GET", &bare, "").await;
+        let [key] = listed["keys"].as_array().unwrap().as_slice() else { panic!("one key: {listed}") };
+        assert_eq!((&key["treatment"], &key["until"], key["key"].is_string()), (&shown, &json!(60), true));
+    }
+    assert_eq!(answer(&handle, "DELETE", &about_key, "").await, (StatusCode::OK, json!({"lifted": true})));
+    assert_eq!((left().await, answer(&handle, "GET", &bare, "").await.1), ((5, false), json!({"keys": []})));
+    let body = format!(r#"{{"request": {LOGIN}, "treatment": "blocked", "for": "1h"}}"#);
+    assert_eq!(answer(&handle, "PUT", &bare, &body).await.1, json!({"set": true}));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let over = throttle_core::Timestamp::EPOCH + now + std::time::Duration::from_secs(3_600);
+    assert_eq!(left().await, (0, true));
+    clock.set(over);
+    assert_eq!(left().await, (5, false));
+}
+
+#[tokio::test]
+async fn treatment_that_cannot_be_is_answered_with_what_to_write() {
+    let (_layer, handle) = live();
+    let [bare, _] = keys("login");
+    for (fields, expected) in [
+        (r#""until": 60"#, "missing field `treatment`"),
+        (r#""treatment": "exempt", "unitl": 60"#, "unknown field `unitl`"),
+        (r#""treatment": "free", "until": 60"#, "treatment is \"free\", without a limit: write exempt"),
+        (r#""treatment": "limit", "until": 60"#, "treatment is \"limit\", without a limit"),
+        (r#""treatment": "exempt", "limit": "", "until": 60"#, "treatment is \"exempt\", with a limit"),
+        (r#""treatment": "exempt""#, "until is missing, and so is for"),
+        (r#""treatment": "exempt", "until": 60, "for": "1h""#, "until is there, and so is for"),
+        (r#""treatment": "exempt", "for": "soon""#, "for is \"soon\": it must be a duration"),
+        (r#""treatment": "exempt", "until": 0"#, "until is 0.000000: it must be after the present time"),
+        (
+            r#""treatment": "limit", "limit": "gcra = { rate = \"1/s\", brust = 2 }", "until": 60"#,
+            "did you mean \"burst\"?",
+        ),
+        (r#""treatment": "limit", "limit": "gcra = { rate = \"1/s\" }", "until": 60"#, "at most 100 times as long"),
+    ] {
+        let body = format!(r#"{{"request": {LOGIN}, {fields}}}"#);
+        let (status, shown) = answer(&handle, "PUT", &bare, &body).await;
+        assert!(shown["error"].as_str().is_some_and(|error| error.contains(expected)), "{fields}: {shown}");
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{shown}");
+    }
+    let [bare, about_key] = keys("logni");
+    for (method, uri) in [("GET", &bare), ("DELETE", &about_key)] {
+        assert_eq!(answer(&handle, method, uri, "").await.0, StatusCode::NOT_FOUND);
+    }
+}

@@ -1,0 +1,56 @@
+//! Sets, lifts and lists exceptions. The general way decides their keys, because the parameters that wrote such a state
+//! are beside it.
+
+use super::entry::Entry;
+use super::slot::Label;
+use super::store::{MemorySet, Store};
+use crate::algorithm::{Exception, Repr};
+use crate::backend::ExceptedKey;
+use crate::key::Key;
+use crate::time::Timestamp;
+
+impl Store {
+    /// Sets an exception for one key, or lifts it. Returns `false`, and changes nothing, if there is no room for the key.
+    pub(super) fn except(
+        &self,
+        set: &MemorySet,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+        now: Timestamp,
+    ) -> bool {
+        let Some(policy) = set.policies.get(policy) else { return true };
+        let (parameters, hash) = (policy.parameters(0), self.key_hasher.hash(key));
+        let label = Label::new(hash, policy.number());
+        let mut shard = self.shard(hash).lock();
+        if exception.is_none() && shard.find(label).is_none() {
+            return true;
+        }
+        // It needs a slot as a charge does.
+        let (entry, mut cell) = Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
+        let has_room = !entry.is_overflow();
+        if has_room {
+            cell.except(exception);
+        }
+        entry.store(cell, has_room, &mut shard, &self.shared);
+        has_room
+    }
+
+    /// The exceptions of a policy that are in force, at most so many.
+    pub(super) fn exceptions(&self, set: &MemorySet, policy: usize, most: usize, now: Timestamp) -> Vec<ExceptedKey> {
+        let mut found = Vec::new();
+        let Some(number) = set.policies.get(policy).map(|policy| policy.number()) else { return found };
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
+                if let Some(Repr::Excepted(exception, _)) = shard.rest.unnumbered_state(&content)
+                    && (content.label().policy() == number && exception.until > now && found.len() < most)
+                {
+                    let key = format!("{:032x}", content.label().number());
+                    found.push(ExceptedKey { key, exception: (**exception).clone() });
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,69 @@
+//! Sets, lifts and lists exceptions for single keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use throttle_core::Key;
+use throttle_core::backend::{ExceptedKey, Exception};
+use tokio::time::Instant;
+
+use crate::decide::call::time_word;
+use crate::decide::set::RedisSet;
+use crate::link::call_error::CallError;
+use crate::link::connection::{Command, Reply};
+use crate::link::script_call::ScriptCall;
+use crate::pages::{Pages, STEP, on_keys};
+use crate::script;
+use crate::shared::Shared;
+
+/// Sets an exception for one key in one step, or lifts it.
+pub(crate) async fn except(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    policy: usize,
+    key: &Key,
+    exception: Option<&Exception>,
+) -> Result<(), CallError> {
+    let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy)) else { return Ok(()) };
+    let (name, over) = (shared.keyspace.name(names, key), exception.map(Exception::to_wire).unwrap_or_default());
+    let (script, header) = (script::except(), limit.algorithm().tag());
+    let command = || {
+        let command = Command::new("EVALSHA").arg(script.sha()).arg("1").arg(&name).arg(time_word(shared, None));
+        command.arg(&shared.options.slack).arg(&header).arg(&over)
+    };
+    let call = ScriptCall { script, slot: shared.slot(&name), name: &name, is_divisible: false, command };
+    // What was refused until then may be admitted afterwards.
+    let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
+    match call.run(&shared.link, Instant::now() + shared.link.deadline).await?.as_slice() {
+        b"A" => Ok(()),
+        b"P" => Err(CallError::Malformed("the exception is over already, by the server's clock")),
+        b"W" => Err(CallError::Malformed("a key holds something that is no state of a limit")),
+        _ => Err(CallError::Malformed("the script's reply has no flag")),
+    }
+}
+
+/// Goes through the keys of a policy, and lists those with an exception.
+pub(crate) async fn exceptions(shared: &Arc<Shared>, policy: &str, most: usize) -> Result<Vec<ExceptedKey>, CallError> {
+    let live = shared.link.live(Instant::now() + STEP).await?;
+    let mut pages = Pages::of(shared, &live, shared.keyspace.pattern_of(policy)).await?;
+    // A page may name a key that an earlier one has named.
+    let mut found = BTreeMap::new();
+    while found.len() < most
+        && let Some(names) = pages.next().await?
+    {
+        let list = |names: &[Vec<u8>]| {
+            let list = Command::new("EVAL").arg(script::exceptions().source()).arg(names.len().to_string());
+            names.iter().fold(list, |list, name| list.arg(name)).arg(time_word(shared, None))
+        };
+        for reply in on_keys(shared, &live, &names, Instant::now() + STEP, list).await? {
+            let parts = reply.into_array().unwrap_or_default().into_iter().filter_map(Reply::into_bytes);
+            let parts: Vec<Vec<u8>> = parts.collect();
+            for [name, head] in parts.as_chunks().0 {
+                if let Some((exception, _)) = Exception::from_wire(head) {
+                    found.insert(String::from_utf8_lossy(name).into_owned(), exception);
+                }
+            }
+        }
+    }
+    Ok(found.into_iter().take(most).map(|(key, exception)| ExceptedKey { key, exception }).collect())
+}

@@ -1,0 +1,131 @@
+//! Keys that are treated otherwise for a while, over HTTP.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Bytes;
+use axum::routing::get;
+use axum::{Json, Router};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use throttle_core::backend::{ExceptedKey, Exception, Treatment};
+use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
+
+use super::Rules;
+use super::admin_request::{
+    About, Described, Name, Refused, failed, head, read_name, read_query, refused, unknown, wrong,
+};
+use super::handle::Handle;
+use super::registry::Registry;
+
+/// Most keys in a list.
+const MOST: usize = 1_000;
+
+pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Router<S> {
+    let [set, lift, list] = [(); 3].map(|()| handle.clone());
+    let of_keys = get(async move |name: Name| {
+        let name = known(&list, name)?;
+        let keys = list.exceptions(&name, MOST).await.map_err(|error| failed(&error))?;
+        Ok::<_, Refused>(Json(json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() })))
+    })
+    .put(async move |name: Name, body: Bytes| {
+        let (name, asked) = (known(&set, name)?, read(&body)?);
+        let exception = asked.exception()?;
+        let done = set.except(&name, &head(asked.request)?, Some(exception)).await;
+        done.map(|done| Json(json!({ "set": done }))).map_err(|error| not_set(&error))
+    })
+    .delete(async move |name: Name, about: About| {
+        let (name, head) = (known(&lift, name)?, read_query(about)?);
+        let done = lift.except(&name, &head, None).await;
+        done.map(|done| Json(json!({ "lifted": done }))).map_err(|error| failed(&error))
+    });
+    Router::new().route("/keys/{name}", of_keys)
+}
+
+fn known(handle: &Handle, name: Name) -> Result<String, Refused> {
+    let name = read_name(name)?;
+    if handle.rules().has_limit(&name) { Ok(name) } else { Err(unknown(&name)) }
+}
+
+fn not_set(error: &BackendError) -> Refused {
+    match std::error::Error::source(error) {
+        Some(wrong) if wrong.is::<ConfigError>() => refused(StatusCode::BAD_REQUEST, wrong.to_string()),
+        Some(why) => refused(StatusCode::BAD_GATEWAY, format!("{error}: {why}")),
+        None => failed(error),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    request: Described,
+    treatment: String,
+    limit: Option<String>,
+    until: Option<u64>,
+    r#for: Option<String>,
+}
+
+fn read(body: &[u8]) -> Result<Asked, Refused> {
+    let example = "write {\"request\": {\"uri\": \"/login\"}, \"treatment\": \"exempt\", \"for\": \"1h\"}";
+    serde_json::from_slice(body).map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {example}")))
+}
+
+impl Asked {
+    fn exception(&self) -> Result<Exception, Refused> {
+        let treatment = match (self.treatment.as_str(), &self.limit) {
+            ("exempt", None) => Treatment::Exempt,
+            ("blocked", None) => Treatment::Blocked,
+            ("limit", Some(limit)) => limit_of(limit)?,
+            (other, limit) => {
+                let value = format_args!("{other:?}, {} a limit", if limit.is_some() { "with" } else { "without" });
+                return Err(wrong("treatment", value, "write exempt, blocked, or limit with the algorithm in limit"));
+            }
+        };
+        Ok(Exception { treatment, until: self.until()? })
+    }
+
+    fn until(&self) -> Result<Timestamp, Refused> {
+        let after = |since: Duration| Timestamp::EPOCH + since;
+        match (self.until, &self.r#for) {
+            (Some(seconds), None) => Ok(after(Duration::from_secs(seconds))),
+            (None, Some(text)) => {
+                let time = format!("1/{text}").parse::<Rate>().map(Rate::period);
+                let rule = "it must be a duration, as in \"15m\" or \"1h\"";
+                let time = time.map_err(|_| wrong("for", format_args!("{text:?}"), rule))?;
+                Ok(after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + time))
+            }
+            (until, _) => {
+                let value = if until.is_some() { "there, and so is for" } else { "missing, and so is for" };
+                Err(wrong("until", value, "write until (seconds since 1970) or for (a duration, as in \"1h\")"))
+            }
+        }
+    }
+}
+
+/// The algorithm of a limit that a rule file would say so.
+fn limit_of(limit: &str) -> Result<Treatment, Refused> {
+    let text = format!("version = 1\n[[limit]]\nname = \"limit\"\nby = \"constant\"\n{limit}");
+    let rules = Rules::from_str("limit", &text, Registry::new());
+    let rules = rules.map_err(|error| refused(StatusCode::BAD_REQUEST, error.to_string()))?;
+    match rules.policies().as_slice() {
+        [policy] if !policy.is_tiered() => Ok(Treatment::Limit(Arc::new(*policy.algorithm()))),
+        _ => Err(wrong(
+            "limit",
+            format_args!("{limit:?}"),
+            "write one algorithm, as in \"gcra = { rate = \\\"9/s\\\" }\"",
+        )),
+    }
+}
+
+fn shown(ExceptedKey { key, exception }: &ExceptedKey) -> Value {
+    let treatment = match &exception.treatment {
+        Treatment::Exempt => json!("exempt"),
+        Treatment::Blocked => json!("blocked"),
+        Treatment::Limit(limit) => {
+            let (count, period) = (limit.rate().count(), limit.rate().period_micros());
+            json!({ "algorithm": limit.name(), "count": count, "period_us": period, "capacity": limit.capacity() })
+        }
+    };
+    json!({ "key": key, "treatment": treatment, "until": exception.until.as_micros().div_euclid(1_000_000) })
+}
