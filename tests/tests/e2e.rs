@@ -5,17 +5,15 @@ mod support;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::middleware::map_response;
+use axum::Router;
 use axum::routing::{any, get};
-use axum::{Extension, Router};
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use support::{field, from, layer, list, ok, parameter, retry_after, send, three, three_by};
+use support::{field, from, layer, list, ok, parameter, retry_after, send, three_by};
 use throttle_tower::ClientIp;
 use throttle_tower::headers::{Dialect, Problem, ResetFormat};
 use throttle_tower::{Gcra, LimitReport, Rate, ThrottleLayer, all, limit};
@@ -92,125 +90,6 @@ async fn reset_as_an_instant_is_that_of_the_wall_clock() {
     let before = now();
     let reset: u64 = field(&server.get("/").await, "x-ratelimit-reset").unwrap().parse().unwrap();
     assert!((before + 20..=now() + 21).contains(&reset), "{reset}");
-}
-
-#[tokio::test]
-async fn stacked_layers_write_each_header_once() {
-    let (inner, ..) = layer(all([
-        limit("inner", three().burst(2)).by(ClientIp::peer()),
-        limit("both", three().burst(10)).by(ClientIp::peer()),
-    ]));
-    let (outer, clock, _) = layer(all([
-        limit("outer", Gcra::new(Rate::per_hour(6)).burst(4)).by(ClientIp::peer()),
-        limit("both", three().burst(20)).by(ClientIp::peer()),
-    ]));
-    let server = Server::start(Router::new().route("/", get(ok)).layer(inner).layer(outer)).await;
-
-    let names = |response: &Response<Bytes>, name: &str| {
-        let mut names: Vec<_> = list(response, name).into_iter().map(|(name, _)| name).collect();
-        names.sort_unstable();
-        names
-    };
-    for n in 0..2 {
-        let served = server.get("/").await;
-        assert_eq!(served.status(), StatusCode::OK);
-        for name in ["ratelimit", "ratelimit-policy"] {
-            assert_eq!(names(&served, name), ["both", "inner", "outer"], "{name}");
-        }
-        // For two limits of one name the headers show the stricter.
-        assert_eq!(parameter(&served, "ratelimit", "both", "r"), Some(9 - n));
-        assert_eq!(parameter(&served, "ratelimit", "outer", "r"), Some(3 - n));
-        assert_eq!(field(&served, "retry-after"), None);
-    }
-    // The inner limit refuses; the outer one admits, and adds no wait.
-    for _ in 0..2 {
-        let refused = server.get("/").await;
-        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(retry_after(&refused), Some(20));
-        assert_eq!(names(&refused, "ratelimit"), ["inner"]);
-        assert_eq!(parameter(&refused, "ratelimit", "inner", "r"), Some(0));
-        assert_eq!(names(&refused, "ratelimit-policy"), ["both", "inner", "outer"]);
-    }
-    // Now the outer limit refuses, and the inner one is not asked.
-    let refused = server.get("/").await;
-    assert_eq!(retry_after(&refused), Some(600));
-    assert_eq!(names(&refused, "ratelimit"), ["outer"]);
-    clock.advance(Duration::from_secs(600));
-    assert_eq!(retry_after(&server.get("/").await), Some(20));
-}
-
-#[tokio::test]
-async fn custom_refusal_keeps_the_headers() {
-    const PAST: &str = "Wed, 21 Oct 2015 07:28:00 GMT";
-    // The later of the builder's own wait and the limit's is sent.
-    for (own, stated) in [(None, 20), (Some("1"), 20), (Some("3600"), 3600), (Some("soon"), 20), (Some(PAST), 20)] {
-        let (layer, ..) = layer(three_by(ClientIp::peer()));
-        let layer = layer.response(move |refusal| {
-            let wait = refusal.retry_after().map_or(0, |wait| wait.as_secs());
-            let mut response = Response::new(format!("slow down for {wait} s\n").into());
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            response.headers_mut().insert("x-own", HeaderValue::from_static("kept"));
-            if let Some(own) = own {
-                response.headers_mut().insert("retry-after", HeaderValue::from_static(own));
-            }
-            response
-        });
-        let server = Server::start(Router::new().route("/", get(ok)).layer(layer)).await;
-        for _ in 0..3 {
-            assert_eq!(server.get("/").await.status(), StatusCode::OK);
-        }
-        let refused = server.get("/").await;
-        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(refused.body().as_ref(), b"slow down for 20 s\n");
-        assert_eq!(field(&refused, "x-own"), Some("kept"));
-        assert_eq!(retry_after(&refused), Some(stated), "{own:?}");
-        assert_eq!(field(&refused, "ratelimit"), Some(r#""three";r=0;t=20"#));
-        assert_eq!(field(&refused, "ratelimit-policy"), Some(r#""three";q=3;w=60"#));
-        assert_eq!(field(&refused, "cache-control"), Some("no-store"));
-    }
-}
-
-#[tokio::test]
-async fn the_report_reaches_handlers_and_outer_layers() {
-    async fn extracted(report: LimitReport) -> String {
-        report.decision().remaining().to_string()
-    }
-    async fn optional(report: Option<LimitReport>) -> String {
-        report.map_or("none".to_owned(), |report| report.decision().remaining().to_string())
-    }
-    async fn extension(Extension(report): Extension<LimitReport>) -> String {
-        report.binding().unwrap().name().to_owned()
-    }
-    async fn outer(mut response: Response<Body>) -> Response<Body> {
-        if let Some(report) = response.extensions().get::<LimitReport>() {
-            let seen =
-                format!("{}:{}", report.decision().is_admitted(), report.violated().collect::<Vec<_>>().join(","));
-            response.headers_mut().insert("x-outer", HeaderValue::try_from(seen).unwrap());
-        }
-        response
-    }
-    let (layer, ..) = layer(limit("named", three()).by(ClientIp::peer()));
-    let limited = Router::new()
-        .route("/extracted", get(extracted))
-        .route("/optional", get(optional))
-        .route("/extension", get(extension))
-        .layer(layer);
-    let unlimited = Router::new().route("/free", get(optional)).route("/forgotten", get(extracted));
-    let server = Server::start(limited.merge(unlimited).layer(map_response(outer))).await;
-
-    for (path, body) in [("/extracted", "2"), ("/optional", "1"), ("/extension", "named")] {
-        let served = server.get(path).await;
-        assert_eq!(served.body().as_ref(), body.as_bytes());
-        assert_eq!(field(&served, "x-outer"), Some("true:"));
-    }
-    let refused = server.get("/extracted").await;
-    assert_eq!((refused.status(), field(&refused, "x-outer")), (StatusCode::TOO_MANY_REQUESTS, Some("false:named")));
-
-    let free = server.get("/free").await;
-    assert_eq!((free.body().as_ref(), field(&free, "x-outer")), (&b"none"[..], None));
-    let forgotten = server.get("/forgotten").await;
-    assert_eq!(forgotten.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(forgotten.body().is_empty(), "what is missing is the server's business: {:?}", forgotten.body());
 }
 
 #[tokio::test]

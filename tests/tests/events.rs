@@ -92,13 +92,6 @@ async fn one_event_also_where_the_decision_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_request_without_limits_is_admitted_by_no_policy() {
-    let layer = ThrottleLayer::new(shared("p", 1).when(|_| false)).unwrap();
-    let heard = heard(layer, [get()]).await;
-    assert_eq!((heard[0].label, &heard[0].binding, heard[0].remaining), ("admitted", &None, Some(u64::MAX)));
-}
-
-#[tokio::test]
 async fn a_missing_key_is_an_event_without_a_decision() {
     let reject = OnMissing::Reject(StatusCode::UNAUTHORIZED);
     let at_once = limit("p", Gcra::new(Rate::per_minute(1))).by(Header::new("x-api-key")).on_missing(reject);

@@ -93,23 +93,6 @@ async fn attack_50_closed_answers_503_without_blaming_the_client() {
     }
 }
 
-#[tokio::test]
-async fn the_layers_rule_is_for_limits_without_one() {
-    for (own, layers, status) in [
-        (None, OnError::Open, StatusCode::OK),
-        (None, OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
-        (Some(OnError::Open), OnError::Closed, StatusCode::OK),
-        (Some(OnError::Closed), OnError::Open, StatusCode::SERVICE_UNAVAILABLE),
-    ] {
-        let limit = shared("p", 1);
-        let limit = match own {
-            Some(rule) => limit.on_error(rule),
-            None => limit,
-        };
-        assert_eq!(answer(broken(limit, Some(layers)).unwrap()).await, status, "{own:?} in {layers:?}");
-    }
-}
-
 /// One closed limit closes the set, in any composition.
 #[tokio::test]
 async fn one_closed_limit_closes_a_set() {
@@ -179,15 +162,6 @@ fn a_box_can_fail_if_what_is_in_it_can() {
     assert!(unsaid().backend(BoxBackend::new(common::memory())).is_ok());
     let error = unsaid().backend(BoxBackend::new(down())).map(drop).unwrap_err();
     assert_eq!((error.policy(), error.field()), (Some("p"), "on_error"));
-}
-
-#[tokio::test]
-async fn a_box_fails_as_what_is_in_it_does() {
-    for (rule, status) in [(OnError::Open, StatusCode::OK), (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE)] {
-        let layer = ThrottleLayer::new(shared("p", 5)).unwrap().on_error(rule);
-        let service = layer.backend(BoxBackend::new(down())).unwrap().layer(Strict::default());
-        assert_eq!(service.oneshot(get()).await.unwrap().status(), status);
-    }
 }
 
 /// A busy store opens no limit if this process cannot decide either.

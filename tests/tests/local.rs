@@ -81,16 +81,6 @@ fn remaining(response: &Answered) -> Vec<u64> {
     report.statuses().map(|(_, status)| status.remaining()).collect()
 }
 
-#[tokio::test]
-async fn the_share_decides_while_the_store_is_down() {
-    let process = Process::new(local("p", 9, 3));
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
-    assert_eq!(process.service.get_ref().calls(), 3);
-    assert_eq!(process.remote.decisions.load(Ordering::SeqCst), 4, "the store is asked each time");
-    assert_eq!(common::left(&process.remote.memory, "p", 9), 9);
-}
-
 /// Half of seven units, rounded up.
 #[tokio::test]
 async fn the_share_leaves_its_part_of_a_reserve_free() {
@@ -142,42 +132,6 @@ async fn the_share_is_warm_when_it_is_needed() {
     }
 }
 
-/// Refusals of the store leave the share unchanged: they charged nothing.
-#[tokio::test]
-async fn what_the_store_refused_is_not_noted() {
-    let process = Process::new(all([local("a", 8, 2), shared("b", 1).on_error(OnError::Open)]));
-    assert_eq!(process.statuses(9).await[..2], [200, 429]);
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
-}
-
-/// Every event names what decided, so that degraded decisions can be counted, each once.
-#[tokio::test]
-async fn degraded_decisions_are_counted_exactly() {
-    let process = Process::new(local("p", 8, 2));
-    for (trouble, requests) in [(None, 2), (Some(DOWN), 3), (None, 1), (Some(LATE), 2), (None, 2)] {
-        process.remote.trouble(trouble);
-        process.statuses(requests).await;
-    }
-    let (store, down, late) = (Some(DecidedBy::Store), Some(DecidedBy::Local(DOWN)), Some(DecidedBy::Local(LATE)));
-    assert_eq!(
-        process.heard(),
-        [
-            ("admitted", None, store),
-            ("admitted", None, store),
-            // Two of the share's four are left.
-            ("admitted", Some(DOWN), down),
-            ("admitted", Some(DOWN), down),
-            ("refused", Some(DOWN), down),
-            ("admitted", None, store),
-            ("refused", Some(LATE), late),
-            ("refused", Some(LATE), late),
-            ("admitted", None, store),
-            ("admitted", None, store),
-        ]
-    );
-}
-
 /// Open limits are skipped, and neither announced nor charged; the local limit decides.
 #[tokio::test]
 async fn open_beside_local_is_as_if_it_did_not_apply() {
@@ -227,28 +181,6 @@ async fn only_open_limits_that_apply_are_open() {
     );
     assert!(response.headers().is_empty(), "{:?}", response.headers());
     assert_eq!(process.heard(), [("failed_open", Some(DOWN), Some(DecidedBy::Open(DOWN)))]);
-}
-
-#[tokio::test]
-async fn all_and_any_mean_here_what_they_mean_there() {
-    // All or nothing: a request that the tight limit refuses is not charged to the wide one.
-    let process = Process::new(all([local("wide", 8, 2), local("tight", 4, 2)]));
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(5).await, [200, 200, 429, 429, 429]);
-    let refused = process.answer(get()).await;
-    let report = refused.extensions().get::<LimitReport>().unwrap();
-    assert_eq!(report.statuses().map(|(_, status)| status.remaining()).collect::<Vec<_>>(), [2, 0]);
-    assert_eq!(report.violated().collect::<Vec<_>>(), ["tight"]);
-
-    // The first limit that admits is charged.
-    let process = Process::new(any([local("own", 2, 2), local("pool", 4, 2)]));
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(4).await, [200, 200, 200, 429]);
-
-    // Each limit has its own number of processes.
-    let process = Process::new(any([local("own", 6, 6), local("pool", 6, 2)]));
-    process.remote.trouble(Some(DOWN));
-    assert_eq!(process.statuses(5).await, [200, 200, 200, 200, 429]);
 }
 
 #[tokio::test]

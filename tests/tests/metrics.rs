@@ -126,13 +126,13 @@ async fn lookups_say_how_they_ended() {
         tokio::task::yield_now().await;
         send_each(&layer, ["turned", "away"].map(keyed)).await;
         slow.await.unwrap().unwrap();
-        send_each(&layer, ["known", "known", "stranger", "faulty"].map(keyed)).await;
+        send_each(&layer, ["known", "known", "stranger", "stranger", "faulty"].map(keyed)).await;
     })
     .await;
     let lookups =
         |how| series[&format!(r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#)];
     let results = ["remembered", "found", "unknown", "failed", "invalid", "turned_away"];
-    assert_eq!(results.map(lookups), [1.0, 1.0, 1.0, 2.0, 0.0, 2.0]);
+    assert_eq!(results.map(lookups), [2.0, 1.0, 1.0, 2.0, 0.0, 2.0]);
 }
 
 #[tokio::test(start_paused = true)]

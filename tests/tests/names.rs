@@ -8,10 +8,8 @@ use http::{Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
-use throttle_tower::shape::{Shaper, TokioClock};
 use throttle_tower::{
-    ConfigError, Constant, Gcra, LeakyBucket, Limit, LimitReport, MemoryBackend, OnError, Rate, ThrottleBody,
-    ThrottleLayer, all, limit, plans,
+    ConfigError, Constant, Gcra, Limit, LimitReport, OnError, Rate, ThrottleBody, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -105,28 +103,4 @@ async fn each_limit_is_paced_by_its_own_share() {
     let remote = Remote::failing(BackendErrorKind::Unavailable);
     let layer = layer.on_error(OnError::local(3)).backend(remote).unwrap();
     assert_eq!(answer(&layer).await.headers()["ratelimit"], r#""slow";r=2;t=60, "quick";r=2;t=6"#);
-}
-
-#[tokio::test]
-async fn plans_of_one_name_decide_each_by_their_own_tiers() {
-    let tiers = |free| {
-        plans("plans", [("free", Gcra::new(Rate::per_minute(free))), ("pro", Gcra::new(Rate::per_minute(600)))])
-            .by(Constant)
-            .lookup(|_| async { Some("free") })
-            .unknown("free")
-    };
-    let backend = memory();
-    let layer = |free| ThrottleLayer::new(tiers(free)).unwrap().backend(backend.clone()).unwrap();
-    let (five, fifty) = (layer(5), layer(50));
-    assert_eq!(announced(&answer(&five).await), (5, 4));
-    assert_eq!(announced(&answer(&fifty).await), (50, 48));
-}
-
-#[tokio::test(start_paused = true)]
-async fn shapers_of_one_name_each_have_their_own_pace() {
-    let backend = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let pace = |count| Shaper::builder(LeakyBucket::new(Rate::per_second(count))).backend(backend.clone()).name("api");
-    let (slow, quick) = (pace(5).headroom(Duration::ZERO).build().unwrap(), pace(50).build().unwrap());
-    assert_eq!(slow.rate(), Rate::per_second(5));
-    assert!(quick.rate().period() < Duration::from_secs(2));
 }

@@ -24,11 +24,10 @@ use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::plans::Plans;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, Constant, Dialect, Gcra, Header, LimitReport, OnError, OnMissing, Rate, Route, ThrottleLayer, Warning,
-    all, any, limit, plans,
+    Constant, Gcra, Header, LimitReport, OnError, OnMissing, Rate, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::net::TcpListener;
-use tower::{Layer, ServiceExt};
+use tower::ServiceExt;
 
 /// The tiers of identities in the application's table.
 #[derive(Clone, Default)]
@@ -162,68 +161,6 @@ async fn plan_of_another_tier_keeps_used_units() {
         assert_eq!(server.left("ada").await, "0 of 6", "and the fifth");
         assert_eq!(server.wait("ada").await, "10", "one each ten seconds");
         assert_eq!(server.left("bob").await, "5 of 6", "every other identity has a budget of its own");
-
-        table.put("ada", "pro");
-        for left in (24..54).rev() {
-            assert_eq!(server.left("ada").await, format!("{left} of 60"));
-        }
-        table.put("ada", "free");
-        // The middle tier counts 36, one a second less, until there is room for one of six. A refusal changes nothing.
-        for _ in 0..3 {
-            assert_eq!(server.wait("ada").await, "31");
-        }
-        store.clock.advance(Duration::from_micros(30_999_999));
-        assert_eq!(server.wait("ada").await, "1");
-        store.clock.advance(Duration::from_micros(1));
-        assert_eq!(server.left("ada").await, "0 of 6");
-        table.put("ada", "internal");
-        assert_eq!(server.left("ada").await, "593 of 600", "six were used, and one now");
-    }
-}
-
-/// In an `all` with other limits: a request that another limit refuses is not charged to its plan.
-#[tokio::test]
-async fn plan_is_not_charged_if_another_limit_refuses() {
-    for store in [memory(), redis()] {
-        let table = Table::default();
-        table.put("ada", "pro");
-        let pool = limit("pool", Gcra::new(Rate::per_minute(2))).by(Constant).on_error(OnError::Closed);
-        let limits = all((table.plans().cost(3).unit("tokens").on_missing(OnMissing::Skip), pool));
-        let server = Server::start(limits, store.backend.clone()).await;
-        let first = server.ask(Some("ada")).await;
-        assert_eq!(field(&first, "ratelimit-policy"), "\"per-user\";q=60;qu=\"tokens\";w=60, \"pool\";q=2;w=60");
-        assert_eq!(remaining(&first), "57");
-        let skipped = server.ask(None).await;
-        assert_eq!(field(&skipped, "ratelimit-policy"), "\"pool\";q=2;w=60");
-        assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::TOO_MANY_REQUESTS, "the pool is empty");
-        store.clock.advance(Duration::from_secs(30));
-        assert_eq!(
-            server.left("ada").await,
-            "57 of 60",
-            "30 s gave back what the first used, and the refused one nothing"
-        );
-    }
-}
-
-/// Made-up identities share one budget.
-#[tokio::test]
-async fn unknown_identities_share_one_budget() {
-    for store in [memory(), redis()] {
-        let table = Table::default();
-        table.put("ada", "pro");
-        let plans = table.plans().unknown_as_missing().cache(100, Duration::from_secs(600));
-        let server = Server::start(plans, store.backend.clone()).await;
-        for left in ["5 of 6", "4 of 6", "3 of 6"] {
-            assert_eq!(server.left(&format!("made up {left}")).await, left, "looked up");
-        }
-        assert_eq!(server.left("made up 5 of 6").await, "2 of 6", "remembered");
-        assert_eq!(remaining(&server.ask(None).await), "1", "together with requests without an identity");
-        assert_eq!(server.left("ada").await, "59 of 60", "her own");
-        *table.broken.lock().unwrap() = true;
-        assert_eq!(server.left("bob").await, "5 of 6", "an identity whose lookup fails is not unknown");
-        *table.broken.lock().unwrap() = false;
-        assert_eq!(server.left("made up again").await, "0 of 6");
-        assert_eq!(server.ask(Some("and again")).await.status(), StatusCode::TOO_MANY_REQUESTS);
     }
 }
 
@@ -239,112 +176,6 @@ async fn failing_store_leaves_the_share_of_a_plan() {
     assert_eq!(fields, "\"per-user\";r=28;t=56", "at half the pace of the tier");
     table.put("ada", "free");
     assert_eq!(server.left("ada").await, "0 of 6", "the two that were used stay used");
-}
-
-/// Two plans in one set, each with a tier of its own, and a request to which one of them does not apply.
-#[tokio::test]
-async fn two_plans_are_each_announced_in_their_tier() {
-    for store in [memory(), redis()] {
-        let (users, teams) = (Table::default(), Table::default());
-        users.put("ada", "pro");
-        teams.put("red", "internal");
-        let tiers = [("free", 7), ("internal", 70)];
-        let by_team = plans("per-team", tiers.map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count)))))
-            .by(Header::new("x-team"))
-            .lookup(move |team| {
-                let teams = teams.clone();
-                async move { teams.tiers.lock().unwrap().get(&team).copied() }
-            })
-            .unknown("free")
-            .on_missing(OnMissing::Skip)
-            .on_error(OnError::Closed);
-        let throttle = ThrottleLayer::new(all((users.plans(), by_team))).unwrap();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let (hearing, reported) = (Arc::clone(&heard), Mutex::new(Vec::new()));
-        let throttle = throttle.on_decision(move |event| {
-            hearing.lock().unwrap().push(event.binding().map(|policy| policy.algorithm().capacity()));
-        });
-        let throttle = throttle.report_in_response(true).backend(store.backend.clone()).unwrap();
-        let app = Router::new().route("/", get(tier)).layer(throttle);
-        let ask = async |user: &str, team: Option<&str>| {
-            let mut request = Request::get("/").header("x-api-key", user);
-            if let Some(team) = team {
-                request = request.header("x-team", team);
-            }
-            let response = app.clone().oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap();
-            let report = response.extensions().get::<LimitReport>().unwrap();
-            reported.lock().unwrap().push(report.binding().map(|policy| policy.algorithm().capacity()));
-            field(&response.map(drop), "ratelimit-policy")
-        };
-        let (user, team) = (|q| format!("\"per-user\";q={q};w=60"), |q| format!("\"per-team\";q={q};w=60"));
-        assert_eq!(ask("bob", Some("blue")).await, format!("{}, {}", user(6), team(7)));
-        assert_eq!(ask("ada", Some("red")).await, format!("{}, {}", user(60), team(70)));
-        assert_eq!(ask("ada", Some("blue")).await, format!("{}, {}", user(60), team(7)));
-        assert_eq!(ask("bob", Some("red")).await, format!("{}, {}", user(6), team(70)));
-        assert_eq!(ask("ada", None).await, user(60));
-        // A hook and a handler get the limit of the tier with the least remaining units.
-        assert_eq!(*heard.lock().unwrap(), [6, 60, 7, 6, 60].map(Some));
-        assert_eq!(*reported.lock().unwrap(), *heard.lock().unwrap());
-    }
-}
-
-/// The wait queue of a key is as long as its tier can admit within the longest wait.
-#[tokio::test(start_paused = true)]
-async fn wait_queue_of_a_plan_is_as_long_as_its_tier_admits() {
-    let table = Table::default();
-    table.put("ada", "internal");
-    let held = table.plans().into_limit().wait_up_to(Duration::from_millis(500));
-    let clock = TokioClock::default();
-    let backend = MemoryBackend::builder().clock(clock).build();
-    let app = Router::new().route("/", get(tier)).layer(ThrottleLayer::new(held).unwrap().backend(backend).unwrap());
-    let send = |who: &'static str| {
-        let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
-        let app = app.clone();
-        async move { app.oneshot(request).await.unwrap().status() }
-    };
-    for _ in 0..600 {
-        assert_eq!(send("ada").await, StatusCode::OK);
-    }
-    // Ten each second, so five within the longest wait.
-    let racing: Vec<_> = (0..8).map(|_| tokio::spawn(send("ada"))).collect();
-    let mut admitted = 0;
-    for one in racing {
-        admitted += usize::from(one.await.unwrap() == StatusCode::OK);
-    }
-    assert_eq!(admitted, 5);
-}
-
-#[tokio::test]
-async fn every_tier_is_announced_in_the_chosen_dialect() {
-    let table = Table::default();
-    table.put("ada", "pro");
-    let throttle = ThrottleLayer::new(table.plans()).unwrap().headers(Dialect::Draft07);
-    for throttle in [throttle.clone(), throttle.backend(MemoryBackend::new()).unwrap()] {
-        let app = Router::new().route("/", get(tier)).layer(throttle);
-        for (who, policy, limit) in [("bob", "6;w=60", "limit=6, "), ("ada", "60;w=60", "limit=60, ")] {
-            let request = Request::get("/").header("x-api-key", who).body(axum::body::Body::empty()).unwrap();
-            let response = app.clone().oneshot(request).await.unwrap().map(drop);
-            assert_eq!(field(&response, "ratelimit-policy"), policy);
-            assert!(field(&response, "ratelimit").starts_with(limit), "{:?}", response.headers());
-        }
-    }
-}
-
-/// Plans by route, on a layer that does not know the route.
-#[tokio::test]
-async fn plans_by_an_unknown_route_warn() {
-    let by_route = plans("per-route", [("slow", Gcra::new(Rate::per_minute(6)))])
-        .by(Route)
-        .lookup(|_| async { Some("slow") })
-        .unknown("slow");
-    let warnings = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&warnings);
-    let throttle =
-        ThrottleLayer::new(by_route).unwrap().on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
-    let around = throttle.layer(Router::new().route("/", get(|| async { "hello" })));
-    let request = Request::get("/").body(axum::body::Body::empty()).unwrap();
-    assert_eq!(around.oneshot(request).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(*warnings.lock().unwrap(), [Warning::RouteUnknown]);
 }
 
 /// One a minute for all requests, beside plans that cache no tier.
@@ -374,22 +205,6 @@ async fn request_that_is_refused_whatever_its_tier_is_not_looked_up() {
         store.clock.advance(Duration::from_secs(60));
         assert_eq!(server.left("made-up-1").await, "5 of 6", "refused requests were charged nowhere");
         assert_eq!(table.lookups.load(Ordering::SeqCst), 2);
-    }
-}
-
-/// As many requests are admitted as without the peeks, although each decision is preceded by one.
-#[tokio::test]
-async fn law_14_peek_before_a_lookup_charges_nothing() {
-    for store in [memory(), redis()] {
-        let table = Table::default();
-        table.put("ada", "pro");
-        let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
-        let server = Server::start(all((ten, table.plans())), store.backend.clone()).await;
-        for left in (50..60).rev() {
-            assert_eq!(server.left("ada").await, format!("{left} of 60"));
-        }
-        assert_eq!(server.wait("ada").await, "6");
-        assert_eq!(table.lookups.load(Ordering::SeqCst), 10);
     }
 }
 
@@ -425,16 +240,6 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
         assert_eq!(field(&refused, "ratelimit"), "\"all\";r=0;t=60");
         assert_eq!(table.lookups.load(Ordering::SeqCst), 1);
     }
-}
-
-/// A missing permit is also known without a lookup.
-#[tokio::test]
-async fn request_without_a_permit_is_not_looked_up() {
-    let table = Table::default();
-    let limits = all((Concurrency::new(1).cost(2), table.plans()));
-    let server = Server::start(limits, memory().backend).await;
-    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(table.lookups.load(Ordering::SeqCst), 0);
 }
 
 /// If attempts count, a refused attempt is charged to its plan.
@@ -537,19 +342,6 @@ async fn store_is_asked_before_a_lookup_only_about_limits_whose_keys_are_known()
     let server = Server::start(limits, store.clone()).await;
     server.left("ada").await;
     assert_eq!(store.decisions.load(Ordering::SeqCst), 2);
-}
-
-/// It announces the limits whose keys are known, those of an `any` that would admit the request too.
-#[tokio::test]
-async fn refusal_without_a_lookup_announces_every_known_limit() {
-    let (store, table) = (memory(), Table::default());
-    let each = |name, count| limit(name, Gcra::new(Rate::per_minute(count))).by(Constant);
-    let limits = all((each("once", 1), any([each("own", 3), each("pool", 4)]), table.plans()));
-    let server = Server::start(limits, store.backend).await;
-    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK);
-    let refused = server.ask(Some("ada")).await;
-    assert_eq!((refused.status(), table.lookups.load(Ordering::SeqCst)), (StatusCode::TOO_MANY_REQUESTS, 1));
-    assert_eq!(field(&refused, "ratelimit-policy"), "\"once\";q=1;w=60, \"own\";q=3;w=60, \"pool\";q=4;w=60");
 }
 
 /// A failing store delays the request by one deadline only.

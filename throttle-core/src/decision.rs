@@ -518,21 +518,4 @@ mod tests {
         let deciders = open.statuses().iter().map(Status::decided_by).collect::<Vec<_>>();
         assert_eq!(deciders, [DecidedBy::Open(BackendErrorKind::Timeout), DecidedBy::Store]);
     }
-
-    /// One policy, and several: the first one can never admit the request.
-    #[test]
-    fn a_cost_beyond_the_capacity_has_no_wait() {
-        for policies in [1, 2] {
-            let policy = |n: u64| Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_day(n))).expect("a policy");
-            let tree = PolicyTree::All((1..=policies).map(|n| policy(n).into()).collect());
-            let limiter = Limiter::in_memory(tree).expect("a set");
-            let never = limiter.check("ada", 2);
-            assert_eq!((never.is_admitted(), never.retry_after(), never.binding()), (false, None, Some(0)));
-            let told =
-                never.statuses().iter().map(|status| (status.refuses(), status.is_violated(), status.retry_after()));
-            let expected = [(true, true, None), (false, false, Some(Duration::ZERO))];
-            assert_eq!(told.collect::<Vec<_>>(), expected[..never.statuses().len()]);
-            assert!(never.statuses().iter().all(|status| status.applies() && status.charged() == 0));
-        }
-    }
 }

@@ -201,11 +201,4 @@ mod tests {
         assert!(a < b && a == a.clone() && a != b);
         assert_eq!((policy("p").name(), policy("p").policy_name().as_str()), ("p", "p"));
     }
-
-    #[test]
-    fn unit_defaults_to_requests() {
-        let plain = policy("p");
-        assert_eq!((plain.unit(), plain.is_tiered()), (None, false));
-        assert_eq!(plain.with_unit("bytes").expect("a unit").unit(), Some("bytes"));
-    }
 }

@@ -251,18 +251,6 @@ catches! {
 }
 
 catches! {
-    /// Costs above the capacity count as the capacity.
-    ClampsCosts {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            let most = set.policies().iter().map(|policy| policy.algorithm().capacity()).min().unwrap();
-            let large = calls.iter().any(|call| call.cost() > most);
-            honest(naive, set, &if large { at_cost(calls, most) } else { calls.to_vec() })
-        }
-    }
-    law_01_deny_never_consumes(gcra), law_02_retry_is_tight(fixed_window)
-}
-
-catches! {
     /// Members of a composite are charged one by one, and stay charged when a later one refuses.
     ChargesPartly {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -289,16 +277,6 @@ catches! {
     ChargesEveryMember {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             honest(naive, &with_rule(set, AnyCharge::EveryAdmitting), calls)
-        }
-    }
-    law_05_any_charges_by_its_rule
-}
-
-catches! {
-    /// An `any` charges the first member that admits, whatever its rule.
-    ChargesOneMember {
-        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
-            honest(naive, &with_rule(set, AnyCharge::First), calls)
         }
     }
     law_05_any_charges_by_its_rule
@@ -574,32 +552,10 @@ catches! {
 }
 
 catches! {
-    /// A reset of a key forgets all keys of the policy.
-    ResetsEveryKey {
-        fn reset(naive: &Naive, set: &PolicySet, policy: usize, _: &Key) {
-            let name = set.policies()[policy].name();
-            naive.states.lock().unwrap().retain(|(policy, _), _| policy != name);
-        }
-    }
-    law_11_reset_one_key(fixed_window)
-}
-
-catches! {
     /// A prefix matches anywhere in the name.
     ResetsTooMuch {
         fn reset_all(naive: &Naive, prefix: &str) {
             naive.states.lock().unwrap().retain(|(policy, _), _| !policy.contains(prefix));
-        }
-    }
-    law_11_reset_all_by_prefix
-}
-
-catches! {
-    /// A star in a prefix matches anything.
-    ResetsByPattern {
-        fn reset_all(naive: &Naive, prefix: &str) {
-            let literal = prefix.split('*').next().unwrap_or_default();
-            naive.states.lock().unwrap().retain(|(policy, _), _| !policy.starts_with(literal));
         }
     }
     law_11_reset_all_by_prefix

@@ -221,11 +221,11 @@ impl<T> fmt::Debug for RedisFuture<T> {
 mod tests {
     use std::error::Error;
 
-    use throttle_core::{Gcra, Limiter, PolicyTree, Rate};
+    use throttle_core::{Gcra, Limiter, Rate};
 
     use super::*;
     use crate::link::connection::FaultKind;
-    use crate::link::tests::by_hand::{ByHand, fault, turns};
+    use crate::link::tests::by_hand::{ByHand, fault};
 
     fn prepare(backend: &RedisBackend) -> Arc<RedisSet> {
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
@@ -293,39 +293,6 @@ mod tests {
         assert_eq!(decision, Decision::not_limited(1));
         assert_eq!(backend.decide(&prepare(&backend), &[]).await.expect("nothing to ask"), Decision::not_limited(1));
         assert_eq!(backend.stats().calls, 0);
-    }
-
-    /// The first parameters of a script are the header of each policy, in the tier of the request.
-    #[tokio::test(start_paused = true)]
-    async fn each_policy_is_decided_and_settled_in_its_own_tier() {
-        let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
-        store.connect(Ok(())).await;
-        let gcra = |count| Gcra::new(Rate::per_minute(count));
-        let tiers = |name| Policy::tiered(name, [("low", gcra(5)), ("high", gcra(50))]).expect("tiers");
-        let tree = || PolicyTree::All(vec![tiers("a").into(), tiers("b").into()]);
-        let set = Arc::new(backend.prepare(PolicySet::new(tree()).expect("a set")).expect("a set"));
-        let memory = Limiter::in_memory(tree()).expect("a set");
-        let key = || Key::from("ada");
-        for tiers in [[0, 1], [1, 0]] {
-            let calls = tiers.map(|tier| Call::from(key()).in_tier(tier));
-            let receipt =
-                Receipt::of(&memory.decide(&calls).await.expect("a decision"), &calls).expect("a charge").actual(0);
-            let decided = [backend.decide(&set, &calls), backend.decide_as_of(&set, &calls, Timestamp::EPOCH)];
-            let decided = decided.map(tokio::spawn);
-            let settled = tokio::spawn(backend.settle(&set, receipt));
-            let sent = [store.next().await, store.next().await, store.next().await];
-            for sent in &sent {
-                let head = 3 + sent.keys().len() + 2;
-                let headers = sent.command.args().skip(head).take(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
-                let policies = RedisBackend::set(&set).policies().iter();
-                let tag = |(policy, tier): (&Policy, u8)| policy.tier(tier).algorithm().tag();
-                assert_eq!(headers, policies.zip(tiers).map(tag).collect::<Vec<_>>(), "{tiers:?}");
-            }
-            decided.iter().for_each(tokio::task::JoinHandle::abort);
-            settled.abort();
-            turns().await;
-        }
     }
 
     #[tokio::test(start_paused = true)]

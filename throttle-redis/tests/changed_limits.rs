@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
-use throttle_core::{Algorithm, Backend, CalendarQuota, Gcra, IntoAlgorithm, Key, Rate, SlidingLog};
+use throttle_core::{Algorithm, Backend, Gcra, IntoAlgorithm, Key, Rate};
 use throttle_test_servers::Shared;
 
 fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
@@ -15,45 +15,6 @@ fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
 /// The limit of one process.
 fn process(shared: &Shared, algorithm: Algorithm) -> LimitTree {
     LimitTree::new(&builder(shared).build().unwrap(), policy("limit", algorithm))
-}
-
-#[tokio::test]
-async fn law_07_mistaken_limit_costs_a_client_nothing() {
-    let shared = Shared::new();
-    let [right, mistaken] = [10_000, 10].map(|count| process(&shared, built(CalendarQuota::monthly(count))));
-    assert_eq!(right.take("ada", 51).await.remaining(), 9_949);
-    assert!(!mistaken.take("ada", 1).await.is_admitted());
-    assert_eq!((mistaken.left("ada").await, right.left("ada").await), (0, 9_949));
-    assert_eq!(right.take("ada", 1).await.remaining(), 9_948);
-}
-
-#[tokio::test]
-async fn law_07_both_versions_of_a_rolling_deployment_count_all_charges() {
-    for version in [|n| built(Gcra::new(Rate::per_hour(n)).burst(n)), |n| built(SlidingLog::new(Rate::per_hour(n)))] {
-        let shared = Shared::new();
-        let [old, new] = [5, 100].map(|count| process(&shared, version(count)));
-        for used in [0, 2, 4] {
-            assert_eq!(new.take("ada", 1).await.remaining(), 99 - used);
-            // Six are more than the old version holds.
-            assert_eq!(old.take("ada", 1).await.is_admitted(), used < 4);
-        }
-        assert_eq!(new.take("ada", 1).await.remaining(), 94);
-    }
-}
-
-/// The writer of the state gives it back, whichever version was charged.
-#[tokio::test]
-async fn law_10_refund_is_given_back_whichever_version_wrote_the_state() {
-    let shared = Shared::new();
-    let [small, large] = [5, 100].map(|count| process(&shared, built(Gcra::new(Rate::per_day(count)))));
-    let first = small.charge("ada", 2).await.expect("admitted");
-    assert_eq!(large.take("ada", 1).await.remaining(), 97);
-    small.refund(first).await;
-    assert_eq!((small.left("ada").await, large.left("ada").await), (4, 99));
-    let second = large.charge("ada", 50).await.expect("admitted");
-    assert_eq!((small.left("ada").await, large.left("ada").await), (0, 49));
-    large.refund(second).await;
-    assert_eq!((small.left("ada").await, large.left("ada").await), (4, 99));
 }
 
 /// Another version that looks or refuses changes nothing.

@@ -123,21 +123,6 @@ async fn refunds_resets_and_changed_limits_clear_it() {
 }
 
 #[tokio::test]
-async fn one_member_of_a_composite_that_is_refunded_clears_it() {
-    let shared = Shared::new();
-    let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let members = ["a", "b"].map(|name| policy(name, FixedWindow::new(Rate::new(4, 24 * HOUR))).into()).to_vec();
-    let both = LimitTree::new(&backend, PolicyTree::All(members));
-    let alone = LimitTree::new(&backend, policy("b", FixedWindow::new(Rate::new(4, 24 * HOUR))));
-    let receipt = alone.charge("ada", 4).await.unwrap();
-    assert!(!both.take("ada", 1).await.is_admitted());
-    assert!(!both.take("ada", 1).await.is_admitted());
-    assert_eq!(backend.stats().cached_refusals, 1);
-    alone.refund(receipt).await;
-    assert!(both.take("ada", 1).await.is_admitted());
-}
-
-#[tokio::test]
 async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
     let shared = Shared::new();
     let limit = || policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR)));
@@ -173,20 +158,6 @@ async fn greater_costs_of_a_log_are_asked_about() {
     // By then the first three units have left the window, and then the next three.
     assert_eq!(limits.take("ada", 2).await.retry_after(), Some(21 * HOUR));
     assert_eq!(limits.take("ada", 5).await.retry_after(), Some(22 * HOUR));
-}
-
-/// Each charge changes what remains and for how long; a refusal from before a charge is out of date.
-#[tokio::test]
-async fn a_charge_makes_a_cached_refusal_out_of_date() {
-    let shared = Shared::new();
-    let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
-    assert!(limits.take("ada", 5).await.is_admitted());
-    assert_eq!(limits.take("ada", 6).await.remaining(), 5);
-    assert!(limits.take("ada", 3).await.is_admitted());
-    let refused = limits.take("ada", 6).await;
-    assert!(!refused.is_admitted());
-    assert_eq!(refused.remaining(), 2);
 }
 
 /// A refusal that was decided before a key is reset or refunded is out of date, whether it arrives before or after that

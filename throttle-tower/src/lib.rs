@@ -29,6 +29,7 @@
 //! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
 //! | estimates that the handler settles | [`usage`] |
 //! | limits that depend on the client's plan | [`mod@plans`] |
+//! | classes of requests that share one budget | [`Limit::priority`] |
 //! | limits as a file | [`rules`] |
 //! | response headers and their dialects | [`headers`] |
 //! | how much a client has left, without a charge | `ThrottleLayer::status` (feature `axum`) |

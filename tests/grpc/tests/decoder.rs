@@ -154,23 +154,6 @@ async fn hidden_quota_is_not_in_the_details() {
     }
 }
 
-/// All calls of gRPC are POST. A cache may store the 200 of a GET.
-#[tokio::test]
-async fn request_by_another_method_is_refused_as_any_other() {
-    let layer = layer(one("p"));
-    refused(&layer, "application/grpc").await;
-    for method in ["GET", "HEAD", "OPTIONS"] {
-        let mut request = request("application/grpc");
-        *request.method_mut() = method.parse().unwrap();
-        let answer = service(&layer).oneshot(request).await.unwrap();
-        assert_eq!(
-            (answer.status(), header(&answer, "grpc-status")),
-            (StatusCode::TOO_MANY_REQUESTS, None),
-            "{method}"
-        );
-    }
-}
-
 #[tokio::test]
 async fn users_builder_wins_and_may_ask_for_the_words_of_grpc() {
     let own = |refusal: &Refusal<'_>| {

@@ -136,19 +136,6 @@ async fn peer_of_a_tonic_server_is_found_and_its_client_reads_the_refusal() {
 }
 
 #[tokio::test]
-async fn methods_have_budgets_and_those_that_do_not_exist_share_one() {
-    let limits = limit("per-method", Gcra::new(Rate::per_hour(1)).burst(1)).by(Route::grpc([HELLO, COUNT]));
-    let channel = connect(ThrottleLayer::new(limits).unwrap()).await;
-    let mut codes = Vec::new();
-    for path in [HELLO, "/test.Greeter/Unknown", "/test.Greeter/Other", "/other.Service/Hello", HELLO] {
-        codes.push(call(&channel, path).await.map_or_else(|status| status.code(), |_| Code::Ok));
-    }
-    let refused = Code::ResourceExhausted;
-    assert_eq!(codes, [Code::Ok, Code::Unimplemented, refused, refused, refused]);
-    assert!(stream(&channel).await.is_ok(), "another method");
-}
-
-#[tokio::test]
 async fn permit_of_a_stream_is_held_until_its_trailers() {
     let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
     let channel = connect(layer.clone()).await;

@@ -49,18 +49,3 @@ fn shared_prefixes_keep_apart() {
     assert_eq!((one.own_keys().len(), other.own_keys().len()), (1, 1));
     assert_eq!((one.own_keys_without_ttl().len(), other.own_keys_without_ttl().len()), (1, 0));
 }
-
-#[test]
-fn many_starts_at_once_get_ports_of_their_own() {
-    let start = Instant::now();
-    let servers = thread::scope(|scope| {
-        let starts: Vec<_> = (0..12).map(|_| scope.spawn(Server::start)).collect();
-        starts.into_iter().map(|start| start.join().unwrap()).collect::<Vec<_>>()
-    });
-    for (number, server) in servers.iter().enumerate() {
-        server.command(&["SET", &format!("only{number}"), "1"]);
-        assert_eq!(server.info("process_id"), server.process_id().unwrap().to_string());
-    }
-    assert!(servers.iter().all(|server| server.dbsize() == 1));
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-}

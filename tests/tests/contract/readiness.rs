@@ -97,24 +97,6 @@ async fn a_decision_that_is_waited_for_calls_the_service_that_was_ready() {
     assert_eq!(service.get_ref().calls(), 1);
 }
 
-#[tokio::test]
-async fn a_key_that_is_waited_for_calls_the_service_that_was_ready() {
-    let (send, receive) = tokio::sync::watch::channel(None::<u64>);
-    let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(2)).by_async(move |_| {
-        let mut user = receive.clone();
-        async move { *user.wait_for(Option::is_some).await.unwrap() }
-    });
-    let mut service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
-
-    service.ready().await.unwrap();
-    let mut response = Box::pin(service.call(get()));
-    assert!(poll(&mut response).is_pending());
-    assert_eq!(service.get_ref().calls(), 0);
-    send.send(Some(7)).unwrap();
-    assert_eq!(response.await.unwrap().status(), StatusCode::OK);
-    assert_eq!(service.get_ref().calls(), 1);
-}
-
 /// When a request takes the ready service, the service that remains must be polled ready again before it is called.
 #[tokio::test]
 #[should_panic = "called without having been found ready"]

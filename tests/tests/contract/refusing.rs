@@ -55,16 +55,6 @@ async fn time_of_a_limit_that_refuses_is_its_wait() {
     assert_eq!(refused.headers()["retry-after"], "120");
 }
 
-#[tokio::test]
-async fn hidden_refusal_states_its_wait_alone() {
-    let layer = ThrottleLayer::new(shared("p", 1)).unwrap().hide_headers_if(|status, _| status.is_client_error());
-    let service = layer.backend(memory()).unwrap().layer(Strict::default());
-    assert!(service.clone().oneshot(get()).await.unwrap().headers().contains_key("ratelimit"));
-    let refused = service.oneshot(get()).await.unwrap();
-    assert_eq!(refused.headers()["retry-after"], "60");
-    assert!(!refused.headers().contains_key("ratelimit") && !refused.headers().contains_key("ratelimit-policy"));
-}
-
 /// The part that is added depends on the key of the limit that refuses.
 #[tokio::test]
 async fn jitter_goes_by_the_key_that_is_refused() {

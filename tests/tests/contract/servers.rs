@@ -62,15 +62,6 @@ async fn in_a_service_builder_between_other_layers() {
     assert_eq!(service.ready().await.unwrap().call(get()).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// Boxed services work too: the throttled service is `Clone + Send + Sync` if the inner one is.
-#[tokio::test]
-async fn boxed() {
-    let inner = tower::service_fn(|_: Request<Text>| async { Ok::<_, Infallible>(Response::new(Text::from("hello"))) });
-    let service = ThrottleLayer::new(shared("p", 1)).unwrap().layer(inner).boxed_clone();
-    assert_eq!(service.clone().oneshot(get()).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
-}
-
 /// hyper on a real socket, several connections, each with a service of its own.
 #[tokio::test]
 async fn on_hyper() {

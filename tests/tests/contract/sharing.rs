@@ -19,14 +19,6 @@ async fn status<B: throttle_core::Backend>(service: &Throttle<Strict, B>) -> u16
 }
 
 #[tokio::test]
-async fn clones_of_a_layer_and_their_services_share_the_budget() {
-    let layer = ThrottleLayer::new(shared("p", 2)).unwrap();
-    let (one, two) = (layer.clone().layer(Strict::default()), layer.layer(Strict::default()));
-    assert_eq!((status(&one).await, status(&two).await), (200, 200));
-    assert_eq!((status(&one).await, status(&two).await), (429, 429));
-}
-
-#[tokio::test]
 async fn a_layer_of_a_service_shares_its_budget() {
     let one = ThrottleLayer::new(shared("p", 1)).unwrap().layer(Strict::default());
     let two = one.to_layer().layer(Strict::default());
@@ -45,23 +37,6 @@ async fn clone_with_other_options_shares_the_budget() {
     let refused = loud.oneshot(get()).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(refused.headers().contains_key("ratelimit"));
-}
-
-#[tokio::test]
-async fn layers_on_one_backend_share_the_budget_of_a_name() {
-    let backend = memory();
-    let layer = |name| ThrottleLayer::new(shared(name, 1)).unwrap().backend(backend.clone()).unwrap();
-    let (one, same, other) = (layer("p"), layer("p"), layer("q"));
-    assert_eq!(status(&one.layer(Strict::default())).await, 200);
-    assert_eq!(status(&same.layer(Strict::default())).await, 429);
-    assert_eq!(status(&other.layer(Strict::default())).await, 200);
-}
-
-#[tokio::test]
-async fn layers_apart_share_nothing() {
-    let layer = || ThrottleLayer::new(shared("p", 1)).unwrap();
-    assert_eq!(status(&layer().layer(Strict::default())).await, 200);
-    assert_eq!(status(&layer().layer(Strict::default())).await, 200);
 }
 
 #[tokio::test]

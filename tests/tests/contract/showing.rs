@@ -18,16 +18,6 @@ fn debug_shows_the_policies_of_a_layer_and_its_service() {
     assert!(format!("{service:?}").contains("Strict"), "{service:?}");
 }
 
-/// What the head of the response has made final is not kept with the body.
-#[tokio::test]
-async fn debug_shows_no_charge_that_is_final() {
-    let limit = shared("p", 5).refund_failed();
-    let service = ThrottleLayer::new(limit).unwrap().backend(memory()).unwrap().layer(Strict::default());
-    let response = service.oneshot(Request::new(Text::default())).await.unwrap();
-    let body = format!("{:?}", response.body());
-    assert!(!body.contains("tallies"), "{body}");
-}
-
 /// The handler and the body show what the request holds, by the names of the limits.
 #[tokio::test]
 async fn debug_shows_what_a_request_holds() {
@@ -47,15 +37,4 @@ async fn debug_shows_what_a_request_holds() {
     let Poll::Ready(Ok(response)) = poll(&mut response) else { panic!("memory answers at once") };
     let body = format!("{:?}", response.body());
     assert!(body.contains("uploads") && body.contains("tallies") && !body.contains("hunter2"), "{body}");
-}
-
-/// Options that make the layer keep the decision for the response do not add a report to it.
-#[tokio::test]
-async fn response_has_a_report_only_if_one_is_asked_for() {
-    let layer = ThrottleLayer::new(shared("p", 5)).unwrap().hide_headers_if(|_, _| true);
-    for (layer, is_asked_for) in [(layer.clone(), false), (layer.report_in_response(true), true)] {
-        let response = layer.layer(Strict::default()).oneshot(Request::new(Text::default())).await.unwrap();
-        assert_eq!(response.extensions().get::<LimitReport>().is_some(), is_asked_for);
-        assert!(response.headers().is_empty(), "{:?}", response.headers());
-    }
 }

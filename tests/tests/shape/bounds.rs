@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use throttle_core::Backend;
-use throttle_tower::shape::{Bound, QueueFull, ShapeError, Shaper};
+use throttle_tower::shape::{Bound, ShapeError, Shaper};
 use throttle_tower::{Key, LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt};
 
-use crate::support::{MS, Notes, Remote, layer, over, poll, ten, wait, waiting};
+use crate::support::{MS, Notes, Remote, layer, over, poll, ten};
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_that_would_wait_too_long_is_refused_at_once() {
@@ -246,29 +245,6 @@ async fn shape_deadline_beyond_the_longest_wait_has_no_effect() {
     }
 }
 
-/// Whether this process or a store keeps the schedule, and whichever key it is.
-#[tokio::test(start_paused = true)]
-async fn shape_call_beyond_both_bounds_is_refused_for_its_deadline() {
-    async fn refused<B: Backend>(shaper: Shaper<B>, key: Key) -> QueueFull {
-        for _ in 0..3 {
-            drop(waiting(&shaper, key.clone()).await);
-        }
-        sleep(5 * MS).await;
-        let layer = ShapeLayer::of(shaper).by(move |_| key.clone()).deadline(|_| Some(100 * MS));
-        *layer.layer(Notes::new()).oneshot(0).await.unwrap_err().queue_full().unwrap()
-    }
-    for key in [Key::CONSTANT, Key::from("key")] {
-        let local = refused(ten(200).build().unwrap(), key.clone()).await;
-        let at_once = Remote { at_once: true, ..Remote::new(2 * MS) };
-        let at_once = refused(over(&at_once, ten(200), OnError::Closed), key.clone()).await;
-        for full in [local, at_once] {
-            assert_eq!((full.bound, full.allowed, full.retry_after), (Bound::Deadline, 100 * MS, Some(195 * MS)));
-        }
-        let far = refused(over(&Remote::new(2 * MS), ten(200), OnError::Closed), key).await;
-        assert_eq!((far.bound, far.allowed), (Bound::Deadline, 100 * MS));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn shape_call_with_a_deadline_of_zero_leaves_at_once_or_not_at_all() {
     let service = layer(ten(10_000)).deadline(|_| Some(Duration::ZERO)).layer(Notes::new());
@@ -288,28 +264,4 @@ async fn shape_call_that_just_fits_its_deadline_has_a_time_to_come_back() {
     assert_eq!(full.retry_after, Some(200 * MS));
     sleep(200 * MS).await;
     service.oneshot(3).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_call_that_leaves_at_once_does_not_wait() {
-    let shaper = ten(10_000).max_waiting(0).build().unwrap();
-    shaper.schedule("key", 1).await.unwrap();
-    shaper.pause("paused", Duration::from_secs(1));
-    shaper.schedule("other", 1).await.unwrap();
-    assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 0));
-    sleep(Duration::from_secs(1)).await;
-    shaper.schedule("paused", 1).await.unwrap();
-    assert_eq!((shaper.stats().sent, shaper.stats().refused), (3, 0), "the pause is over");
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_refused_call_takes_nothing() {
-    let shaper = ten(10_000).max_waiting(1).build().unwrap();
-    shaper.schedule("key", 1).await.unwrap();
-    let waits = waiting(&shaper, "key").await;
-    for _ in 0..5 {
-        assert!(shaper.schedule("key", 1).await.is_err());
-    }
-    waits.await.unwrap();
-    assert_eq!(wait(&shaper, "key").await, 100 * MS);
 }

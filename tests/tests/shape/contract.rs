@@ -7,8 +7,7 @@ use http::{Request, Response, StatusCode};
 use throttle_tower::shape::{ShapeError, Shaper};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::time::{Instant, sleep};
-use tower::limit::ConcurrencyLimitLayer;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_test::mock;
 
 use crate::support::{MS, Notes, Remote, layer, over, poll, ten, waiting};
@@ -105,19 +104,6 @@ async fn shape_errors_of_the_service_are_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_clones_share_the_schedule() {
-    let notes = Notes::new();
-    let layer = layer(ten(10_000));
-    let service = layer.layer(notes.clone());
-    let other = layer.clone().layer(notes.clone());
-    for (call, service) in [service.clone(), other, service.clone(), service].into_iter().enumerate() {
-        service.oneshot(call as u64).await.unwrap();
-    }
-    assert_eq!(notes.times().last().unwrap().as_millis(), 300);
-    assert_eq!(layer.stats().sent, 4);
-}
-
-#[tokio::test(start_paused = true)]
 async fn shape_slow_upstream_delays_no_departure() {
     let start = Instant::now();
     let slow = service_fn(|_: u64| async {
@@ -130,39 +116,6 @@ async fn shape_slow_upstream_delays_no_departure() {
         call.await.unwrap().unwrap();
     }
     assert!(start.elapsed() <= Duration::from_millis(5_902), "{:?}", start.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_stacks_with_the_layers_of_tower() {
-    let layer: ShapeLayer<u64> = layer(ten(10_000));
-    let mut service = ServiceBuilder::new()
-        .layer(ConcurrencyLimitLayer::new(2))
-        .timeout(Duration::from_millis(250))
-        .map_err(ShapeError::into_boxed)
-        .layer(layer.clone())
-        .service(Notes::new());
-    let mut calls = Vec::new();
-    for call in 0..2 {
-        calls.push(service.ready().await.unwrap().call(call));
-    }
-    for call in calls {
-        call.await.unwrap();
-    }
-    // A timeout outside of the layer drops the call.
-    let paced = Shaper::builder(LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(3_600)));
-    let paced = ShapeLayer::of(paced.build().unwrap());
-    let mut service = ServiceBuilder::new()
-        .timeout(100 * MS)
-        .map_err(ShapeError::<std::convert::Infallible>::into_boxed)
-        .layer(paced.clone())
-        .service(Notes::new());
-    service.ready().await.unwrap().call(0).await.unwrap();
-    for call in 1..4 {
-        let error = service.ready().await.unwrap().call(call).await.unwrap_err();
-        assert!(error.is::<tower::timeout::error::Elapsed>(), "{error}");
-    }
-    let stats = paced.stats();
-    assert_eq!((stats.sent, stats.waiting, stats.cancelled), (1, 0, 3));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,60 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throttle_core::Backend;
-use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
-use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
+use throttle_tower::shape::{Shaper, ShaperBuilder};
+use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{MS, Notes, Remote, layer, over, poll, ten, wait, waiting};
-
-#[tokio::test(start_paused = true)]
-async fn law_15_call_dropped_in_the_middle_passes_its_place_on() {
-    let notes = Notes::new();
-    let mut service = layer(ten(10_000)).layer(notes.clone());
-    let mut calls: Vec<_> = (0..5).map(|call| Some(service.call(call))).collect();
-    drop(calls[2].take());
-    for call in calls.into_iter().flatten() {
-        call.await.unwrap();
-    }
-    let left: Vec<_> = notes.calls().into_iter().map(|(call, at)| (call, at.as_millis())).collect();
-    assert_eq!(left, [(0, 0), (1, 100), (3, 200), (4, 300)]);
-    assert_eq!(service.layer().stats().cancelled, 1);
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    FirstFirst,
-    LastFirst,
-    AllAtOnce,
-}
-
-#[tokio::test(start_paused = true)]
-async fn law_15_call_after_fifty_dropped_ones_waits_one_interval() {
-    async fn check<B: Backend>(shaper: Shaper<B>, order: Order, trip: Duration) {
-        shaper.schedule("key", 1).await.unwrap();
-        let mut calls: Vec<_> = (0..50).map(|_| Some(Box::pin(shaper.schedule("key", 1)))).collect();
-        for call in calls.iter_mut().flatten() {
-            assert!(poll(call).is_pending());
-        }
-        match order {
-            Order::FirstFirst => calls.iter_mut().for_each(|call| drop(call.take())),
-            Order::LastFirst => calls.iter_mut().rev().for_each(|call| drop(call.take())),
-            Order::AllAtOnce => calls.clear(),
-        }
-        let waited = wait(&shaper, "key").await;
-        assert!(waited <= 100 * MS + trip, "{order:?}: {waited:?}");
-        assert_eq!((shaper.stats().cancelled, shaper.stats().sent, shaper.stats().lost), (50, 2, 0));
-    }
-    for order in [Order::FirstFirst, Order::LastFirst, Order::AllAtOnce] {
-        check(ten(60_000).build().unwrap(), order, Duration::ZERO).await;
-        let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-        check(ten(60_000).name("n").backend(memory).build().unwrap(), order, Duration::ZERO).await;
-        check(over(&Remote::new(10 * MS), ten(60_000), OnError::Closed), order, 11 * MS).await;
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum GivesUp {
@@ -111,33 +65,6 @@ async fn law_15_upstream_gets_its_rate_while_callers_give_up() {
             }
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn law_15_process_gets_the_whole_rate_when_the_calls_of_another_give_up() {
-    let store = Remote::new(10 * MS);
-    let [one, other] = [(); 2].map(|()| over(&store, ten(60_000), OnError::Closed));
-    let mut given_up = Vec::new();
-    let mut others = JoinSet::new();
-    let start = Instant::now();
-    for _ in 0..30 {
-        given_up.push(waiting(&one, "key").await);
-        let other = other.clone();
-        others.spawn(async move {
-            other.schedule("key", 1).await.unwrap();
-            start.elapsed()
-        });
-    }
-    sleep(1_050 * MS).await;
-    given_up.iter().for_each(|call| call.abort());
-    let gone = start.elapsed();
-    let mut left = others.join_all().await;
-    left.sort_unstable();
-    let before = left.iter().filter(|at| **at <= gone).count();
-    let took = *left.last().unwrap() - gone;
-    let due = 100 * MS * (30 - before) as u32;
-    assert!(took <= due + 10 * MS, "{took:?} for {} calls", 30 - before);
-    assert!(one.stats().sent > 0 && before > 0, "both get turns while both wait: {} and {before}", one.stats().sent);
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,16 +123,6 @@ fn law_15_calls_go_on_when_the_runtime_of_the_first_one_stops() {
         assert!(shaper.stats().sent >= 11);
         drop((first, calls));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_turn_that_was_used_is_not_given_back() {
-    let shaper = ten(10_000).build().unwrap();
-    for call in 0..3 {
-        assert_eq!(wait(&shaper, "key").await, if call == 0 { Duration::ZERO } else { 100 * MS });
-    }
-    let stats = shaper.stats();
-    assert_eq!((stats.sent, stats.cancelled, stats.waiting), (3, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

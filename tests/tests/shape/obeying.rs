@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use throttle_tower::shape::{HttpHead, Shaper, TokioClock};
-use throttle_tower::{
-    Constant, Dialect, Gcra, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer, ThrottleLayer, limit,
-};
+use throttle_tower::{Constant, Gcra, LeakyBucket, MemoryBackend, Rate, ShapeLayer, ThrottleLayer, limit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{MS, Remote, over, ten};
+use crate::support::MS;
 
 type Shaped = ShapeLayer<Request<()>, MemoryBackend<TokioClock>, HttpHead>;
 
@@ -218,42 +216,6 @@ async fn shape_last_unit_of_a_call_decides_whether_it_fits_after_a_pause() {
     assert_eq!(start.elapsed(), Duration::from_secs(1), "the pause is over");
 }
 
-/// End to end: an upstream with a limit of its own, which states no more than it must.
-#[tokio::test(start_paused = true)]
-async fn shape_upstream_refuses_no_call_after_its_first_429() {
-    // From the fiftieth call on it is overloaded for three seconds, and responds with 429.
-    let until = Arc::new(std::sync::Mutex::new(None::<Instant>));
-    let calls = Arc::new(AtomicUsize::new(0));
-    let overloaded = service_fn(move |_: Request<()>| {
-        let mut until = until.lock().unwrap();
-        let until = (calls.fetch_add(1, Ordering::SeqCst) >= 50)
-            .then(|| *until.get_or_insert_with(|| Instant::now() + Duration::from_secs(3)));
-        let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
-        let answer = if left.is_zero() {
-            Response::new(())
-        } else {
-            say(429, &[("retry-after", &left.as_secs_f64().ceil().to_string())])
-        };
-        async move { Ok::<_, std::convert::Infallible>(answer) }
-    });
-    assert_eq!(refused_of_200(obeying(20).layer(overloaded), 8).await, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_upstream_that_states_its_limit_refuses_no_call() {
-    // Its limit is half of the shaper's pace, and every response states it, so not even one call is refused.
-    for dialect in [Dialect::Draft11, Dialect::Draft07, Dialect::Draft03] {
-        let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-        let limits = limit("upstream", Gcra::new(Rate::per_second(10)).burst(20)).by(Constant);
-        let throttle = ThrottleLayer::new(limits).unwrap().headers(dialect).backend(store).unwrap();
-        let inner =
-            service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) });
-        let bucket = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(3_600));
-        let layer = ShapeLayer::new(bucket).unwrap().obey_upstream();
-        assert_eq!(refused_of_200(layer.layer(throttle.layer(inner)), 1).await, 0, "{dialect:?}");
-    }
-}
-
 /// Calls whose turn has come keep to a limit that is stated while they leave: they neither exceed it nor stop.
 #[tokio::test(start_paused = true)]
 async fn shape_concurrent_calls_keep_to_a_limit_stated_meanwhile() {
@@ -277,30 +239,6 @@ async fn shape_concurrent_calls_keep_to_a_limit_stated_meanwhile() {
     assert!((6_800 * MS..=8_500 * MS).contains(&took), "25 a second, and the burst: {took:?}");
 }
 
-/// Returns how many of 200 calls get a 429. Each caller makes its next call after its last response.
-async fn refused_of_200<S, Body>(service: S, callers: usize) -> usize
-where
-    S: Service<Request<()>, Response = Response<Body>, Error: std::fmt::Debug + Send, Future: Send>
-        + Clone
-        + Send
-        + 'static,
-    Body: Send + 'static,
-{
-    let mut calling = JoinSet::new();
-    for _ in 0..callers {
-        let mut service = service.clone();
-        calling.spawn(async move {
-            let mut refused = 0;
-            for _ in 0..200 / callers {
-                let answer = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
-                refused += usize::from(answer.status() == StatusCode::TOO_MANY_REQUESTS);
-            }
-            refused
-        });
-    }
-    calling.join_all().await.into_iter().sum()
-}
-
 #[tokio::test(start_paused = true)]
 async fn shape_deadline_counts_a_slower_pace_too() {
     let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(20));
@@ -321,44 +259,6 @@ async fn shape_deadline_counts_a_slower_pace_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_calls_dropped_during_a_pause_leave_no_gap() {
-    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(100));
-    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
-    let start = Instant::now();
-    shaper.pause("key", Duration::from_secs(10));
-    for _ in 0..45 {
-        assert!(tokio::time::timeout(200 * MS, shaper.schedule("key", 1)).await.is_err());
-    }
-    shaper.schedule("key", 1).await.unwrap();
-    let at = start.elapsed();
-    assert!((10_000 * MS..=10_001 * MS).contains(&at), "{at:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_call_dropped_during_a_pause_gives_back_all_its_units() {
-    let shaper = ten(100_000).build().unwrap();
-    let start = Instant::now();
-    shaper.pause("key", Duration::from_secs(1));
-    assert!(tokio::time::timeout(200 * MS, shaper.schedule("key", 3)).await.is_err());
-    shaper.schedule("key", 1).await.unwrap();
-    assert_eq!(start.elapsed(), Duration::from_secs(1));
-}
-
-/// A slow-down ends with the upstream's window, and at the latest with the longest pause.
-#[tokio::test(start_paused = true)]
-async fn shape_slow_down_is_bounded_too() {
-    let first = say(200, &[("ratelimit", r#""api";r=2;t=999999999999999"#)]);
-    let service = obeying(10).longest_pause(Duration::from_secs(2));
-    let mut service = service.layer(upstream(move |call| if call == 0 { first.clone() } else { Response::new(()) }));
-    service.call(Request::new(())).await.unwrap();
-    let start = Instant::now();
-    for _ in 0..12 {
-        service.call(Request::new(())).await.unwrap();
-    }
-    assert!(start.elapsed() <= 2 * Duration::from_secs(2) + 1_200 * MS, "{:?}", start.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
 async fn shape_pause_holds_for_the_key_of_the_response() {
     let layer = obeying(10).by(|request: &Request<()>| request.uri().path().into());
     let mut service = layer.layer(upstream(|call| say(if call == 0 { 429 } else { 200 }, &[("retry-after", "7")])));
@@ -369,17 +269,6 @@ async fn shape_pause_holds_for_the_key_of_the_response() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     service.call(to("/paused")).await.unwrap();
     assert_eq!(start.elapsed(), Duration::from_secs(7));
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_responses_are_obeyed_over_a_store_too() {
-    let remote = Remote::new(2 * MS);
-    let layer = ShapeLayer::of(over(&remote, ten(60_000), OnError::Closed)).obey_upstream();
-    let mut service = layer.layer(upstream(|_| say(429, &[("retry-after", "7")])));
-    service.call(Request::new(())).await.unwrap();
-    let start = Instant::now();
-    service.call(Request::new(())).await.unwrap();
-    assert_eq!(start.elapsed().as_secs_f64().round(), 7.0);
 }
 
 /// Positions of a key that has been idle since its last pause save nothing up.
@@ -507,28 +396,6 @@ async fn shape_success_of_a_call_from_before_a_refusal_ends_no_steps() {
     let service = layer.layer(inner);
     let left = answers(&service, 4).await;
     assert_eq!(left, [(100, 429), (5_000, 200), (10_100, 429), (20_100, 429)]);
-}
-
-/// Not even when its response comes after the call that asks has left.
-#[tokio::test(start_paused = true)]
-async fn shape_late_success_of_a_call_from_before_a_refusal_ends_no_steps() {
-    let layer = obeying(10).longest_pause(Duration::from_secs(10));
-    let calls = Arc::new(AtomicUsize::new(0));
-    let inner = service_fn(move |_: Request<()>| {
-        let call = calls.fetch_add(1, Ordering::SeqCst);
-        async move {
-            // The call that asks is answered after the one from before.
-            sleep(Duration::from_secs([15, 0, 8, 0, 0][call])).await;
-            Ok::<_, std::convert::Infallible>(if call == 0 {
-                Response::new(())
-            } else {
-                say(429, &[("retry-after", "25")])
-            })
-        }
-    });
-    let left = answers(&layer.layer(inner), 5).await;
-    // The third left at 10,100. The fourth leaves a step after its refusal at 18,100.
-    assert_eq!(left, [(100, 429), (15_000, 200), (18_100, 429), (28_100, 429), (38_100, 429)]);
 }
 
 #[tokio::test(start_paused = true)]

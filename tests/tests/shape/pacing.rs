@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttle_tower::shape::{Bound, Shaper};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, advance};
+use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 
 use crate::support::{MS, Notes, Remote, layer, over, ten};
@@ -28,8 +28,8 @@ async fn shape_calls_leave_in_order_an_interval_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_million_departures_are_never_early_and_do_not_drift() {
-    const DEPARTURES: usize = 1_000_000;
+async fn shape_departures_are_never_early_and_do_not_drift() {
+    const DEPARTURES: usize = 100_000;
     const CALLERS: usize = 100;
     // 333 1/3 µs apart, so that any rounding shows.
     let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(3_000))).headroom(Duration::ZERO).build().unwrap();
@@ -51,21 +51,9 @@ async fn shape_million_departures_are_never_early_and_do_not_drift() {
     assert_eq!(times.len(), DEPARTURES);
     for (departure, at) in times.into_iter().enumerate() {
         let due = Duration::from_nanos(departure as u64 * 1_000_000 / 3);
-        // A timer is late by up to a millisecond. The millionth call is no later than the first.
+        // A timer is late by up to a millisecond. The last call is no later than the first.
         assert!((due..=due + MS).contains(&at), "departure {departure} at {at:?}, due at {due:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_idle_schedule_saves_nothing_up() {
-    let shaper = ten(1_000).build().unwrap();
-    shaper.schedule("key", 1).await.unwrap();
-    advance(Duration::from_secs(60)).await;
-    let start = Instant::now();
-    for _ in 0..3 {
-        shaper.schedule("key", 1).await.unwrap();
-    }
-    assert_eq!(start.elapsed(), 200 * MS);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use throttle_core::Backend;
 use throttle_tower::shape::{Bound, ShapeError, ShapeUsage, Shaper, ShaperBuilder, TokioClock};
 use throttle_tower::usage::UsageError;
 use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
-use tokio::time::{Instant, advance, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::obeying::say;
@@ -42,19 +42,6 @@ async fn times<B: Backend>(shaper: &Shaper<B>, tokens: &[u64]) -> Vec<u128> {
         times.push((call.await.unwrap() - start).as_millis());
     }
     times
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_call_waits_for_the_slower_of_its_paces() {
-    // A call without tokens does not wait for those of the one before it.
-    let expected = [0, 100, 500, 600, 800, 900];
-    assert_eq!(times(&minute(), &[50, 0, 10, 20, 1, 1]).await, expected);
-    // Wherever the schedule is kept.
-    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let shared = model(Duration::from_secs(60)).name("model").backend(memory).build().unwrap();
-    assert_eq!(times(&shared, &[50, 0, 10, 20, 1, 1]).await, expected);
-    let remote = over(&Remote::new(Duration::ZERO), model(Duration::from_secs(60)), OnError::Closed);
-    assert_eq!(times(&remote, &[50, 0, 10, 20, 1, 1]).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,26 +88,6 @@ async fn shape_units_that_never_fit_are_an_error_of_their_call() {
     assert_eq!(error.to_string(), "the call would wait longer than max_wait, 1s; its cost never fits");
 }
 
-#[tokio::test(start_paused = true)]
-async fn shape_dropped_call_gives_back_both_paces() {
-    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let shared = model(Duration::from_secs(60)).name("model").backend(memory).build().unwrap();
-    async fn check<B: Backend>(shaper: Shaper<B>) {
-        let wait = async |tokens| {
-            let units = [("tokens", tokens)];
-            let mut call = Box::pin(shaper.schedule_units("key", 1, &units));
-            assert!(poll(&mut call).is_pending());
-        };
-        shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
-        wait(500).await;
-        wait(1).await;
-        assert_eq!(times(&shaper, &[30, 1]).await, [100, 400]);
-        assert_eq!((shaper.stats().cancelled, shaper.stats().waiting), (2, 0));
-    }
-    check(minute()).await;
-    check(shared).await;
-}
-
 /// The store still decides when the call is dropped.
 #[tokio::test(start_paused = true)]
 async fn shape_call_dropped_during_a_round_trip_gives_back_both_paces() {
@@ -131,19 +98,6 @@ async fn shape_call_dropped_during_a_round_trip_gives_back_both_paces() {
     sleep(100 * MS).await;
     assert_eq!((remote.decisions(), remote.settled()), (1, 1));
     assert_eq!(times(&shaper, &[1, 1]).await, [10, 110]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_unused_tokens_let_the_next_call_leave_earlier() {
-    let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 400)]).await.unwrap();
-    advance(50 * MS).await;
-    usage.settle("tokens", 30).unwrap();
-    assert_eq!(times(&shaper, &[1]).await, [250]);
-    // Nothing that was not used is used before its time, and requests keep their distance.
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 400)]).await.unwrap();
-    usage.settle("tokens", 0).unwrap();
-    assert_eq!(times(&shaper, &[1]).await, [100]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,27 +116,6 @@ async fn shape_unused_tokens_let_the_calls_that_wait_leave_earlier() {
     usage.settle("tokens", 20).unwrap();
     assert_eq!(times(&shaper, &[30, 30, 30]).await, [700, 1_000, 1_300]);
     assert_eq!(waits.await.unwrap(), 200);
-}
-
-/// The response of the first call comes when the second one has left.
-#[tokio::test(start_paused = true)]
-async fn shape_unused_tokens_of_an_earlier_call_shorten_waits() {
-    let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
-    shaper.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
-    advance(50 * MS).await;
-    usage.settle("tokens", 30).unwrap();
-    // Of the 450 ms that the second one still takes, 200 are free again.
-    assert_eq!(times(&shaper, &[1]).await, [250]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_time_that_has_passed_is_not_given_back() {
-    let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
-    sleep(5_000 * MS).await;
-    usage.settle("tokens", 0).unwrap();
-    assert_eq!(times(&shaper, &[50, 50, 50]).await, [0, 500, 1_000]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,19 +193,6 @@ async fn shape_three_paces_make_one_turn() {
     usage.settle("tokens", 0).unwrap();
     shaper.schedule_units("key", 1, &[("tokens", 1), ("out", 1)]).await.unwrap();
     assert_eq!(start.elapsed(), 1_400 * MS);
-}
-
-/// Calls by requests alone keep the pace of requests.
-#[tokio::test(start_paused = true)]
-async fn shape_calls_without_units_share_the_pace_of_requests() {
-    let shaper = minute();
-    let start = Instant::now();
-    shaper.schedule_units("key", 1, &[("tokens", 30)]).await.unwrap();
-    for (cost, at) in [(2, 100), (1, 300), (1, 400)] {
-        shaper.schedule("key", cost).await.unwrap();
-        assert_eq!(start.elapsed(), at * MS);
-    }
-    assert_eq!(shaper.rate(), Rate::per_second(10));
 }
 
 #[test]
@@ -460,18 +380,6 @@ async fn shape_unit_that_was_estimated_at_nothing_delays_the_next_call() {
     assert_eq!(times(&shaper, &[1]).await, [500]);
 }
 
-/// The schedule was idle since, so that the time of those tokens has passed.
-#[tokio::test(start_paused = true)]
-async fn shape_late_settlement_gives_nothing_back_after_idle_time() {
-    let shaper = minute();
-    let late = shaper.schedule_units("key", 1, &[("tokens", 1_000)]).await.unwrap();
-    sleep(20_000 * MS).await;
-    shaper.schedule_units("key", 1, &[("tokens", 1_000)]).await.unwrap();
-    sleep(1_000 * MS).await;
-    late.settle("tokens", 0).unwrap();
-    assert_eq!(times(&shaper, &[10]).await, [9_000]);
-}
-
 /// While an upstream asks for a slower pace, a call that would leave too late because of it is refused at once.
 #[tokio::test(start_paused = true)]
 async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
@@ -498,19 +406,6 @@ async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
     }
     assert!(times.iter().all(|time| *time <= 1_000 * MS), "{times:?}");
     assert!(times.len() >= 2 && refused >= 6, "{times:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_order_of_units_makes_no_other_schedule() {
-    let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let rate = Rate::per_second(100);
-    let requests = || Shaper::builder(LeakyBucket::new(Rate::per_second(10))).headroom(Duration::ZERO).name("api");
-    let one = requests().by_unit("in", rate).by_unit("out", rate).backend(memory.clone()).build().unwrap();
-    let other = requests().by_unit("out", rate).by_unit("in", rate).backend(memory).build().unwrap();
-    one.schedule_units("key", 1, &[("in", 50)]).await.unwrap();
-    let start = Instant::now();
-    other.schedule_units("key", 1, &[("in", 1)]).await.unwrap();
-    assert_eq!(start.elapsed(), 500 * MS);
 }
 
 #[test]

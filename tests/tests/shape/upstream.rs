@@ -20,7 +20,7 @@ use tower::{Layer, ServiceExt};
 const COUNT: u64 = 80;
 const PERIOD: Duration = Duration::from_secs(1);
 const HEADROOM: Duration = Duration::from_millis(250);
-const CALLS: usize = 320;
+const CALLS: usize = 160;
 
 #[path = "../support/counting.rs"]
 mod counting;

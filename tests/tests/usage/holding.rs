@@ -71,22 +71,6 @@ async fn charge_queued_requests_are_admitted_in_order_of_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn charge_queued_requests_delay_no_other_key() {
-    let app = app(&paused(ten("held").wait_up_to(Duration::from_secs(10))));
-    let mut greedy = JoinSet::new();
-    for _ in 0..50 {
-        greedy.spawn(send(&app, 1));
-    }
-    sleep(MS).await;
-    let start = Instant::now();
-    for user in 2..10 {
-        assert_eq!(send(&app, user).await.status(), StatusCode::OK);
-    }
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    assert!(greedy.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
-}
-
-#[tokio::test(start_paused = true)]
 async fn charge_queue_takes_no_more_than_can_be_admitted() {
     // A burst of one, and ten in a second: the eleventh held request would wait too long.
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
@@ -108,29 +92,6 @@ async fn charge_queue_takes_no_more_than_can_be_admitted() {
     let sending: JoinSet<_> = (0..50).map(|user| send(&app, user % 5)).collect();
     let admitted = sending.join_all().await.iter().filter(|response| response.status() == StatusCode::OK).count();
     assert_eq!(admitted, 10, "one of each key at once, and five held");
-}
-
-#[tokio::test(start_paused = true)]
-async fn charge_queued_request_that_is_dropped_is_not_charged() {
-    let layer = paused(ten("held").wait_up_to(Duration::from_secs(10)));
-    let app = app(&layer);
-    let start = Instant::now();
-    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
-    let mut gone = Vec::new();
-    for _ in 0..3 {
-        gone.push(Box::pin(send(&app, 1)));
-        assert!(poll(gone.last_mut().unwrap()).is_pending());
-    }
-    let stays = tokio::spawn(send(&app, 1));
-    sleep(50 * MS).await;
-    for request in &mut gone {
-        assert!(poll(request).is_pending());
-    }
-    // Cancel the first in the queue, and some in the middle.
-    drop(gone);
-    assert_eq!(stays.await.unwrap().status(), StatusCode::OK);
-    let at = start.elapsed();
-    assert!((100 * MS..=103 * MS).contains(&at), "it takes the place of those before it: {at:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,22 +166,6 @@ async fn charge_new_request_never_overtakes_a_full_queue() {
     assert!(held.iter().all(|response| response.status() == StatusCode::OK), "the requests that arrived first");
     let refused: u32 = barging.join_all().await.into_iter().map(|(_, refused)| refused).sum();
     assert!(refused > 1_000, "{refused}");
-}
-
-/// What it is refused with is the limit that is queued for, and the wait is as long as the queue.
-#[tokio::test(start_paused = true)]
-async fn charge_request_behind_a_full_queue_retries_when_the_queue_is_over() {
-    let wide = limit("wide", Gcra::new(Rate::per_second(1_000)).burst(1_000)).by(Constant);
-    let held = limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant).wait_up_to(Duration::from_secs(5));
-    let app = app(&paused(all([wide, held])));
-    assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
-    let mut queue: Vec<_> = (0..5).map(|_| Box::pin(send(&app, 1))).collect();
-    assert!(queue.iter_mut().all(|held| poll(held).is_pending()));
-    let refused = send(&app, 1).await;
-    assert_eq!(refused.headers()["retry-after"], "6", "five are before it");
-    let body = axum::body::to_bytes(refused.into_body(), 9_999).await.unwrap();
-    assert!(body.ends_with(br#"["held"]}"#), "{body:?}");
-    sleep(Duration::from_millis(6_001)).await;
 }
 
 /// A request that waits for a limit of its own key does not delay those that wait for a shared limit.
@@ -350,25 +295,6 @@ async fn charge_queued_request_whose_turn_is_taken_leaves_at_the_next_one() {
     assert!((2_030 * MS..=2_035 * MS).contains(&at), "{at:?}");
 }
 
-/// Another layer takes a turn, so that the second one's comes after its bound.
-#[tokio::test(start_paused = true)]
-async fn charge_queued_request_is_refused_when_it_is_first_but_due_too_late() {
-    let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let second = || limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
-    let patient = second().wait_up_to(2_100 * MS);
-    let patient = app(&ThrottleLayer::new(patient).unwrap().backend(store.clone()).unwrap());
-    let other = app(&ThrottleLayer::new(second()).unwrap().backend(store).unwrap());
-    let start = Instant::now();
-    assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
-    let [mut first, mut last] = [0, 1].map(|_| Box::pin(send(&patient, 1)));
-    assert!(poll(&mut first).is_pending() && poll(&mut last).is_pending());
-    sleep(1_010 * MS).await;
-    assert_eq!(send(&other, 1).await.status(), StatusCode::OK);
-    let (first, last) = tokio::join!(first, last);
-    assert_eq!((first.status(), last.status()), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
-    assert!(start.elapsed() <= 2_015 * MS, "{:?}", start.elapsed());
-}
-
 /// The first request is not polled when they arrive, and turns before that are not theirs.
 #[tokio::test(start_paused = true)]
 async fn law_07_charge_queued_request_is_decided_no_earlier_than_its_arrival() {
@@ -409,24 +335,6 @@ async fn charge_queued_request_of_a_sliding_log_leaves_when_its_units_come_back(
     assert!((1_000 * MS..=1_003 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert_eq!(five.await, StatusCode::OK);
     assert!((1_050 * MS..=1_054 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn charge_queue_length_is_counted_in_units() {
-    for seconds in [1, 2] {
-        let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(10)).by(Constant).cost(10);
-        let app = app(&paused(ten.wait_up_to(Duration::from_secs(seconds))));
-        let start = Instant::now();
-        let mut sending = JoinSet::new();
-        for _ in 0..40 {
-            let response = send(&app, 1);
-            sending.spawn(async move { (response.await.status(), start.elapsed()) });
-        }
-        let answers = sending.join_all().await;
-        let admitted = answers.iter().filter(|(status, _)| *status == StatusCode::OK).count() as u64;
-        assert_eq!(admitted, 1 + seconds);
-        assert_eq!(answers.iter().filter(|(_, at)| at.is_zero()).count() as u64, 40 - seconds, "{answers:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

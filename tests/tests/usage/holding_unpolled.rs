@@ -111,21 +111,6 @@ async fn law_15_kept_request_is_refused_after_its_longest_wait_if_others_wait() 
     assert_eq!(waits.await.status(), StatusCode::OK);
 }
 
-/// A large request leaves, and a small one behind it is admitted as soon as there is room for it.
-#[tokio::test(start_paused = true)]
-async fn law_15_request_does_not_wait_for_a_dropped_larger_one_before_it() {
-    let cost = |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
-    let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(50)).by(Constant).cost(cost);
-    let app = app(&paused(ten.wait_up_to(Duration::from_secs(10))));
-    assert_eq!(send(&app, 50).await.status(), StatusCode::OK);
-    let start = Instant::now();
-    let (mut large, mut small) = (Box::pin(send(&app, 50)), Box::pin(send(&app, 2)));
-    assert!(poll(&mut large).is_pending() && poll(&mut small).is_pending());
-    drop(large);
-    assert_eq!(small.await.status(), StatusCode::OK);
-    assert!((200 * MS..=203 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
-}
-
 /// The large request leaves long before its turn, and the second one is not polled to notice that it is the first.
 #[tokio::test(start_paused = true)]
 async fn law_15_turn_of_a_dropped_request_passes_one_that_is_not_polled() {

@@ -21,9 +21,7 @@ use http_body_util::BodyExt;
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use throttle_core::{Clock, SystemClock, Timestamp};
-use throttle_tower::{
-    Concurrency, FixedWindow, Header, InFlight, MemoryBackend, OnMissing, Outcome, Rate, ThrottleLayer, all, any, limit,
-};
+use throttle_tower::{Concurrency, FixedWindow, InFlight, MemoryBackend, Rate, ThrottleLayer, all, any, limit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -123,71 +121,6 @@ async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
     }
 }
 
-/// Its charge goes by the head of the response. Its permit is held for the body.
-#[tokio::test]
-async fn charge_that_is_final_with_the_head_leaves_the_permit_to_the_body() {
-    for store in Store::both().await {
-        let bodies = Arc::new(Semaphore::new(0));
-        let limits = all((budget("failures", 100).refund_successful(), Concurrency::new(1)));
-        let site = Site::new(store, limits, app(&bodies)).await;
-        let held = site.send("/slow", &[]).await;
-        assert_eq!((held.status(), site.left("failures", 100).await), (StatusCode::OK, 100), "{}", site.store.name);
-        assert_eq!(site.layer.in_flight("in-flight"), Some(1), "{}", site.store.name);
-        bodies.add_permits(1);
-        held.into_body().collect().await.unwrap();
-        until(|| site.layer.in_flight("in-flight") == Some(0)).await;
-    }
-}
-
-#[tokio::test]
-async fn charge_permits_alone_need_no_store() {
-    for store in Store::both().await {
-        let bodies = Arc::new(Semaphore::new(0));
-        let site = Site::new(store, Concurrency::new(1).name("one"), app(&bodies)).await;
-        let held = site.send("/slow", &[]).await;
-        assert!(held.headers().get("ratelimit").is_none(), "there is no rate to tell");
-        assert_eq!(site.status("/").await, StatusCode::SERVICE_UNAVAILABLE);
-        drop(held);
-        until(|| site.layer.in_flight("one") == Some(0)).await;
-        assert_eq!(site.status("/").await, StatusCode::OK);
-        assert_eq!(site.layer.in_flight("other"), None);
-    }
-}
-
-#[tokio::test]
-async fn charge_permits_are_counted_by_key_and_by_weight() {
-    let bodies = Arc::new(Semaphore::new(0));
-    let weight = |parts: &Parts| number(parts, "x-weight");
-    let limits =
-        Concurrency::new(4).by(Header::new("x-user")).cost(weight).when(|parts: &Parts| parts.uri.path() != "/free");
-    let app = app(&bodies).route("/free", get(|| async { "free" }));
-    let site = Site::new(Store::memory(), limits, app).await;
-    let ada = site.send("/slow", &[("x-user", 1), ("x-weight", 3)]).await;
-    let status = async |user, weight| site.get("/", &[("x-user", user), ("x-weight", weight)]).await.status();
-    assert_eq!(status(1, 2).await, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(status(1, 1).await, StatusCode::OK);
-    assert_eq!(status(2, 4).await, StatusCode::OK, "another key");
-    assert_eq!(status(2, 5).await, StatusCode::SERVICE_UNAVAILABLE, "more than there are");
-    assert_eq!(status(1, 0).await, StatusCode::OK, "holds none");
-    assert_eq!(site.get("/free", &[("x-user", 1), ("x-weight", 9)]).await.status(), StatusCode::OK);
-    let ben = site.send("/slow", &[("x-user", 2), ("x-weight", 2)]).await;
-    assert_eq!(site.layer.in_flight("in-flight"), Some(5), "of both users");
-    drop((ada, ben));
-    until(|| site.layer.in_flight("in-flight") == Some(0)).await;
-}
-
-/// A pool without permits is not named as the cause if another pool of the `any` has some.
-#[tokio::test]
-async fn charge_saturation_names_only_the_limits_to_blame() {
-    let bodies = Arc::new(Semaphore::new(0));
-    let pools = any([Concurrency::new(1).name("own"), Concurrency::new(9).name("shared")]);
-    let site = Site::new(Store::memory(), all((pools, Concurrency::new(2).name("all"))), app(&bodies)).await;
-    let _held = [site.send("/slow", &[]).await, site.send("/slow", &[]).await];
-    let full = site.get("/", &[]).await;
-    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert!(full.body().ends_with(br#":["all"]}"#), "{:?}", full.body());
-}
-
 /// A pool that is full beside an `any` within an `any` stays to blame, whatever the inner one finds.
 #[tokio::test]
 async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
@@ -199,24 +132,6 @@ async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
     let _held = site.send("/slow", &[]).await;
     let full = site.get("/", &[]).await;
     assert!(full.body().ends_with(br#"["own","lane"]}"#), "{:?}", full.body());
-}
-
-/// A request without a key shares one pool, takes no permit, or is refused.
-#[tokio::test]
-async fn charge_missing_key_of_a_concurrency_limit_goes_by_its_rule() {
-    for (rule, status, taken) in [
-        (None, StatusCode::OK, 1),
-        (Some(OnMissing::Share), StatusCode::OK, 1),
-        (Some(OnMissing::Skip), StatusCode::OK, 0),
-        (Some(OnMissing::Reject(StatusCode::UNAUTHORIZED)), StatusCode::UNAUTHORIZED, 0),
-    ] {
-        let bodies = Arc::new(Semaphore::new(0));
-        let limits = Concurrency::new(2).by(Header::new("x-user"));
-        let limits = rule.into_iter().fold(limits, Concurrency::on_missing);
-        let site = Site::new(Store::memory(), limits, app(&bodies)).await;
-        let held = site.send("/slow", &[]).await;
-        assert_eq!((held.status(), site.layer.in_flight("in-flight")), (status, Some(taken)), "{rule:?}");
-    }
 }
 
 #[tokio::test]
@@ -325,31 +240,6 @@ async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
     until(|| site.layer.in_flight("in-flight") == Some(0)).await;
 }
 
-#[tokio::test]
-async fn charge_saturation_is_an_event() {
-    let saturated = Arc::new(AtomicUsize::new(0));
-    let heard = Arc::clone(&saturated);
-    let layer = ThrottleLayer::new(Concurrency::new(1).name("one")).unwrap().on_decision(move |event| {
-        if let Outcome::NoPermit(names) = event.outcome {
-            assert_eq!(names[0].as_str(), "one");
-            assert_eq!((event.outcome.label(), event.degraded()), ("no_permit", None));
-            heard.fetch_add(1, Ordering::SeqCst);
-        }
-    });
-    let handler = |permit: InFlight| async move {
-        assert_eq!(permit.permits().collect::<Vec<_>>(), [("one", 1)]);
-        std::future::pending::<()>().await;
-    };
-    let app = Router::new().route("/", get(handler)).layer(layer.clone());
-    let held = tokio::spawn(app.clone().oneshot(Request::new(Body::empty())));
-    until(|| layer.in_flight("one") == Some(1)).await;
-    let refused = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
-    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(saturated.load(Ordering::SeqCst), 1);
-    held.abort();
-    until(|| layer.in_flight("one") == Some(0)).await;
-}
-
 /// A clock that runs a step of the test when a decision reads it.
 #[derive(Clone, Default)]
 struct Meanwhile(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
@@ -373,26 +263,6 @@ fn hundred_and_one_permit(clock: &Meanwhile) -> ThrottleLayer<MemoryBackend<Mean
     let limits =
         all((hundred.by(throttle_tower::Constant).cost(|parts: &Parts| number(parts, "x-cost")), Concurrency::new(1)));
     ThrottleLayer::new(limits).unwrap().backend(MemoryBackend::builder().clock(clock.clone()).build()).unwrap()
-}
-
-#[tokio::test]
-async fn charge_a_refused_request_never_holds_a_permit() {
-    let clock = Meanwhile::default();
-    let layer = hundred_and_one_permit(&clock);
-    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer.clone());
-    let (most, looks) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (highest, looked) = (Arc::clone(&most), Arc::clone(&looks));
-    let look = move || {
-        looked.fetch_add(1, Ordering::SeqCst);
-        highest.fetch_max(layer.in_flight("in-flight").unwrap() as usize, Ordering::SeqCst);
-    };
-    assert!(clock.0.set(Box::new(look)).is_ok());
-    for _ in 0..3 {
-        let refused = app.clone().oneshot(costing(101)).await.unwrap();
-        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    }
-    assert!(looks.load(Ordering::SeqCst) >= 3);
-    assert_eq!(most.load(Ordering::SeqCst), 0, "permits taken while a limit refuses");
 }
 
 /// Law 10: the last permit is taken by another request while the limits decide. Exactly the charge is given back.

@@ -17,4 +17,3 @@ mod races;
 mod site;
 mod store;
 mod streams;
-mod tiers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use throttle_tower::{Limit, all};
+use throttle_tower::Limit;
 
 use crate::site::Site;
 use crate::store::{Store, budget};
@@ -66,27 +66,6 @@ async fn charge_is_refunded_if_any_rule_applies() {
     assert_eq!(charged(|limit| limit.refund_if(cached).refund_server_errors()).await, [200, 303, 404, 429]);
 }
 
-/// Of several limits only the one whose rule applies is refunded.
-#[tokio::test]
-async fn charge_of_each_limit_goes_by_its_own_rule() {
-    for store in Store::both().await {
-        let limits = all([
-            budget("failures", UNITS).refund_successful(),
-            budget("all", UNITS),
-            budget("successes", UNITS).refund_failed(),
-        ]);
-        let site = Site::new(store, limits, app()).await;
-        for path in ["/200", "/200", "/404"] {
-            site.status(path).await;
-        }
-        let mut used = Vec::new();
-        for name in ["failures", "all", "successes"] {
-            used.push(UNITS - site.left(name, UNITS).await);
-        }
-        assert_eq!(used, [1, 3, 2], "{}", site.store.name);
-    }
-}
-
 /// The limit of failed logins: a thousand successful ones pass, and three failed ones use it up.
 #[tokio::test]
 async fn attack_47_only_failures_use_up_the_limit() {
@@ -116,24 +95,6 @@ async fn attack_35_aborted_request_stays_charged_by_default() {
                 crate::site::until(|| site.layer.settlements().settled == 1).await;
             }
             assert_eq!(site.left("p", UNITS).await, left, "{}", site.store.name);
-        }
-    }
-}
-
-/// An error of the inner service is no response.
-#[tokio::test]
-async fn charge_of_an_inner_error_is_kept_by_default() {
-    use tower::{Layer, ServiceExt};
-
-    for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
-        for store in Store::both().await {
-            let limit = budget("p", UNITS).refund_successful().refund_failed();
-            let layer = crate::site::layer(&store, if aborted { limit.refund_aborted() } else { limit });
-            let failing = tower::service_fn(|_: http::Request<()>| async { Err::<http::Response<()>, _>("broken") });
-            let error = layer.layer(failing).oneshot(http::Request::new(())).await.unwrap_err();
-            assert_eq!(error, "broken");
-            crate::site::settled(&layer).await;
-            assert_eq!(store.left("p", UNITS).await, left, "{}", store.name);
         }
     }
 }

@@ -149,19 +149,6 @@ fn a_state_of_another_algorithm_is_a_fresh_one() {
     }
 }
 
-/// However much is used, and whether the next unit would have to wait or not.
-#[test]
-fn law_14_a_look_at_a_state_is_never_refused() {
-    for algorithm in algorithms() {
-        for used in [0, 1, algorithm.capacity()] {
-            let (state, _) = algorithm.decide(algorithm.fresh(), T0, used);
-            let look = algorithm.peek(&state, T0);
-            assert!(look.is_admitted(), "{algorithm:?} after {used}");
-            assert_eq!(look, algorithm.decide(state, T0, 0).1, "{algorithm:?} after {used}");
-        }
-    }
-}
-
 #[test]
 fn only_the_three_drains_drain_and_only_the_queue_delays() {
     for algorithm in algorithms() {

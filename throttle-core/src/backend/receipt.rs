@@ -346,26 +346,4 @@ mod tests {
             assert_eq!(back.key(), item.key());
         }
     }
-
-    #[test]
-    fn share_and_store_settle_each_what_they_decided() {
-        let here = |policy, decided_by| {
-            let mut receipt = receipt(policy, 1);
-            receipt.items[0].decided_by = decided_by;
-            receipt
-        };
-        let why = crate::backend_error::BackendErrorKind::Timeout;
-        let mut all = receipt(0, 1);
-        for (policy, decided_by) in [(1, DecidedBy::Local(why)), (2, DecidedBy::Store), (3, DecidedBy::Local(why))] {
-            all.take_over(&mut here(policy, decided_by));
-        }
-        let policies = |receipt: &Receipt| receipt.items().iter().map(ReceiptItem::policy).collect::<Vec<_>>();
-        let local = all.take_local();
-        assert_eq!((policies(&local), policies(&all)), (vec![1, 3], vec![0, 2]));
-        assert!(local.items().iter().all(|item| item.decided_by() == DecidedBy::Store), "of the share's own memory");
-        assert_eq!(policies(&all.take_local()), [], "only once");
-        let noted = here(1, DecidedBy::Local(why)).noted(|_| Some(9));
-        assert_eq!(policies(&noted), [], "what the share decided was never noted");
-        assert_eq!(policies(&receipt(1, 1).noted(|_| None)), [], "a policy without a share");
-    }
 }

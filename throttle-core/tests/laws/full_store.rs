@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::Call;
 use throttle_core::{
     Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock, MemoryBackend,
     MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp, TokenBucket,
@@ -108,19 +108,6 @@ fn law_09_a_key_that_gets_a_place_keeps_what_its_bucket_counts() {
     let decision = store.ask(&set, 0, 1);
     assert_eq!((decision.statuses()[0].is_overflow(), decision.remaining()), (false, 3));
     assert_eq!(store.left(&set, 1), 93, "one state for all tiers");
-}
-
-#[test]
-fn law_10_a_charge_of_a_bucket_is_settled_there() {
-    let store = FullStore::of(1);
-    let set = store.prepare(plan(&[10, 100]));
-    for (actual, left) in [(20, 80), (90, 0)] {
-        let calls = [call(50).in_tier(1)];
-        let decision = store.backend.decide_now(&set, &calls);
-        assert!(decision.is_admitted() && decision.statuses()[0].is_overflow());
-        store.backend.settle_now(&set, Receipt::of(&decision, &calls).unwrap().actual(actual));
-        assert_eq!((store.left(&set, 1), store.left(&set, 0)), (left, 10), "settled with {actual}");
-    }
 }
 
 /// The shared bucket of one policy is idle, and another policy of the same request looks for room, mostly among other

@@ -119,71 +119,6 @@ async fn race(
     }
 }
 
-/// 64 tasks use three limits, of which one, under a key that all tasks share, is exhausted. The other two, one with a
-/// key for each task and one with a shared key, stay untouched.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn law_05_a_saturated_member_leaves_the_others_as_they_were() {
-    for saturated in 0..3 {
-        for kind in Kind::ALL {
-            let backend = frozen(10_000);
-            let policies = ["a", "b", "c"].map(|name| PolicyTree::from(one_of(name, kind, 5)));
-            let set = Arc::new(backend.prepare(PolicySet::new(PolicyTree::All(policies.into())).unwrap()).unwrap());
-            let calls = move |task: usize| -> [Call; 3] {
-                let keys = [Key::from("all"), Key::from(task as u64), Key::from("all")];
-                std::array::from_fn(|policy| {
-                    let key = if policy == saturated { Key::from("full") } else { keys[policy].clone() };
-                    Call::new(key, Cost::ONE)
-                })
-            };
-            let mut drain = [Call::SKIP, Call::SKIP, Call::SKIP];
-            drain[saturated] = Call::new(Key::from("full"), Cost::new(5).unwrap());
-            assert!(backend.decide_now(&set, &drain).is_admitted());
-
-            race(&backend, &set, 64, move |backend, set, task| {
-                for _ in 0..10 {
-                    let decision = backend.decide_now(&set, &calls(task));
-                    assert!(!decision.is_admitted());
-                    assert_eq!(decision.binding(), Some(saturated));
-                }
-            })
-            .await;
-
-            for task in 0..64 {
-                let peeks = calls(task).map(|call| Call::peek(call.key().unwrap().clone()));
-                let decision = backend.decide_now(&set, &peeks);
-                let left: Vec<u64> = decision.statuses().iter().map(|status| status.remaining()).collect();
-                let expected: Vec<u64> = (0..3).map(|policy| if policy == saturated { 0 } else { 5 }).collect();
-                assert_eq!(left, expected, "{kind:?}");
-            }
-            assert_eq!(backend.keys(), 1, "only the key that was drained has a state");
-        }
-    }
-}
-
-/// Two limits race on one key, in every order; both are charged exactly what was admitted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn law_05_both_members_count_the_same_admissions() {
-    for (charge, most) in [(None, 200), (Some(AnyCharge::First), 500), (Some(AnyCharge::EveryAdmitting), 300)] {
-        let backend = frozen(10_000);
-        let members = vec![one_of("a", Kind::Gcra, 300).into(), one_of("b", Kind::Log, 200).into()];
-        let rule = charge.map_or(PolicyTree::All(members.clone()), |charge| PolicyTree::Any(members, charge));
-        let set = Arc::new(backend.prepare(PolicySet::new(rule).unwrap()).unwrap());
-        let admitted = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&admitted);
-        race(&backend, &set, 64, move |backend, set, task| {
-            for _ in 0..17 {
-                // Half of the tasks name the keys in the opposite order: two pairs of budgets, with locks that could
-                // deadlock.
-                let keys = if task % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
-                let calls = keys.map(|key| Call::from(Key::from(key)));
-                count.fetch_add(backend.decide_now(&set, &calls).is_admitted().into(), Ordering::Relaxed);
-            }
-        })
-        .await;
-        assert_eq!(admitted.load(Ordering::Relaxed), 2 * most, "{charge:?}");
-    }
-}
-
 /// 64 tasks, 200 keys, K units each, on a clock that stands still: exactly K are admitted, a hundred times over.
 async fn exactly(k: u64, repetitions: u64) {
     const KEYS: u64 = 200;
@@ -227,7 +162,7 @@ async fn law_06_exactly_7_of_64_tasks_on_200_keys() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
-    exactly(1_000, 100).await;
+    exactly(1_000, 20).await;
 }
 
 /// Eight threads on two keys, which they name in both orders, of two policies: both states small, both large, and one

@@ -1,16 +1,14 @@
 //! Law 7, limits that change, and limits of one name that are live at the same time: a key has one state, used units
 //! stay used, and each limit decides by its own parameters.
 
-use std::time::Duration;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::Call;
 use throttle_core::{
-    Algorithm, Backend, CalendarQuota, Decision, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Policy,
-    PolicySet, Rate, Timestamp,
+    Algorithm, Backend, Decision, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+    Timestamp,
 };
 
 use crate::support::spec::{Kind, Spec, TODAY};
@@ -40,13 +38,6 @@ impl Store {
         assert!(decision.is_admitted(), "{decision:?}");
         decision.remaining()
     }
-
-    /// The wait for `cost` units.
-    fn wait(&self, limit: &Algorithm, cost: u64) -> Duration {
-        let decision = self.ask(limit, cost);
-        assert!(!decision.is_admitted(), "{decision:?}");
-        decision.retry_after().unwrap()
-    }
 }
 
 fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
@@ -56,45 +47,6 @@ fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
 /// µs until a key that has used all is as an unused one.
 fn window(limit: &Algorithm, now: Timestamp) -> u64 {
     limit.decide(limit.fresh(), now, limit.capacity()).1.reset_after_micros()
-}
-
-#[test]
-fn law_07_a_mistaken_limit_that_is_taken_back_has_changed_nothing() {
-    let (monthly, mistake) = (built(CalendarQuota::monthly(10_000)), built(CalendarQuota::monthly(10)));
-    let store = Store::new();
-    assert_eq!(store.left(&monthly, 51), 9_949);
-    assert!(!store.ask(&mistake, 1).is_admitted());
-    assert_eq!(store.left(&mistake, 0), 0);
-    assert_eq!(store.left(&monthly, 0), 9_949);
-    assert_eq!(store.left(&monthly, 1), 9_948);
-}
-
-/// Ten used of ten in ten hours; then a thousand a second with a burst of a hundred.
-#[test]
-fn law_07_a_raised_limit_takes_effect_with_the_first_charge() {
-    let slow = built(Gcra::new(Rate::new(10, Duration::from_secs(36_000))).burst(10));
-    let fast = built(Gcra::new(Rate::per_second(1_000)).burst(100));
-    let store = Store::new();
-    assert_eq!(store.left(&slow, 10), 0);
-    assert_eq!(store.left(&fast, 0), 90, "used units stay used");
-    store.clock.set(T0.after_micros(11_000));
-    assert_eq!(store.left(&fast, 0), 90, "they drain at the pace of the limit that was charged last");
-    assert_eq!(store.left(&fast, 1), 89);
-    store.clock.set(T0.after_micros(22_000));
-    assert_eq!(store.left(&fast, 0), 100);
-}
-
-/// A hundred an hour, of which fifty are used, and then five a minute.
-#[test]
-fn law_07_a_lowered_limit_waits_at_the_pace_of_the_former_one() {
-    let (hourly, minutely) = (built(Gcra::new(Rate::per_hour(100))), built(Gcra::new(Rate::per_minute(5))));
-    let store = Store::new();
-    assert_eq!(store.left(&hourly, 50), 50);
-    // Of the fifty, four remain after 46 of them have drained, each in 36 s.
-    assert_eq!(store.wait(&minutely, 1), Duration::from_secs(46 * 36));
-    store.clock.set(T0.after_micros(46 * 36_000_000));
-    assert_eq!(store.left(&minutely, 1), 0);
-    assert_eq!(store.wait(&minutely, 1), Duration::from_secs(12), "from now on at its own pace");
 }
 
 /// What a limit that was changed and changed back gives up: what was charged meanwhile drains at the other pace.

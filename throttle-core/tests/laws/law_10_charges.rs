@@ -150,42 +150,6 @@ fn law_10_settling_up_debits_what_is_left_at_most() {
     }
 }
 
-/// A debit is no debt: when earlier units leave the window, the capacity that remained then is available again.
-#[test]
-fn law_10_settling_up_makes_no_debt() {
-    let width = DAY as i64 / 10;
-    let start = TODAY / width * width;
-    for spec in [Spec::Log { limit: 5, window: DAY }, Spec::Buckets { limit: 5, window: DAY, buckets: 10 }] {
-        let tree = Tree::Leaf(spec);
-        for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
-            assert!(machine.take(start, 2).0.is_admitted());
-            let charge = machine.take(start + 3 * width, 2).1.expect("admitted");
-            machine.settle(start + 3 * width, charge.actual(u64::MAX));
-            assert_eq!(machine.peek(start + 3 * width).remaining(), 0, "{spec:?}");
-            assert_eq!(
-                machine.peek(start + 11 * width).remaining(),
-                2,
-                "{spec:?}: the one unit that was left was debited"
-            );
-        }
-    }
-}
-
-/// Each member of a composition is settled by its own charge.
-#[test]
-fn law_10_composites_settle_each_member() {
-    let [gcra, _, _, _, fixed, log, ..] = super::law_07_lying_clocks::every_algorithm().map(Tree::Leaf);
-    let tree = Tree::All(vec![gcra, Tree::Any(vec![fixed, log], false)]);
-    for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
-        let (decision, charge) = machine.decide(TODAY, &[Some(1), Some(3), Some(2)]);
-        assert_eq!(left(&decision), [4, 2, 5], "the first that admits pays");
-        let charge = charge.expect("admitted");
-        assert_eq!([charge.taken(0), charge.taken(1), charge.taken(2)], [1, 3, 0]);
-        machine.settle(TODAY, charge.actual_of(0, 3).actual_of(1, 1).actual_of(2, 0));
-        assert_eq!(left(&machine.peek(TODAY)), [2, 4, 5]);
-    }
-}
-
 /// Sixteen threads charge and refund at random; at the end exactly the charges that were kept count as used.
 #[test]
 fn law_10_racing_refunds_give_back_exactly_once() {

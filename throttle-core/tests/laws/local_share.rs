@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendErrorKind, Cost, DecidedBy, Decision, FixedWindow, Gcra, Key, LocalShare, ManualClock,
-    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, Timestamp,
+    Backend, BackendErrorKind, Cost, DecidedBy, Decision, Gcra, Key, LocalShare, ManualClock, MemoryBackend, MemorySet,
+    Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
 use crate::support::spec::Kind;
@@ -143,20 +143,6 @@ fn only_what_the_store_charged_is_noted() {
     // Decisions about other sets change nothing.
     process.share.note(&Decision::not_limited(7), &vec![ada(1); 7]);
     process.share.note(&here, &[]);
-}
-
-#[test]
-fn a_note_of_more_than_a_share_empties_it() {
-    for set in [gcra("p", 100), Policy::new("p", FixedWindow::new(Rate::per_minute(100))).unwrap()] {
-        let set = PolicySet::new(set).unwrap();
-        let fresh = Process::new(&set, 10);
-        assert!(fresh.ask(&[ada(60)]).is_admitted());
-        assert_eq!(fresh.left(), (vec![40], vec![0]));
-        let known = Process::new(&set, 10);
-        known.ask(&[ada(1)]);
-        known.ask(&[ada(60)]);
-        assert_eq!(known.left(), (vec![39], vec![0]));
-    }
 }
 
 /// A full store of shares is no amnesty either: a key without room shares a bucket.

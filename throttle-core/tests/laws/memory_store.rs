@@ -8,11 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    AnyCharge, Backend, Clock, FixedWindow, Gcra, Key, LeakyMeter, ManualClock, MemoryBackend, Policy, PolicySet,
-    PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
+    Backend, Clock, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
+    SlidingLog, Timestamp,
 };
 
-use crate::support::machines::{InMemory, Machine, Pure};
 use crate::support::strategies::run;
 use crate::support::trace::{Raw, raws};
 
@@ -108,38 +107,6 @@ fn a_backend_decides_by_any_number_of_limits_of_one_name() {
         }
     }
     assert!(!backend.decide_now(&first, &key(1)).is_admitted());
-}
-
-/// The last of many policies refuses, and the first has a delay: nothing is charged and each says what it would have.
-#[test]
-fn law_08_sets_of_up_to_twenty_policies_equal_states_in_hand() {
-    for count in 1..=20_usize {
-        let member = |n: usize| {
-            let (name, rate) = (format!("p{n}"), Rate::per_day(if n + 1 == count { 3 } else { 5 + n as u64 }));
-            PolicyTree::from(match n % 4 {
-                0 => Policy::new(&name, Gcra::new(rate)).unwrap(),
-                1 => Policy::new(&name, SlidingLog::new(rate)).unwrap(),
-                2 => Policy::new(&name, SlidingWindow::new(rate)).unwrap(),
-                _ => Policy::new(&name, LeakyMeter::new(rate)).unwrap(),
-            })
-        };
-        let members: Vec<PolicyTree> = (0..count).map(member).collect();
-        for tree in [PolicyTree::All(members.clone()), PolicyTree::Any(members, AnyCharge::EveryAdmitting)] {
-            let (mut pure, mut memory) = (Pure::of(set(tree.clone())), InMemory::of(set(tree), 1_000));
-            for step in 0..6_u64 {
-                let keys = |n: usize| Key::from(if step == 5 { 99 } else { n as u64 % 7 });
-                let calls: Vec<Call> = (0..count).map(|n| Call::from(keys(n)).costing(1 + step % 2)).collect();
-                let t = T0.as_micros() + step as i64;
-                if step < 5 {
-                    assert_eq!(memory.decide_calls(t, &calls), pure.decide_calls(t, &calls), "{count}, step {step}");
-                } else {
-                    // All policies of an unknown key.
-                    let fresh = Pure::of(pure.set.clone()).decide_calls(t, &calls);
-                    assert_eq!(memory.decide_calls(t, &calls), fresh);
-                }
-            }
-        }
-    }
 }
 
 /// Whatever happens in a store too small for its keys, it loses count of none: without keys it has room for as many as

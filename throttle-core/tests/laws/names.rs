@@ -118,22 +118,6 @@ fn an_error_of_an_algorithm_names_its_policy_and_keeps_the_innermost() {
 }
 
 #[test]
-fn tiers_of_one_name_are_refused_and_sixteen_are_the_most() {
-    let tiers = |names: &[String]| {
-        let each = names.iter().map(|name| (name, Gcra::new(Rate::per_minute(1))));
-        Policy::tiered("p", each)
-    };
-    let names: Vec<String> = (0..17).map(|n| n.to_string()).collect();
-    assert!(tiers(&names[..16]).is_ok());
-    let error = tiers(&names).unwrap_err();
-    assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "tiers", "17"));
-    for twice in [[0, 0, 1], [0, 1, 0], [1, 0, 0]] {
-        let error = tiers(&twice.map(|n| names[n].clone())).unwrap_err();
-        assert_eq!((error.policy(), error.field(), error.value()), (Some("p"), "tier", "\"0\" twice"));
-    }
-}
-
-#[test]
 fn a_set_names_each_policy_once_and_has_bounds() {
     let all = |names: &[usize]| {
         PolicySet::new(PolicyTree::All(names.iter().map(|n| per_minute(&format!("p{n}"), 1).into()).collect()))

@@ -67,46 +67,10 @@ impl Store {
         decision.remaining()
     }
 
-    /// The wait for `cost` units, in µs.
-    fn wait(&self, tier: u8, cost: u64) -> u128 {
-        let decision = self.ask(call(cost).in_tier(tier));
-        assert!(!decision.is_admitted(), "{decision:?}");
-        decision.retry_after().unwrap().as_micros()
-    }
-
     fn charge(&self, tier: u8, cost: u64) -> Receipt {
         let calls = [call(cost).in_tier(tier)];
         Receipt::of(&self.backend.decide_now(&self.set, &calls), &calls).unwrap()
     }
-}
-
-#[test]
-fn law_07_used_units_stay_used_in_another_tier() {
-    let store = Store::of(&[per_minute(60), per_minute(600)]);
-    assert_eq!(store.left(0, 60), 0);
-    assert_eq!(store.left(1, 0), 540, "60 used of 600");
-    assert_eq!(store.wait(0, 1), 1_000_000, "a look changes nothing");
-    assert_eq!(store.left(1, 40), 500);
-    // The state is the large tier's, and drains ten each second: 59 of the hundred are left in 4.1 s.
-    assert_eq!(store.wait(0, 1), 4_100_000);
-    assert_eq!(store.wait(0, 60), 10_000_000);
-    store.clock.set(T0.after_micros(4_100_000));
-    assert_eq!(store.left(0, 1), 0);
-    assert_eq!(store.wait(0, 1), 1_000_000, "from now on one each second");
-}
-
-#[test]
-fn law_07_own_parameters_share_the_budget_of_the_tiers() {
-    let store = Store::of(&[per_minute(60), per_minute(600)]);
-    let own = store.policy().own(Gcra::new(Rate::per_minute(250))).unwrap();
-    assert_eq!(store.left(0, 30), 30);
-    let decision = store.ask(call(10).under(Arc::clone(&own)));
-    assert_eq!((decision.remaining(), decision.statuses()[0].tier()), (210, Policy::OWN));
-    assert_eq!((store.left(0, 0), store.left(1, 0)), (20, 560));
-    let receipt = Receipt::of(&decision, &[call(10).under(own)]).unwrap();
-    assert_eq!((receipt.items()[0].tier(), receipt.items()[0].parameters(store.policy()).capacity()), (255, 250));
-    store.backend.settle_now(&store.set, receipt.actual(0));
-    assert_eq!((store.left(0, 0), store.left(1, 0)), (30, 570));
 }
 
 /// Limits that count alike are one limit, however they are written, in memory and in stored bytes.
@@ -125,45 +89,6 @@ fn effective_window_of_a_tier_follows_its_own_pace() {
     for (tier, seconds) in [(0, 50), (1, 58)] {
         let status = store.ask(call(10).in_tier(tier)).statuses()[0];
         assert_eq!(status.effective_window(store.policy()).as_secs(), seconds, "tier {tier}");
-    }
-}
-
-/// Five in ten seconds or ten in a thousand, for every kind that has windows. All windows begin at [`T0`].
-fn short_and_long() -> [[Algorithm; 2]; 3] {
-    let rates = [Rate::new(5, Duration::from_secs(10)), Rate::new(10, Duration::from_secs(1_000))];
-    [
-        rates.map(|rate| FixedWindow::new(rate).build().unwrap()),
-        rates.map(|rate| SlidingLog::new(rate).build().unwrap()),
-        // Sub-windows of ten seconds.
-        [SlidingWindow::new(rates[0]).buckets(1), SlidingWindow::new(rates[1]).buckets(100)]
-            .map(|window| window.build().unwrap()),
-    ]
-}
-
-#[test]
-fn law_10_a_charge_of_a_window_that_is_over_is_not_settled() {
-    for tiers in short_and_long() {
-        for actual in [0, 9] {
-            let store = Store::of(&tiers);
-            let receipt = store.charge(0, 5);
-            store.clock.set(T0.after_micros(20_000_000));
-            assert_eq!(store.left(1, 9), 1, "{tiers:?}: nothing is left of the first window");
-            store.backend.settle_now(&store.set, receipt.actual(actual));
-            assert_eq!(store.left(1, 0), 1, "{tiers:?} settled with {actual}");
-        }
-    }
-}
-
-#[test]
-fn law_10_a_charge_of_an_open_window_is_settled_in_another_tier() {
-    for tiers in short_and_long() {
-        for (actual, left) in [(0, 9), (2, 7), (7, 2), (900, 0)] {
-            let store = Store::of(&tiers);
-            let receipt = store.charge(0, 5);
-            assert_eq!(store.left(1, 1), 4);
-            store.backend.settle_now(&store.set, receipt.actual(actual));
-            assert_eq!(store.left(1, 0), left, "{tiers:?} settled with {actual}");
-        }
     }
 }
 

@@ -189,25 +189,10 @@ fn shares_together_never_exceed_the_limit() {
 #[test]
 fn shares_are_what_one_would_write_by_hand() {
     use std::time::Duration;
-    use throttle_core::{CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, SlidingWindow, TokenBucket};
+    use throttle_core::{IntervalBucket, LeakyBucket};
 
     let minutes = |n: u64| Duration::from_secs(60 * n);
     for (whole, n, share) in [
-        (
-            Gcra::new(Rate::per_second(10)).burst(20).build(),
-            4,
-            Gcra::new(Rate::new(5, Duration::from_secs(2))).burst(5).build(),
-        ),
-        (
-            TokenBucket::new(Rate::per_minute(100)).build(),
-            6,
-            TokenBucket::new(Rate::new(50, minutes(3))).burst(16).build(),
-        ),
-        (Gcra::new(Rate::per_minute(7)).burst(2).build(), 3, Gcra::new(Rate::new(7, minutes(3))).burst(1).build()),
-        (FixedWindow::new(Rate::per_minute(10)).build(), 3, FixedWindow::new(Rate::per_minute(3)).build()),
-        (SlidingWindow::new(Rate::per_minute(2)).build(), 3, SlidingWindow::new(Rate::per_minute(1)).build()),
-        (CalendarQuota::monthly(1_000).build(), 3, CalendarQuota::monthly(333).build()),
-        (CalendarQuota::rolling(2, minutes(60)).build(), 5, CalendarQuota::rolling(1, minutes(60)).build()),
         (
             IntervalBucket::new(100).refill(10, minutes(1)).build(),
             4,
@@ -233,19 +218,4 @@ fn shares_are_what_one_would_write_by_hand() {
     ] {
         assert_eq!(whole.unwrap().share(nonzero(n)), share.unwrap());
     }
-}
-
-/// A rate that cannot be divided exactly is rounded down, not refused.
-#[test]
-fn a_share_past_what_can_be_counted_is_rarer() {
-    let month = Rate::new(999_983, std::time::Duration::from_secs(30 * 86_400));
-    let share = throttle_core::Gcra::new(month).burst(1).build().unwrap().share(nonzero(2_000));
-    // 2,592,000,000,000 × 2,000 / 999,983 µs are 5,184,088,129.4.
-    assert_eq!((share.rate().count(), share.rate().period_micros(), share.capacity()), (1, 5_184_088_130, 1));
-
-    // Rounding makes filling longer, five refills instead of four, and that would be 2^53 µs.
-    let ages = std::time::Duration::from_micros(EXACT_MAX / 4);
-    let bucket = throttle_core::IntervalBucket::new(10).refill(3, ages).build().unwrap();
-    let share = bucket.share(nonzero(2));
-    assert_eq!((share.rate(), share.capacity()), (Rate::new(1, ages), 4));
 }

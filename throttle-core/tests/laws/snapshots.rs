@@ -227,22 +227,6 @@ fn law_09_the_parameters_of_every_state_are_restored() {
 }
 
 #[test]
-fn parameters_of_keys_take_no_numbers_of_tiers_when_they_are_restored() {
-    let policy = || Policy::new("p", Gcra::new(Rate::per_day(10))).unwrap();
-    let saved = MemoryBackend::new();
-    let set = saved.prepare(PolicySet::new(policy()).unwrap()).unwrap();
-    for n in 0..300 {
-        let own = policy().own(Gcra::new(Rate::per_day(100 + n))).unwrap();
-        assert!(saved.decide_now(&set, &[Call::from(Key::from(n)).under(own)]).is_admitted());
-    }
-    let mut bytes = Vec::new();
-    saved.snapshot(&mut bytes).unwrap();
-    let restored = MemoryBackend::builder().restore(&mut &*bytes).unwrap();
-    let set = restored.prepare(PolicySet::new(policy()).unwrap()).unwrap();
-    assert!(!format!("{set:?}").contains("unnumbered: Some"));
-}
-
-#[test]
 fn attack_39_bytes_that_are_no_snapshot_restore_nothing() {
     let saved = Store::new(10, SlidingLog::new(Rate::per_day(9)));
     (0..3).for_each(|key| assert!(saved.ask(key, 2).is_admitted()));

@@ -82,7 +82,6 @@ pub(crate) fn time_word(shared: &Shared, as_of: Option<Timestamp>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use throttle_core::backend::Call;
     use throttle_core::{Backend, BackendErrorKind, Gcra, Key, ManualClock, Policy, PolicySet, Rate};
@@ -137,26 +136,6 @@ mod tests {
         assert!(now.await.expect("no panic").is_ok());
         assert!(backend.now(&set, &ada).is_some());
         assert_eq!(backend.now(&set, &bob), None, "another server has another clock");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn call_has_names_then_time_and_headers_then_a_cost_for_each_policy() {
-        let store = ByHand::default();
-        let builder = RedisBackend::builder(store.clone()).readable_keys().kept_beyond_reset(Duration::from_millis(7));
-        let backend = builder.build().expect("valid options");
-        store.connect(Ok(())).await;
-        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into();
-        let tree = throttle_core::PolicyTree::All(vec![policy("a"), policy("b"), policy("c")]);
-        let set = Arc::new(backend.prepare(PolicySet::new(tree).expect("a set")).expect("a set"));
-        let calls = [Call::from(Key::from("ada")).costing((1 << 32) + 3), Call::SKIP, Call::peek(Key::from("bob"))];
-        let _deciding = tokio::spawn(backend.decide(&set, &calls));
-        let sent = store.next().await;
-        let words: Vec<&[u8]> = sent.command.args().collect();
-        let (prepared, header) = (&set.prepared, &*set.set().policies()[0].algorithm().tag());
-        let names = ["throttle{all}a:tada", "throttle{all}c:tbob"].map(str::as_bytes);
-        let expected = [prepared.scripts.decide.sha().as_bytes(), b"2", names[0], names[1], b"", b"7"];
-        let expected = expected.into_iter().chain([header; 3]).chain([&b"4294967299"[..], b"", b"0"]);
-        assert_eq!(words[1..], expected.collect::<Vec<_>>());
     }
 
     #[tokio::test(start_paused = true)]

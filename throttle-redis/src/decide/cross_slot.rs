@@ -225,27 +225,6 @@ mod tests {
         assert_eq!(store.next().await.keys(), names);
     }
 
-    /// Three reservations at three servers, of which the last one fails: the first cannot be given back.
-    #[tokio::test(start_paused = true)]
-    async fn one_reservation_that_stays_is_reported_whatever_becomes_of_the_others() {
-        for first_fails in [true, false] {
-            let (store, backend, set) = fixture(["a", "b", "c"]).await;
-            let calls = ["ada", "bob", "eve"].map(|key| Call::from(Key::from(key)));
-            let deciding = tokio::spawn(backend.decide(&set, &calls));
-            let [first, second, third] = [store.next().await, store.next().await, store.next().await];
-            first.admit().await;
-            second.admit().await;
-            third.answer(refused()).await;
-            let giving_back = [store.next().await, store.next().await];
-            for (place, sent) in giving_back.into_iter().enumerate() {
-                let fails = (place == 0) == first_fails;
-                sent.answer(if fails { refused() } else { Ok(Reply::Bytes(b"A".to_vec())) }).await;
-            }
-            let error = deciding.await.expect("no panic").expect_err("one policy was not decided");
-            assert!(!error.is_uncharged(), "the first fails: {first_fails}");
-        }
-    }
-
     /// The error after which units may stay charged is reported, in whichever order the answers come.
     #[tokio::test(start_paused = true)]
     async fn an_error_after_which_units_may_be_charged_is_reported_before_any_other() {

@@ -149,34 +149,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn decisions_in_one_tier_travel_together() {
-        let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).deadline(Duration::from_secs(1)).build();
-        let backend = backend.expect("valid options");
-        store.connect(Ok(())).await;
-        let tiers = [9, 90].map(|count| (count.to_string(), FixedWindow::new(Rate::per_day(count))));
-        let policy = Policy::tiered("p", tiers).expect("tiers");
-        let tags = [0, 1].map(|tier| policy.tier(tier).algorithm().tag());
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
-        let decide = |n: u8| tokio::spawn(backend.decide(&set, &call().map(|call| call.in_tier(n % 2))));
-        let deciding: Vec<_> = (0..40).map(decide).collect();
-        let (mut calls, mut carried) = (0, [0, 0]);
-        while !store.is_idle().await {
-            let sent = store.next().await;
-            let keys = sent.keys().len();
-            let header = sent.command.args().nth(5 + keys).expect("a header").to_vec();
-            carried[tags.iter().position(|tag| *tag == header).expect("of a tier")] += keys;
-            calls += 1;
-            sent.admit().await;
-        }
-        assert!(calls < 20, "{calls} calls");
-        assert_eq!(carried, [20, 20]);
-        for deciding in deciding {
-            assert!(deciding.await.expect("no panic").is_ok());
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_decision_that_finds_no_room_in_time_is_saturated() {
         let (_store, backend, set) = fixture().await;
         let is_saturated = |decided: Result<Decision, throttle_core::BackendError>| {
@@ -190,47 +162,5 @@ mod tests {
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         is_saturated(backend.decide(&set, &call()).await);
         assert_eq!(backend.stats().calls, 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_call_carries_as_many_waiting_decisions_as_it_may() {
-        for most in [1, 2, 3] {
-            let store = ByHand::default();
-            let builder = RedisBackend::builder(store.clone()).max_batch(most).deadline(Duration::from_secs(1));
-            let backend = builder.build().expect("valid options");
-            store.connect(Ok(())).await;
-            let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
-            let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
-            let deciding: Vec<_> = (0..20).map(|_| tokio::spawn(backend.decide(&set, &call()))).collect();
-            let mut carried = Vec::new();
-            while !store.is_idle().await {
-                let sent = store.next().await;
-                carried.push(sent.keys().len());
-                sent.admit().await;
-            }
-            assert_eq!((carried.iter().max(), carried.iter().sum()), (Some(&most), 20), "{carried:?}");
-            for deciding in deciding {
-                assert!(deciding.await.expect("no panic").is_ok());
-            }
-        }
-    }
-
-    /// Decisions that are not batched wait in no queue of a batch, and there are places for as many.
-    #[tokio::test(start_paused = true)]
-    async fn of_decisions_that_travel_alone_as_many_wait_as_the_queue_has_places() {
-        let store = ByHand::default();
-        let builder = RedisBackend::builder(store.clone()).max_batch(1).queue(3).deadline(Duration::from_secs(1));
-        let backend = builder.build().expect("valid options");
-        store.connect(Ok(())).await;
-        let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
-        let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(backend.decide(&set, &call()))).collect();
-        crate::link::tests::by_hand::turns().await;
-        let error = backend.decide(&set, &call()).await.expect_err("there is no place");
-        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
-        for waiting in waiting {
-            store.next().await.admit().await;
-            assert!(waiting.await.expect("no panic").is_ok());
-        }
     }
 }

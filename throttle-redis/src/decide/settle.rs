@@ -227,34 +227,6 @@ mod tests {
         assert!(settling.await.expect("no panic").is_ok());
     }
 
-    /// A server that fails must not prevent the charges of other slots from being settled.
-    #[tokio::test(start_paused = true)]
-    async fn every_slot_is_settled_whichever_fails_and_the_first_error_is_reported() {
-        for fails in [[true, false], [false, true], [true, true]] {
-            let store = ByHand::cluster();
-            let builder = RedisBackend::builder(store.clone()).per_key_slot().breaker_threshold(100);
-            let backend = builder.build().expect("valid options");
-            let set = prepared(&store, &backend).await;
-            let settling = tokio::spawn(backend.settle(&set, receipt()));
-            for fails in fails {
-                let answer = if fails { Err(fault(FaultKind::Refused)) } else { Ok(Reply::Bytes(b"A".to_vec())) };
-                store.next().await.answer(answer).await;
-            }
-            assert!(settling.await.expect("no panic").is_err(), "{fails:?}");
-            assert_eq!(backend.stats().failed_settlements, 1);
-        }
-    }
-
-    /// Without exception each item names its own policy and key.
-    #[tokio::test(start_paused = true)]
-    async fn each_charge_is_settled_under_the_name_of_its_own_key() {
-        let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).readable_keys().build().expect("valid options");
-        let set = prepared(&store, &backend).await;
-        let _settling = tokio::spawn(backend.settle(&set, receipt()));
-        assert_eq!(store.next().await.keys(), ["throttle{all}a:tada", "throttle{all}b:tada"]);
-    }
-
     #[test]
     fn the_words_of_a_charge_are_numbers_that_a_script_counts_exactly() {
         let shaper = throttle_core::LeakyBucket::new(Rate::per_second(3)).max_wait(std::time::Duration::from_secs(9));
@@ -268,32 +240,6 @@ mod tests {
         assert!(frac > 0, "a third of a second is no whole number of microseconds");
         let expected = ["1".to_owned(), at.to_string(), frac.to_string(), "2".to_owned(), MOST.to_string()];
         assert_eq!(words(item), expected);
-    }
-
-    /// A script finds the charge by the parameters that made it.
-    #[tokio::test(start_paused = true)]
-    async fn a_charge_is_settled_under_the_parameters_that_made_it() {
-        let window = |count| FixedWindow::new(Rate::per_day(count));
-        let policy = Policy::tiered("p", [("low", window(9)), ("high", window(90))]).expect("tiers");
-        let own = policy.own(window(30)).expect("parameters");
-        let ada = || Call::from(Key::from("ada"));
-        for (call, tag) in [
-            (ada(), policy.algorithm().tag()),
-            (ada().in_tier(1), policy.tier(1).algorithm().tag()),
-            (ada().under(Arc::clone(&own)), own.tag()),
-        ] {
-            let (store, memory, set) = (ByHand::default(), MemoryBackend::new(), PolicySet::new(policy.clone()));
-            let set = set.expect("a set");
-            let charged = memory.decide_now(&memory.prepare(set.clone()).expect("a set"), std::slice::from_ref(&call));
-            let receipt = Receipt::of(&charged, &[call]).expect("a charge");
-            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
-            store.connect(Ok(())).await;
-            let set = Arc::new(backend.prepare(set).expect("a set"));
-            let _settling = tokio::spawn(backend.settle(&set, receipt));
-            let sent = store.next().await;
-            assert_eq!(sent.words()[1], set.prepared.scripts.settle.sha());
-            assert_eq!(sent.command.args().nth(6), Some(tag.as_slice()));
-        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -199,24 +199,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_call_loads_a_script_for_all_that_missed_it() {
-        let (store, link) = connected().await;
-        let _calling = [begin(&link), begin(&link)];
-        let both = [store.next().await, store.next().await];
-        for sent in both {
-            sent.answer(Err(fault(FaultKind::NoScript))).await;
-        }
-        let loading = store.next().await;
-        assert_eq!(loading.words()[0], "SCRIPT");
-        assert!(store.is_idle().await, "the other call waits");
-        loading.answer(Ok(Reply::Nil)).await;
-        for _ in 0..2 {
-            assert_eq!(store.next().await.words()[0], "EVALSHA");
-        }
-        assert_eq!(link.counters.read().scripts_loaded, 1);
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_call_whose_script_was_not_loaded_in_time_was_not_sent() {
         let (store, link) = connected().await;
         let calling = begin(&link);
@@ -299,15 +281,6 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn redirected_call_that_cannot_run_asks_the_slot_again() {
-        let (store, link) = connected().await;
-        let _calling = begin(&link);
-        store.next().await.answer(ask("b")).await;
-        store.next().await.answer(Err(fault(FaultKind::NotNow))).await;
-        assert_eq!(call(&store.later().await), (true, &Route::Slot(SLOT)));
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_script_that_a_server_forgets_is_loaded_again() {
         let (store, link) = connected().await;
         let calling = begin(&link);
@@ -326,19 +299,6 @@ mod tests {
         store.next().await.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
         assert!(calling.await.expect("no panic").is_ok());
         assert_eq!(link.counters.read().scripts_loaded, 3);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_range_of_slots_loads_a_script_for_itself() {
-        let (store, link) = connected().await;
-        let _calling = [begin(&link), begin_at(&link, 16_383)];
-        let both = [store.next().await, store.next().await];
-        for sent in both {
-            sent.answer(Err(fault(FaultKind::NoScript))).await;
-        }
-        let loading = [store.next().await, store.next().await];
-        let routes = loading.each_ref().map(|sent| (sent.words()[0].clone(), sent.command.route().clone()));
-        assert_eq!(routes, [SLOT, 16_383].map(|slot| ("SCRIPT".to_owned(), Route::Slot(slot))));
     }
 
     /// The call that loads the script may never be polled again.

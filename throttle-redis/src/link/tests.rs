@@ -4,7 +4,7 @@ pub(crate) mod by_hand;
 
 use tokio::task::JoinHandle;
 
-use super::connection::{Command, Fault, FaultKind, Reply};
+use super::connection::{Command, FaultKind, Reply};
 use super::tests::by_hand::{ByHand, fault, turns};
 use super::*;
 use crate::breaker::Failure;
@@ -128,22 +128,6 @@ async fn a_request_waits_for_the_first_connection_until_its_deadline() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn lost_connection_is_not_reported_with_an_earlier_reason() {
-    let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 100, Label::default());
-    store.connect(Err(fault(FaultKind::NotSent))).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    store.connect(Ok(())).await;
-    let live = link.current.load_full().expect("a connection");
-    link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Lost))));
-    let waiting = Arc::clone(&link);
-    let waiting = tokio::spawn(async move { waiting.live(Instant::now() + DEADLINE).await });
-    store.connect(Err(Fault::new(FaultKind::NotSent, "the next one"))).await;
-    let Err(CallError::Fault(fault)) = waiting.await.expect("no panic") else { panic!("it was lost") };
-    assert_eq!(fault.to_string(), "there is no connection: the next one");
-}
-
 /// What an answer shows that arrives after its caller's deadline, but within the store's.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure() {
@@ -167,20 +151,6 @@ async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure()
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_a_stalled_process_reads_too_late_counts_as_nothing() {
-    let (store, link, live) = connected(2).await;
-    link.fail(0, b"key", Failure::Fault, "the first of two");
-    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now() + DEADLINE / 10).await;
-    assert!(matches!(sent, Err(CallError::Late)));
-    let unanswered = store.next().await;
-    tokio::time::advance(DEADLINE).await;
-    unanswered.answer(Ok(Reply::Nil)).await;
-    assert_eq!(link.counters.read().breaker_openings, 0);
-    link.fail(0, b"key", Failure::Fault, "the second");
-    assert_eq!(link.counters.read().breaker_openings, 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
     for (error, lost, overdue) in [(false, false, true), (true, false, false), (false, true, false)] {
         let (_store, link, live) = connected(1).await;
@@ -195,16 +165,6 @@ async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
         let refused = link.permission(0).expect_err("the breaker is open");
         assert_eq!(matches!(refused, CallError::Overdue), overdue, "{refused:?}");
         assert!(overdue || matches!(refused, CallError::Suspended), "{refused:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_under_way_is_a_part_of_the_deadline() {
-    for (store, share) in [(ByHand::default(), 4), (ByHand::cluster(), 8)] {
-        let link = Link::new(Box::new(store), DEADLINE, 1, Label::default());
-        let most = u32::try_from(DEADLINE.as_micros()).expect("a small number") / share;
-        let _all = link.room.take_now(0, most - 1).expect("nothing is under way");
-        assert!(link.room.take_now(0, 2).is_none() && link.room.take_now(0, 1).is_some());
     }
 }
 
@@ -272,15 +232,6 @@ async fn errors_that_say_nothing_about_the_server_are_no_failures() {
     assert!(!link.is_healthy());
 }
 
-#[tokio::test(start_paused = true)]
-async fn slots_are_in_sixteen_ranges_of_a_cluster_and_in_one_of_a_server() {
-    let single = Link::new(Box::new(ByHand::default()), DEADLINE, 1, Label::default());
-    let cluster = Link::new(Box::new(ByHand::cluster()), DEADLINE, 1, Label::default());
-    for (slot, range) in [(0, 0), (1_023, 0), (1_024, 1), (8_191, 7), (8_192, 8), (16_383, 15)] {
-        assert_eq!((single.range(slot), cluster.range(slot)), (0, range), "slot {slot}");
-    }
-}
-
 /// A hundred requests that find the connection ended share the next one.
 #[tokio::test(start_paused = true)]
 async fn law_13_decisions_wait_for_the_connection_that_replaces_an_ended_one() {
@@ -317,20 +268,6 @@ async fn law_13_a_command_that_was_not_sent_is_sent_by_the_next_connection_once(
     let refused = link.next_after(&next, "not sent", Instant::now() + DEADLINE);
     let (refused, ()) = tokio::join!(refused, connect(Err(fault(FaultKind::NotSent))));
     assert_eq!(refused.err(), Some("not sent"));
-}
-
-/// The end of a replaced connection says nothing about the new one.
-#[tokio::test(start_paused = true)]
-async fn the_end_of_a_replaced_connection_is_not_that_of_the_new_one() {
-    let (store, link, first) = connected(100).await;
-    link.learn(0, b"key", Some(&first), Err(&CallError::Fault(fault(FaultKind::Lost))));
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let end_first = store.take_end();
-    store.connect(Ok(())).await;
-    end_first();
-    assert!(link.is_connected());
-    store.end_connection();
-    assert!(!link.is_connected());
 }
 
 #[tokio::test(start_paused = true)]

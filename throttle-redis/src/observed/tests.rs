@@ -53,21 +53,6 @@ async fn each_breaker_of_a_cluster_is_in_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sign_of_life_half_opens_and_a_success_closes() {
-    let recorded = Recorded::default();
-    let _here = recorded.install();
-    let store = ByHand::default();
-    let link = link(&store);
-    store.connect(Ok(())).await;
-    link.learn(0, b"key", None, Err(&CallError::Fault(fault(FaultKind::Other))));
-    assert_eq!(breakers(&recorded), [0, 0, 1]);
-    store.later().await.answer(Err(fault(FaultKind::NoScript))).await;
-    assert_eq!(breakers(&recorded), [0, 1, 0]);
-    link.learn(0, b"key", None, Ok(()));
-    assert_eq!(breakers(&recorded), [1, 0, 0]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_first_value_of_a_late_recorder_is_the_present_state() {
     let recorded = Recorded::default();
     let store = ByHand::cluster();
@@ -139,21 +124,6 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_decision_in_two_slots_of_a_cluster_is_in_two_calls() {
-    let recorded = Recorded::default();
-    let _here = recorded.install();
-    let store = ByHand::cluster();
-    let (backend, set) = connected(&store, RedisBackend::builder(store.clone()).per_key_slot(), &["a", "b"]).await;
-    let deciding = tokio::spawn(backend.decide(&set, &["ada", "bob"].map(|key| Call::from(Key::from(key)))));
-    for _ in 0..2 {
-        store.next().await.admit().await;
-    }
-    assert!(deciding.await.expect("no panic").is_ok());
-    let names = ["decisions_total", "calls_total ok", "batch_decisions count", "batch_decisions sum"];
-    assert_eq!(names.map(|name| recorded.value("api", name)), [1, 2, 2, 2]);
-}
-
 #[test]
 fn every_way_in_which_a_call_ends_has_its_own_result() {
     let recorded = Recorded::default();
@@ -188,56 +158,4 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
     drop(observed.call(3));
     assert_eq!(recorded.value("api", "calls_total abandoned"), 1);
     assert_eq!(recorded.value("api", "batch_decisions sum"), 45);
-}
-
-#[test]
-fn every_kind_of_error_has_its_own_series() {
-    use BackendErrorKind::{Protocol, Saturated, Suspended, Timeout, Unavailable};
-
-    let recorded = Recorded::default();
-    let _here = recorded.install();
-    let observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
-    let kinds = [
-        (Unavailable, "unavailable"),
-        (Timeout, "timeout"),
-        (Saturated, "saturated"),
-        (Protocol, "protocol"),
-        (Suspended, "suspended"),
-    ];
-    for (kind, name) in kinds {
-        observed.failed(kind);
-        assert_eq!(recorded.value("api", &format!("failed_decisions_total {name}")), 1);
-    }
-}
-
-/// Each metric has its own description, which an exporter shows beside it.
-#[test]
-fn each_metric_has_its_own_text() {
-    let recorded = Recorded::default();
-    let _here = recorded.install();
-    let _observed = Observed::new(Label::new("api".to_owned()), &Arc::from([]));
-    let texts: std::collections::BTreeMap<String, String> = recorded
-        .all()
-        .into_iter()
-        .map(|((name, _), received)| (name, received.text.expect("a text").into_owned()))
-        .collect();
-    let expected = [
-        ("decisions_total", "Decisions that the store made."),
-        ("failed_decisions_total", "Decisions that failed."),
-        ("unknown_charges_total", "Failed decisions of which it is not known whether they were charged."),
-        ("cached_refusals_total", "Refusals that the deny cache made without a call."),
-        ("calls_total", "Script calls that carried decisions, by how they ended."),
-        ("batch_decisions", "Decisions in a script call."),
-        ("waiting_decisions", "Decisions that wait in this process for a call, or for room at the server."),
-        ("sent_calls_total", "Script calls sent to a server, settlements and repetitions among them."),
-        ("repeated_calls_total", "Script calls sent again after a reply which proved that they had not run."),
-        ("loaded_scripts_total", "Scripts loaded into a server."),
-        ("opened_connections_total", "Connections opened."),
-        ("failed_connections_total", "Attempts to connect that failed."),
-        ("breakers", "Breakers in each state."),
-        ("breaker_openings_total", "Times that a breaker opened."),
-        ("failed_settlements_total", "Settlements and refunds that failed."),
-    ];
-    let expected = expected.map(|(name, text)| (format!("throttle_redis_{name}"), text.to_owned()));
-    assert_eq!(texts, expected.into());
 }

@@ -294,41 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_is_searched_for_past_refusals_ten_times_a_second() {
-        let (cache, first) = holding(1);
-        let now = Instant::now();
-        let age = |swept: Option<Duration>| {
-            let mut inner = cache.inner.lock();
-            inner.refusals.values_mut().for_each(|refused| refused.until = Some(now));
-            inner.swept = swept.map(|ago| now.checked_sub(ago).expect("it runs"));
-        };
-        let is_kept = |key: &str| {
-            let other = ask(&first.prepared, key, 1);
-            keep(&cache, &other);
-            cache.look(&other, None).is_some()
-        };
-        age(None);
-        assert!(is_kept("bob") && cache.inner.lock().swept.is_some());
-        age(Some(Duration::from_millis(200)));
-        assert!(is_kept("eve"));
-        age(Some(Duration::ZERO));
-        // Unless the machine has taken a tenth of a second since.
-        assert!(!is_kept("sue") || now.elapsed() > Duration::from_millis(100));
-    }
-
-    #[test]
-    fn every_past_refusal_makes_room() {
-        let (_, first) = holding(1);
-        let cache = DenyCache::new(9);
-        let keys = ["ada", "bob", "eve"].map(|key| ask(&first.prepared, key, 1));
-        keys.iter().for_each(|ask| keep(&cache, ask));
-        let mut inner = cache.inner.lock();
-        assert_eq!(inner.refusals.len(), 3);
-        cache.forget_past(&mut inner, Instant::now() + LONGEST);
-        assert!(inner.refusals.is_empty());
-    }
-
-    #[test]
     fn refusal_is_not_cached_if_everything_was_cleared_meanwhile() {
         let (cache, ask) = holding(1);
         let asked = cache.asking(&ask);

@@ -38,7 +38,7 @@ fn documented() -> Rows {
 }
 
 fn received(recorded: &Recorded) -> Rows {
-    let mut rows = Rows::new();
+    let (mut rows, mut texts) = (Rows::new(), BTreeMap::new());
     for ((name, labels), received) in recorded.all() {
         let kind = match received.kind {
             MetricKind::Counter => "counter",
@@ -48,6 +48,7 @@ fn received(recorded: &Recorded) -> Rows {
         assert_eq!(received.unit, Some(Unit::Count), "{name}");
         let text = received.text.expect("a help text");
         assert!(text.len() > 10 && text.ends_with('.'), "{name}: {text}");
+        assert_eq!(texts.entry(text).or_insert_with(|| name.clone()), &name, "each has a text of its own");
         let row = rows.entry([name, kind.to_owned()]).or_default();
         for (label, value) in labels {
             row.entry(label).or_default().insert(value);

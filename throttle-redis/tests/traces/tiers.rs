@@ -11,9 +11,9 @@ use throttle_core::{Decision, Key, PolicySet};
 use crate::random::starts;
 use crate::remote::{Bench, Remote, is_taken};
 use crate::support::lives::{Op, begins, hostile, live, settling};
-use crate::support::machines::{InMemory, Machine, Pure, call};
+use crate::support::machines::{InMemory, Machine, Pure};
 use crate::support::plans::{Plan, alone, composed, mixed, tiered};
-use crate::support::spec::{Anchor, Cadence, DAY, Kind, SECOND, Spec, TODAY, Tree};
+use crate::support::spec::{Kind, Tree};
 
 /// Lives of each kind.
 const OF_A_KIND: u32 = 250;
@@ -79,46 +79,3 @@ fn law_08_traces_of_changing_parameters_of_several_kinds() {
     lives(&remote, &keys, &settled, composed(&settled), OF_COMPOSITIONS);
     assert!(keys.get() >= u64::from(OF_A_KIND + OF_COMPOSITIONS));
 }
-
-/// A charge whose window is over is not settled in another tier, in any of the three.
-#[test]
-fn law_10_charge_of_a_window_that_is_over_is_settled_nowhere() {
-    let (short, long) = (10 * SECOND, 1_000 * SECOND);
-    for (number, tiers) in (0..).zip([
-        [Spec::Fixed { limit: 5, window: short, offset: 0 }, Spec::Fixed { limit: 10, window: long, offset: 0 }],
-        [Spec::Log { limit: 5, window: short }, Spec::Log { limit: 10, window: long }],
-        [
-            Spec::Buckets { limit: 5, window: short, buckets: 1 },
-            Spec::Buckets { limit: 10, window: long, buckets: 100 },
-        ],
-        [
-            Spec::Calendar { limit: 5, cadence: Cadence::Day, offset_minutes: 0, anchor: Anchor::default() },
-            Spec::Calendar { limit: 10, cadence: Cadence::Month, offset_minutes: 0, anchor: Anchor::default() },
-        ],
-    ]) {
-        let (remote, key) = (Remote::new(), Key::from(number as u64));
-        let tree = Tree::Leaf(Plan::of(tiers.to_vec()));
-        let (first, later) = match tiers[0] {
-            Spec::Calendar { .. } => (FIRST_OF_OCTOBER, FIRST_OF_OCTOBER + DAY as i64),
-            _ => (TODAY, TODAY + 2 * short as i64),
-        };
-        for mut machine in machines(&remote, &tree) {
-            let asked = |tier, cost| [call(&key, Some(cost)).in_tier(tier)];
-            let receipts =
-                [3, 2].map(|cost| Receipt::of(&machine.decide_calls(first, &asked(0, cost)), &asked(0, cost)).unwrap());
-            assert_eq!(machine.decide_calls(later, &asked(1, 6)).remaining(), 4, "{tiers:?}: a new window");
-            for (receipt, actual) in receipts.into_iter().zip([0, 9]) {
-                machine.settle(later, receipt.actual(actual));
-                assert_eq!(machine.decide_calls(later, &asked(1, 0)).remaining(), 4, "{tiers:?} settled with {actual}");
-            }
-        }
-    }
-}
-
-/// The algorithms on states in hand, the memory backend, and the server.
-fn machines<'a>(remote: &'a Remote, tree: &Tree<Plan>) -> [Box<dyn Machine + 'a>; 3] {
-    [Box::new(Pure::of(tree.set())), Box::new(InMemory::of(tree.set(), 100)), Box::new(remote.bench(tree.set()))]
-}
-
-/// 2026-10-01.
-const FIRST_OF_OCTOBER: i64 = 20_727 * DAY as i64;

@@ -278,21 +278,4 @@ mod tests {
             assert_eq!(pointer.extract(&parts("b")), None);
         }
     }
-
-    /// The order of the parts counts, and so does their number.
-    #[test]
-    fn keys_of_other_parts_are_other_keys() {
-        let request = http::Request::builder().header("a", "1").header("b", "2").body(()).unwrap();
-        let (parts, ()) = request.into_parts();
-        let (a, b) = (Header::new("a"), Header::new("b"));
-        let keys = [
-            (a.clone(), b.clone()).extract(&parts),
-            (b.clone(), a.clone()).extract(&parts),
-            (a.clone(), b.clone(), a.clone()).extract(&parts),
-            (a.clone(), b.clone(), a.clone(), b.clone()).extract(&parts),
-        ];
-        for (place, key) in keys.iter().enumerate() {
-            assert!(key.is_some() && !keys[..place].contains(key), "{place}");
-        }
-    }
 }

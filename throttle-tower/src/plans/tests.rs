@@ -2,7 +2,7 @@ mod own;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -150,47 +150,6 @@ async fn polled_once(future: &mut LookedUp) -> Option<u8> {
     .await
 }
 
-#[tokio::test]
-async fn failed_lookup_leaves_the_last_known_tier_or_the_default() {
-    let fake = Arc::new(FakeLookup::default());
-    let lookup = lookup_at(&fake, 10, Duration::from_millis(1));
-    fake.answers(Err(()));
-    assert_eq!(tier(&lookup, "ada").await, 0, "never looked up");
-    fake.answers(Ok(Some("pro")));
-    tokio::time::sleep(Duration::from_millis(3)).await;
-    assert_eq!(tier(&lookup, "ada").await, 1, "a failure is not remembered for long");
-    fake.answers(Err(()));
-    tokio::time::sleep(Duration::from_millis(3)).await;
-    assert_eq!((tier(&lookup, "ada").await, fake.asked()), (1, 3), "the last known tier");
-}
-
-#[tokio::test]
-async fn unknown_identities_are_remembered_too() {
-    let fake = Arc::new(FakeLookup::default());
-    let lookup = lookup_at(&fake, 10, LONG);
-    for answer in [Ok(None), Ok(Some("gold"))] {
-        fake.answers(answer);
-        let who = format!("{answer:?}");
-        for _ in 0..5 {
-            assert_eq!(tier(&lookup, &who).await, 0);
-        }
-    }
-    assert_eq!(fake.asked(), 2, "once each");
-}
-
-#[tokio::test]
-async fn tier_is_looked_up_again_when_the_cache_is_full() {
-    let fake = Arc::new(FakeLookup::default());
-    let lookup = lookup_at(&fake, 8, LONG);
-    fake.answers(Ok(Some("pro")));
-    for identity in 0..100 {
-        assert_eq!(tier(&lookup, &identity.to_string()).await, 1);
-    }
-    let before = fake.asked();
-    assert_eq!(tier(&lookup, "0").await, 1);
-    assert_eq!((before, fake.asked()), (100, 101), "looked up again");
-}
-
 /// A lookup that panics when it is called, or later, as long as the flag is set, and how often it was called.
 fn panicking(later: bool) -> (CachedTierLookup, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (panics, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
@@ -272,19 +231,6 @@ async fn lookup_that_panics_is_logged_once_a_minute_with_its_limit() {
     }
     let expected = "a lookup of the limit \"per-user\" panicked and counts as failed. The last known tier applies";
     assert_eq!(*log.0.lock().unwrap(), [expected]);
-}
-
-#[tokio::test]
-async fn expired_tier_is_looked_up_again_while_a_result_is_not_fetched() {
-    let fake = Arc::new(FakeLookup::default());
-    let lookup = lookup_at(&fake, 10, Duration::ZERO);
-    let mut slow = later(lookup.find(&parts("ada")));
-    assert!(polled_once(&mut slow).await.is_none());
-    fake.answers(Ok(Some("pro")));
-    assert_eq!((tier(&lookup, "ada").await, fake.asked()), (1, 1));
-    fake.answers(Ok(Some("internal")));
-    assert_eq!((tier(&lookup, "ada").await, fake.asked()), (2, 2));
-    assert_eq!(slow.await.1.number(), 1, "the result that it waited for");
 }
 
 /// A lookup that notices its end when it is polled, and wakes no request for it, like a timer that a new request finds
@@ -479,52 +425,6 @@ fn with(tiers: Vec<(&'static str, Gcra)>, unknown: &str) -> Plans {
 }
 
 #[test]
-fn wrong_plans_are_an_error_with_field_value_and_rule() {
-    let per_minute = |count| Gcra::new(Rate::per_minute(count));
-    let two = || vec![("free", per_minute(60)), ("pro", per_minute(600))];
-    let refused = |plans: Plans| {
-        let error = ThrottleLayer::new(plans).map(drop).unwrap_err();
-        assert_eq!(error.policy(), Some("per-user"));
-        (error.field().to_owned(), error.value().to_owned())
-    };
-    assert_eq!(refused(with(vec![], "free")), ("tiers".into(), "none".into()));
-    assert_eq!(refused(with(two(), "gold")), ("unknown".into(), "\"gold\"".into()));
-    assert_eq!(
-        refused(with(vec![("free", per_minute(60)), ("free", per_minute(600))], "free")),
-        ("tier".into(), "\"free\" twice".into())
-    );
-    assert_eq!(refused(with(vec![("", per_minute(60))], "")), ("tier".into(), "\"\"".into()));
-    assert_eq!(refused(with(vec![("free", per_minute(60).burst(0))], "free")), ("burst".into(), "0".into()));
-    let unlike = vec![("free", per_minute(60).burst(5)), ("pro", per_minute(60).burst(501))];
-    assert_eq!(refused(with(unlike, "free")).0, "tier");
-    assert!(ThrottleLayer::new(with(two(), "pro")).is_ok());
-    let most = 1 << 24;
-    assert_eq!(refused(with(two(), "free").cache(most + 1, LONG)), ("cache".into(), (most + 1).to_string()));
-    assert_eq!(refused(with(two(), "free").lookups(0, LONG)), ("lookups".into(), "0".into()));
-    assert_eq!(refused(with(two(), "free").lookups(1, Duration::ZERO)), ("deadline of lookups".into(), "0".into()));
-}
-
-/// The wakers of dropped requests are removed while other requests still wait.
-#[tokio::test]
-async fn dropped_requests_leave_no_waker_with_the_lookup() {
-    struct Sleeper;
-    impl Wake for Sleeper {
-        fn wake(self: Arc<Self>) {}
-    }
-    let fake = Arc::new(FakeLookup::default());
-    let lookup = lookup_at(&fake, 10, LONG);
-    let mut patient = later(lookup.find(&parts("ada")));
-    assert!(polled_once(&mut patient).await.is_none());
-    let sleeper = Arc::new(Sleeper);
-    for _ in 0..100 {
-        let mut given_up = later(lookup.find(&parts("ada")));
-        let waker = Waker::from(Arc::clone(&sleeper));
-        assert!(given_up.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    }
-    assert_eq!((Arc::strong_count(&sleeper), fake.asked()), (1, 1));
-}
-
-#[test]
 fn plans_with_a_delaying_tier_are_an_error() {
     let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(LONG);
     let tiers = [("free", Gcra::new(Rate::per_minute(60)).into_algorithm()), ("pro", queue.into_algorithm())];
@@ -532,13 +432,6 @@ fn plans_with_a_delaying_tier_are_an_error() {
     let delaying = plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> });
     let error = ThrottleLayer::new(delaying.unknown("free")).map(drop).unwrap_err();
     assert_eq!((error.policy(), error.field(), error.value()), (Some("per-user"), "algorithm", "leaky_bucket"));
-}
-
-#[test]
-fn plans_by_an_invalid_header_are_an_error() {
-    let plans = plans("per-user", tiers()).by(Header::new("x api key")).lookup(|_| async { None::<&str> });
-    let error = ThrottleLayer::new(plans.unknown("free")).map(drop).unwrap_err();
-    assert_eq!((error.policy(), error.field()), (Some("per-user"), "header"));
 }
 
 /// A request without an identity, or with one that is not text, costs no lookup.
@@ -630,45 +523,6 @@ fn answer_is_the_number_of_the_named_tier() {
     assert_eq!(Err::<Option<&str>, _>("it is away").into_tier(), Err(super::LookupFailed));
 }
 
-#[cfg(feature = "metrics")]
-#[tokio::test]
-async fn each_way_in_which_a_tier_is_found_has_a_count_of_its_own() {
-    let fake = Arc::new(FakeLookup::default());
-    let mut lookup = lookup_at(&fake, 1_000, LONG);
-    lookup.max_lookups = 1;
-    assert_eq!(lookup.counts(), [0; 6]);
-    let mut number = 0;
-    for (answer, times) in [(Ok(Some("pro")), 5), (Ok(None), 3), (Err(()), 2)] {
-        fake.answers(answer);
-        for _ in 0..times {
-            number += 1;
-            tier(&lookup, &format!("user-{number}")).await;
-        }
-    }
-    for identity in ["user-1", "user-2", "user-6", "user-9"] {
-        assert!(matches!(lookup.find(&parts(identity)), Found::Now(..)));
-    }
-    *fake.answer.lock().unwrap() = None;
-    let mut hanging = later(lookup.find(&parts("slow")));
-    assert!(polled_once(&mut hanging).await.is_none());
-    tier(&lookup, "turned away").await;
-    let expected = [4, 5, 3, 2, 0, 1];
-    assert_eq!(lookup.counts(), expected);
-
-    // Of another layer: what is remembered is shared, and not how often.
-    let other = lookup.counted_apart();
-    assert!(matches!(other.find(&parts("user-1")), Found::Now(Some(_), FoundTier::Numbered(1))));
-    assert_eq!(other.counts(), [1, 0, 0, 0, 0, 0]);
-    assert_eq!(lookup.counts(), expected);
-    // The lookup counts where it ends, once for all that wait for it.
-    let mut waits = later(other.find(&parts("slow")));
-    assert!(polled_once(&mut waits).await.is_none());
-    fake.answers(Ok(Some("pro")));
-    assert_eq!((hanging.await.1.number(), waits.await.1.number()), (1, 1));
-    assert_eq!(lookup.counts(), [4, 6, 3, 2, 0, 1]);
-    assert_eq!(other.counts()[1], 0);
-}
-
 /// It did not wait for the lookup, whose result was there when it wanted to.
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
@@ -689,17 +543,4 @@ async fn parameters_that_the_limit_cannot_have_are_counted_as_invalid() {
         assert_eq!((counts()[1], counts()[4]), expected, "{user}");
     }
     assert_eq!((counts()[2], counts()[3]), (1, 0));
-}
-
-#[cfg(feature = "metrics")]
-#[tokio::test]
-async fn tier_that_another_request_has_looked_up_meanwhile_counts_as_remembered() {
-    let fake = Arc::new(FakeLookup::default());
-    let lookup = lookup_at(&fake, 10, LONG);
-    fake.answers(Ok(Some("pro")));
-    let late = later(lookup.find(&parts("ada")));
-    assert_eq!(tier(&lookup, "ada").await, 1);
-    assert_eq!(lookup.counts()[..2], [0, 1]);
-    assert_eq!(late.await.1.number(), 1);
-    assert_eq!(lookup.counts()[..2], [1, 1]);
 }

@@ -123,11 +123,4 @@ mod tests {
         assert_eq!(nearest(&long, [&*format!("{}y", &long[1..])]).map(str::len), Some(LONGEST));
         assert_eq!(nearest(&format!("{long}x"), [&*long]), None, "too long to be compared");
     }
-
-    #[test]
-    fn twelve_names_are_listed() {
-        let list = |count: usize| listed((0..count).map(|n| &"0123456789abcdef"[n..=n]));
-        assert_eq!(list(12), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, a, b");
-        assert_eq!(list(13), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, a, b, and 1 more");
-    }
 }

@@ -278,16 +278,6 @@ mod tests {
     }
 
     #[test]
-    fn long_line_is_cut_around_the_place() {
-        let text = format!("{}x{}", "a".repeat(300), "b".repeat(300));
-        let shown = error(&text, once(300..301)).to_string();
-        let caret = shown.lines().last().unwrap().chars().position(|c| c == '^').unwrap();
-        let line = shown.lines().nth(2).unwrap();
-        assert_eq!(line.chars().nth(caret), Some('x'));
-        assert!(line.chars().count() < 120);
-    }
-
-    #[test]
     fn further_problems_are_counted() {
         let text = "x\n".repeat(3_000);
         let spans = (0..2_500).map(|line| 2 * line..2 * line + 1);

@@ -182,31 +182,6 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[tokio::test(start_paused = true)]
-    async fn shape_shorter_pause_ends_no_longer_one() {
-        let now = Instant::now();
-        let mut pauses = Pauses::new(now);
-        assert_eq!(pauses.pause(now + 300 * MS, now), 300 * MS);
-        assert_eq!(pauses.pause(now + 200 * MS, now), Duration::ZERO);
-        assert_eq!((pauses.end(), pauses.is_active(now)), (now + 300 * MS, true));
-        assert!(!pauses.is_active(now + 300 * MS));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_slow_time_spaces_the_requests_that_leave_in_it() {
-        let now = Instant::now();
-        let mut pauses = Pauses::new(now);
-        pauses.slow(200 * MS, 100 * MS, now + 1_000 * MS, now);
-        assert_eq!(pauses.end(), now);
-        pauses.left(now + 50 * MS, 2);
-        assert_eq!(pauses.end(), now + 450 * MS);
-        // Slower still holds for the next call already, and faster as well.
-        pauses.slow(300 * MS, 100 * MS, now + 1_000 * MS, now + 60 * MS);
-        assert_eq!(pauses.end(), now + 650 * MS);
-        pauses.slow(50 * MS, 100 * MS, now + 1_000 * MS, now + 70 * MS);
-        assert!(!pauses.is_active(now + 70 * MS));
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn shape_call_waits_for_the_slow_ones_before_it() {
         let now = Instant::now();
         let mut pauses = Pauses::new(now);
@@ -221,30 +196,6 @@ mod tests {
     fn refused(pauses: &mut Pauses, left: Instant, now: Instant) -> Duration {
         let until = pauses.refused([left, now], FIRST, |length| length.min(LONGEST));
         until.saturating_duration_since(now)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_pauses_double_until_a_call_succeeds() {
-        let mut now = Instant::now();
-        let mut pauses = Pauses::new(now);
-        for doubled in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
-            assert_eq!(refused(&mut pauses, now, now), FIRST * doubled);
-            now += FIRST * doubled;
-        }
-        pauses.succeeded(now);
-        assert_eq!(refused(&mut pauses, now, now), FIRST);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_calls_that_left_before_a_pause_neither_prolong_nor_forget_it() {
-        let start = Instant::now();
-        let mut pauses = Pauses::new(start);
-        assert_eq!(refused(&mut pauses, start, start), FIRST);
-        assert_eq!(refused(&mut pauses, start, start + FIRST / 2), FIRST / 2, "the rest of it");
-        assert_eq!(refused(&mut pauses, start, start + FIRST * 3), Duration::ZERO, "it is over");
-        let end = start + FIRST;
-        pauses.succeeded(end - Duration::from_nanos(1));
-        assert_eq!(refused(&mut pauses, end, end), FIRST * 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -268,12 +219,5 @@ mod tests {
         assert_eq!(refused(&mut pauses, just_known, just_known), FIRST * 2);
         let later = just_known + FIRST * 2 + REMEMBERED;
         assert_eq!(refused(&mut pauses, later, later), FIRST);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_pause_for_one_call_is_bounded_too() {
-        let now = Instant::now();
-        let until = Pauses::new(now).refused([now; 2], LONGEST * 9, |length| length.min(LONGEST));
-        assert_eq!(until, now + LONGEST);
     }
 }

@@ -156,19 +156,6 @@ mod tests {
     const NANO: Duration = Duration::from_nanos(1);
     const SECOND: Duration = Duration::from_secs(1);
 
-    #[tokio::test(start_paused = true)]
-    async fn shape_fleet_is_looked_at_four_times_a_second_and_once_at_a_time() {
-        let (known, key, now) = (PausesKnown::default(), Key::from("key"), Instant::now());
-        let slow = known.look(&key, now).expect("the first look");
-        let later = now + 10 * LOOK_EVERY;
-        assert!(known.look(&key, later).is_none(), "one is under way");
-        drop(slow);
-        let quick = known.look(&key, later).expect("none is under way");
-        drop(quick);
-        assert!(known.look(&key, later + LOOK_EVERY - NANO).is_none());
-        assert!(known.look(&key, later + LOOK_EVERY).is_some());
-    }
-
     /// Those that were used long ago make room.
     #[tokio::test(start_paused = true)]
     async fn shape_fleet_is_looked_at_for_any_number_of_keys_one_after_the_other() {

@@ -190,24 +190,6 @@ mod tests {
     }
 
     #[test]
-    fn request_that_leaves_gives_its_turn_to_the_next() {
-        let (mut line, now) = line_of(4);
-        line.leave(entry(1), now);
-        line.leave(entry(0), now);
-        assert_eq!((first(&line), line.len(), line.units()), (Some(2), 2, 20));
-        assert_eq!(line.look(entry(2), None, now), Found::Turn);
-    }
-
-    #[test]
-    fn overdue_request_loses_its_turn_to_the_first_one_that_looks() {
-        let (mut line, now) = line_of(5);
-        assert_eq!(line.look(entry(3), None, now + 999 * MS), Found::NotYet(now + 1_002 * MS), "two are before it");
-        // None of the first three was polled since their timers woke them.
-        assert_eq!(line.look(entry(3), None, now + 1_006 * MS), Found::Turn);
-        assert_eq!((line.len(), line.units()), (2, 20), "those that were passed do not count");
-    }
-
-    #[test]
     fn request_that_was_passed_has_the_next_turn_when_it_is_polled() {
         let (mut line, now) = line_of(4);
         assert_eq!(line.look(entry(2), None, now + 1_010 * MS), Found::Turn);
@@ -224,13 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn request_that_is_polled_late_keeps_a_turn_that_no_other_has_taken() {
-        let (mut line, now) = line_of(2);
-        assert_eq!(line.look(entry(0), None, now + 2_000 * MS), Found::Turn);
-        assert_eq!(line.len(), 2);
-    }
-
-    #[test]
     fn request_whose_timer_has_not_woken_it_gets_time_to_take_its_turn() {
         let (mut line, now) = line_of(3);
         for number in [1, 2] {
@@ -242,18 +217,5 @@ mod tests {
         assert_eq!(first(&line), Some(1));
         line.pass_overdue(now + 1_005 * MS);
         assert_eq!(first(&line), Some(2));
-    }
-
-    /// Each dead request costs a step, and not a turn.
-    #[test]
-    fn chain_of_requests_that_are_not_polled_is_passed_at_once() {
-        let (mut line, now) = line_of(40);
-        line.leave(entry(0), now);
-        let mut at = now + 2 * MS;
-        while let Found::NotYet(looks) = line.look(entry(39), None, at) {
-            assert!(looks > at);
-            at = looks;
-        }
-        assert!(at <= now + 350 * MS, "{:?}", at - now);
     }
 }

@@ -246,32 +246,6 @@ mod tests {
         assert!(heard.lock().unwrap().is_empty());
     }
 
-    #[tokio::test]
-    async fn failed_step_is_counted_and_reported_once() {
-        let (background, heard) = background();
-        let failed = || Err(BackendError::new(BackendErrorKind::Timeout));
-        background.send(Box::pin(std::future::ready(failed())), None, true);
-        assert_eq!(counts(&background), (0, 0, 1));
-        let (end, under_way) = step(&Arc::default());
-        background.send(under_way, None, true);
-        end.send(failed()).unwrap();
-        tokio::task::yield_now().await;
-        assert_eq!(counts(&background), (0, 0, 2));
-        assert_eq!(*heard.lock().unwrap(), [0, 1].map(|_| (BackendErrorKind::Timeout, String::new())));
-        let without_hook = Background::default();
-        without_hook.send(Box::pin(std::future::ready(failed())), None, true);
-        assert_eq!(counts(&without_hook), (0, 0, 1));
-    }
-
-    #[tokio::test]
-    async fn step_that_panics_has_failed() {
-        let (background, heard) = background();
-        background.send(Box::pin(std::future::poll_fn(|_| panic!("a store that panics"))), None, false);
-        assert_eq!(counts(&background), (0, 0, 1));
-        let said = "the backend panicked".to_owned();
-        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, said)]);
-    }
-
     #[test]
     fn step_that_needs_a_runtime_is_not_polled_without_one() {
         let ((background, heard), polled) = (background(), Arc::default());

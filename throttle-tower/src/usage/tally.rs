@@ -172,7 +172,7 @@ pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate};
+    use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
 
     use super::*;
 
@@ -199,16 +199,6 @@ mod tests {
             other => panic!("{other:?}"),
         };
         steps.into_iter().map(cost).collect()
-    }
-
-    #[test]
-    fn units_added_during_a_running_charge_are_charged_when_it_arrives() {
-        let mut tally = Tally::new(0, Some(call(1)), None);
-        assert_eq!(asked(|steps| tally.add(5, steps)), [5]);
-        assert_eq!(asked(|steps| tally.add(7, steps)), NONE, "one at a time");
-        assert_eq!(asked(|steps| tally.arrived(charged(5), steps)), [7]);
-        assert_eq!(asked(|steps| tally.arrived(charged(7), steps)), NONE);
-        assert_eq!((tally.held(), tally.used()), (12, Some(12)));
     }
 
     #[test]
@@ -275,21 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn charge_is_the_total_or_what_was_used_or_the_estimate() {
-        for (used, total, steps) in [
-            (None, None, &[][..]),
-            (None, Some(4), &[(10, 4)]),
-            (Some(0), None, &[(10, 0)]),
-            (Some(6), None, &[(10, 6)]),
-            (Some(6), Some(12), &[(10, 12)]),
-        ] {
-            let mut tally = Tally::new(0, Some(call(1)), charged(10));
-            used.into_iter().for_each(|used| assert_eq!(asked(|steps| tally.add(used, steps)), NONE));
-            assert_eq!(corrected(|steps| tally.close(total, steps)), steps, "{used:?}, {total:?}");
-        }
-    }
-
-    #[test]
     fn what_was_not_reserved_is_charged_at_the_end() {
         let peek = || Call::peek(Key::from("key"));
         let end = |call, total| {
@@ -341,33 +316,5 @@ mod tests {
         assert_eq!(asked(|steps| tally.arrived(None, steps)), NONE);
         assert_eq!(asked(|steps| tally.add(u64::MAX, steps)), NONE);
         assert_eq!(tally.used(), Some(u64::MAX));
-    }
-
-    #[test]
-    fn corrections_of_several_policies_are_one_step() {
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(100))).unwrap();
-        let members = ["a", "b"].map(|name| PolicyTree::from(policy(name)));
-        let set = std::sync::Arc::new(store.prepare(PolicySet::new(PolicyTree::All(members.into())).unwrap()).unwrap());
-        let calls = [call(3), call(4)];
-        let of = |place| {
-            let receipt = Receipt::of(&store.decide_now(&set, &calls), &calls).and_then(|mut both| both.take(place));
-            Step::Settle(receipt.unwrap())
-        };
-        let charge = || Step::Charge { place: 1, call: call(5) };
-        let shown = |steps| {
-            let show = |step| match step {
-                Step::Settle(receipt) => receipt.items().iter().map(|item| item.policy().to_string()).collect(),
-                Step::Charge { .. } => "charge".to_owned(),
-                Step::Ask { .. } => "ask".to_owned(),
-            };
-            joined(steps).into_iter().map(show).collect::<Vec<String>>().join(", ")
-        };
-        assert_eq!(shown(vec![]), "");
-        assert_eq!(shown(vec![of(1)]), "1");
-        assert_eq!(shown(vec![of(0), of(1)]), "01");
-        assert_eq!(shown(vec![of(0), of(0)]), "0, 0", "one step settles one charge of each policy");
-        assert_eq!(shown(vec![of(0), of(0), of(1)]), "01, 0");
-        assert_eq!(shown(vec![charge(), of(0), Step::Ask { place: 1, call: call(5) }, of(1)]), "charge, 01, ask");
     }
 }

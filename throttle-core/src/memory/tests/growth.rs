@@ -2,7 +2,6 @@
 
 use crate::algorithm::Words;
 use crate::memory::key_hash::KeyHash;
-use crate::memory::segments::Segments;
 use crate::memory::slot::{Content, Label};
 use crate::memory::store::Store;
 use crate::memory::table::Table;
@@ -60,15 +59,6 @@ fn a_table_whose_keys_come_and_go_does_not_grow() {
         assert_eq!(table.width(), width);
         assert!((n - 49..=n).all(|kept| table.find(label(kept)).is_some()), "after {n}");
     }
-}
-
-#[test]
-fn an_absurd_number_of_slots_costs_no_more_than_those_that_are_used() {
-    let segments = Segments::new(usize::MAX);
-    segments.extend(1_000, 1_001);
-    segments.extend(1_000_000, 1_000_001);
-    assert!(segments.get(1_000).is_some() && segments.get(1_000_000).is_some());
-    assert!(segments.get(10_000).is_none());
 }
 
 /// So no shard is large, and an absurd limit costs nothing.

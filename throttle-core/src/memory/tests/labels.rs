@@ -14,18 +14,6 @@ fn label(number: u128, policy: u16) -> Label {
     Label::new(KeyHash { number, digested: false }, policy)
 }
 
-/// Otherwise a request of many policies would look through one long run of slots.
-#[test]
-fn the_policies_of_one_key_begin_at_different_slots() {
-    for number in [0, 1, 0x1234_5678_9abc_def0_1234_5678_9abc_def0, u128::MAX] {
-        let mut homes: Vec<usize> = (0..16).map(|policy| label(number, policy).home(1_000)).collect();
-        homes.sort_unstable();
-        homes.dedup();
-        assert!(homes.len() > 12, "sixteen policies at {homes:?}");
-        assert!(homes.iter().all(|home| *home < 1_000));
-    }
-}
-
 /// Keys that share the lower half of their number, the upper half, or both with another policy's key.
 #[test]
 fn a_key_is_found_by_both_halves_of_its_number_and_its_policy() {

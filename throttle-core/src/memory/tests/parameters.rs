@@ -132,21 +132,6 @@ fn more_parameters_than_numbers_decide_exactly_and_are_freed() {
     assert_eq!((store.keys(), large()), (0, (0, 61)), "swept");
 }
 
-/// The fixed window is over, and the log that was charged last still counts.
-#[test]
-fn law_09_a_key_is_forgotten_by_the_parameters_that_wrote_its_state() {
-    let fixture = Fixture::new(2);
-    assert_eq!(take(&fixture.store, &fixture.set, 1, NOW).remaining(), 49);
-    assert_eq!(fixture.take(1, log(90), NOW), 88);
-    // The day of `NOW` ends in 35,200 s.
-    let window_is_over = NOW.after_micros(40_000_000_000);
-    for key in 2..40 {
-        drop(take(&fixture.store, &fixture.set, key, window_is_over));
-    }
-    let look = fixture.store.decide(&fixture.set, &[Call::peek(Key::from(1))], window_is_over);
-    assert_eq!(look.remaining(), 48, "both charges were less than a day ago");
-}
-
 /// The other keys are those of another limit, or of another limit of the same name.
 #[test]
 fn law_09_a_full_shard_forgets_each_key_by_its_own_limit() {
@@ -161,14 +146,4 @@ fn law_09_a_full_shard_forgets_each_key_by_its_own_limit() {
         assert_eq!(store.keys(), 12 + 1, "{other}: those of the last second are idle, and no other");
         (0..12).for_each(|key| assert_eq!(take(&store, &day, key, later).remaining(), 48, "{other}"));
     }
-}
-
-#[test]
-fn own_parameters_that_equal_the_limit_are_the_limit() {
-    let fixture = Fixture::new(100);
-    assert_eq!(take(&fixture.store, &fixture.set, 1, NOW).remaining(), 49);
-    assert_eq!(fixture.take(1, per_day(50), NOW), 48);
-    assert_eq!(take(&fixture.store, &fixture.set, 1, NOW).remaining(), 47);
-    fixture.sweep(TOMORROW);
-    assert_eq!(fixture.held().0, 0);
 }

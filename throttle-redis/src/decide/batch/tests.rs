@@ -92,14 +92,6 @@ fn name(key: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_no_call_has_taken_is_not_charged() {
-    let fixture = Fixture::connected().await;
-    fixture.occupy(Instant::now() + HOUR);
-    let begun = fixture.begin("ada", 100 * MS).await;
-    assert!(matches!(begun.await.expect("no panic"), Err(CallError::Expired)));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_decision_that_a_call_has_taken_may_be_charged() {
     let fixture = Fixture::connected().await;
     fixture.occupy(Instant::now() + HOUR);
@@ -132,36 +124,6 @@ async fn decisions_of_a_runtime_that_stands_still_are_sent_by_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_stalled_when_its_last_decision_has_timed_out() {
-    let fixture = Fixture::connected().await;
-    let now = Instant::now();
-    fixture.occupy(now + HOUR);
-    let _begun = [fixture.begin("ada", 100 * MS).await, fixture.begin("bob", 300 * MS).await];
-    let _third = fixture.begin("eve", 200 * MS).await;
-    let mut waiting = fixture.waiting();
-    waiting.in_flight.truncate(1);
-    let (_, jobs) = waiting.next_call(2).expect("a call");
-    assert_eq!((jobs.len(), waiting.in_flight[1].over), (2, now + 300 * MS + GRACE));
-    assert!(waiting.runtime.is_some(), "it sends the third");
-    waiting.next_call(2).expect("a call");
-    assert!(waiting.runtime.is_none(), "the next decision may come from another runtime");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_decision_that_its_caller_gave_up_is_not_sent() {
-    let fixture = Fixture::connected().await;
-    fixture.occupy(Instant::now() + HOUR);
-    let _given_up = fixture.begin("gone", 500 * MS).await;
-    let kept = fixture.begin("kept", 500 * MS).await;
-    assert!(fixture.waiting().queue[0].claim.take());
-    fixture.free();
-    let sent = fixture.store.next().await;
-    assert_eq!(sent.keys(), [name("kept")]);
-    sent.admit().await;
-    assert!(kept.await.expect("no panic").is_ok());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_call_waits_for_the_connection_as_long_as_one_of_its_decisions() {
     let fixture = Fixture::unconnected();
     fixture.occupy(Instant::now() + HOUR);
@@ -191,21 +153,6 @@ fn begin_together(fixture: &Fixture, keys: &[&str], time: Duration) -> Vec<Begun
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_takes_along_what_other_tasks_ask_before_it_runs() {
-    let fixture = Fixture::connected().await;
-    fixture.waiting().start(8, Instant::now() + HOUR);
-    let few = begin_together(&fixture, &["a", "b", "c"], 500 * MS);
-    assert!(fixture.store.is_idle().await, "three are less than half of eight");
-    let more = begin_together(&fixture, &["d", "e"], 500 * MS);
-    let sent = fixture.store.next().await;
-    assert_eq!(sent.keys(), ["a", "b", "c", "d", "e"].map(name), "four may start, and the fifth asked before they did");
-    sent.admit().await;
-    for begun in few.into_iter().chain(more) {
-        assert!(begun.await.expect("no panic").is_ok());
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn call_that_a_runtime_never_starts_is_left_to_the_next_runtime() {
     let fixture = Fixture::connected().await;
     fixture.waiting().start(6, Instant::now() + HOUR);
@@ -221,31 +168,6 @@ async fn call_that_a_runtime_never_starts_is_left_to_the_next_runtime() {
     for begun in waiting.into_iter().chain([last]) {
         assert!(begun.await.expect("no panic").is_ok());
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_the_first_decision_after_a_batch_travels_alone() {
-    let fixture = Fixture::connected().await;
-    let alone = begin_together(&fixture, &["a", "b", "c"], 500 * MS);
-    let mut unanswered = Vec::new();
-    for key in ["a", "b", "c"] {
-        let sent = fixture.store.next().await;
-        assert_eq!(sent.keys(), [name(key)], "they were not known to come together");
-        unanswered.push(sent);
-    }
-    fixture.waiting().is_busy = true;
-    fixture.waiting().in_flight.clear();
-    let together = begin_together(&fixture, &["d", "e", "f", "g"], 500 * MS);
-    for keys in [vec!["d"], vec!["e", "f"], vec!["g"]] {
-        let sent = fixture.store.next().await;
-        assert_eq!(sent.keys(), keys.into_iter().map(name).collect::<Vec<_>>());
-        sent.admit().await;
-    }
-    for begun in together {
-        assert!(begun.await.expect("no panic").is_ok());
-    }
-    assert!(!fixture.waiting().is_busy, "the last call carried one decision");
-    drop((alone, unanswered));
 }
 
 /// The caller leaves a call that is under way a little time to say more.

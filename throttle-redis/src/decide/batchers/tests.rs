@@ -126,19 +126,6 @@ async fn decisions_of_a_call_that_did_not_run_are_asked_about_one_by_one() {
     }
 }
 
-/// What the slot's new server has is one slot's keys again.
-#[tokio::test(start_paused = true)]
-async fn a_call_about_a_slot_that_has_moved_follows_it() {
-    let fixture = Fixture::connected().await;
-    let (begun, together) = fixture.one_call("ada", 4).await;
-    together.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 1)))))).await;
-    let sent = fixture.sent(1).await.remove(0);
-    assert_eq!(sent.keys().len(), 4);
-    assert_eq!(sent.command.route(), &Route::Address { host: "b".to_owned(), port: 1, asking: false });
-    sent.admit().await;
-    all_are_admitted(begun).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn decisions_of_a_call_that_may_have_run_are_not_asked_about_again() {
     let fixture = Fixture::connected().await;
@@ -185,34 +172,6 @@ async fn a_decision_asked_about_by_itself_has_the_rest_of_its_own_time() {
     drop(unanswered);
 }
 
-#[tokio::test(start_paused = true)]
-async fn decisions_of_a_moving_slot_travel_alone() {
-    let fixture = Fixture::connected().await;
-    let (begun, together) = fixture.one_call("ada", 4).await;
-    // Two travel beside the four, and two wait.
-    let behind = fixture.begin("ada", 4);
-    let mut under_way = fixture.sent(2).await;
-    together.answer(Err(fault(FaultKind::NotNow))).await;
-    under_way.extend(fixture.sent(6).await);
-    let later = fixture.begin("ada", 10);
-    under_way.extend(fixture.sent(10).await);
-    for sent in under_way {
-        assert_eq!(sent.keys().len(), 1);
-        sent.admit().await;
-    }
-    for begun in [begun, behind, later] {
-        all_are_admitted(begun).await;
-    }
-    assert_eq!(fixture.backend.stats().repeated, 1, "one call was in vain");
-    let (others, about_another) = fixture.one_call("bob", 4).await;
-    about_another.admit().await;
-    all_are_admitted(others).await;
-    advance(Duration::from_millis(1_001)).await;
-    let (again, together) = fixture.one_call("ada", 4).await;
-    together.admit().await;
-    all_are_admitted(again).await;
-}
-
 /// An answer to one decision says so too.
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_is_redirected_by_ask_keeps_others_from_trying_together() {
@@ -227,24 +186,6 @@ async fn a_decision_that_is_redirected_by_ask_keeps_others_from_trying_together(
         sent.admit().await;
     }
     all_are_admitted(begun).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_slots_that_are_asked_about_have_a_batcher() {
-    let fixture = Fixture::connected().await;
-    let batchers = || fixture.set.batchers.0.lock().len();
-    let [ada, bob] = [("ada", 10), ("bob", 1)].map(|(key, count)| fixture.begin(key, count));
-    let mut sent = fixture.sent(ALONE + 1).await;
-    assert_eq!(batchers(), 2);
-    sent.pop().expect("the last").admit().await;
-    all_are_admitted(bob).await;
-    assert_eq!(batchers(), 1);
-    for begun in &ada {
-        begun.abort();
-    }
-    drop(sent);
-    assert!(fixture.store.is_idle().await, "what no caller waits for is not sent");
-    assert_eq!(batchers(), 0);
 }
 
 /// The bounds are those of a set whose decisions are not batched: they hold for all slots together.

@@ -108,18 +108,6 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_given_to_the_client_as_they_are() {
-        let (authority, certificate) = ("-----BEGIN CERTIFICATE----- a", "-----BEGIN CERTIFICATE----- c");
-        let key = "-----BEGIN PRIVATE KEY----- k";
-        let all = Tls::new().authority(authority).client_certificate(certificate, key).certificates().expect("PEM");
-        assert_eq!(all.root_cert.as_deref(), Some(authority.as_bytes()));
-        let client = all.client_tls.expect("a certificate");
-        assert_eq!((client.client_cert, client.client_key), (certificate.into(), key.into()));
-        let none = Tls::new().certificates().expect("none");
-        assert!(none.root_cert.is_none() && none.client_tls.is_none());
-    }
-
-    #[test]
     fn the_certificates_given_last_replace_earlier_ones() {
         let [old, new] = ["old", "new"].map(|name| format!("-----BEGIN CERTIFICATE----- {name}"));
         let [old_key, new_key] = ["old", "new"].map(|name| format!("-----BEGIN PRIVATE KEY----- {name}"));

@@ -31,16 +31,6 @@ fn address(host: &str) -> Route {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sign_of_life_is_a_call_of_a_script_that_no_server_has() {
-    let store = ByHand::default();
-    let link = failed(&store).await;
-    let sent = store.later().await;
-    assert_eq!(sent.words(), ["EVALSHA", NO_SCRIPT, "0"]);
-    sent.answer(Err(fault(FaultKind::NoScript))).await;
-    assert!(link.is_healthy());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     let store = ByHand::cluster();
     let link = failed(&store).await;
@@ -186,26 +176,6 @@ async fn an_attempt_to_connect_that_hangs_is_given_up() {
         sleep(Duration::from_millis(2)).await;
         assert_eq!(link.counters.read().failed_connections, 1, "after {limit:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_task_that_was_replaced_during_a_pause_makes_no_attempt() {
-    let store = ByHand::default();
-    let link = link(&store);
-    store.connect(Err(fault(FaultKind::NotSent))).await;
-    assert!(link.goes_on(99), "another task takes over");
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(store.connecting().await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_task_that_was_replaced_during_a_pause_asks_for_no_sign_of_life() {
-    let store = ByHand::default();
-    let link = failed(&store).await;
-    assert!(store.is_idle().await, "it pauses, because it has just connected");
-    assert!(link.goes_on(99), "another task takes over");
-    sleep(Duration::from_secs(1)).await;
-    assert!(store.is_idle().await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -94,36 +94,6 @@ fn law_08_reply_about_a_log_has_what_each_class_needs() {
     }
 }
 
-/// A look under the lowered limit writes nothing.
-#[test]
-fn law_10_refund_after_a_limit_was_lowered_is_settled_by_its_writer() {
-    let of = |limit: u64| {
-        let log = SlidingLog::new(rate(limit, 100)).into_algorithm().unwrap();
-        let window = SlidingWindow::new(rate(limit, 100)).buckets(4).into_algorithm().unwrap();
-        [log, window, FixedWindow::new(rate(limit, 100)).into_algorithm().unwrap()]
-    };
-    for (former, lowered) in of(10).into_iter().zip(of(5)) {
-        let mut story = Story::new(former);
-        story.at(0);
-        let charge = story.admitted(9);
-        story.change(0, lowered);
-        story.look();
-        story.settle(charge, 1);
-        story.take(5);
-    }
-}
-
-/// The units of the oldest sub-window still count, and their key is kept until they do not.
-#[test]
-fn law_09_window_of_oldest_units_only_is_kept_until_they_leave_it() {
-    let mut story = Story::new(SlidingWindow::new(rate(5, 100_000)).buckets(4));
-    story.at(0);
-    assert!(story.take(2).is_some());
-    story.at(100_000);
-    let newest = story.admitted(1);
-    story.settle(newest, 0);
-}
-
 /// The start of a window may be where a slot would be, and then more may have been charged than the shaper holds.
 #[test]
 fn law_10_charge_of_a_window_is_given_back_under_a_shaper() {
@@ -156,23 +126,6 @@ fn law_10_slot_of_a_former_shaper_is_settled_by_it() {
     assert!(story.take(1).is_some());
 }
 
-/// Two limits of which one is deployed anew: its value has another writer, that of the other has not.
-#[test]
-fn law_08_changed_limit_keeps_what_was_used_next_to_an_unchanged_one() {
-    let window = |count: u64| FixedWindow::new(rate(count, 1_000_000));
-    let policy = |name| Policy::new(name, window(10)).unwrap().into();
-    let mut story = Story::of(PolicyTree::All(vec![policy("same"), policy("changed")]));
-    story.at(0);
-    let charge = story.admitted(4);
-    for count in [20, 3] {
-        story.change(1, window(count));
-        story.look();
-        story.take(1);
-    }
-    story.change(1, window(15));
-    story.settle(charge, 2);
-}
-
 /// A debit belongs to the sub-window of its charge, as long as that counts in full and something is left of it.
 #[test]
 fn law_10_a_debit_of_a_charge_that_has_begun_to_leave_the_window_is_none() {
@@ -193,35 +146,6 @@ fn law_10_a_debit_of_a_charge_that_has_begun_to_leave_the_window_is_none() {
     story.change(0, window(6));
     story.look();
     story.settle(charge, 3);
-}
-
-/// The clock has stepped back before the refund.
-#[test]
-fn law_10_refund_under_a_gcra_gives_back_what_its_writer_counts() {
-    let mut story = Story::new(FixedWindow::new(rate(100, 1_000)));
-    story.at(0);
-    let charge = story.admitted(100);
-    story.change(0, Gcra::new(rate(5, 1_000)));
-    story.look();
-    story.at(-500);
-    story.settle(charge, 0);
-    story.take(3);
-}
-
-/// A refund long after the slot moves the schedule to the present; then the clock steps back.
-#[test]
-fn law_08_shaper_far_ahead_of_the_clock_counts_as_all_used() {
-    let mut story = Story::new(LeakyBucket::new(rate(5, 1_000)).max_wait(Duration::from_micros(1_000)));
-    story.at(0);
-    assert!(story.take(1).is_some());
-    let last = story.admitted(1);
-    story.at(5_000);
-    story.settle(last, 0);
-    story.at(0);
-    assert!(story.take(1).is_none());
-    story.change(0, FixedWindow::new(rate(100, 10_000)));
-    story.look();
-    assert!(story.take(1).is_some());
 }
 
 /// The account of an interval that is over has nothing to debit, so the key is not written again.

@@ -172,28 +172,6 @@ proptest! {
     }
 }
 
-/// A list in place of a string makes no sense; other errors are passed on unchanged.
-#[test]
-fn values_of_another_type_make_no_sense() {
-    for algorithm in [Gcra::new(Rate::per_second(3)).build(), SlidingLog::new(Rate::per_second(3)).build()] {
-        let set = PolicySet::new(Policy::new("p", algorithm.unwrap()).unwrap()).unwrap();
-        let (scripts, redis, key) = (Scripts::of(&set), Redis::new(), b"list".to_vec());
-        let entry = Entry { value: Vec::new(), ttl: 1, set_at: 0, list: true };
-        redis.store.borrow_mut().entries.insert(key.clone(), entry);
-        let arguments = [b"5".to_vec(), b"0".to_vec(), set.policies()[0].algorithm().tag(), b"1".to_vec()];
-        // Another call of the same run is still decided.
-        let batch = [&arguments[..], &[b"1".to_vec()]].concat();
-        let reply = redis.eval(&scripts.decide, &[key.clone(), b"other".to_vec()], &batch).unwrap();
-        let parts = split(reply, [1, 1].into_iter()).unwrap();
-        assert_eq!((parts[0].flag(), parts[1].flag()), (Some(b'W'), Some(b'A')));
-        let reply = redis.eval(&scripts.decide, std::slice::from_ref(&key), &arguments).unwrap();
-        assert_eq!(split(reply, [1].into_iter()).unwrap()[0].flag(), Some(b'W'));
-        let numbers = [1, 5, 0, 3, 1].map(|number: i64| number.to_string().into_bytes());
-        let reply = redis.eval(&scripts.settle, &[key], &[&arguments[..3], &numbers[..]].concat()).unwrap();
-        assert_eq!(reply, b"W");
-    }
-}
-
 /// The reply about a log is short, however long the log is.
 #[test]
 fn reply_holds_a_long_log_in_a_few_runs() {
@@ -334,26 +312,6 @@ fn request_with_one_value_that_makes_no_sense_is_not_decided() {
     }
 }
 
-/// Whatever parameters wrote it.
-#[test]
-fn state_of_the_wrong_length_makes_no_sense_and_is_not_written_over() {
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    for kind in 0..KINDS {
-        let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
-        let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW), 1).0;
-        for told in [algorithm, Gcra::new(Rate::per_hour(77)).build().unwrap()].map(|by| Told::new(policy("p", by))) {
-            for state in [algorithm.fresh(), used.clone()] {
-                let mut value = state.to_wire(&algorithm).unwrap();
-                value.extend([0; 8]);
-                told.store(0, "key", value);
-                assert_eq!(told.decide(&["key", "key"]), Ok("WW".to_owned()), "{algorithm:?}");
-                assert_eq!(told.settle("key"), Ok("W".to_owned()), "{algorithm:?}");
-                assert_eq!(told.writes(), 0);
-            }
-        }
-    }
-}
-
 /// The script stops in the middle of a call. What it has decided before that is charged once.
 #[test]
 fn value_that_a_script_cannot_calculate_with_fails_its_own_request_only() {
@@ -372,19 +330,6 @@ fn value_that_a_script_cannot_calculate_with_fails_its_own_request_only() {
             let state = State::from_wire(&window, &held).unwrap();
             assert_eq!(window.peek(&state, Timestamp::from_micros(NOW)).remaining(), 10 - used, "{key}");
         }
-    }
-}
-
-#[test]
-fn full_server_is_an_error_and_admits_nothing() {
-    for tree in [policy("one", gcra()), PolicyTree::All(vec![policy("one", gcra()), policy("two", gcra())])] {
-        let told = Told::new(tree);
-        told.machine.redis.store.borrow_mut().full = true;
-        for requests in [&["ada"][..], &["ada", "bob"]] {
-            let error = told.decide(requests).unwrap_err();
-            assert!(error.contains("OOM"), "{error}");
-        }
-        assert_eq!(told.writes(), 0);
     }
 }
 

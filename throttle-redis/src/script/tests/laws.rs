@@ -1,13 +1,11 @@
 //! Law 8, one answer: the scripts answer and write what the core's algorithms do, bit for bit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{CalendarQuota, Key, LeakyBucket, Policy, Rate};
+use throttle_core::{CalendarQuota, Key, Policy};
 
 use super::machine::{Machine, call};
 use super::random::{KINDS, Step, Tree, algorithm, alls, starts, steps, tree};
@@ -186,44 +184,4 @@ fn run_settled(algorithms: &BoxedStrategy<throttle_core::Algorithm>) {
         Ok(())
     });
     checked.unwrap();
-}
-
-/// The clock of a shaper never steps back, and a debit of which nothing is left to take moves it like any other.
-#[test]
-fn law_08_a_debit_with_nothing_left_moves_the_clock_of_a_shaper() {
-    const SECOND: i64 = 1_000_000;
-    let shaper = LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(60));
-    let mut machine = Machine::new(Policy::new("p", shaper).unwrap());
-    let take = |machine: &mut Machine, cost| {
-        let calls = vec![call(&Key::from("key"), Some(cost))];
-        let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
-        (Receipt::of(&decision, &calls).expect("admitted"), decision.delay().as_secs())
-    };
-    let at = |machine: &Machine, seconds: i64| machine.go_to((1_790_000_000 + seconds) * SECOND);
-    at(&machine, -60);
-    let (earlier, _) = take(&mut machine, 1);
-    at(&machine, 0);
-    let (later, _) = take(&mut machine, 2);
-    at(&machine, 10);
-    machine.settle(&earlier.actual(5));
-    at(&machine, 0);
-    machine.settle(&later.actual(0));
-    assert_eq!(take(&mut machine, 1).1, 10, "the slot is free from the debit on");
-}
-
-/// A key that holds nothing any more has no time to live; the server accepts none below one millisecond.
-#[test]
-fn a_charge_that_is_given_back_late_is_settled_without_slack() {
-    for kind in 0..KINDS {
-        let mut runner = TestRunner::deterministic();
-        let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
-        for later in [0, 1, 1_000_000] {
-            let mut machine = Machine::new(Policy::new("p", algorithm).unwrap());
-            machine.go_to(1_790_000_000_123_456);
-            let calls = vec![Call::from(Key::from("key"))];
-            let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
-            machine.go_to(1_790_000_000_123_456 + later);
-            machine.settle(&Receipt::of(&decision, &calls).unwrap().actual(0));
-        }
-    }
 }

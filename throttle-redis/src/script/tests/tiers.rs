@@ -4,20 +4,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, Policy, PolicyTree,
-    Rate, SlidingLog, SlidingWindow,
-};
+use throttle_core::{Algorithm, Key, Policy, PolicyTree};
 
 use super::machine::{Machine, call};
 use super::random::{KINDS, Step, algorithm, any_algorithm, starts, steps};
-
-const START: i64 = 1_790_000_000_000_000;
 
 /// Histories of each algorithm, and of several.
 const OF_A_KIND: u32 = 600;
@@ -117,121 +111,4 @@ fn law_08_parameters_of_one_algorithm_that_change() {
 #[test]
 fn law_08_parameters_of_several_algorithms_that_change() {
     run("several", &any_algorithm(), OF_SEVERAL);
-}
-
-/// One key under some limits, at instants counted from [`START`].
-struct Story(Machine);
-
-impl Story {
-    fn new(tiers: [Algorithm; 2]) -> Self {
-        Self(Machine::new(policy("p", &tiers, true)))
-    }
-
-    fn at(&self, micros: i64) {
-        self.0.go_to(START + micros);
-    }
-
-    fn ask(&mut self, call: Call) -> Option<Receipt> {
-        let calls = vec![call];
-        let decision = self.0.decide(std::slice::from_ref(&calls)).remove(0);
-        Receipt::of(&decision, &calls)
-    }
-
-    fn take(&mut self, tier: u8, cost: u64) -> Option<Receipt> {
-        self.ask(call(&Key::from("ada"), Some(cost)).in_tier(tier))
-    }
-}
-
-fn rate(count: u64, micros: u64) -> Rate {
-    Rate::new(count, Duration::from_micros(micros))
-}
-
-fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
-    algorithm.into_algorithm().unwrap()
-}
-
-/// At this rate a unit takes less than a microsecond, so a schedule with something on it can look free.
-#[test]
-fn law_08_what_may_not_be_delayed_is_refused_while_a_writer_counts() {
-    let quick = built(LeakyBucket::new(rate(5, 2)).max_wait(Duration::from_micros(9)).without_delay());
-    for writer in [built(FixedWindow::new(rate(9, 100))), built(Gcra::new(rate(9, 100)))] {
-        let mut story = Story::new([writer, quick]);
-        story.at(0);
-        assert!(story.take(0, 1).is_some() && story.take(1, 1).is_none() && story.take(1, 0).is_none());
-        story.at(100);
-        assert!(story.take(1, 1).is_some());
-    }
-}
-
-/// The end of a window is not in it. A bucket that refills has no window, and its charges are never over.
-#[test]
-fn law_10_charge_is_settled_by_another_writer_until_its_window_ends() {
-    let interval = Duration::from_micros(100);
-    let [bucket, aligned] = [IntervalBucket::new(5), IntervalBucket::new(5)].map(|bucket| bucket.refill(1, interval));
-    for low in [
-        built(FixedWindow::new(rate(5, 100))),
-        built(CalendarQuota::rolling(5, interval)),
-        built(bucket),
-        built(aligned.aligned()),
-        built(SlidingWindow::new(rate(5, 100)).buckets(4)),
-        built(SlidingLog::new(rate(5, 100))),
-    ] {
-        let high = built(Gcra::new(rate(50, 10_000)));
-        for (end, actual) in [-1, 0, 1, 24, 25, 26].into_iter().flat_map(|end| [(end, 0), (end, 5)]) {
-            let mut story = Story::new([low, high]);
-            story.at(0);
-            let charge = story.take(0, 3).unwrap();
-            story.at(1);
-            assert!(story.take(1, 1).is_some());
-            story.at(100 + end);
-            story.0.settle(&charge.actual(actual));
-        }
-    }
-}
-
-#[test]
-fn law_10_charge_of_a_day_is_settled_by_another_writer_until_the_day_ends() {
-    const DAY: i64 = 86_400_000_000;
-    let tiers = || [built(CalendarQuota::daily(5)), built(Gcra::new(rate(50, 30 * DAY as u64)))];
-    for end in [-1, 0, 1] {
-        let mut story = Story::new(tiers());
-        let go_to = |story: &Story, micros: i64| story.0.go_to(20_000 * DAY + micros);
-        go_to(&story, 7);
-        let charge = story.take(0, 3).unwrap();
-        go_to(&story, 8);
-        assert!(story.take(1, 1).is_some());
-        go_to(&story, DAY + end);
-        story.0.settle(&charge.actual(0));
-    }
-}
-
-/// What one tier has seen leave its window may still count in the tier that wrote the value.
-#[test]
-fn law_08_log_of_another_writer_is_replied_as_it_is() {
-    let log = |micros: u64| built(SlidingLog::new(rate(5, micros)));
-    for later in [5, 50, 99, 100] {
-        let mut story = Story::new([log(100), log(10)]);
-        for micros in 0..3 {
-            story.at(micros);
-            assert!(story.take(0, 1).is_some());
-        }
-        story.at(later);
-        story.take(1, 0);
-        story.take(1, 3);
-    }
-}
-
-/// The first request of a batch that meets another writer's value is decided as any other.
-#[test]
-fn law_08_batch_meets_values_of_several_writers() {
-    let [low, high] = [5, 50].map(|count| built(Gcra::new(rate(count, 1_000_000))));
-    let mut story = Story::new([low, high]);
-    story.at(0);
-    let call = |key: &str, cost| vec![call(&Key::from(key), Some(cost))];
-    let requests = ["a", "b", "a", "c", "b", "a"].map(|key| call(key, 1));
-    let former = vec![call("b", 3)[0].clone().under(Arc::new(high))];
-    assert!(story.0.decide(&[former])[0].is_admitted());
-    let admitted = story.0.decide(&requests).iter().map(throttle_core::Decision::is_admitted).collect::<Vec<_>>();
-    assert_eq!(admitted, [true; 6]);
-    assert!(story.0.decide(&[call("b", 1)])[0].remaining() == 0);
 }

@@ -224,12 +224,6 @@ fn network_of_one_address_holds_nothing_else() {
 
 #[test]
 fn each_bound_of_a_network_is_its_own() {
-    for text in ["10.0.0.0/32", "2001:db8::/128", "::ffff:10.0.0.0/96", "::ffff:10.0.0.0/128", "10.0.0.0/0"] {
-        assert!(text.parse::<IpNet>().is_ok(), "{text}");
-    }
-    for text in ["10.0.0.0/00", "10.0.0.0/33", "2001:db8::/129", "::ffff:10.0.0.0/95", "::ffff:10.0.0.0/129"] {
-        assert!(text.parse::<IpNet>().is_err(), "{text}");
-    }
     for (v4, v6) in [(1, 1), (1, 128), (32, 1), (32, 128)] {
         let prefix = IpPrefix::new(v4, v6).unwrap();
         assert_eq!((prefix.v4(), prefix.v6()), (v4, v6));

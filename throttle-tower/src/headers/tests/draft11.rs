@@ -16,70 +16,10 @@ fn admitted_response_lists_every_policy() {
 }
 
 #[test]
-fn remaining_that_lasts_for_no_time_is_listed_as_such() {
-    let mut headers = HeaderMap::new();
-    answer(&mut headers, Dialect::Draft11, &[open(terms("p", 5, 60), 5, 0), open(terms("q", 5, 60), 4, 1)]);
-    assert_eq!(combined(&headers, "ratelimit"), br#""p";r=5;t=0, "q";r=4;t=1"#);
-}
-
-#[test]
-fn refusal_lists_only_the_policies_that_refused() {
-    let mut headers = HeaderMap::new();
-    let lines = [shut(terms("per-ip", 10, 1), 420_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)];
-    answer(&mut headers, Dialect::Draft11, &lines);
-    assert_eq!(
-        fields(&headers),
-        owned([
-            ("ratelimit", r#""per-ip";r=0;t=1"#),
-            ("ratelimit-policy", r#""per-ip";q=10;w=1, "per-user-day";q=1000;w=86400"#),
-            ("retry-after", "1"),
-        ])
-    );
-}
-
-#[test]
-fn refusal_by_two_policies_states_the_longer_wait() {
-    let mut headers = HeaderMap::new();
-    let lines = [shut(terms("per-ip", 10, 1), 420_000), shut(terms("per-user-day", 1000, 86_400), 12_042_000_001)];
-    answer(&mut headers, Dialect::Draft11, &lines);
-    assert_eq!(combined(&headers, "ratelimit"), br#""per-ip";r=0;t=1, "per-user-day";r=0;t=12043"#);
-    assert_eq!(combined(&headers, "retry-after"), b"12043");
-}
-
-#[test]
 fn unit_other_than_requests_is_named() {
     let uploads = PolicyTerms { unit: Some("content-bytes".into()), ..terms("uploads", 65_535, 10) };
     let field = Dialect::Draft11.form().policies(&[open(uploads, 1, 1)]);
     assert_eq!(field.unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
-}
-
-/// Each policy has terms of its own, however many there are.
-#[test]
-fn every_policy_of_many_is_listed_with_its_own_terms() {
-    let names: Vec<String> = (1..=12).map(|number| format!("policy-{number}")).collect();
-    let lines: Vec<PolicyStatus<'_>> = (1_u64..)
-        .zip(&names)
-        .map(|(number, name)| {
-            let unit = [None, Some("bytes"), Some("tokens")][number as usize % 3];
-            open(
-                PolicyTerms { unit: unit.map(Into::into), ..terms(name, 100 + number, 10 + number) },
-                number,
-                number * 1_000_000,
-            )
-        })
-        .collect();
-    let mut headers = HeaderMap::new();
-    answer(&mut headers, Dialect::Draft11, &lines);
-    let listed = |name| parsed::<List>(&combined(&headers, name));
-    let (policies, standing) = (listed("ratelimit-policy"), listed("ratelimit"));
-    assert_eq!([names_of(&policies), names_of(&standing)], [&*names, &*names]);
-    for (line, (policy, standing)) in lines.iter().zip(policies.iter().zip(&standing)) {
-        let unit = item(policy).params.get("qu").and_then(BareItem::as_string).map(|unit| unit.as_str());
-        assert_eq!(unit, line.terms.unit.as_deref());
-        let numbers = [("q", policy), ("w", policy), ("r", standing), ("t", standing)];
-        let expected = [line.terms.quota.q, line.terms.quota.w, line.remaining, line.reset_us / 1_000_000];
-        assert_eq!(numbers.map(|(key, entry)| count_of(entry, key)), expected.map(Some));
-    }
 }
 
 #[test]

@@ -77,17 +77,6 @@ fn instant_of_a_reset_is_rounded_once() {
     }
 }
 
-#[test]
-fn refusal_states_the_longest_wait() {
-    let day = PolicyStatus { reset_us: 80_000_000_000, ..shut(terms("day", 1000, 86_400), 30_000_000) };
-    let lines = [open(terms("idle", 1, 1), 0, 0), shut(terms("ip", 10, 1), 420_000), day];
-    let expected =
-        [("ratelimit", "limit=1000, remaining=0, reset=30"), ("ratelimit-policy", "1;w=1, 10;w=1, 1000;w=86400")];
-    let mut expected = owned(expected);
-    expected.push(("retry-after".into(), "30".into()));
-    assert_eq!(written(Dialect::Draft07, &lines), expected);
-}
-
 /// Neither the policy with the least remaining nor the one that resets last, if another one has the longer wait.
 #[test]
 fn refusal_states_the_longest_wait_whatever_remains_or_resets() {
@@ -104,18 +93,6 @@ fn refusal_states_the_longest_wait_whatever_remains_or_resets() {
             assert!(own.contains(&(told.0.into(), told.1.into())), "{own:?}");
         }
     }
-}
-
-#[test]
-fn x_reset_of_a_refusal_is_the_end_of_the_window() {
-    let line = PolicyStatus { reset_us: 60_000_000, ..shut(terms("gcra", 10, 60), 6_000_000) };
-    let expected = [
-        ("retry-after", "6"),
-        ("x-ratelimit-limit", "10"),
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", "60"),
-    ];
-    assert_eq!(written(Dialect::XRateLimit(ResetFormat::DeltaSeconds), &[line]), owned(expected));
 }
 
 #[test]

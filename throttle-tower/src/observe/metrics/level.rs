@@ -42,7 +42,7 @@ pub(super) fn show(gauge: &Gauge, number: impl Fn() -> u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+
     use std::sync::{Arc, Mutex};
 
     use metrics::GaugeFn;
@@ -81,25 +81,5 @@ mod tests {
         level.rise(1, Some(&gauge));
         level.fall(2, Some(&gauge));
         assert_eq!(*recorder.shown.lock().unwrap(), [1.0, 6.0, 4.0]);
-    }
-
-    /// The recorders keep a gauge as the bits of a float, too.
-    #[test]
-    fn gauge_shows_the_level_after_threads_have_changed_it_at_the_same_time() {
-        for _ in 0..200 {
-            let (level, shown) = (Level::default(), Arc::new(AtomicU64::new(0)));
-            let gauge = Gauge::from_arc(Arc::clone(&shown));
-            std::thread::scope(|scope| {
-                for n in 1..=4 {
-                    let (level, gauge) = (&level, &gauge);
-                    scope.spawn(move || {
-                        level.rise(n, Some(gauge));
-                        level.rise(1, Some(gauge));
-                        level.fall(n, Some(gauge));
-                    });
-                }
-            });
-            assert_eq!(f64::from_bits(shown.load(Ordering::Relaxed)), 4.0);
-        }
     }
 }

@@ -1,17 +1,14 @@
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 #[cfg(feature = "rules")]
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use http::{Request, Response};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 #[cfg(feature = "rules")]
 use throttle_core::PolicyName;
-use tower::{Layer, ServiceExt, service_fn};
 
 use super::handles::Handles;
 use super::per_thread::own_place::{Own, give_up_place};
@@ -20,7 +17,7 @@ use super::shape::ShapeMetrics;
 use crate::Concurrency;
 use crate::event::Correction;
 use crate::event::Observed;
-use crate::{Constant, Gcra, Header, Rate, ThrottleLayer, all, limit};
+use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its series.
 #[derive(Default)]
@@ -133,33 +130,6 @@ fn corrections_are_reported_also_by_a_thread_without_a_place_of_its_own() {
         let values = (0..1_000).find_map(tried).expect("no place became free");
         assert_eq!(values, [3, 4, 5], "has a place: {has_place}");
     }
-}
-
-/// Whichever place the policy has that refuses.
-#[test]
-fn refusals_of_each_policy_are_refusals_of_the_layer() {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let of = |name: &str, burst| limit(name, Gcra::new(Rate::per_day(burst))).by(Constant);
-    let by_key = limit("by-key", Gcra::new(Rate::per_day(2))).by(Header::new("x-key"));
-    let layer = ThrottleLayer::new(all([of("wide", 100), by_key, of("total", 5)])).unwrap().metrics("api");
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    with_local_recorder(&recorder, || {
-        runtime.block_on(async {
-            for key in ["ada", "ada", "ada", "bob", "cyd", "dan", "eve", "eve"] {
-                let request = Request::get("/").header("x-key", key).body(()).unwrap();
-                layer.layer(inner).oneshot(request).await.unwrap();
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        });
-    });
-    let text = recorder.handle().render();
-    let requests = ["admitted", "refused"]
-        .map(|outcome| value(&text, &format!(r#"throttle_requests_total{{layer="api",outcome="{outcome}"}}"#)));
-    assert_eq!(requests, [5, 3]);
-    let binding = ["wide", "by-key", "total"]
-        .map(|policy| value(&text, &format!(r#"throttle_binding_total{{layer="api",policy="{policy}"}}"#)));
-    assert_eq!(binding, [0, 1, 2]);
 }
 
 /// Permits that were taken under the limits before are returned under those that replace them.

@@ -127,15 +127,4 @@ mod tests {
             self.running.listed.len() + self.before.listed.len()
         }
     }
-
-    #[test]
-    fn minute_ends_sixty_seconds_after_the_one_before_it() {
-        let start = Instant::now();
-        let after = |seconds| start + Duration::from_secs(seconds);
-        let mut recent = Recent::new(start, false);
-        for (seen, started) in [(0, 0), (59, 0), (60, 60), (150, 120), (1_000, 960)] {
-            recent.turn(after(seen));
-            assert_eq!(recent.started, after(started), "seen after {seen} s");
-        }
-    }
 }

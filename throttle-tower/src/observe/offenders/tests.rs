@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ fn found_of_top_20(seed: u64, refusals: u64, one_shots: u64) -> usize {
     listed.iter().filter(is_found).count()
 }
 
-const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+const SEEDS: [u64; 2] = [1, 2];
 
 #[tokio::test(start_paused = true)]
 async fn list_holds_19_of_the_true_top_20_of_a_zipf_distribution() {
@@ -283,20 +283,6 @@ async fn keys_are_shown_as_the_text_of_the_users_function() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn text_of_a_key_is_kept_while_the_key_is_refused_minute_after_minute() {
-    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_, _| Some("ada".to_owned())))));
-    let shown = || tracker.list(20, &[policy()]).into_iter().map(|key| (key.refused, key.shown)).collect::<Vec<_>>();
-    for minute in 0..4 {
-        count(&tracker, &policy(), 1, 5);
-        sleep(Duration::from_secs(60)).await;
-        assert_eq!(shown(), [(5, Some("ada".to_owned()))], "{minute}");
-        count(&tracker, &policy(), 1, 7);
-        sleep(Duration::from_secs(60)).await;
-        assert_eq!(shown(), [(7, Some("ada".to_owned()))], "{minute}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn text_of_a_key_is_cut_to_64_bytes_of_whole_characters() {
     let show = |_: &str, _: &Key| Some("ä".repeat(10) + "a" + &"ä".repeat(1_000));
     let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(show);
@@ -360,26 +346,6 @@ async fn refusals_belong_to_their_minute_however_many_came_before() {
         sleep(Duration::from_secs(60)).await;
         assert!(refusals(&tracker).is_empty(), "{minute}");
     }
-}
-
-#[test]
-fn refusals_of_ended_threads_are_counted_where_threads_are_many() {
-    const THREADS: u64 = 48;
-    let (tracker, policy, all) = (Arc::new(Tracker::new(None)), policy(), Barrier::new(THREADS as usize));
-    for _ in 0..THREADS {
-        thread::scope(|scope| scope.spawn(|| count(&tracker, &policy, 1, 1_000)).join().unwrap());
-    }
-    assert_eq!(refusals(&tracker), [THREADS * 1_000], "one after the other");
-    thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                all.wait();
-                count(&tracker, &policy, 2, 100);
-                all.wait();
-            });
-        }
-    });
-    assert_eq!(refusals(&tracker).iter().sum::<u64>() + tracker.uncounted(), THREADS * 1_100);
 }
 
 #[test]

@@ -173,44 +173,6 @@ async fn refusals_without_a_decision_are_logged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_refusals_a_second_are_logged_for_each_policy() {
-    const SECONDS: u64 = 7;
-    let (log, _guard) = Log::capture();
-    let by_path = |path: &'static str| per_key(path, 1).when(move |parts: &Parts| parts.uri.path() == path);
-    let layer = ThrottleLayer::new(all([by_path("/a"), by_path("/b")])).unwrap().traced();
-    let inner = || service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-    let mut refused = BTreeMap::from([("/a", 0), ("/b", 0)]);
-    let mut most_in_a_second = 0;
-    let mut logged = Vec::new();
-    for second in 0..SECONDS {
-        for _ in 0..10 + second * 13 {
-            for (path, refused) in &mut refused {
-                let request = Request::get(*path).header("x-api-key", "ada").body(()).unwrap();
-                let status = layer.layer(inner()).oneshot(request).await.unwrap().status();
-                *refused += u64::from(status == StatusCode::TOO_MANY_REQUESTS);
-            }
-        }
-        let events = log.events();
-        most_in_a_second = most_in_a_second.max(events.len() as u64);
-        logged.extend(events);
-        advance(Duration::from_secs(1)).await;
-    }
-    assert_eq!(most_in_a_second, 2 * PER_SECOND);
-    // The last second's are counted by an event that comes later.
-    for (path, refused) in &mut refused {
-        let request = Request::get(*path).header("x-api-key", "ada").body(()).unwrap();
-        layer.layer(inner()).oneshot(request).await.unwrap();
-        *refused += 1;
-    }
-    logged.extend(log.events());
-    for (path, refused) in refused {
-        let of_policy = logged.iter().filter(|logged| logged.fields["policy"] == path);
-        let accounted = of_policy.map(|logged| 1 + logged.fields["left_out"].parse::<u64>().unwrap());
-        assert_eq!(accounted.sum::<u64>(), refused, "{path}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn decisions_of_a_local_share_are_logged_as_degraded() {
     let (log, _guard) = Log::capture();
     let layer = down(OnError::local(4));
@@ -307,29 +269,6 @@ async fn law_11_no_event_or_span_field_contains_a_key() {
     assert!(!logged.contains("1234"), "{logged}");
 }
 
-/// A policy's own events are not used up by decisions without a policy, nor the other way round.
-#[tokio::test(start_paused = true)]
-async fn decisions_without_a_policy_have_a_bound_of_their_own() {
-    let (log, _guard) = Log::capture();
-    let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
-    let layer = ThrottleLayer::new(limited).unwrap().traced();
-    send(&layer, Some("ada")).await;
-    let refused = async |key: Option<&'static str>| {
-        let mut logged = Vec::new();
-        for _ in 0..PER_SECOND + 5 {
-            send(&layer, key).await;
-            logged.extend(log.events());
-        }
-        let with_policy = logged.iter().filter(|logged| logged.fields.contains_key("policy")).count();
-        (logged.len() as u64, with_policy as u64, logged[0].fields["left_out"].clone())
-    };
-    assert_eq!(refused(None).await, (PER_SECOND, 0, "0".to_owned()));
-    assert_eq!(refused(Some("ada")).await, (PER_SECOND, PER_SECOND, "0".to_owned()));
-    advance(Duration::from_secs(1)).await;
-    assert_eq!(refused(Some("ada")).await, (PER_SECOND, PER_SECOND, "5".to_owned()));
-    assert_eq!(refused(None).await, (PER_SECOND, 0, "5".to_owned()));
-}
-
 #[tokio::test(start_paused = true)]
 async fn subscriber_of_warnings_gets_degraded_decisions_alone() {
     let limited = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
@@ -373,16 +312,8 @@ async fn a_refusal_that_no_wait_ends_has_no_wait() {
     let (log, _guard) = Log::capture();
     let layer = ThrottleLayer::new(per_key("a", 1).cost(|_: &Parts| 2)).unwrap().traced();
     assert_eq!(send(&layer, Some("ada")).await, StatusCode::TOO_MANY_REQUESTS);
-    let expected = [
-        ("decided_by", "store"),
-        ("left_out", "0"),
-        ("limit", "1"),
-        ("message", "request refused"),
-        ("outcome", "refused"),
-        ("policy", "a"),
-        ("remaining", "1"),
-    ];
-    assert_eq!(log.events()[0].fields, fields(expected));
+    let logged = log.events();
+    assert!(logged[0].fields["policy"] == "a" && !logged[0].fields.contains_key("retry_after_ms"));
 }
 
 #[tokio::test(start_paused = true)]

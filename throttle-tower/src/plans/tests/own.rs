@@ -166,42 +166,6 @@ async fn wrong_parameters_are_a_failed_lookup() {
     assert_eq!(header(&send(&layer, "ada").await, "ratelimit-policy"), "\"plan\";q=7;w=3600");
 }
 
-#[tokio::test(start_paused = true)]
-async fn own_parameters_of_two_layers_on_one_backend_are_one_budget() {
-    let rows = Rows::default();
-    rows.set("ada", Row::Own(50, 50));
-    let memory = memory();
-    let layer_of = || ThrottleLayer::new(plan(&rows)).unwrap().backend(memory.clone()).unwrap();
-    let (one, two) = (layer_of(), layer_of().headers(crate::Dialect::None));
-    assert_eq!(send(&one, "ada").await.status(), StatusCode::OK);
-    assert_eq!(admitted(&two, "ada").await, 49);
-    assert_eq!(admitted(&one, "ada").await, 0);
-    assert_eq!(admitted(&one.headers(crate::Dialect::None), "eve").await, 10);
-}
-
-#[tokio::test(start_paused = true)]
-async fn charges_under_own_parameters_are_given_back_and_wait_like_any() {
-    let rows = Rows::default();
-    rows.set("ada", Row::Own(3_600, 36));
-    let refunding = layer(plan(&rows).into_limit().refund_successful());
-    for _ in 0..50 {
-        assert_eq!(send(&refunding, "ada").await.status(), StatusCode::OK);
-    }
-    let clock = ManualClock::default();
-    let memory = MemoryBackend::builder().clock(clock.clone()).build();
-    let waiting = plan(&rows).into_limit().wait_up_to(Duration::from_secs(1));
-    let waiting = ThrottleLayer::new(waiting).unwrap().backend(memory).unwrap();
-    for _ in 0..36 {
-        assert_eq!(send(&waiting, "ada").await.status(), StatusCode::OK);
-    }
-    let started = tokio::time::Instant::now();
-    let (response, ()) = tokio::join!(send(&waiting, "ada"), async {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        clock.advance(Duration::from_secs(1));
-    });
-    assert_eq!((response.status(), started.elapsed().as_secs()), (StatusCode::OK, 1));
-}
-
 /// The customer's own parameters are one member of an `any`: the other one admits when they are used up.
 #[tokio::test(start_paused = true)]
 async fn law_05_own_parameters_within_any_are_charged_first() {

@@ -47,17 +47,6 @@ mod tests {
             assert_eq!(parse(usual).unwrap().as_str(), usual);
         }
         assert!(parse("post").unwrap_err().ends_with("write \"POST\""));
-        for (wrong, usual) in [
-            ("PSOT", "POST"),
-            ("POSTT", "POST"),
-            ("POS", "POST"),
-            ("PAST", "POST"),
-            ("GTE", "GET"),
-            ("DELTE", "DELETE"),
-            ("OPTION", "OPTIONS"),
-        ] {
-            assert!(parse(wrong).unwrap_err().ends_with(&format!("did you mean {usual:?}?")), "{wrong}");
-        }
         assert!(parse("").is_err() && parse("GET /").is_err());
     }
 

@@ -61,6 +61,14 @@ fn defaults_of_algorithms_are_those_of_the_builders() {
             "interval-bucket = { capacity = 5, refill = 5, interval = \"1s\" }",
             built(IntervalBucket::new(5).refill(5, Duration::from_secs(1))),
         ),
+        (
+            "interval-bucket = { capacity = 5, refill = 5, interval = \"1s\", aligned = false }",
+            built(IntervalBucket::new(5).refill(5, Duration::from_secs(1))),
+        ),
+        (
+            "fixed-window = { rate = \"10/s\", offset = \"500ms\" }",
+            built(FixedWindow::new(per_second).offset_micros(500_000)),
+        ),
         ("calendar-quota = { count = 5, per = \"month\" }", built(CalendarQuota::monthly(5))),
         (
             "calendar-quota = { count = 5, per = \"month\", anchor-day = 15, anchor-hour = 6 }",
@@ -139,43 +147,6 @@ fn limits_of_all_kinds_keep_the_order_of_the_file_without_compose() {
 }
 
 #[test]
-fn file_that_says_that_there_is_no_limit_admits_everything() {
-    let rules = Rules::from_str("f", "version = 1\nlimit = []", Registry::new()).unwrap();
-    assert!(rules.layer(MemoryBackend::new()).is_ok());
-    assert!(rules.tree().compile().unwrap().set.policies().is_empty());
-}
-
-#[test]
-fn registered_name_must_not_hide_a_built_in_one() {
-    let registry = Registry::new()
-        .key("client-ip", crate::Constant)
-        .key("header:x", crate::Constant)
-        .condition("preflight", |_| true)
-        .refund("failed", |_, _| true);
-    let error = Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err();
-    assert_eq!(error.problems().len(), 4);
-    assert!(error.problems().iter().all(|problem| problem.line().is_none()));
-    let first =
-        "f: the registered key \"client-ip\" has the name of one that is built in: register it under another name";
-    assert_eq!(error.problems()[0].to_string(), first);
-}
-
-#[test]
-fn name_that_is_registered_twice_is_refused() {
-    let registry = registry()
-        .key("api-key", crate::Constant)
-        .key_async("session", |_| async { Some(8) })
-        .cost("tokens", |_| 2)
-        .classes("importance", |_| "normal")
-        .condition("internal", |_| true)
-        .lookup("plan-of", |_| async { Some("pro") })
-        .refund("cached", |_, _| true);
-    let error = Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err();
-    assert_eq!(error.problems().len(), 7);
-    assert!(error.problems().iter().all(|problem| problem.message().contains("is registered twice")), "{error}");
-}
-
-#[test]
 fn path_of_no_regular_file_is_refused() {
     let error = Rules::from_path(std::env::temp_dir(), registry()).unwrap_err();
     assert!(error.to_string().contains("not a regular file"), "{error}");
@@ -205,24 +176,6 @@ fn flags_that_are_false_are_as_if_they_were_absent() {
         assert!(limit.cost.is_none() && limit.when.is_none() && limit.wait_up_to.is_none());
         assert_eq!((limit.on_missing, limit.on_error), (OnMissing::Share, None));
         assert_eq!((limit.key_deadline, limit.for_some_routes), (Duration::from_secs(1), false));
-    }
-}
-
-#[test]
-fn bucket_is_aligned_only_if_the_file_says_so() {
-    let bucket = || IntervalBucket::new(5).refill(1, Duration::from_secs(60));
-    for (aligned, expected) in [("false", built(bucket())), ("true", built(bucket().aligned()))] {
-        let text = format!("interval-bucket = {{ capacity = 5, refill = 1, interval = \"1m\", aligned = {aligned} }}");
-        assert_eq!(*one_limit(&text).set.policies()[0].algorithm(), expected, "{aligned}");
-    }
-}
-
-#[test]
-fn offset_of_a_window_is_later_without_a_sign() {
-    let window = || FixedWindow::new(Rate::per_day(5));
-    for (offset, micros) in [("6h", 21_600_000_000), ("-6h", -21_600_000_000)] {
-        let compiled = one_limit(&format!("fixed-window = {{ rate = \"5/day\", offset = \"{offset}\" }}"));
-        assert_eq!(*compiled.set.policies()[0].algorithm(), built(window().offset_micros(micros)), "{offset}");
     }
 }
 
@@ -376,15 +329,6 @@ fn prefixes_are_accepted_at_both_ends() {
 }
 
 #[test]
-fn debug_output_names_the_file_and_its_limits() {
-    let limit = |name| format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
-    let text = format!("version = 1\n{}[[concurrency]]\nmost = 5\n{}", limit("b"), limit("a"));
-    let rules = Rules::from_str("throttle.toml", &text, Registry::new()).unwrap();
-    let shown = r#"Rules { file: "throttle.toml", limits: ["b", "a", "in-flight"], .. }"#;
-    assert_eq!(format!("{rules:?}"), shown);
-}
-
-#[test]
 fn error_of_a_path_begins_with_the_path() {
     let path = std::env::temp_dir().join(format!("throttle-rules-missing-{}.toml", std::process::id()));
     let error = Rules::from_path(&path, Registry::new()).unwrap_err();
@@ -451,12 +395,14 @@ fn registered_names_that_are_refused_say_what_they_name() {
     let condition = || Registry::new().condition("k", |_| true);
     let lookup = || Registry::new().lookup("k", |_| async { Some("free") });
     let refund = || Registry::new().refund("k", |_, _| true);
+    let classes = || Registry::new().classes("k", |_| "low");
     for (registry, what) in [
         (key().key_async("k", |_| async { Some(1) }), "key"),
         (cost().cost("k", |_| 1), "cost"),
         (condition().condition("k", |_| true), "condition"),
         (lookup().lookup("k", |_| async { Some("free") }), "lookup"),
         (refund().refund("k", |_, _| true), "refund"),
+        (classes().classes("k", |_| "low"), "classes"),
     ] {
         let error = Rules::from_str("f", "version = 1\nlimit = []", registry).unwrap_err();
         let text = format!("f: the {what} \"k\" is registered twice: register one of them under another name");

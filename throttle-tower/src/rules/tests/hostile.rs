@@ -40,13 +40,6 @@ fn nesting_at_the_end_of_a_mebibyte_is_found() {
 }
 
 #[test]
-fn file_over_a_mebibyte_is_refused_unread() {
-    assert!(refusal(&"#".repeat(MIB + 1)).contains("at most 1048576 bytes"));
-    let error = refusal(&"#".repeat(MIB));
-    assert!(error.contains("version is missing"), "{error}");
-}
-
-#[test]
 fn too_many_limits_are_refused_unread() {
     let text = |count: usize| {
         let limit = |n| format!("[[limit]]\nname = \"{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
@@ -93,30 +86,6 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
     let limits = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
     let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
     assert!(error.ends_with(" more"), "{error}");
-}
-
-/// Only a thousand problems are kept, but all are counted.
-#[test]
-fn every_wrong_value_is_counted() {
-    let parts = "1,".repeat(1_500);
-    let text = format!("version = 1\n[[limit]]\nname = \"a\"\nby = [{parts}]\ngcra = {{ rate = \"1/s\" }}\n");
-    let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
-    assert_eq!((error.problems().len(), error.more()), (20, 1_480));
-    assert!(error.to_string().ends_with("\nand 1480 more"));
-}
-
-#[test]
-fn mebibyte_of_control_characters_is_one_problem() {
-    for (raw, code) in [('\u{1}', "U+0001"), ('\u{7f}', "U+007F"), ('\r', "U+000D"), ('\0', "U+0000")] {
-        let text = format!("version = 1\n#{}", raw.to_string().repeat(MIB - 20));
-        let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
-        assert_eq!((error.problems().len(), error.more()), (1, 0));
-        let (problem, message) = (&error.problems()[0], error.problems()[0].message());
-        assert_eq!((problem.line(), problem.column()), (Some(2), Some(2)));
-        assert!(message.contains(&format!("control character {code}")), "{message}");
-    }
-    let text = "version = 1\r\n# a\tb\r\nlimit = []\r\n";
-    assert!(Rules::from_str("f", text, Registry::new()).is_ok());
 }
 
 #[test]

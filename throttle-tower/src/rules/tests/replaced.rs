@@ -8,8 +8,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use http::{Request, Response, StatusCode};
-use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, ConfigError, Key, ManualClock, MemoryBackend, PolicySet};
+use throttle_core::{Backend, ManualClock, MemoryBackend};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -17,7 +16,7 @@ use super::bad::registry;
 use super::requests::Fallible;
 use crate::rules::{Change, Handle, Registry, Rules};
 use crate::shape::TokioClock;
-use crate::{Constant, Dialect, InFlight, OnError, Rate, SlidingLog, ThrottleLayer};
+use crate::{Dialect, InFlight, ThrottleLayer};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -149,82 +148,13 @@ async fn backend_that_refuses_keeps_the_former_rules_in_all_layers() {
     assert_eq!(handle.replace(&only("4/day")).unwrap().revision, 3, "nothing that can fail is left");
 }
 
-/// A backend in memory that refuses limits of nine units, and its clones.
-#[derive(Clone)]
-struct NoNine(Memory, #[expect(dead_code, reason = "its clones are counted")] Arc<()>);
-
-impl Backend for NoNine {
-    type Prepared = <Memory as Backend>::Prepared;
-    type Decide = <Memory as Backend>::Decide;
-    type Done = <Memory as Backend>::Done;
-
-    fn prepare(&self, set: PolicySet) -> Result<Self::Prepared, ConfigError> {
-        match set.policies().iter().find(|policy| policy.algorithm().capacity() == 9) {
-            Some(policy) => Err(ConfigError::new("capacity", 9, "this backend has no 9").in_policy(policy.name())),
-            None => self.0.prepare(set),
-        }
-    }
-
-    fn set(prepared: &Self::Prepared) -> &PolicySet {
-        Memory::set(prepared)
-    }
-
-    fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide {
-        self.0.decide(prepared, calls)
-    }
-
-    fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done {
-        self.0.settle(prepared, receipt)
-    }
-
-    fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done {
-        self.0.reset(prepared, policy, key)
-    }
-
-    fn reset_all(&self, prefix: &str) -> Self::Done {
-        self.0.reset_all(prefix)
-    }
-
-    fn can_fail(&self) -> bool {
-        false
-    }
-}
-
-#[tokio::test]
-async fn layer_that_could_be_replaced_stays_as_it_was_if_another_could_not() {
-    let (layer, handle) = live(&only("3/day"), memory());
-    let picky = layer.clone().backend(NoNine(memory(), Arc::default())).unwrap();
-    let error = handle.replace(&only("9/day")).unwrap_err();
-    assert!(error.to_string().contains("this backend has no 9"), "{error}");
-    assert_eq!((admitted(&layer, 9).await, admitted(&picky, 9).await), (3, 3));
-    handle.replace(&only("8/day")).unwrap();
-    assert_eq!((admitted(&layer, 9).await, admitted(&picky, 9).await), (5, 5), "what was used stays used");
-}
-
-/// A layer of the program's own, with a limit of the same name.
-fn nine_a_day(store: &Memory) -> ThrottleLayer<Memory> {
-    let limit = crate::limit("all", SlidingLog::new(Rate::per_day(9))).by(Constant);
-    ThrottleLayer::new(limit).unwrap().backend(store.clone()).unwrap()
-}
-
-#[tokio::test]
-async fn layers_of_one_name_share_its_budget_and_decide_by_their_own_parameters() {
-    let store = memory();
-    let other = nine_a_day(&store);
-    let (layer, handle) = live(&only("3/day"), store);
-    assert_eq!((admitted(&layer, 9).await, admitted(&other, 2).await), (3, 2));
-    assert_eq!(header(&send(&layer).await, "ratelimit-policy"), "\"all\";q=3;w=86400");
-    handle.replace(&only("6/day")).unwrap();
-    assert_eq!(admitted(&layer, 9).await, 1, "five are used");
-    assert_eq!(header(&send(&other).await, "ratelimit-policy"), "\"all\";q=9;w=86400");
-    assert_eq!(admitted(&other, 9).await, 2);
-}
-
 #[tokio::test]
 async fn handle_keeps_neither_a_layer_nor_a_backend() {
     let (kept, later) = (Arc::new(()), Arc::new(()));
-    let (layer, handle) = live(&only("3/day"), NoNine(memory(), Arc::clone(&kept)));
-    let layer = layer.backend(NoNine(memory(), Arc::clone(&later))).unwrap();
+    let only = |rate: &str| file(&[limit("all", rate, "on-error = \"closed\"")]);
+    let store = |clones: &Arc<()>| Fallible { clones: Arc::clone(clones), ..Fallible::new(memory()) };
+    let (layer, handle) = live(&only("3/day"), store(&kept));
+    let layer = layer.backend(store(&later)).unwrap();
     handle.replace(&only("5/day")).unwrap();
     assert!(Arc::strong_count(&kept) == 1 && Arc::strong_count(&later) > 1, "the layer has left its first store");
     drop(layer);
@@ -364,37 +294,6 @@ async fn what_a_share_has_used_stays_used_when_the_file_changes() {
 }
 
 #[tokio::test]
-async fn layers_with_one_store_for_shares_keep_their_number_of_processes() {
-    let six = |name: &str| limit(name, "6/day", "");
-    let (layer, handle) = live(&file(&[six("a")]), memory());
-    let failing = Fallible { fails: true, ..Fallible::new(memory()) };
-    let layer = layer.local_store(&memory()).on_error(OnError::local(1)).backend(failing).unwrap();
-    let halved = layer.clone().on_error(OnError::local(2));
-    assert_eq!(admitted(&layer, 1).await, 1);
-    handle.replace(&file(&[six("a"), six("b")])).unwrap();
-    assert_eq!((admitted(&layer, 1).await, admitted(&halved, 9).await), (1, 1), "of three, two were used before");
-}
-
-#[tokio::test]
-async fn clones_count_new_requests_in_flight_together() {
-    let (layer, handle) = live(&only("9/day"), memory());
-    let other = layer.clone().headers(Dialect::None);
-    handle.replace("version = 1\n[[concurrency]]\nname = \"jobs\"\nmost = 1").unwrap();
-    let held = Arc::new(Mutex::new(None));
-    let inner = {
-        let held = Arc::clone(&held);
-        service_fn(move |request: Request<()>| {
-            *held.lock().unwrap() = request.extensions().get::<InFlight>().cloned();
-            async { Ok::<_, Infallible>(Response::new(())) }
-        })
-    };
-    assert_eq!(layer.layer(inner).oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
-    assert_eq!((other.in_flight("jobs"), send(&other).await.status()), (Some(1), StatusCode::SERVICE_UNAVAILABLE));
-    held.lock().unwrap().take();
-    assert_eq!(send(&other).await.status(), StatusCode::OK);
-}
-
-#[tokio::test]
 async fn limit_that_comes_back_decides_by_its_new_parameters() {
     let refunded = |rate: &str| file(&[limit("all", rate, "refund = \"failed\"")]);
     let (layer, handle) = live(&refunded("3/day"), memory());
@@ -475,21 +374,6 @@ fn change_names_a_limit_that_has_become_one_of_another_kind() {
     assert!(rate.unused().eq(["in-flight"]), "{said}");
 }
 
-#[tokio::test]
-async fn hints_for_sdks_are_those_of_the_file_in_force() {
-    let with = |hints: &str| only("1/day").replacen('\n', &format!("\n[layer]\n{hints}\n"), 1);
-    let (layer, handle) = live(&with(""), memory());
-    assert_eq!(admitted(&layer, 2).await, 1);
-    for (hints, has_wait, gives_up) in
-        [("sdk-hints = \"1h\"", true, true), ("sdk-hints = \"2d\"", true, false), ("", false, false)]
-    {
-        handle.replace(&with(hints)).unwrap();
-        let refused = send(&layer).await;
-        let has = |name: &str| refused.headers().contains_key(name);
-        assert_eq!((has("retry-after-ms"), has("x-should-retry")), (has_wait, gives_up), "{hints}");
-    }
-}
-
 #[test]
 fn debug_output_of_a_handle_has_the_rules_in_force_and_their_revision() {
     let (_layer, handle) = live(&only("3/day"), memory());
@@ -547,78 +431,12 @@ async fn observers_follow_limits_that_come_and_go() {
     handle.replace(&many("2/day")).unwrap();
 }
 
-/// They are of limits that count, which stand where they stood.
-#[cfg(feature = "offenders")]
-#[tokio::test]
-async fn offenders_stay_while_only_limits_on_requests_in_flight_change() {
-    let with = |jobs: &str| format!("{}{jobs}", file(&[limit("a", "1/day", "")]));
-    let (layer, handle) = live(&with(""), memory());
-    let layer = layer.track_offenders();
-    assert_eq!(admitted(&layer, 4).await, 1);
-    for jobs in ["[[concurrency]]\nname = \"jobs\"\nmost = 9", "[[concurrency]]\nname = \"tasks\"\nmost = 9", ""] {
-        handle.replace(&with(jobs)).unwrap();
-        let offenders: Vec<_> =
-            layer.offenders(9).into_iter().map(|one| (one.policy.to_string(), one.refused)).collect();
-        assert_eq!(offenders, [("a".to_owned(), 3)], "{jobs}");
-    }
-}
-
 #[cfg(feature = "dashboard")]
 async fn page_data(page: &axum::Router) -> serde_json::Value {
     let request = Request::get("/data.json").body(axum::body::Body::empty()).unwrap();
     let response = page.clone().oneshot(request).await.unwrap();
     let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
     serde_json::from_slice(&body).unwrap()
-}
-
-#[cfg(feature = "dashboard")]
-#[tokio::test]
-async fn page_follows_limits_that_come_and_go_and_change() {
-    async fn names(page: &axum::Router) -> (bool, Vec<String>, Vec<u64>) {
-        let data = page_data(page).await;
-        let each = |field: &str| data[field].as_array().unwrap().clone();
-        let names = each("policies").iter().map(|policy| policy["name"].as_str().unwrap().to_owned()).collect();
-        let capacities = each("tightest").iter().map(|key| key["of"].as_u64().unwrap()).collect();
-        (data["reporting"].as_bool().unwrap(), names, capacities)
-    }
-    let two = |rate: &str| file(&[limit("b", "9/day", ""), limit("a", rate, "")]);
-    let one = file(&[limit("a", "9/day", "")]);
-    let (layer, handle) = live(&one, memory());
-    let (layer, page) = layer.dashboard::<()>();
-    admitted(&layer, 1).await;
-    assert_eq!(names(&page).await, (true, vec!["a".to_owned()], vec![9]));
-    handle.replace(&file(&[limit("a", "9/day", ""), limit("c", "9/day", "")])).unwrap();
-    admitted(&layer, 1).await;
-    assert_eq!(names(&page).await, (true, vec!["a".to_owned(), "c".to_owned()], vec![9, 9]), "one more at the end");
-    handle.replace(&one).unwrap();
-    admitted(&layer, 1).await;
-    assert_eq!(names(&page).await, (true, vec!["a".to_owned()], vec![9]), "the last one is gone");
-    handle.replace(&two("9/day")).unwrap();
-    admitted(&layer, 1).await;
-    assert_eq!(names(&page).await, (true, vec!["b".to_owned(), "a".to_owned()], vec![9, 9]));
-    handle.replace(&two("20/day")).unwrap();
-    admitted(&layer, 1).await;
-    let mut shown = names(&page).await;
-    shown.2.sort_unstable();
-    assert_eq!(shown, (true, vec!["b".to_owned(), "a".to_owned()], vec![9, 20]));
-    handle.replace("version = 2").unwrap_err();
-    assert_eq!(names(&page).await.1.len(), 2);
-    drop((layer, handle));
-    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
-    assert!(!names(&page).await.0, "nothing is left that reports to it");
-}
-
-#[cfg(feature = "offenders")]
-#[tokio::test]
-async fn offenders_are_kept_while_the_limits_have_the_same_names() {
-    let (layer, handle) = live(&only("1/day"), memory());
-    let layer = layer.track_offenders();
-    let offenders = || layer.offenders(9).into_iter().map(|one| one.refused).collect::<Vec<_>>();
-    assert_eq!((admitted(&layer, 3).await, offenders()), (1, vec![2]));
-    handle.replace(&only("2/day")).unwrap();
-    assert_eq!((admitted(&layer, 3).await, offenders()), (1, vec![4]));
-    handle.replace(&only("2/day").replace("\"all\"", "\"others\"")).unwrap();
-    assert_eq!((admitted(&layer, 3).await, offenders()), (2, vec![1]), "the others' places are those of other limits");
 }
 
 #[cfg(feature = "dashboard")]

@@ -2,78 +2,6 @@
 
 use super::*;
 
-/// About three calls share the decisions of a busy process.
-#[test]
-fn call_may_start_while_few_are_under_way_or_with_half_as_many() {
-    for (under_way, count, may_start) in [
-        (vec![], 1, true),
-        (vec![1; 5], 1, true),
-        (vec![5], 1, true),
-        (vec![6], 1, false),
-        (vec![1; 6], 64, false),
-        (vec![8], 3, false),
-        (vec![8], 4, true),
-        (vec![5, 4], 4, false),
-        (vec![5, 4], 5, true),
-    ] {
-        let mut waiting = Waiting::default();
-        for decisions in &under_way {
-            waiting.in_flight.push(InFlight { number: 0, decisions: *decisions, over: Instant::now() });
-        }
-        assert_eq!(waiting.may_start(count), may_start, "{count} beside {under_way:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_caller_announces_a_call_and_an_ended_call_does_not() {
-    for (spawned, announces) in [(Spawned::ByCaller, true), (Spawned::ByEndedCall, false)] {
-        let fixture = Fixture::connected().await;
-        fixture.occupy(Instant::now() + HOUR);
-        let _queued = fixture.begin("ada", 500 * MS).await;
-        let mut waiting = fixture.waiting();
-        assert!(waiting.next_start(spawned).is_none() && waiting.next_call(64).is_none(), "six calls are under way");
-        waiting.in_flight.pop();
-        assert!(waiting.next_start(spawned).is_some());
-        assert_eq!(waiting.starting, announces.then(|| Instant::now() + GRACE));
-        assert_eq!(waiting.next_start(spawned).is_none(), announces, "one task at a time is announced");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_task_starts_the_call_of_all_that_ask_before_it_runs() {
-    let fixture = Fixture::connected().await;
-    fixture.waiting().start(6, Instant::now() + HOUR);
-    let (shared, until) = (&fixture.backend.shared, Instant::now() + HOUR);
-    let tasks = || Handle::current().metrics().num_alive_tasks();
-    let before = tasks();
-    for key in ["a", "b", "c", "d", "e"] {
-        let asked = fixture.set.batcher.enqueue(shared, &fixture.ask(key), until);
-        assert!(matches!(asked, Ok(Enqueued::Queued(..))));
-    }
-    assert_eq!(tasks(), before + 1);
-    assert_eq!(fixture.waiting().starting, Some(Instant::now() + GRACE));
-}
-
-/// A few decisions are under way, so the next one could start a call of its own.
-#[tokio::test(start_paused = true)]
-async fn call_that_never_starts_is_left_to_the_next_decision_when_calm() {
-    let fixture = Fixture::connected().await;
-    fixture.waiting().start(1, Instant::now() + HOUR);
-    fixture.waiting().is_busy = true;
-    // As if another runtime were about to start a call, and stood still.
-    fixture.waiting().starting = Some(Instant::now() + GRACE);
-    let first = fixture.begin("a", 500 * MS).await;
-    assert!(fixture.store.is_idle().await, "the other runtime may still start the call");
-    advance(GRACE).await;
-    let second = fixture.begin("b", 500 * MS).await;
-    for key in ["a", "b"] {
-        let sent = fixture.store.next().await;
-        assert_eq!(sent.keys(), [name(key)]);
-        sent.admit().await;
-    }
-    assert!(first.await.expect("no panic").is_ok() && second.await.expect("no panic").is_ok());
-}
-
 fn standing_still() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
 }
@@ -156,52 +84,6 @@ async fn a_full_queue_of_a_runtime_that_stands_still_is_sent_by_the_next_one() {
         let _served = fixture.begin("d", 500 * MS).await;
         assert_eq!(fixture.store.next().await.keys(), [name("d")], "the queue was cleared meanwhile");
         still.shutdown_background();
-    }
-}
-
-#[tokio::test]
-async fn a_process_is_busy_after_a_call_of_several_decisions() {
-    let until = Instant::now() + HOUR;
-    let mut waiting = Waiting::default();
-    let [one, two, three] = [1, 2, 3].map(|count| waiting.start(count, until));
-    assert!(one != two && two != three && waiting.decisions() == 6);
-    for (number, is_busy, left) in [(one, false, 5), (two, true, 3), (two, true, 3), (three, true, 0)] {
-        waiting.end(number);
-        assert_eq!((waiting.is_busy, waiting.decisions()), (is_busy, left));
-    }
-    let last = waiting.start(1, until);
-    waiting.end(last);
-    assert!(!waiting.is_busy, "the call that ended last carried one");
-}
-
-/// The other half starts right behind the first, so that the server has work while answers are read.
-#[tokio::test(start_paused = true)]
-async fn call_carries_half_of_the_queue_while_the_server_is_idle() {
-    for (under_way, is_busy, most, carried) in [
-        (vec![], false, 64, 3),
-        (vec![], true, 64, 3),
-        (vec![1], true, 64, 3),
-        (vec![1], false, 64, 5),
-        (vec![2], true, 64, 5),
-        (vec![1, 1], true, 64, 5),
-        (vec![2], true, 4, 4),
-        (vec![2], true, 1, 1),
-    ] {
-        let fixture = Fixture::connected().await;
-        fixture.occupy(Instant::now() + HOUR);
-        let mut queued = Vec::new();
-        for key in ["a", "b", "c", "d", "e"] {
-            queued.push(fixture.begin(key, 500 * MS).await);
-        }
-        let mut waiting = fixture.waiting();
-        waiting.in_flight.clear();
-        for count in &under_way {
-            waiting.start(*count, Instant::now() + HOUR);
-        }
-        waiting.is_busy = is_busy;
-        let (_, jobs) = waiting.next_call(most).expect("a call");
-        assert_eq!(jobs.len(), carried, "beside {under_way:?}, busy: {is_busy}, at most {most}");
-        assert_eq!(waiting.queue.len(), 5 - carried);
     }
 }
 

@@ -4,37 +4,6 @@ use super::*;
 use crate::link::connection::FaultKind;
 use crate::link::tests::by_hand::fault;
 
-/// The queue is sent in as many calls as its work needs, one right behind the other.
-#[tokio::test(start_paused = true)]
-async fn a_call_carries_a_millisecond_of_work_or_one_decision() {
-    for (entries, calls) in
-        [(2_000, vec![2, 2, 1]), (10_000, vec![1; 5]), (10, vec![5]), (2_425, vec![2, 2, 1]), (2_430, vec![1; 5])]
-    {
-        let fixture = Fixture::of(logs(entries), 1_024).connect().await;
-        fixture.occupy(Instant::now() + HOUR);
-        let mut begun = Vec::new();
-        for key in ["a", "b", "c", "d", "e"] {
-            begun.push(fixture.begin(key, 500 * MS).await);
-        }
-        fixture.waiting().in_flight.clear();
-        // One decision beside the queue: all of it starts.
-        fixture.waiting().start(1, Instant::now() + HOUR);
-        start_calls(&fixture.backend.shared, &fixture.set.batcher.0);
-        let mut sent = Vec::new();
-        for count in calls {
-            sent.push(fixture.store.next().await);
-            assert_eq!(sent.last().map(|sent| sent.keys().len()), Some(count), "logs of {entries} entries");
-        }
-        assert!(fixture.store.is_idle().await);
-        for sent in sent {
-            sent.admit().await;
-        }
-        for begun in begun {
-            assert!(begun.await.expect("no panic").is_ok());
-        }
-    }
-}
-
 /// Six calls are under way; each that ends makes room for the next.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_ends_starts_the_next() {

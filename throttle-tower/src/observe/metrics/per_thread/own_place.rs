@@ -99,19 +99,3 @@ impl Drop for Taken {
 pub(in crate::observe) fn give_up_place() {
     PLACE.set(NONE);
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_without_a_place_have_none_of_the_kind() {
-        let numbers = AtomicU64::new(0);
-        let own = Own::new(|| numbers.fetch_add(1, Ordering::Relaxed));
-        assert!(own.iter().copied().eq(0..OWN_PLACES as u64));
-        assert_eq!(
-            [0, OWN_PLACES - 1, NONE, UNKNOWN].map(|place| own.at(place).copied()),
-            [Some(0), Some(OWN_PLACES as u64 - 1), None, None]
-        );
-    }
-}
