@@ -9,4 +9,4 @@
 set -eu
 cd "$(dirname "$0")/.."
 RUSTFLAGS="${RUSTFLAGS:-} --cfg throttle_models" exec \
-    cargo test --package throttle-core --lib --target-dir target/models memory::models
+    cargo test --package tower-throttle-core --lib --target-dir target/models memory::models

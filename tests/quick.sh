@@ -1,13 +1,13 @@
 #!/bin/sh
 # Checks one crate while it is being changed: format, clippy and its unit tests, with few random cases and no server.
 #
-#   sh tests/quick.sh                           throttle-core
-#   sh tests/quick.sh throttle-tower            another crate
-#   sh tests/quick.sh throttle-tower queues::   only its tests with such names
+#   sh tests/quick.sh                           tower-throttle-core
+#   sh tests/quick.sh tower-throttle            another crate
+#   sh tests/quick.sh tower-throttle queues::   only its tests with such names
 set -eu
 cd "$(dirname "$0")/.."
 
-crate=${1:-throttle-core}
+crate=${1:-tower-throttle-core}
 [ $# -eq 0 ] || shift
 PROPTEST_CASES=32
 PROPTEST_RNG_SEED=15

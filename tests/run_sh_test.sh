@@ -61,7 +61,7 @@ check() {
     shift 4
     : >"$folder/calls"
     ended=ok
-    env -i PATH="$folder/bin" TMPDIR="$folder" CALLS="$folder/calls" SAYS="$result" TREE='throttle-core v0.1.0\nthrottle-tower v0.1.0' "$@" \
+    env -i PATH="$folder/bin" TMPDIR="$folder" CALLS="$folder/calls" SAYS="$result" TREE='tower-throttle-core v0.1.0\ntower-throttle v0.1.0' "$@" \
         "$folder/project/$script" >"$folder/said" 2>&1 </dev/null || ended=fails
     if [ "$ended" = "$wanted" ] && grep -q -e "$words" "$folder/said"; then
         echo "test run_sh::$name ... ok"
@@ -145,16 +145,16 @@ check random_tests_that_fail fails $seeds 'to repeat this run: PROPTEST_CASES=30
 check a_group_without_a_test fails $seeds 'there is no test of' SAYS="$empty"
 
 check quick ok tests/quick.sh '3 passed'
-called '^cargo test .*--package throttle-core .* cases=32'
+called '^cargo test .*--package tower-throttle-core .* cases=32'
 for gate in fmt clippy test; do
-    check "quick_that_fails_$gate" fails tests/quick.sh 'unit tests of throttle-core' FAILS=$gate
+    check "quick_that_fails_$gate" fails tests/quick.sh 'unit tests of tower-throttle-core' FAILS=$gate
 done
 
 check the_gates ok .ci/run 'all gates passed'
 check a_tree_that_fails fails .ci/run 'what the core must not depend on' FAILS=tree
 check an_empty_tree fails .ci/run 'what the core must not depend on' TREE=
-check a_runtime_in_the_core fails .ci/run 'must stay free' TREE='throttle-core v0.1.0\ntokio v1.0.0'
-check a_page_for_all fails .ci/run 'must stay out of the tree' TREE='throttle-core v0.1.0\nthrottle-tower v0.1.0\nserde_json v1.0.0'
+check a_runtime_in_the_core fails .ci/run 'must stay free' TREE='tower-throttle-core v0.1.0\ntokio v1.0.0'
+check a_page_for_all fails .ci/run 'must stay out of the tree' TREE='tower-throttle-core v0.1.0\ntower-throttle v0.1.0\nserde_json v1.0.0'
 for gate in fmt clippy doc check deny package; do
     check "a_gate_that_fails_$gate" fails .ci/run 'after' FAILS=$gate
 done

@@ -3,7 +3,7 @@
 //!
 //! For working on throttle; how it stands beside other crates is measured by `tests/peers`.
 //!
-//! Run with `cargo bench -p throttle-core --bench decide`.
+//! Run with `cargo bench -p tower-throttle-core --bench decide`.
 
 #![allow(missing_docs, reason = "criterion_group! makes a public function")]
 

@@ -35,7 +35,7 @@
 //!
 //! Decisions are computed in integers and exact to the microsecond. A refused request changes nothing, `retry_after` is
 //! the time to the first instant at which the request is admitted, and `remaining` is the largest cost that is admitted
-//! now. The limits hold even if the clock steps in either direction. For HTTP, use `throttle-tower`.
+//! now. The limits hold even if the clock steps in either direction. For HTTP, use `tower-throttle`.
 //!
 //! # Features
 //!
@@ -43,6 +43,8 @@
 //! |---|---|---|
 //! | `conformance` | no | a test kit that checks whether a backend keeps its contract |
 //! | `metrics` | no | [`metrics`], for backends that report metrics |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod algorithm;
 pub mod backend;

@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! With the layer of `throttle-tower`: `ThrottleLayer::new(limits)?.on_error(OnError::Open).backend(backend)?`.
+//! With the layer of `tower-throttle`: `ThrottleLayer::new(limits)?.on_error(OnError::Open).backend(backend)?`.
 //!
 //! # What it promises
 //!
@@ -104,7 +104,8 @@
 //!
 //!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for
 //!   [`inspect`](RedisBackend::inspect), `+select` for databases other than 0.
-//! * Redis 7 or later, or Valkey; the scripts are Lua 5.1 and use the `struct` library.
+//! * Redis 6.2 or later, or Valkey; the README lists the versions that are tested. The scripts are Lua 5.1 and use the
+//!   `struct` library.
 //! * On a cluster, set `cluster-require-full-coverage no`: slots whose primary is up are then served while others are
 //!   down.
 //!
@@ -117,6 +118,8 @@
 //! | `pool` | no | [`Pool`] |
 //! | `sentinel` | no | [`Sentinel`] |
 //! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for your own certificates |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod breaker;

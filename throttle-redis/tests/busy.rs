@@ -219,7 +219,7 @@ async fn a_sliding_log_too_large_for_the_store_is_refused_when_it_is_prepared() 
 #[tokio::test]
 async fn own_parameters_too_large_for_the_store_are_refused_when_they_decide() {
     let server = Server::start();
-    let backend = single(&server).build().unwrap();
+    let backend = single(&server).deadline(Duration::from_secs(5)).build().unwrap();
     let log = policy("log", SlidingLog::new(Rate::per_day(10)));
     let set = Arc::new(backend.prepare(PolicySet::new(log.clone()).unwrap()).unwrap());
     for (units, is_decided) in [(MOST_UNITS, true), (MOST_UNITS + 1, false)] {

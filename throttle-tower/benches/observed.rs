@@ -1,7 +1,7 @@
 //! What observing costs: requests through a layer that reports, beside one that does not.
 //!
-//!     cargo bench -p throttle-tower --all-features --bench observed                  # time, in rounds
-//!     cargo bench -p throttle-tower --all-features --bench observed -- instructions  # counted by valgrind's callgrind
+//!     cargo bench -p tower-throttle --all-features --bench observed                  # time, in rounds
+//!     cargo bench -p tower-throttle --all-features --bench observed -- instructions  # counted by valgrind's callgrind
 
 #[path = "support/callgrind.rs"]
 mod callgrind;

@@ -1,6 +1,6 @@
 //! What a rule file costs a request, beside the same limits in code: instructions, counted by valgrind's callgrind.
 //!
-//!     cargo bench -p throttle-tower --all-features --bench rules
+//!     cargo bench -p tower-throttle --all-features --bench rules
 
 #[path = "support/callgrind.rs"]
 mod callgrind;

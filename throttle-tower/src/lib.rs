@@ -23,6 +23,7 @@
 //! | looking for | see |
 //! |---|---|
 //! | tests with a clock, logins by user name, tenants, proxies, CORS, WebSockets, retries: short programs | [`recipes`] |
+//! | outbound calls, plans, charges by outcome, requests in flight, observing, changed limits: pages | [`guide`] |
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
 //! | keys: address, header, route, method, your own | [`extract`] |
 //! | the client's address behind proxies | [`client_ip`] |
@@ -53,6 +54,8 @@
 //! | `admin` | no | `rules::Handle::admin`: rules in force and explanations as a router of axum's; brings `axum` and `rules` |
 //! | `dashboard` | no | `ThrottleLayer::dashboard`: a page that shows what the layer does now; brings `axum` and `offenders` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "axum")]
 mod axum_extractor;
 mod caught;
@@ -62,6 +65,8 @@ pub mod extract;
 #[cfg(test)]
 mod failing_backend;
 mod grpc;
+#[cfg(all(feature = "axum", feature = "dashboard", feature = "metrics", any(doc, doctest)))]
+pub mod guide;
 pub mod headers;
 mod inner_service;
 mod jitter;

@@ -25,37 +25,40 @@ fn document(version: &str, components: &Value) -> Value {
     })
 }
 
-fn is_valid(file: &PathBuf) -> bool {
-    let done = Command::new(child::program("openapi-spec-validator")).arg(file).output().unwrap();
+fn are_valid(files: &[PathBuf]) -> bool {
+    let done = Command::new(child::program("openapi-spec-validator")).args(files).output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
     // It says so of each file, whatever its status.
-    assert_eq!(said.contains(": OK"), done.status.success(), "{said}");
-    done.status.success()
+    let valid = said.matches(": OK").count() == files.len();
+    assert_eq!(valid, done.status.success(), "{said}");
+    valid
 }
 
 #[test]
 fn documents_with_the_components_of_a_layer_are_valid() {
-    let folder = child::folder();
+    let (folder, mut files) = (child::folder(), Vec::new());
     let write = |name: String, document: &Value| {
         let file = folder.join(format!("{name}.json"));
         fs::write(&file, document.to_string()).unwrap();
         file
     };
     let formats = [ResetFormat::DeltaSeconds, ResetFormat::EpochSeconds].map(Dialect::XRateLimit);
-    let others =
-        [Dialect::Draft11, Dialect::Draft07, Dialect::Draft06, Dialect::Draft03, Dialect::OpenAi, Dialect::None];
-    for (n, dialect) in others.into_iter().chain(formats).enumerate() {
+    let drafts = [Dialect::Draft11, Dialect::Draft07, Dialect::Draft06, Dialect::Draft03];
+    for dialect in drafts.into_iter().chain(formats).chain([Dialect::OpenAi, Dialect::None]) {
         let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
         let plain = ThrottleLayer::new(per_ip).unwrap().headers(dialect);
         let own = plain.clone().sdk_hints(SdkHints::default()).response(|refusal| refusal.openai_response());
         for (version, layer) in ["3.0.3", "3.1.0"].into_iter().flat_map(|version| [(version, &plain), (version, &own)])
         {
-            let mut document = document(version, &serde_json::from_str(&layer.openapi()).unwrap());
-            assert!(is_valid(&write(format!("{n}-{version}"), &document)), "{dialect:?}: {document:#}");
-            // The validator does look at what the components say.
-            document["components"]["headers"]["retry-after"]["schema"]["type"] = json!("seconds");
-            assert!(!is_valid(&write("wrong".to_owned(), &document)), "{dialect:?}");
+            let document = document(version, &serde_json::from_str(&layer.openapi()).unwrap());
+            files.push(write(files.len().to_string(), &document));
         }
+    }
+    assert!(are_valid(&files), "see {}", folder.display());
+    // The validator does look at the components.
+    for version in ["3.0.3", "3.1.0"] {
+        let wrong = json!({ "headers": { "a": {} }, "responses": { "TooManyRequests": { "content": {} } } });
+        assert!(!are_valid(&[write("wrong".to_owned(), &document(version, &wrong))]), "a response has a description");
     }
     fs::remove_dir_all(folder).unwrap();
 }

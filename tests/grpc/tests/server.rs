@@ -12,7 +12,7 @@ use http::uri::PathAndQuery;
 use throttle_core::{FixedWindow, Gcra, Key, LeakyBucket, Rate};
 use throttle_tower::shape::ShapeError;
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, Route, ShapeLayer, ThrottleLayer, Usage, limit,
+    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, ShapeLayer, ThrottleLayer, Usage, limit,
 };
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;

@@ -3,8 +3,8 @@
 use std::fs;
 
 const VERSIONED: [&str; 13] = [
-    "throttle-core",
-    "throttle-tower",
+    "tower-throttle-core",
+    "tower-throttle",
     "governor",
     "tower_governor",
     "leaky-bucket",

@@ -1,7 +1,9 @@
-//! Finds `redis-server`.
+//! Finds `redis-server`, or a compatible server.
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
 
 /// The program in `THROTTLE_REDIS_SERVER`, or else the first `redis-server` of the `PATH`.
 ///
@@ -17,4 +19,13 @@ pub(crate) fn redis_server() -> PathBuf {
         "these tests need redis-server, and there is none in the PATH; install it by `apt-get install redis-server` \
          (macOS: `brew install redis`), or run `sh tests/run.sh`, which does that first",
     )
+}
+
+/// Whether `DEBUG` must be enabled: from Redis 7 on, and in every Valkey. Redis 6.2 refuses the option.
+pub(crate) fn debug_must_be_enabled() -> bool {
+    static NEW: OnceLock<bool> = OnceLock::new();
+    *NEW.get_or_init(|| {
+        let output = Command::new(redis_server()).arg("--version").output().expect("a server that can be started");
+        !String::from_utf8_lossy(&output.stdout).contains(" v=6.")
+    })
 }

@@ -53,6 +53,12 @@ impl Builder {
         self
     }
 
+    /// Two words, because Redis 6.2 does not split one.
+    pub(crate) fn replica_of(mut self, port: u16) -> Self {
+        self.options.push(("--replicaof".to_owned(), vec!["127.0.0.1".to_owned(), port.to_string()]));
+        self
+    }
+
     pub(crate) fn role(mut self, role: Role) -> Self {
         self.role = role;
         self
@@ -90,7 +96,9 @@ pub(crate) fn arguments(builder: &Builder, port: u16, tls: Option<(&Tls, u16)>) 
     if !matches!(builder.role, Role::Sentinel(_)) {
         option("--save", &[""]);
         option("--appendonly", &["no"]);
-        option("--enable-debug-command", &["local"]);
+        if crate::binary::debug_must_be_enabled() {
+            option("--enable-debug-command", &["local"]);
+        }
         // A replica is in step a second or more earlier if its master does not wait for others to join it.
         option("--repl-diskless-sync-delay", &["0"]);
         let password = format!(">{}", crate::control::PASSWORD);

@@ -31,7 +31,7 @@ impl Sentinel {
     pub fn start(count: usize) -> Self {
         assert!((1..=3).contains(&count), "one to three sentinels");
         let master = Server::start();
-        let replica = Server::builder().arg("--replicaof", &format!("127.0.0.1 {}", master.port())).start();
+        let replica = Server::builder().replica_of(master.port()).start();
         let lines = format!(
             "sentinel monitor {name} 127.0.0.1 {port} {quorum}\n\
              sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}\n\

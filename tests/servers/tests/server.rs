@@ -1,7 +1,6 @@
 //! Servers: their answers, their faults and their options.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throttle_test_servers::redis::{self, Client, RedisResult};
 use throttle_test_servers::{Server, Shared};

@@ -1,8 +1,8 @@
 //! What a decision costs, beside what the server can do with the same script in the same run.
 //!
 //! ```text
-//! cargo bench -p throttle-redis --all-features                 every table
-//! cargo bench -p throttle-redis --all-features -- tasks script  some of them: tasks, script, cluster
+//! cargo bench -p tower-throttle-redis --all-features                 every table
+//! cargo bench -p tower-throttle-redis --all-features -- tasks script  some of them: tasks, script, cluster
 //! ROUNDS=7 cargo bench …                                        more rounds than 5; rows are their medians
 //! ```
 //!

@@ -76,12 +76,11 @@ async fn loading_is_asked_again_until_the_data_is_there() {
     let server = Server::start();
     let single = Single::new(&server.url()).expect("a URL");
     let limits = used(RedisBackend::builder(single).deadline(PATIENCE), window("one")).await;
-    // Loading 100 keys takes about 2 s, and the server serves its clients after each of them.
+    // Loading 100 keys takes about 2 s, and the server serves its clients after each 2 MB.
     server.config_set("key-load-delay", "20000");
-    server.config_set("loading-process-events-interval-bytes", "1024");
     let mut connection = server.connection();
     for key in 0..100 {
-        let value = "x".repeat(2000);
+        let value = "x".repeat(200_000);
         throttle_test_servers::redis::cmd("SETEX").arg(key).arg(600).arg(value).exec(&mut connection).expect("a key");
     }
     server.config_set("rdbcompression", "no");

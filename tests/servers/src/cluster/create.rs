@@ -28,8 +28,10 @@ impl Cluster {
 
     fn give_slots(&self) {
         for (master, range) in slots::shares(MASTERS).into_iter().enumerate() {
-            let (first, last) = (range.start().to_string(), range.end().to_string());
-            self.node(master).command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            // ADDSLOTSRANGE would be shorter, and is unknown to Redis 6.2.
+            let slots: Vec<_> = range.map(|slot| slot.to_string()).collect();
+            let command = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
+            self.node(master).command(&command.collect::<Vec<_>>());
         }
         // Different epochs from the start: nodes with the same epoch would first have to settle which of them keeps it.
         for (epoch, node) in (1_usize..).zip(&self.nodes) {

@@ -66,7 +66,7 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             Some("OOM") => FaultKind::OutOfMemory,
             Some("NOAUTH" | "WRONGPASS") => FaultKind::Refused,
             Some("LOADING" | "BUSY") => FaultKind::NotNow,
-            Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script:")) => FaultKind::Script,
+            Some("ERR") => in_script(error.detail().unwrap_or_default()),
             _ => FaultKind::Other,
         },
     };
@@ -77,6 +77,16 @@ pub(super) fn fault(error: &RedisError) -> Fault {
         _ => error.category().to_owned(),
     };
     Fault::new(kind, message)
+}
+
+/// Why a script ended early. Redis 6.2 quotes the error of a command in it; later servers answer with that error itself.
+fn in_script(detail: &str) -> FaultKind {
+    match detail {
+        _ if !detail.contains("user_script:") => FaultKind::Other,
+        _ if detail.contains(": -READONLY ") => FaultKind::ReadOnly,
+        _ if detail.contains(": -OOM ") => FaultKind::OutOfMemory,
+        _ => FaultKind::Script,
+    }
 }
 
 /// Why there is no connection. No key was sent, so the server's own message may be shown, up to the point where it
@@ -126,6 +136,8 @@ mod tests {
             ("-WRONGPASS invalid", FaultKind::Refused),
             ("-OOM command not allowed", FaultKind::OutOfMemory),
             ("-ERR user_script:1: attempt to compare", FaultKind::Script),
+            ("-ERR Error running script: @user_script: 1: -READONLY You can't write", FaultKind::ReadOnly),
+            ("-ERR Error running script: @user_script: 1: -OOM command not allowed", FaultKind::OutOfMemory),
             ("-ERR unknown command", FaultKind::Other),
             ("-WRONGTYPE Operation against a key", FaultKind::Other),
         ] {

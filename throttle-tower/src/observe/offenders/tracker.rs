@@ -103,7 +103,9 @@ impl Tracker {
 
 /// The first bytes of a text, in whole characters.
 fn cut(mut text: String) -> Box<str> {
-    text.truncate(text.floor_char_boundary(MAX_TEXT));
+    if text.len() > MAX_TEXT {
+        text.truncate((0..=MAX_TEXT).rfind(|&end| text.is_char_boundary(end)).unwrap_or(0));
+    }
     text.into()
 }
 

@@ -49,6 +49,6 @@ fn bad_files_are_refused_with_every_problem_where_it_is() {
             wrong.push(refusal);
         }
     }
-    let remedy = "THROTTLE_WRITE_REFUSALS=1 cargo test -p throttle-tower --features rules --lib bad";
+    let remedy = "THROTTLE_WRITE_REFUSALS=1 cargo test -p tower-throttle --features rules --lib bad";
     assert!(wrong.is_empty(), "{}\nIf that is right, write the texts anew with: {remedy}", wrong.join("\n"));
 }

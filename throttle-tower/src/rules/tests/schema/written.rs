@@ -18,7 +18,7 @@ fn schema_in_the_repository_is_that_of_the_reader() {
         panic!("{} is written", path.display());
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let remedy = "THROTTLE_WRITE_SCHEMA=1 cargo test -p throttle-tower --features rules --lib schema";
+    let remedy = "THROTTLE_WRITE_SCHEMA=1 cargo test -p tower-throttle --features rules --lib schema";
     let change = current.lines().zip(written.lines()).find(|(current, written)| current != written);
     assert!(current == written, "{} is not current: {change:?}; write it anew with: {remedy}", path.display());
     assert!(written == SCHEMA, "the file was written after this test was built");

@@ -1,0 +1,29 @@
+//! Longer pages for questions that the front page leaves open. The programs on them are compiled as tests.
+
+/// Counts in memory that survive a restart.
+#[doc = include_str!("across_restarts.md")]
+pub mod across_restarts {}
+
+/// What happens to used units when a limit's parameters change, and what two limits of one name do.
+#[doc = include_str!("changing_limits.md")]
+pub mod changing_limits {}
+
+/// Refunds by the response, and estimates that the handler settles.
+#[doc = include_str!("charging_by_outcome.md")]
+pub mod charging_by_outcome {}
+
+/// Limits of requests in flight, and requests that are held instead of refused.
+#[doc = include_str!("in_flight_and_waiting.md")]
+pub mod in_flight_and_waiting {}
+
+/// Metrics, events, the keys refused most and a live page.
+#[doc = include_str!("observing.md")]
+pub mod observing {}
+
+/// Calls to an upstream, delayed to its pace.
+#[doc = include_str!("outbound_calls.md")]
+pub mod outbound_calls {}
+
+/// Limits that depend on the customer.
+#[doc = include_str!("plans.md")]
+pub mod plans {}
