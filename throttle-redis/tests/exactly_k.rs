@@ -71,7 +71,7 @@ impl Asked {
 
     /// What the requests of a task leave free.
     fn reserve(self, task: usize) -> u64 {
-        if self == Self::Lower || (self == Self::Classes && task % 2 == 0) { RESERVE } else { 0 }
+        if self == Self::Lower || (self == Self::Classes && task.is_multiple_of(2)) { RESERVE } else { 0 }
     }
 
     /// One unit of each policy, or a peek. Policies of one set have keys of their own.

@@ -20,7 +20,7 @@ use tower::{Layer, ServiceExt};
 const COUNT: u64 = 80;
 const PERIOD: Duration = Duration::from_secs(1);
 const HEADROOM: Duration = Duration::from_millis(250);
-const CALLS: usize = 160;
+const CALLS: usize = 192;
 
 #[path = "../support/counting.rs"]
 mod counting;

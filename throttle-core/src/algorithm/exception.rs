@@ -14,12 +14,13 @@ use crate::time::Timestamp;
 /// ```
 /// use std::sync::Arc;
 /// use throttle_core::backend::{Exception, Treatment};
-/// use throttle_core::{Backend, Gcra, Key, Limiter, ManualClock, MemoryBackend, Policy, Rate, Timestamp};
+/// use throttle_core::{Backend, Gcra, Key, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
 ///
 /// let clock = ManualClock::new(Timestamp::EPOCH);
 /// let memory = MemoryBackend::builder().clock(clock.clone()).build();
-/// let limiter = Limiter::new(memory.clone(), Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
-/// let set = Arc::new(memory.prepare(limiter.set().clone())?);
+/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9)))?)?;
+/// let limiter = Limiter::new(memory.clone(), set.clone())?;
+/// let set = Arc::new(memory.prepare(set)?);
 ///
 /// let until = Timestamp::from_micros(3_600_000_000);
 /// let _ = memory.except(&set, 0, &Key::from("ada"), Some(Exception { treatment: Treatment::Blocked, until }));

@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use super::drain::Drain;
 use super::gcra::{Arrival, Tat};
-use super::stored::{Repr, Stored, Words, stored_as_itself};
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, instant};
@@ -119,8 +118,6 @@ pub(crate) struct Departures {
     /// The first free slot.
     pub(crate) next: Tat,
 }
-
-stored_as_itself! { Departures }
 
 impl Queue {
     pub(super) fn new(drain: Drain, without_delay: bool) -> Self {

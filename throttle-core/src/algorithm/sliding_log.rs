@@ -1,7 +1,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::stored::{Repr, Stored, Words, stored_as_itself};
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, amounts, instant};
@@ -62,8 +61,6 @@ pub(crate) struct Log {
     runs: VecDeque<(i64, u64)>,
     total: u64,
 }
-
-stored_as_itself! { Log }
 
 impl Log {
     fn now(&self, now: Timestamp) -> i64 {

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use super::reciprocal::Divisor;
-use super::stored::{Repr, Stored, Words, stored_as_itself};
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, amounts, instant};
@@ -97,8 +96,6 @@ pub(crate) struct Ring {
     last: i64,
     counters: Box<[u64]>,
 }
-
-stored_as_itself! { Ring }
 
 /// A ring seen at one instant: sub-window `index`, `past` µs of it over.
 struct View<'a> {

@@ -112,9 +112,8 @@ macro_rules! stored_as_words {
     };
 }
 
-/// For a larger state, which has a variant of [`Repr`].
 macro_rules! stored_as_itself {
-    ($state:ident) => {
+    ($($state:ident)*) => {$(
         impl Stored for $state {
             const IS_SMALL: bool = false;
 
@@ -140,7 +139,9 @@ macro_rules! stored_as_itself {
                 if let Repr::$state(state) = repr { Some(f(state)) } else { None }
             }
         }
-    };
+    )*};
 }
 
-pub(super) use {stored_as_itself, stored_as_words};
+stored_as_itself! { Departures Ring Log }
+
+pub(super) use stored_as_words;

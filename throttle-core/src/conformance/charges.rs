@@ -96,19 +96,16 @@ pub fn law_10_composites_settle_what_they_charged<H: Harness>(sample: &Sample) {
     let algorithm = sample.algorithm();
     let capacity = sample.capacity();
     let members = |names: [&str; 2]| names.map(|name| policy(name, algorithm).into()).to_vec();
-    let left = |fixture: &Fixture<'_, H>, key: &Key| -> Vec<u64> {
-        fixture.peek(key).statuses().iter().map(|status| status.remaining()).collect()
-    };
 
     let all = Fixture::<H>::new(&harness, PolicyTree::All(members(["a", "b"])));
     let key = Key::from("both");
     let charge = all.charged(&key, 3);
     assert_eq!(charge.items().len(), 2);
     all.settle(charge.actual(0));
-    assert_eq!(left(&all, &key), [capacity, capacity], "both given back");
+    assert_eq!(all.left(&key), [capacity, capacity], "both given back");
     let charge = all.charged(&key, 3);
     all.settle(charge.actual_of(1, 1));
-    assert_eq!(left(&all, &key), [capacity - 3, capacity - 1], "the second alone corrected");
+    assert_eq!(all.left(&key), [capacity - 3, capacity - 1], "the second alone corrected");
 
     let any = Fixture::<H>::new(&harness, PolicyTree::Any(members(["own", "pool"]), AnyCharge::First));
     let key = Key::from("payer");
@@ -116,7 +113,7 @@ pub fn law_10_composites_settle_what_they_charged<H: Harness>(sample: &Sample) {
     let charge = any.charged(&key, 2);
     assert_eq!((charge.taken(0), charge.taken(1)), (0, 2), "own has nothing left, so the pool pays");
     any.settle(charge.actual(0));
-    assert_eq!(left(&any, &key), [0, capacity], "given back to the pool alone");
+    assert_eq!(any.left(&key), [0, capacity], "given back to the pool alone");
 }
 
 /// A charge that a process made to its own share while the store was down changes nothing at the store.

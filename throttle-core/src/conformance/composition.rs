@@ -16,11 +16,6 @@ fn quota(name: &str, limit: u64) -> PolicyTree {
     policy(name, &algorithm).into()
 }
 
-/// The units that remain of each policy.
-fn left<H: Harness>(fixture: &Fixture<'_, H>, key: &Key) -> Vec<u64> {
-    fixture.peek(key).statuses().iter().map(|status| status.remaining()).collect()
-}
-
 /// `all`: when one member refuses, no member is charged, whatever the refusing member is and wherever it stands.
 pub fn law_05_all_charges_every_member_or_none<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
@@ -33,12 +28,12 @@ pub fn law_05_all_charges_every_member_or_none<H: Harness>(sample: &Sample) {
         let fixture = Fixture::<H>::new(&harness, rule);
         for used in 1..=2 {
             assert!(fixture.take(&key, 1).is_admitted());
-            assert_eq!(left(&fixture, &key), [first - used, capacity - used, last - used]);
+            assert_eq!(fixture.left(&key), [first - used, capacity - used, last - used]);
         }
         for cost in [1, 1, capacity, u64::MAX] {
             let denied = fixture.take(&key, cost);
             assert!(!denied.is_admitted() && denied.statuses().iter().all(|status| status.charged() == 0));
-            assert_eq!(left(&fixture, &key), [first - 2, capacity - 2, last - 2], "after a refused cost of {cost}");
+            assert_eq!(fixture.left(&key), [first - 2, capacity - 2, last - 2], "after a refused cost of {cost}");
         }
     }
 }
@@ -52,17 +47,17 @@ pub fn law_05_any_charges_by_its_rule<H: Harness>() {
     for (own, pool) in [(1, 3), (0, 3), (0, 2), (0, 1), (0, 0)] {
         let decision = first.take(&key, 1);
         assert!(decision.is_admitted());
-        assert_eq!(left(&first, &key), [own, pool]);
+        assert_eq!(first.left(&key), [own, pool]);
         assert_eq!(decision.binding(), Some(usize::from(pool < 3)), "the payer binds");
     }
     assert!(!first.take(&key, 1).is_admitted());
-    assert_eq!(left(&first, &key), [0, 0]);
+    assert_eq!(first.left(&key), [0, 0]);
 
     let members = vec![quota("small", 1), quota("large", 3)];
     let every = Fixture::<H>::new(&harness, PolicyTree::Any(members, AnyCharge::EveryAdmitting));
     for expected in [[0, 2], [0, 1], [0, 0]] {
         assert!(every.take(&key, 1).is_admitted());
-        assert_eq!(left(&every, &key), expected);
+        assert_eq!(every.left(&key), expected);
     }
     assert!(!every.take(&key, 1).is_admitted());
 }
@@ -77,17 +72,17 @@ pub fn law_05_nested_charges_all_or_nothing<H: Harness>() {
     let fixture = Fixture::<H>::new(&harness, rule);
     for expected in [[9, 1, 3, 1], [8, 0, 3, 1], [7, 0, 2, 0]] {
         assert!(fixture.take(&key, 1).is_admitted());
-        assert_eq!(left(&fixture, &key), expected);
+        assert_eq!(fixture.left(&key), expected);
     }
     for _ in 0..3 {
         assert!(!fixture.take(&key, 1).is_admitted());
-        assert_eq!(left(&fixture, &key), [7, 0, 2, 0], "tenant refuses, so neither day nor pool is charged");
+        assert_eq!(fixture.left(&key), [7, 0, 2, 0], "tenant refuses, so neither day nor pool is charged");
     }
     // Each policy with a cost of its own.
     let other = Key::from("other");
     let calls = [call(&other, 4), call(&other, 3), call(&other, 2), call(&other, 1)];
     assert!(fixture.decide(&calls).is_admitted(), "own cannot pay 3, pool and tenant can pay 2 and 1");
-    assert_eq!(left(&fixture, &other), [6, 2, 1, 0]);
+    assert_eq!(fixture.left(&other), [6, 2, 1, 0]);
 }
 
 /// Threads race on an `all` in which one member has K units left: K requests are admitted, and the other members are

@@ -107,6 +107,11 @@ impl<'h, H: Harness> Fixture<'h, H> {
         self.peek(key).remaining()
     }
 
+    /// The units that remain of each policy.
+    pub(super) fn left(&self, key: &Key) -> Vec<u64> {
+        self.peek(key).statuses().iter().map(|status| status.remaining()).collect()
+    }
+
     pub(super) fn observed(&self, decision: &Decision) -> Observed {
         Observed::new(self.limiter.set(), decision)
     }

@@ -88,9 +88,8 @@ pub fn law_11_reset_one_key<H: Harness>(sample: &Sample) {
         assert!(fixture.take(key, capacity).is_admitted());
     }
     fixture.reset(1, &reset);
-    let left = |key| -> Vec<u64> { fixture.peek(key).statuses().iter().map(|status| status.remaining()).collect() };
-    assert_eq!(left(&reset), [0, capacity]);
-    assert_eq!(left(&kept), [0, 0]);
+    assert_eq!(fixture.left(&reset), [0, capacity]);
+    assert_eq!(fixture.left(&kept), [0, 0]);
     fixture.reset(0, &reset);
     let (again, new) = (fixture.take(&reset, capacity), fixture.take(&Key::from("new"), capacity));
     assert_eq!(fixture.observed(&again), fixture.observed(&new));

@@ -296,4 +296,30 @@ mod tests {
             settling.abort();
         }
     }
+
+    /// A script finds the charge by the parameters that made it.
+    #[tokio::test(start_paused = true)]
+    async fn a_charge_is_settled_under_the_parameters_that_made_it() {
+        let window = |count| FixedWindow::new(Rate::per_day(count));
+        let policy = Policy::tiered("p", [("low", window(9)), ("high", window(90))]).expect("tiers");
+        let own = policy.own(window(30)).expect("parameters");
+        let ada = || Call::from(Key::from("ada"));
+        for (call, tag) in [
+            (ada(), policy.algorithm().tag()),
+            (ada().in_tier(1), policy.tier(1).algorithm().tag()),
+            (ada().under(Arc::clone(&own)), own.tag()),
+        ] {
+            let (store, memory, set) = (ByHand::default(), MemoryBackend::new(), PolicySet::new(policy.clone()));
+            let set = set.expect("a set");
+            let charged = memory.decide_now(&memory.prepare(set.clone()).expect("a set"), std::slice::from_ref(&call));
+            let receipt = Receipt::of(&charged, &[call]).expect("a charge");
+            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            store.connect(Ok(())).await;
+            let set = Arc::new(backend.prepare(set).expect("a set"));
+            let _settling = tokio::spawn(backend.settle(&set, receipt));
+            let sent = store.next().await;
+            assert_eq!(sent.words()[1], set.prepared.scripts.settle.sha());
+            assert_eq!(sent.command.args().nth(6), Some(tag.as_slice()));
+        }
+    }
 }

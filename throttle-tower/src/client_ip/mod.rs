@@ -95,4 +95,4 @@ pub use self::ip_prefix::IpPrefix;
 #[cfg(all(test, feature = "rules"))]
 pub(crate) use self::nat64::LENGTHS as NAT64_LENGTHS;
 pub use self::source::{ClientIp, MAX_HOPS};
-pub use self::trusted_proxies::{TrustWarning, TrustedProxies};
+pub use self::trusted_proxies::TrustedProxies;

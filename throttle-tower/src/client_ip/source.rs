@@ -8,7 +8,7 @@ use throttle_core::{ConfigError, canonical_ip};
 use super::error::refused;
 use super::ip_net::IpNet;
 use super::nat64::Nat64;
-use super::trusted_proxies::{TrustWarning, TrustedProxies};
+use super::trusted_proxies::TrustedProxies;
 
 /// The largest number of entries that are read from a list header: 20. Chains of real proxies are far shorter, and a
 /// header may be long.
@@ -195,15 +195,15 @@ impl ClientIp {
         }
     }
 
-    /// Settings that are permitted but deserve a line in the log at start-up; see [`TrustedProxies::warnings`].
-    pub fn warnings(&self) -> impl Iterator<Item = TrustWarning> + '_ {
+    /// The broad ones of the networks that it trusts; see [`TrustedProxies::broad_networks`].
+    pub fn broad_networks(&self) -> impl Iterator<Item = IpNet> + '_ {
         let trusted = match &self.source {
             Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {
                 Some(trusted)
             }
             Source::Peer | Source::List { client: Position::FromRight(_), .. } => None,
         };
-        trusted.into_iter().flat_map(TrustedProxies::warnings)
+        trusted.into_iter().flat_map(TrustedProxies::broad_networks)
     }
 
     fn of(source: Source) -> Self {

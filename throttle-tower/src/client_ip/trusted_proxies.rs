@@ -1,6 +1,5 @@
 //! The machines whose word about their client is believed.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use throttle_core::ConfigError;
@@ -92,43 +91,21 @@ impl TrustedProxies {
         self.nets.iter().any(|net| net.contains(address))
     }
 
-    /// Networks that are permitted but deserve a line in the log at start-up: shorter than /24 for IPv4 or /48 for
-    /// IPv6.
-    pub fn warnings(&self) -> impl Iterator<Item = TrustWarning> + '_ {
-        self.nets.iter().filter(|net| shorter(net, 24, 48)).copied().map(TrustWarning::BroadTrust)
+    /// Networks with room for far more than proxies: shorter than /24 for IPv4 or /48 for IPv6. Any machine in them can
+    /// name any client, so they deserve a line in the log at start-up.
+    ///
+    /// ```
+    /// use throttle_tower::TrustedProxies;
+    ///
+    /// let proxies = TrustedProxies::new(["10.0.0.0/8", "192.0.2.1"])?;
+    /// assert!(proxies.broad_networks().eq(["10.0.0.0/8".parse()?]));
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn broad_networks(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.nets.iter().filter(|net| shorter(net, 24, 48)).copied()
     }
 }
 
 fn shorter(net: &IpNet, v4: u8, v6: u8) -> bool {
     net.prefix() < if net.network().is_ipv4() { v4 } else { v6 }
-}
-
-/// A configuration that works but may trust more than intended. Its `Display` is a sentence for a log.
-///
-/// ```
-/// use throttle_tower::client_ip::{TrustedProxies, TrustWarning};
-///
-/// let proxies = TrustedProxies::new(["10.0.0.0/8", "192.0.2.1"])?;
-/// let warnings: Vec<TrustWarning> = proxies.warnings().collect();
-/// assert_eq!(warnings, [TrustWarning::BroadTrust("10.0.0.0/8".parse()?)]);
-/// # Ok::<(), throttle_tower::ConfigError>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TrustWarning {
-    /// The trusted network has room for far more than proxies: it is shorter than /24 for IPv4 or /48 for IPv6.
-    BroadTrust(IpNet),
-}
-
-impl fmt::Display for TrustWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BroadTrust(net) => {
-                write!(
-                    f,
-                    "trusted network {net} is broad: any machine in it can name any client; list only your proxies"
-                )
-            }
-        }
-    }
 }

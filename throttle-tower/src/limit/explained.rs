@@ -131,7 +131,8 @@ impl fmt::Display for ExplainedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, by, class, verdict, left } = self;
         write!(f, "limit {name:?} by {by}: {verdict}")?;
-        let Some(KeyLeft { cost, has_key, tier, is_excepted, reserve, units, of, retry_after, resets_in }) = left else {
+        let Some(KeyLeft { cost, has_key, tier, is_excepted, reserve, units, of, retry_after, resets_in }) = left
+        else {
             return Ok(());
         };
         write!(f, ": {units} of {of} left, costs {cost}")?;

@@ -387,14 +387,14 @@ impl Rules {
     }
 
     /// Where the client's address comes from, as the file says. A program can log its
-    /// [`warnings`](ClientIp::warnings), and find the address for its own purposes.
+    /// [broad networks](ClientIp::broad_networks), and find the address for its own purposes.
     ///
     /// ```
     /// use throttle_tower::rules::{Registry, Rules};
     ///
     /// let text = "version = 1\nlimit = []\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = [\"10.0.0.0/8\"]";
     /// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
-    /// assert_eq!(rules.client_ip().warnings().count(), 1); // a broad network
+    /// assert_eq!(rules.client_ip().broad_networks().count(), 1);
     /// # Ok::<(), throttle_tower::rules::RulesError>(())
     /// ```
     pub fn client_ip(&self) -> &ClientIp {

@@ -56,7 +56,7 @@ mod tests {
     /// The head and the body of a refusal that a wait does not help before long.
     async fn refused(layer: &ThrottleLayer) -> Response<Value> {
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-        layer.layer(inner.clone()).oneshot(Request::new(())).await.unwrap();
+        layer.layer(inner).oneshot(Request::new(())).await.unwrap();
         let (head, body) = layer.layer(inner).oneshot(Request::new(())).await.unwrap().into_parts();
         let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
         Response::from_parts(head, serde_json::from_slice(&body).unwrap_or_default())

@@ -121,8 +121,7 @@ impl Permits {
                 let retry_after = (cost <= units).then_some(Duration::ZERO);
                 let (of, resets_in) = (limit.most, Duration::ZERO);
                 let (reserve, is_excepted) = (of - most, false);
-                let left =
-                    KeyLeft { cost, has_key, tier: 0, is_excepted, reserve, units, of, retry_after, resets_in };
+                let left = KeyLeft { cost, has_key, tier: 0, is_excepted, reserve, units, of, retry_after, resets_in };
                 ExplainedLimit::looked(name, left, limit.priority.as_ref(), false)
             }
         });

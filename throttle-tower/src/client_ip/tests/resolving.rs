@@ -159,7 +159,7 @@ fn only_sources_that_trust_networks_warn_of_broad_ones() {
         (hops, 0),
         (ClientIp::google_cloud_load_balancer(), 0),
     ] {
-        assert_eq!(source.warnings().count(), warnings, "{source:?}");
+        assert_eq!(source.broad_networks().count(), warnings, "{source:?}");
     }
 }
 

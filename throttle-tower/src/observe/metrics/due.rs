@@ -7,55 +7,23 @@
 //! report is due is kept beside the counts, and a request that finds it overdue reports at once. Where requests follow
 //! each other within microseconds, not each of them looks.
 
-use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::sleep;
 
 use super::per_thread::counts::Rows;
 use super::per_thread::own_place::own_place;
 use super::per_thread::turns::NONE;
+use super::schedule::DELAY;
 use super::throttle::{Metrics, Reporting};
 use crate::time::micros;
-
-/// When a report is due after it was begun, and how late it may be before a request makes it.
-const DELAY: Duration = Duration::from_millis(100);
-
-/// The clock of a layer's reports.
-pub(super) struct Schedule {
-    started: Instant,
-    /// A runtime was found without timers.
-    lacks_timers: AtomicBool,
-}
-
-impl Schedule {
-    pub(super) fn new() -> Self {
-        Self { started: Instant::now(), lacks_timers: AtomicBool::new(false) }
-    }
-
-    /// In µs.
-    fn now(&self) -> u64 {
-        micros(self.started.elapsed())
-    }
-
-    /// `None` if the runtime has no timers. `tokio` says so by a panic alone, so it is asked once.
-    fn timer(&self, wait: Duration) -> Option<Sleep> {
-        if self.lacks_timers.load(Ordering::Relaxed) {
-            return None;
-        }
-        let timer = catch_unwind(|| sleep(wait)).ok();
-        self.lacks_timers.store(timer.is_none(), Ordering::Relaxed);
-        timer
-    }
-}
 
 impl Reporting {
     /// Sees to it that the counts of this thread reach the recorder.
     #[inline(always)]
-    pub(super) fn report_soon<const OWN: bool>(&self, rows: Rows<'_, OWN>) {
+    pub(super) fn report_soon(&self, rows: Rows<'_>) {
         if rows.turns().due() == NONE {
             self.begin_report();
         } else if rows.is_turn() {
@@ -73,7 +41,7 @@ impl Reporting {
 
     /// Reports what should have been reported long ago.
     #[cold]
-    fn take_turn<const OWN: bool>(&self, rows: Rows<'_, OWN>) {
+    fn take_turn(&self, rows: Rows<'_>) {
         let (now, due) = (self.0.schedule.now(), rows.turns().due());
         rows.turns().taken(now);
         if due != NONE

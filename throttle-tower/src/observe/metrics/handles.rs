@@ -41,9 +41,6 @@ pub(super) mod place {
         (decider as usize).saturating_sub(1) * BackendErrorKind::ALL.len() + why as usize
     }
 
-    /// The outcomes of requests about which there was a decision: admitted, refused and failed open.
-    pub(in super::super) const WITH_DECISION: [usize; 3] = [0, 1, 4];
-
     pub(in super::super) const ADMITTED: usize = 0;
     pub(in super::super) const NEAR: usize = 1;
     pub(in super::super) const REFUSED: usize = 2;
@@ -53,9 +50,6 @@ pub(super) mod place {
     pub(in super::super) const REFUNDED: usize = 6;
     pub(in super::super) const SHORT: usize = 7;
     pub(in super::super) const OVERFLOW: usize = 8;
-    /// Requests that the policy refused as the binding one. It is reported as part of [`REFUSED`], as [`BINDING`], and
-    /// among the requests.
-    pub(in super::super) const BOUND: usize = 9;
 }
 
 /// A policy's name, and whether it has plans that are looked up.

@@ -58,6 +58,7 @@ mod handles;
 mod level;
 mod per_thread;
 mod report;
+mod schedule;
 mod shape;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ impl Metrics {
         // Another thread may be reporting, and reports again.
         let Some(mut reported) = try_lock(&self.reported) else { return };
         for ((row, counters), reported) in handles.counters.iter().enumerate().zip(&mut *reported) {
-            let sums = self.sums(row);
+            let sums = self.counts.sums(row);
             for ((counter, count), reported) in counters.iter().zip(sums).zip(&mut *reported) {
                 // A request that is being counted is in some of the sums.
                 let more = count.saturating_sub(*reported);

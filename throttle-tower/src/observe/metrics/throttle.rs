@@ -6,10 +6,10 @@ use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
 use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
-use super::due::Schedule;
 use super::handles::{Handles, place};
 use super::level::Level;
 use super::per_thread::counts::{Counts, ROW};
+use super::schedule::Schedule;
 use crate::ThrottleLayer;
 use crate::event::Backends;
 use crate::event::{BuiltOn, Correction, Observer};
@@ -23,8 +23,7 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// Call it before the layer is cloned or applied: clones that were made before report nothing. The last name given
     /// stays. Counters reach the recorder within 200 ms, by a task of the tokio runtime. Enable its timers: without
-    /// them, each request reports, and tokio prints one panic that says so. With a single policy, a request takes some
-    /// 55 instructions more.
+    /// them, each request reports, and tokio prints one panic that says so.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -50,8 +49,6 @@ pub(super) struct Metrics {
     pub(super) reported: Mutex<Vec<[u64; ROW]>>,
     pub(super) handles: Registered<Handles>,
     pub(super) policies: Box<[Watched]>,
-    /// Of a layer with one policy alone, by its tiers: the least that may remain without being near the limit.
-    pub(super) enough_of_only: Box<[u64]>,
     /// Permits taken, by the place of their limit.
     in_flight: Box<[(PolicyName, Arc<Level>)]>,
     pub(super) backends: Backends,
@@ -87,10 +84,6 @@ impl Metrics {
                 move || Handles::register(&layer, &names, &permits)
             }),
             layer,
-            enough_of_only: match &*policies {
-                [only] => only.enough.clone(),
-                _ => Box::default(),
-            },
             policies,
             backends: Backends::default(),
         }
@@ -149,13 +142,9 @@ impl Observer for Reporting {
 
     #[inline]
     fn passed_or_refused(&self, event: &Event<'_>, _: &[Call]) {
-        if let Some(rows) = self.0.counts.own()
-            && self.0.count_usual(rows, event).is_some()
-        {
-            self.report_soon(rows);
-        } else {
-            self.count_otherwise(event);
-        }
+        let rows = self.0.counts.rows();
+        self.0.count(rows, event);
+        self.report_soon(rows);
     }
 
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
@@ -188,36 +177,9 @@ impl Observer for Reporting {
             Correction::Charged(units) => (place::CHARGED, units),
             Correction::Short(units) => (place::SHORT, units),
         };
-        self.add(place::POLICIES + policy, counter, units);
-    }
-}
-
-impl Reporting {
-    #[inline(never)]
-    fn count_otherwise(&self, event: &Event<'_>) {
-        match self.0.counts.take_own() {
-            Some(rows) => {
-                self.0.count(rows, event);
-                self.report_soon(rows);
-            }
-            None => {
-                self.0.count(self.0.counts.shared(), event);
-                self.report_soon(self.0.counts.shared());
-            }
-        }
-    }
-
-    fn add(&self, row: usize, counter: usize, units: u64) {
-        match self.0.counts.take_own() {
-            Some(rows) => {
-                rows.add(row, counter, units);
-                self.report_soon(rows);
-            }
-            None => {
-                self.0.counts.shared().add(row, counter, units);
-                self.report_soon(self.0.counts.shared());
-            }
-        }
+        let rows = self.0.counts.rows();
+        rows.add(place::POLICIES + policy, counter, units);
+        self.report_soon(rows);
     }
 }
 

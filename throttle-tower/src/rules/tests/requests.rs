@@ -107,17 +107,6 @@ fn from(client: &str) -> http::request::Builder {
 }
 
 #[tokio::test]
-async fn example_limits_each_address_behind_the_proxy() {
-    let app = App::new(EXAMPLE);
-    assert_eq!(app.admitted(25, || from("203.0.113.9")).await, 20, "the burst");
-    assert_eq!(app.admitted(1, || from("203.0.113.10")).await, 1);
-    app.clock.advance(Duration::from_millis(500));
-    assert_eq!(app.admitted(10, || from("203.0.113.9")).await, 5, "ten a second");
-    let direct = || from("203.0.113.9").extension(PeerAddr(IpAddr::from([192, 0, 2, 1])));
-    assert_eq!(app.admitted(1, direct).await, 1, "whoever is no proxy is the client itself");
-}
-
-#[tokio::test]
 async fn example_limits_failed_logins_on_its_routes() {
     let app = App::new(EXAMPLE);
     let login = |tenant: &'static str, route: &str| {
@@ -218,12 +207,6 @@ async fn concurrency_of_a_file_is_in_force() {
     );
     assert_eq!(app.send(Request::get("/"), StatusCode::OK).await, StatusCode::OK);
     assert_eq!(app.layer.in_flight("busy"), Some(0));
-}
-
-#[tokio::test]
-async fn file_without_limits_admits_everything() {
-    let app = App::new("version = 1\nlimit = []");
-    assert_eq!(app.admitted(100, || Request::get("/")).await, 100);
 }
 
 #[tokio::test]

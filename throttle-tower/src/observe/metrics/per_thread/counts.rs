@@ -13,9 +13,6 @@ use super::turns::Turns;
 /// Counters in a row.
 pub(in crate::observe) const ROW: usize = 16;
 
-/// Counters in the row of the usual requests.
-pub(in crate::observe) const USUAL: usize = 10;
-
 /// Rows of counters, in as many places as threads use.
 pub(in crate::observe) struct Counts {
     own: Own<Place>,
@@ -25,26 +22,27 @@ pub(in crate::observe) struct Counts {
 
 #[derive(Default)]
 struct Place {
-    usual: Usual,
     rows: Box<[Row]>,
+    turns: OwnTurns,
 }
 
-/// What the usual request needs, on cache lines that are found without a pointer.
+/// On cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Usual {
-    counters: [AtomicU64; USUAL],
-    turns: Turns,
-}
+struct OwnTurns(Turns);
 
 /// Counters on cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Row([AtomicU64; ROW]);
 
-/// The rows that the present thread counts in. If they are its `OWN`, no other thread writes them.
+/// The rows that the present thread counts in.
 #[derive(Clone, Copy)]
-pub(in crate::observe) struct Rows<'a, const OWN: bool>(&'a Place);
+pub(in crate::observe) struct Rows<'a> {
+    place: &'a Place,
+    /// Whether no other thread writes them.
+    is_own: bool,
+}
 
 impl Counts {
     pub(in crate::observe) fn new(rows: usize) -> Self {
@@ -52,73 +50,45 @@ impl Counts {
         Self { own: Own::new(place), shared: place() }
     }
 
-    /// The rows of the present thread, if it has some of its own already.
+    /// The rows of the present thread: its own, if it has a place.
     #[inline(always)]
-    pub(in crate::observe) fn own(&self) -> Option<Rows<'_, true>> {
-        self.own.get().map(Rows)
-    }
-
-    /// The rows of the present thread, which takes a place now if it has not asked before.
-    pub(in crate::observe) fn take_own(&self) -> Option<Rows<'_, true>> {
-        self.own.take().map(Rows)
-    }
-
-    /// The rows that threads without a place of their own share.
-    pub(in crate::observe) fn shared(&self) -> Rows<'_, false> {
-        Rows(&self.shared)
+    pub(in crate::observe) fn rows(&self) -> Rows<'_> {
+        let own = self.own.take();
+        Rows { place: own.unwrap_or(&self.shared), is_own: own.is_some() }
     }
 
     /// The turns of the thread at a place.
     pub(in crate::observe) fn turns_of(&self, place: usize) -> &Turns {
-        &self.own.at(place).unwrap_or(&self.shared).usual.turns
+        &self.own.at(place).unwrap_or(&self.shared).turns.0
     }
 
     /// The sums of a row.
     pub(in crate::observe) fn sums(&self, row: usize) -> [u64; ROW] {
-        self.sums_of(|place| &place.rows[row].0)
-    }
-
-    /// The sums of the usual requests.
-    pub(in crate::observe) fn usual(&self) -> [u64; USUAL] {
-        self.sums_of(|place| &place.usual.counters)
-    }
-
-    fn sums_of<const N: usize>(&self, row: impl Fn(&Place) -> &[AtomicU64; N]) -> [u64; N] {
-        let rows = || self.own.iter().chain([&self.shared]).map(&row);
-        array::from_fn(|counter| rows().map(|row| row[counter].load(Ordering::Relaxed)).sum())
+        let places = || self.own.iter().chain([&self.shared]);
+        array::from_fn(|counter| places().map(|place| place.rows[row].0[counter].load(Ordering::Relaxed)).sum())
     }
 }
 
-impl<'a, const OWN: bool> Rows<'a, OWN> {
+impl<'a> Rows<'a> {
     #[inline(always)]
     pub(in crate::observe) fn add(self, row: usize, counter: usize, units: u64) {
-        add::<OWN>(&self.0.rows[row].0[counter], units);
-    }
-
-    /// Adds to a counter of the usual requests.
-    #[inline(always)]
-    pub(in crate::observe) fn add_usual(self, counter: usize, units: u64) {
-        add::<OWN>(&self.0.usual.counters[counter], units);
+        let counter = &self.place.rows[row].0[counter];
+        if self.is_own {
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(units), Ordering::Relaxed);
+        } else {
+            counter.fetch_add(units, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]
     pub(in crate::observe) fn turns(self) -> &'a Turns {
-        &self.0.usual.turns
+        &self.place.turns.0
     }
 
     /// Whether it is the turn of the present request to read the clock.
     #[inline(always)]
     pub(in crate::observe) fn is_turn(self) -> bool {
-        !OWN || self.turns().is_turn()
-    }
-}
-
-#[inline(always)]
-fn add<const OWN: bool>(counter: &AtomicU64, units: u64) {
-    if OWN {
-        counter.store(counter.load(Ordering::Relaxed).wrapping_add(units), Ordering::Relaxed);
-    } else {
-        counter.fetch_add(units, Ordering::Relaxed);
+        !self.is_own || self.turns().is_turn()
     }
 }
 
@@ -134,7 +104,7 @@ mod tests {
     #[test]
     fn each_request_of_a_thread_without_a_place_reads_the_clock() {
         let counts = Counts::new(1);
-        let shared = counts.shared();
+        let shared = Rows { place: &counts.shared, is_own: false };
         for _ in 0..10 {
             assert!(shared.is_turn());
             shared.turns().taken(1_000_000);
@@ -150,17 +120,14 @@ mod tests {
             std::thread::scope(|scope| {
                 for _ in 0..THREADS {
                     scope.spawn(|| {
-                        owners.fetch_add(usize::from(counts.take_own().is_some()), Ordering::Relaxed);
+                        owners.fetch_add(usize::from(counts.rows().is_own), Ordering::Relaxed);
                         all.wait();
                         assert!(
                             owners.load(Ordering::Relaxed) <= OWN_PLACES,
                             "more threads have a place than there are places"
                         );
                         for _ in 0..1_000 {
-                            (0..3).for_each(|row| match counts.take_own() {
-                                Some(rows) => rows.add(row, row + 1, 2),
-                                None => counts.shared().add(row, row + 1, 2),
-                            });
+                            (0..3).for_each(|row| counts.rows().add(row, row + 1, 2));
                         }
                         all.wait();
                     });

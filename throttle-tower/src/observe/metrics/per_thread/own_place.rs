@@ -15,16 +15,13 @@ impl<T> Own<T> {
         Self(array::from_fn(|_| one()))
     }
 
-    /// That of the present thread, if it has a place already.
-    #[inline(always)]
-    pub(in crate::observe) fn get(&self) -> Option<&T> {
-        self.0.get(own_place())
-    }
-
     /// That of the present thread, which takes a place now if it has not asked before.
+    #[inline(always)]
     pub(in crate::observe) fn take(&self) -> Option<&T> {
-        take_place();
-        self.get()
+        if own_place() == UNKNOWN {
+            take_place();
+        }
+        self.0.get(own_place())
     }
 
     /// That of the thread with a place of its own.
@@ -55,14 +52,12 @@ pub(in crate::observe) fn own_place() -> usize {
     PLACE.get()
 }
 
-/// Takes a place for the present thread, if it has not asked before.
+/// Takes a place for the present thread.
 #[cold]
 fn take_place() {
-    if PLACE.get() == UNKNOWN {
-        // A thread that ends may count once more.
-        let taken = TAKEN_BY_THREAD.try_with(|taken| taken.0);
-        PLACE.set(taken.ok().flatten().unwrap_or(NONE));
-    }
+    // A thread that ends may count once more.
+    let taken = TAKEN_BY_THREAD.try_with(|taken| taken.0);
+    PLACE.set(taken.ok().flatten().unwrap_or(NONE));
 }
 
 /// The place of a thread, until the thread ends.
