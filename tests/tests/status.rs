@@ -100,12 +100,13 @@ impl Server {
     }
 }
 
-/// An answer: for each limit the fields in the order of their documentation.
+/// An answer: for each limit the fields in the order of their documentation. None has classes.
 fn answer(limits: &[Value]) -> Value {
     let names = ["policy", "limit", "window", "remaining", "reset", "unit", "tier", "admitted", "retry_after"];
     let object = |limit: &Value| -> Value {
         let fields = limit.as_array().unwrap().clone();
-        names.into_iter().map(str::to_owned).zip(fields).collect::<serde_json::Map<_, _>>().into()
+        let class = ("class".to_owned(), Value::Null);
+        names.into_iter().map(str::to_owned).zip(fields).chain([class]).collect::<serde_json::Map<_, _>>().into()
     };
     json!({ "limits": limits.iter().map(object).collect::<Vec<_>>() })
 }
@@ -168,7 +169,7 @@ async fn status_counts_the_permits_that_are_free() {
         }
         let full = json!({
             "policy": "in \"flight\"", "limit": 4, "window": null, "remaining": 0, "reset": 0,
-            "unit": "concurrent-requests", "tier": null, "admitted": false, "retry_after": null
+            "unit": "concurrent-requests", "tier": null, "class": null, "admitted": false, "retry_after": null
         });
         assert_eq!(server.status("ada").await["limits"][2], full);
         assert_eq!(server.status("bob").await["limits"][2]["remaining"], 4);

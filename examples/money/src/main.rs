@@ -17,7 +17,7 @@ use throttle_tower::{
 };
 use tokio::net::TcpListener;
 
-use crate::prices::price_of;
+use crate::prices::{dearest, price_of};
 
 const DOLLAR: u64 = 1_000_000; // micro-dollars
 const MOST_OUTPUT: u64 = 1_000; // tokens of an answer
@@ -48,19 +48,20 @@ fn app() -> Result<Router, ConfigError> {
 }
 
 /// The most that a request can cost: a token has a byte at least, and an answer is as long as it may be. The head has
-/// to say how long the prompt is. An unknown model costs nothing, because it is not called.
+/// to say how long the prompt is. The path is not decoded here as it is for the handler, so a model that it does not
+/// name counts as the dearest.
 fn estimate(parts: &Parts) -> u64 {
     let model = parts.uri.path().rsplit('/').next().unwrap_or_default();
     let length = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-    price_of(model).map_or(0, |price| price.of(length.unwrap_or(u64::MAX), MOST_OUTPUT))
+    price_of(model).unwrap_or_else(dearest).of(length.unwrap_or(u64::MAX), MOST_OUTPUT)
 }
 
 /// Pretends to call a model, which says how many tokens it has read and written.
 async fn complete(Path(model): Path<String>, usage: Usage, prompt: String) -> Result<String, StatusCode> {
-    let price = price_of(&model).ok_or(StatusCode::NOT_FOUND)?;
     let (input, output) = (prompt.split_whitespace().count() as u64, 100);
-    let cost = price.of(input, output);
-    // Fails only if it was settled before.
-    usage.settle_all(cost).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let cost = price_of(&model).map(|price| price.of(input, output));
+    // Fails only if it was settled before. An unknown model costs nothing.
+    usage.settle_all(cost.unwrap_or(0)).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let cost = cost.ok_or(StatusCode::NOT_FOUND)?;
     Ok(format!("{model} read {input} tokens and wrote {output}, for {cost} micro-dollars\n"))
 }

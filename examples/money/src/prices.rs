@@ -7,6 +7,7 @@ pub struct Price {
     pub output: u64,
 }
 
+/// The dearest stands last.
 const PRICES: [(&str, Price); 3] = [
     ("small", Price { input: 150_000, output: 600_000 }), // $0.15 and $0.60 for a million tokens
     ("large", Price { input: 2_500_000, output: 10_000_000 }), // $2.50 and $10
@@ -15,6 +16,11 @@ const PRICES: [(&str, Price); 3] = [
 
 pub fn price_of(model: &str) -> Option<&'static Price> {
     PRICES.iter().find(|(name, _)| *name == model).map(|(_, price)| price)
+}
+
+/// The price of a model that may be any.
+pub fn dearest() -> &'static Price {
+    &PRICES[PRICES.len() - 1].1
 }
 
 impl Price {

@@ -36,6 +36,15 @@ async fn request_is_charged_what_it_has_cost() {
 }
 
 #[tokio::test]
+async fn other_spelling_of_a_model_is_charged_and_refused_too() {
+    let app = app().unwrap();
+    assert_eq!(ask(&app, "la%72ge", "tell me about rivers").await.status(), StatusCode::OK);
+    assert_eq!(left(&app).await, 20 * DOLLAR - 1_010);
+    let long = "a ".repeat(40_000);
+    assert_eq!(ask(&app, "la%72ge", &long).await.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
 async fn request_that_may_cost_more_than_is_left_is_refused() {
     let app = app().unwrap();
     let long = "a ".repeat(40_000); // at most $1.20 and $0.075

@@ -23,6 +23,7 @@ pub struct Names {
     keys: BTreeSet<String>,
     keys_of_futures: BTreeSet<String>,
     costs: BTreeSet<String>,
+    classes: BTreeSet<String>,
     conditions: BTreeSet<String>,
     lookups: BTreeSet<String>,
     refunds: BTreeSet<String>,
@@ -52,6 +53,7 @@ impl Names {
         let of_future = field(limit, "key-deadline").is_some();
         if of_future { &mut self.keys_of_futures } else { &mut self.keys }.extend(keys);
         self.costs.extend(limit.get("cost").and_then(Value::as_str).map(str::to_owned));
+        self.classes.extend(limit.get("classes").and_then(Value::as_str).map(str::to_owned));
         self.conditions.extend(conditions(limit.get("when")));
         self.lookups.extend(limit.get("lookup").and_then(Value::as_str).map(str::to_owned));
         self.refunds.extend(texts(limit.get("refund")).into_iter().filter(|name| !REFUNDS.contains(&&**name)));
@@ -77,6 +79,7 @@ impl Names {
         let of_futures = self.keys_of_futures.iter().filter(|name| !self.keys.contains(*name));
         let registry = of_futures.fold(registry, |registry, name| registry.key_async(name, |_| ready(None::<Key>)));
         let registry = self.costs.iter().fold(registry, |registry, name| registry.cost(name, |_| 1));
+        let registry = self.classes.iter().fold(registry, |registry, name| registry.classes(name, |_| ""));
         let registry = self.conditions.iter().fold(registry, |registry, name| registry.condition(name, |_| false));
         let lookup = |registry: Registry, name: &String| registry.lookup(name, |_| ready(None::<&str>));
         let registry = self.lookups.iter().fold(registry, lookup);
@@ -89,6 +92,7 @@ impl Names {
             ("key", &self.keys),
             ("key", &self.keys_of_futures),
             ("cost", &self.costs),
+            ("classes", &self.classes),
             ("condition", &self.conditions),
             ("lookup", &self.lookups),
             ("refund", &self.refunds),
@@ -167,6 +171,8 @@ mod tests {
         gcra = { rate = "1/second" }
         by = "session"
         key_deadline = "2s"
+        classes = "importance"
+        reserve = { high = 0 }
         [[plans]]
         name = "c"
         by = "constant"
@@ -181,6 +187,7 @@ mod tests {
         let expected = [
             "key \"api-key\"",
             "key \"session\"",
+            "classes \"importance\"",
             "condition \"internal\"",
             "condition \"write\"",
             "lookup \"plan-of\"",

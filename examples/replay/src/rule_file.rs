@@ -230,6 +230,10 @@ mod tests {
             ("by = \"api-key\"", "a log does not tell key \"api-key\"; --field can name a field for a key or a cost"),
             ("by = \"header:x-a\"", "the log has no \"header:x-a\"; --field can name a field for it"),
             ("by = \"constant\"\nwhen = \"busy\"", "a log does not tell condition \"busy\""),
+            (
+                "by = \"constant\"\nclasses = \"importance\"\nreserve = { high = 0 }",
+                "a log does not tell classes \"importance\"",
+            ),
             ("by = \"constant\"\nmatch = { hosts = [\"a.example\"] }", "this format has no host"),
         ] {
             let file = read(&(limit("a", rest) + &limit("b", "by = \"client-ip\"")), &[]);

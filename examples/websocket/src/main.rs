@@ -64,21 +64,22 @@ async fn serve(mut socket: WebSocket, messages: &Limiter, user: Key, _in_flight:
     while let Some(Ok(message)) = socket.recv().await {
         // Pings count, too: they are answered.
         let decision = messages.check(user.clone(), 1);
-        let wait = decision.retry_after().filter(|wait| !wait.is_zero());
-        let answer = match (message, wait) {
-            (Message::Close(_), _) => return,
-            (Message::Text(text), None) => Message::Text(text),
-            (_, None) => continue,
-            (_, Some(_)) if refused + 1 == MOST_REFUSED => {
+        refused = if decision.is_admitted() { 0 } else { refused + 1 };
+        let answer = match message {
+            Message::Close(_) => return,
+            Message::Text(text) if refused == 0 => Message::Text(text),
+            _ if refused == 0 => continue,
+            _ if refused == MOST_REFUSED => {
                 let frame = CloseFrame { code: close_code::POLICY, reason: "too many messages".into() };
                 return drop(socket.send(Message::Close(Some(frame))).await);
             }
-            (_, Some(wait)) => {
-                let millis = wait.as_micros().div_ceil(1_000);
+            // Of a message that costs more than the limit ever admits, no wait is known.
+            _ => {
+                let millis = decision.retry_after().map(|wait| wait.as_micros().div_ceil(1_000).to_string());
+                let millis = millis.as_deref().unwrap_or("null");
                 Message::Text(format!(r#"{{"error":"too many messages","retry_after_ms":{millis}}}"#).into())
             }
         };
-        refused = if wait.is_some() { refused + 1 } else { 0 };
         if socket.send(answer).await.is_err() {
             return;
         }

@@ -10,9 +10,10 @@
 //!
 //! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::exception::{Exception, Treatment};
+use super::exception::Exception;
 use super::kind::Algorithm;
 use super::stored::Repr;
 use super::transition::{Transition, ask};
@@ -23,16 +24,17 @@ use crate::time::Timestamp;
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
     pub(super) by: &'a Algorithm,
-    pub(super) repr: Repr,
+    /// A large one may be borrowed for a look.
+    pub(super) repr: Cow<'a, Repr>,
     /// The parameters that wrote the state, as long as they are others than `by`.
     pub(super) writer: Option<Arc<Algorithm>>,
     pub(super) at: Timestamp,
     /// What stands over the state.
     pub(super) exception: Option<Box<Exception>>,
     /// µs by which the clock is behind `at`.
-    lag: u64,
+    pub(super) lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
-    until_charged: bool,
+    pub(super) until_charged: bool,
     /// Units that must stay free.
     pub(super) reserve: u64,
 }
@@ -47,7 +49,7 @@ impl<'a> Cell<'a> {
     pub(crate) fn new(by: &'a Algorithm, writer: &Algorithm, repr: Repr, at: Timestamp) -> Self {
         let writer = if writer.is_alike(by) { None } else { Some(Arc::new(*writer)) };
         let (exception, repr) = repr.without_exception();
-        Self { by, repr, writer, at, exception, lag: 0, until_charged: false, reserve: 0 }
+        Self { by, repr: Cow::Owned(repr), writer, at, exception, lag: 0, until_charged: false, reserve: 0 }
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -75,7 +77,7 @@ impl<'a> Cell<'a> {
     }
 
     pub(crate) fn into_repr(self) -> Repr {
-        self.repr.beneath(self.exception)
+        self.repr.into_owned().beneath(self.exception)
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity together with the reserve.
@@ -96,9 +98,9 @@ impl<'a> Cell<'a> {
         }
         self.exception = None;
         if let Some(writer) = self.writer.take() {
-            self.repr = used_now(self.by, self.used(&writer), self.at);
+            self.repr = Cow::Owned(used_now(self.by, self.used(&writer), self.at));
         }
-        let (delay, taken) = self.by.take(&mut self.repr, self.at, cost);
+        let (delay, taken) = self.by.take(self.repr.to_mut(), self.at, cost);
         // Until the clock has caught up, nothing may leave.
         let delay = if self.by.delays() { delay + self.lag } else { delay };
         if self.until_charged {
@@ -126,23 +128,20 @@ impl<'a> Cell<'a> {
     /// it as far as something is left. Where other parameters have charged the key since, their latest charge stands for
     /// this one, so no more is given back than still counts there.
     pub(crate) fn settle(&mut self, taken: Taken, actual: u64) {
-        if let Some(Exception { treatment: Treatment::Limit(limit), .. }) = self.in_force().cloned() {
-            return self.settle_under(&limit, taken, actual);
-        }
         let (by, at) = (self.by, self.at);
-        let Some(writer) = &self.writer else { return by.settle(&mut self.repr, at, taken, actual) };
+        let Some(writer) = &self.writer else { return by.settle(self.repr.to_mut(), at, taken, actual) };
         if by.is_over(at, taken.mark) {
             return;
         }
         if writer.standing(&self.repr, at).reset > 0 {
             let mark = writer.latest(&self.repr, at);
-            return writer.settle(&mut self.repr, at, Taken { mark, ..taken }, actual);
+            return writer.settle(self.repr.to_mut(), at, Taken { mark, ..taken }, actual);
         }
         // The store may have dropped such a state already. The result must be the same, so the writer does not count.
         let mut repr = by.fresh_repr();
         by.settle(&mut repr, at, taken, actual);
         if by.standing(&repr, at).reset > 0 {
-            (self.repr, self.writer) = (repr, None);
+            (self.repr, self.writer) = (Cow::Owned(repr), None);
         }
     }
 

@@ -1,11 +1,13 @@
 //! How a key is decided while an [`Exception`] stands over its state.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::cell::Cell;
 use super::exception::{Exception, Treatment};
 use super::kind::Algorithm;
 use super::verdict::{NEVER, Standing, Taken};
+use crate::time::Timestamp;
 
 impl<'a> Cell<'a> {
     /// Sets an exception in place of one that there is, or lifts it. The state beneath stays as it is.
@@ -62,15 +64,9 @@ impl<'a> Cell<'a> {
         let Treatment::Limit(limit) = treatment else { return Default::default() };
         let mut cell = self.under(limit);
         let taken = cell.take(cost);
-        self.adopt(limit, cell);
+        let (repr, writer) = (cell.repr.into_owned(), cell.writer.unwrap_or_else(|| Arc::clone(limit)));
+        (self.repr, self.writer) = (Cow::Owned(repr), Some(writer).filter(|writer| !writer.is_alike(self.by)));
         taken
-    }
-
-    /// Settles a charge by the parameters in force: also one that was made before, as other parameters do.
-    pub(super) fn settle_under(&mut self, limit: &Arc<Algorithm>, taken: Taken, actual: u64) {
-        let mut cell = self.under(limit);
-        cell.settle(taken, actual);
-        self.adopt(limit, cell);
     }
 
     /// µs until the exception is over. An exception stands over a slot of the key's own, whose clock is never behind.
@@ -79,22 +75,22 @@ impl<'a> Cell<'a> {
     }
 
     /// The same state, as the exception's limit reads it.
-    fn under<'b>(&self, limit: &'b Algorithm) -> Cell<'b> {
+    fn under<'b>(&'b self, limit: &'b Algorithm) -> Cell<'b> {
         let writer = self.writer.as_deref().unwrap_or(self.by);
-        Cell::new(limit, writer, self.repr.clone(), self.at).leaving(self.reserve)
+        let writer = if writer.is_alike(limit) { None } else { Some(Arc::new(*writer)) };
+        Cell { by: limit, writer, ..self.at_instant(self.at) }
     }
 
     /// The same state at the end of the exception.
-    fn after(&self, exception: &Exception) -> Self {
-        let mut cell = self.clone();
-        (cell.at, cell.exception) = (exception.until, None);
-        cell
+    fn after(&self, exception: &Exception) -> Cell<'_> {
+        self.at_instant(exception.until)
     }
 
-    /// Takes over the state that the exception's limit has left.
-    fn adopt(&mut self, limit: &Arc<Algorithm>, cell: Cell<'_>) {
-        let Cell { repr, writer, .. } = cell;
-        let writer = writer.unwrap_or_else(|| Arc::clone(limit));
-        (self.repr, self.writer) = (repr, Some(writer).filter(|writer| !writer.is_alike(self.by)));
+    /// The same state without the exception, at some instant.
+    fn at_instant(&self, at: Timestamp) -> Cell<'_> {
+        let Self { by, writer, lag, until_charged, reserve, .. } = self;
+        let (repr, writer) = (Cow::Borrowed(&*self.repr), writer.clone());
+        let (lag, until_charged, reserve) = (*lag, *until_charged, *reserve);
+        Cell { by, repr, writer, at, exception: None, lag, until_charged, reserve }
     }
 }

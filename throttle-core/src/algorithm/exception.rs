@@ -54,7 +54,8 @@ pub enum Treatment {
     Exempt,
     /// Nothing is admitted.
     Blocked,
-    /// These parameters decide in place of the call's. [`Policy::own`] checks them.
+    /// These parameters decide in place of the call's. [`Policy::own`] checks them. What they charge is neither given
+    /// back nor corrected later.
     Limit(Arc<Algorithm>),
 }
 

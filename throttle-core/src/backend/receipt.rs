@@ -162,7 +162,8 @@ impl Receipt {
         let items: SmallVec<[ReceiptItem; 3]> = statuses
             .filter_map(|(policy, status)| {
                 let taken = status.taken;
-                let call = calls.get(policy).filter(|_| taken.cost > 0)?;
+                // What an exception's limit has charged stays charged: the policy cannot tell whether it still counts.
+                let call = calls.get(policy).filter(|_| taken.cost > 0 && !status.is_excepted())?;
                 let (key, own) = (call.key.clone()?, call.own.clone());
                 let (overflow, decided_by, tier) = (status.overflow, status.decided_by, status.tier);
                 Some(ReceiptItem { policy, key, overflow, decided_by, tier, own, taken, actual: taken.cost })

@@ -251,7 +251,8 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If the exception [cannot be](Exception::check), or if the store is full of live keys and the key has no room.
+    /// If the exception [cannot be](Exception::check), if the store is full of live keys and the key has no room, or if
+    /// the clock was set back and the key may have been used before.
     fn except(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key, exception: Option<Exception>) -> Answer<()> {
         self.store.check(prepared);
         let now = self.clock.now();
@@ -262,8 +263,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         };
         let set = match checked {
             Err(wrong) => Err(error().with_source(wrong)),
-            Ok(()) if self.store.except(prepared, policy, key, exception, now) => Ok(()),
-            Ok(()) => Err(error().with_source("the store is full of live keys: raise max_keys")),
+            Ok(()) => {
+                let set = self.store.except(prepared, policy, key, exception, now);
+                set.map_err(|why| error().with_source(why))
+            }
         };
         Box::pin(ready(set))
     }

@@ -10,7 +10,11 @@ use crate::key::Key;
 use crate::time::Timestamp;
 
 impl Store {
-    /// Sets an exception for one key, or lifts it. Returns `false`, and changes nothing, if there is no room for the key.
+    /// Sets an exception for one key, or lifts it.
+    ///
+    /// # Errors
+    ///
+    /// Why the key can have no slot. Nothing is changed then.
     pub(super) fn except(
         &self,
         set: &MemorySet,
@@ -18,13 +22,19 @@ impl Store {
         key: &Key,
         exception: Option<Exception>,
         now: Timestamp,
-    ) -> bool {
-        let Some(policy) = set.policies.get(policy) else { return true };
+    ) -> Result<(), &'static str> {
+        let Some(policy) = set.policies.get(policy) else { return Ok(()) };
         let (parameters, hash) = (policy.parameters(0), self.key_hasher.hash(key));
         let label = Label::new(hash, policy.number());
         let mut shard = self.shard(hash).lock();
-        if exception.is_none() && shard.find(label).is_none() {
-            return true;
+        if shard.find(label).is_none() {
+            if exception.is_none() {
+                return Ok(());
+            }
+            if shard.earliest(now) > now {
+                return Err("the clock is behind, and the key may have been used before it was set back: set the \
+                            exception again when the clock has caught up");
+            }
         }
         // It needs a slot as a charge does.
         let (entry, mut cell) = Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
@@ -33,7 +43,7 @@ impl Store {
             cell.except(exception);
         }
         entry.store(cell, has_room, &mut shard, &self.shared);
-        has_room
+        if has_room { Ok(()) } else { Err("the store is full of live keys: raise max_keys") }
     }
 
     /// The exceptions of a policy that are in force, at most so many.

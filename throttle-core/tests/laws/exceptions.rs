@@ -240,3 +240,68 @@ fn exception_that_cannot_be_is_an_error_and_changes_nothing() {
     assert!(now(memory.except(&set, 0, &Key::from("eve"), None)).is_ok());
     assert!(!memory.decide_now(&set, &[Call::from(Key::from("eve"))]).is_admitted());
 }
+
+/// An hour under one window or bucket, with an exception of another kind between the charge and its settlement.
+#[test]
+fn law_10_an_exception_opens_no_later_window_to_a_settlement() {
+    let minute = |n: u64| T0.after_micros(n * 60_000_000);
+    let window = FixedWindow::new(Rate::per_hour(100)).into_algorithm().unwrap();
+    let bucket = |count| Gcra::new(Rate::per_hour(count)).into_algorithm().unwrap();
+    let per_minute = FixedWindow::new(Rate::per_minute(1_000)).into_algorithm().unwrap();
+    let limit = |limit: Algorithm, until| Some(Exception { treatment: Treatment::Limit(Arc::new(limit)), until });
+    let at = |twins: &Twins, n| twins.clock.set(minute(n));
+    let settle = |twins: &Twins, receipt: Option<Receipt>| {
+        if let Some(receipt) = receipt {
+            twins.memory.settle_now(&twins.prepared, receipt.actual(0));
+        }
+    };
+    let take = |twins: &Twins| {
+        let calls = [Call::from(key()).costing(100)];
+        let decision = twins.memory.decide_now(&twins.prepared, &calls);
+        (decision.is_admitted(), Receipt::of(&decision, &calls))
+    };
+    // Set after the charge: the charge's own window is over.
+    let mut twins = Twins::new(window);
+    let (_, old) = take(&twins);
+    at(&twins, 61);
+    assert!(take(&twins).0);
+    twins.except(limit(bucket(200), minute(65)));
+    settle(&twins, old);
+    at(&twins, 66);
+    assert!(!take(&twins).0, "the window of the charge was over");
+    // Over before the settlement: what the exception's limit has charged is not given back.
+    let mut twins = Twins::new(bucket(100));
+    twins.except(limit(per_minute, minute(2)));
+    let (admitted, old) = take(&twins);
+    assert!(admitted && old.is_none());
+    at(&twins, 3);
+    assert!(take(&twins).0);
+    settle(&twins, old);
+    at(&twins, 4);
+    assert!(!take(&twins).0);
+    // A charge of the policy is given back while another limit decides.
+    let mut twins = Twins::new(bucket(100));
+    let (_, charged) = take(&twins);
+    twins.except(limit(per_minute, minute(2)));
+    settle(&twins, charged);
+    at(&twins, 2);
+    assert!(take(&twins).0);
+}
+
+/// A key that the store does not know may have been used and forgotten before the clock was set back.
+#[test]
+fn law_07_an_exception_gives_no_budget_to_a_key_of_the_future() {
+    let clock = ManualClock::new(T0);
+    let memory = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_hour(10))).unwrap()).unwrap();
+    let prepared = Arc::new(memory.prepare(set).unwrap());
+    let take = |key: &'static str| memory.decide_now(&prepared, &[Call::from(Key::from(key))]).is_admitted();
+    assert!((0..10).all(|_| take("ada")));
+    clock.set(T0.after_micros(7_200_000_000));
+    assert!(take("bob"), "in the place of ada, who counts as unused by now");
+    drop(memory.reset(&prepared, 0, &Key::from("bob")));
+    clock.set(T0);
+    let blocked = Exception { treatment: Treatment::Blocked, until: T0.after_micros(1) };
+    let refused = now(memory.except(&prepared, 0, &key(), Some(blocked))).unwrap_err();
+    assert!(refused.starts_with("the clock is behind"), "{refused}");
+}

@@ -7,13 +7,18 @@ for i = 1, #KEYS do
   word = word + 5
   local cell = cell_of(KEYS[i], policy)
   if cell.is_senseless then return 'W' end
-  local value, p, is_over = cell.value, cell.by, false
-  if cell.writer then
+  -- The policy settles its charges, whatever decides about the key now.
+  local value, p, is_over, writer = cell.value, parameters[policy], false, cell.writer
+  if cell.over then
+    writer = value and parameters_of(value)
+    if writer and writer.header == p.header then writer = nil end
+  end
+  if writer then
     is_over = p.kind.over and p.kind.over(now, mark, p[1], p[2], p[3], p[4])
-    local _, in_use = left_of(cell.writer, value)
+    local _, in_use = left_of(writer, value)
     if in_use then
       -- The writer's latest charge stands for this one.
-      p, mark, part = cell.writer, now, 0
+      p, mark, part = writer, now, 0
       if p.kind.latest then mark = p.kind.latest(value, p.at, now, p[1], p[2], p[3], p[4]) end
     else
       value = false

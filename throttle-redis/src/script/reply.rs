@@ -3,6 +3,7 @@
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 use throttle_core::algorithm::State;
+use throttle_core::backend::Exception;
 use throttle_core::{Decision, Timestamp};
 
 use super::request::Ask;
@@ -85,12 +86,17 @@ pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
     states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
 }
 
-/// Whether no value was written by other parameters than those that decided, or all is refused by an exception.
-pub(crate) fn is_own(ask: &Ask, part: &Part) -> bool {
+/// Whether no value was written by other parameters than those that decided, or else has an exception in force of which
+/// `may_be` holds.
+pub(crate) fn is_own(ask: &Ask, part: &Part, may_be: fn(&Exception) -> bool) -> bool {
+    let is_excepted = |value: &[u8]| {
+        let exception = Exception::from_wire(value).map(|(exception, _)| exception);
+        exception.is_some_and(|exception| part.now < exception.until && may_be(&exception))
+    };
     let mut values = part.values();
     let mut applying = ask.calls.iter().zip(ask.headers()).filter(|(call, _)| call.key().is_some());
     applying.all(|(_, header)| {
-        values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header) || value.starts_with(b"xb"))
+        values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header) || is_excepted(value))
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod deny_cache;
 
+use throttle_core::backend::Treatment;
 use throttle_core::{Decision, Timestamp};
 
 use crate::script::reply::{Part, is_own, states};
@@ -32,7 +33,8 @@ impl Shortcut {
     /// Keeps the store's decision if it is a refusal.
     pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
         let (Some(cache), Some(asked)) = (&self.0, asked) else { return };
-        if decision.is_admitted() && is_own(ask, part) {
+        // While an exception is in force, no refusal that another limit may end is kept for its key.
+        if decision.is_admitted() && is_own(ask, part, |_| true) {
             // A kept refusal of a greater cost is still right, but the remaining units that it reports are out of date.
             cache.forget(&ask.names);
         } else if decision.is_admitted() {
@@ -41,7 +43,7 @@ impl Shortcut {
         } else if ask.as_of.is_none()
             // So can one of another process, which is not seen here.
             && ask.is_plain()
-            && is_own(ask, part)
+            && is_own(ask, part, |exception| exception.treatment == Treatment::Blocked)
             && let Some(states) = states(ask, part)
         {
             cache.keep(ask, decision, states, part.now, asked);

@@ -96,7 +96,7 @@ pub struct KeyLeft {
     pub reserve: u64,
     /// Units that are left for the request now: those beyond the reserve.
     pub units: u64,
-    /// Units that an unused key has.
+    /// Units that an unused key has: by the limit itself, also where an exception decides.
     pub of: u64,
     /// After which time the limit would admit the request, if no other comes. Zero if it admits it. `None` if the
     /// request costs more than an unused key has beyond the reserve, or if requests in flight must end first.
@@ -104,7 +104,9 @@ pub struct KeyLeft {
     /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond where units come
     /// back evenly, as in `gcra`, or all at once, as in `fixed-window`; for other algorithms it is when all units are
     /// left again, and the request may be admitted earlier. After a change of the
-    /// file or of the client's tier, it is an estimate for larger costs until the limit admits a request.
+    /// file or of the client's tier, it is an estimate for larger costs until the limit admits a request. Where an
+    /// exception decides, it is for larger costs the latest that is possible, and `None` says that it is not known: a
+    /// limit of the exception's may admit more than an unused key has.
     pub retry_after: Option<Duration>,
     /// When all of them are left again, if no request comes. Zero for requests in flight.
     pub resets_in: Duration,
@@ -152,6 +154,7 @@ impl fmt::Display for ExplainedLimit {
         }
         match retry_after {
             Some(wait) if !wait.is_zero() => write!(f, ", admits it in {wait:?}")?,
+            None if *is_excepted => f.write_str(", not known when it admits it")?,
             None if cost.saturating_add(*reserve) > *of => f.write_str(", never admits it")?,
             _ => {}
         }

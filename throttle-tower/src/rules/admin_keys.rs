@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
@@ -14,7 +14,7 @@ use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
 
 use super::Rules;
 use super::admin_request::{
-    About, Described, Name, Refused, failed, head, read_name, read_query, refused, unknown, wrong,
+    About, Body, Described, Name, Refused, failed, head, read_name, read_query, refused, unknown, wrong,
 };
 use super::handle::Handle;
 use super::registry::Registry;
@@ -29,8 +29,8 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
         let keys = list.exceptions(&name, MOST).await.map_err(|error| failed(&error))?;
         Ok::<_, Refused>(Json(json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() })))
     })
-    .put(async move |name: Name, body: Bytes| {
-        let (name, asked) = (known(&set, name)?, read(&body)?);
+    .put(async move |name: Name, body: Body| {
+        let (name, asked) = (known(&set, name)?, read(body)?);
         let exception = asked.exception()?;
         let done = set.except(&name, &head(asked.request)?, Some(exception)).await;
         done.map(|done| Json(json!({ "set": done }))).map_err(|error| not_set(&error))
@@ -66,9 +66,11 @@ struct Asked {
     r#for: Option<String>,
 }
 
-fn read(body: &[u8]) -> Result<Asked, Refused> {
+fn read(body: Body) -> Result<Asked, Refused> {
     let example = "write {\"request\": {\"uri\": \"/login\"}, \"treatment\": \"exempt\", \"for\": \"1h\"}";
-    serde_json::from_slice(body).map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {example}")))
+    let too_long = |error: BytesRejection| refused(error.status(), format!("{error}: {example}, in at most 64 KiB"));
+    let body = body.map_err(too_long)?;
+    serde_json::from_slice(&body).map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {example}")))
 }
 
 impl Asked {
@@ -105,16 +107,18 @@ impl Asked {
 
 /// The algorithm of a limit that a rule file would say so.
 fn limit_of(limit: &str) -> Result<Treatment, Refused> {
+    let rule = "write one algorithm and nothing else, as in \"gcra = { rate = \\\"9/s\\\" }\"";
+    let wrong = || wrong("limit", format_args!("{limit:?}"), rule);
+    // An exception has no other fields of a limit, and would drop them. What is no TOML gets the file's error below.
+    if toml::from_str::<toml::Table>(limit).is_ok_and(|fields| fields.len() != 1) {
+        return Err(wrong());
+    }
     let text = format!("version = 1\n[[limit]]\nname = \"limit\"\nby = \"constant\"\n{limit}");
     let rules = Rules::from_str("limit", &text, Registry::new());
     let rules = rules.map_err(|error| refused(StatusCode::BAD_REQUEST, error.to_string()))?;
     match rules.policies().as_slice() {
         [policy] if !policy.is_tiered() => Ok(Treatment::Limit(Arc::new(*policy.algorithm()))),
-        _ => Err(wrong(
-            "limit",
-            format_args!("{limit:?}"),
-            "write one algorithm, as in \"gcra = { rate = \\\"9/s\\\" }\"",
-        )),
+        _ => Err(wrong()),
     }
 }
 

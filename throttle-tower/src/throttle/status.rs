@@ -61,10 +61,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `reset` | seconds until all are left, if no request comes |
     /// | `unit` | what is counted: `requests`, `concurrent-requests`, or the limit's [own](crate::Limit::unit) |
     /// | `tier` | the caller's [tier](LimitReport::tier); null for a limit without tiers |
+    /// | `class` | the [class](LimitReport::class) of this request; null for a limit on a rate without classes, and of requests in flight |
     /// | `admitted` | whether the limit admits one unit now |
     /// | `retry_after` | seconds until it does; null where other requests have to end first |
     ///
-    /// Seconds are whole, rounded up. Fields may be added in later versions.
+    /// Of a limit with [classes](crate::Limit::priority), `remaining` and what goes by it are what the class of this
+    /// request has. Seconds are whole, rounded up. Fields may be added in later versions.
     ///
     /// The keys are those of the request for the status, so it must come through the layers that the keys need, such as
     /// authentication, and a caller is shown its own budgets only, and those that all share, as by
@@ -154,8 +156,9 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
             continue;
         }
         let quota = announced.terms(place, status.tier()).quota;
+        // Under an exception more may be left than the policy announces.
         let (remaining, next) =
-            (status.remaining(), status.effective_window(announced.paced_by(place, policy, status)));
+            (status.remaining().min(quota.q), status.effective_window(announced.paced_by(place, policy, status)));
         limits.push(object(&[
             ("policy", quoted(policy.name())),
             ("limit", quota.q.to_string()),
@@ -164,6 +167,7 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
             ("reset", seconds(status.reset_after()).to_string()),
             ("unit", quoted(policy.unit().unwrap_or("requests"))),
             ("tier", report.tier(policy.name()).map_or_else(null, quoted)),
+            ("class", report.class(policy.name()).map_or_else(null, quoted)),
             ("admitted", (remaining > 0).to_string()),
             ("retry_after", if remaining > 0 { 0 } else { seconds(next) }.to_string()),
         ]));
@@ -177,6 +181,7 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
             ("reset", 0.to_string()),
             ("unit", quoted("concurrent-requests")),
             ("tier", null()),
+            ("class", null()),
             ("admitted", (free > 0).to_string()),
             ("retry_after", if free > 0 { 0.to_string() } else { null() }),
         ])
@@ -194,7 +199,8 @@ mod tests {
     use axum::Router;
     use http::{HeaderMap, Request, StatusCode};
     use http_body_util::BodyExt;
-    use throttle_core::{Gcra, Rate};
+    use throttle_core::backend::{Exception, Treatment};
+    use throttle_core::{Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate, Timestamp};
     use tower::ServiceExt;
 
     use super::*;
@@ -211,6 +217,44 @@ mod tests {
         let (head, body) = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         (head.status, head.headers, serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Its headers and what its first limit has.
+    async fn shown<B: Backend>(throttle: &ThrottleLayer<B>) -> (HeaderMap, serde_json::Value) {
+        let app: Router = Router::new().route("/", throttle.status());
+        let (head, body) = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap().into_parts();
+        let body: serde_json::Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+        (head.headers, body["limits"][0].clone())
+    }
+
+    /// How many units there are under it, and how fast they come back, is not announced.
+    #[tokio::test]
+    async fn status_under_an_exceptions_limit_promises_no_more_than_both() {
+        let store = MemoryBackend::builder().clock(ManualClock::new(Timestamp::from_micros(1_000_000))).build();
+        let of = |rate: Rate, burst| Gcra::new(rate).burst(burst);
+        let own = limit("p", of(Rate::per_minute(5), 5)).by(Constant);
+        let throttle = ThrottleLayer::new(own).unwrap().backend(store).unwrap();
+        let shared = throttle.current.with(Arc::clone);
+        for (exceptions, expected) in
+            [(of(Rate::per_minute(50), 50), r#""p";r=5;t=600"#), (of(Rate::per_hour(5), 5), r#""p";r=5;t=300"#)]
+        {
+            let treatment = Treatment::Limit(Arc::new(exceptions.into_algorithm().unwrap()));
+            let exception = Exception { treatment, until: Timestamp::from_micros(301_000_000) };
+            shared.backend.except(&shared.prepared, 0, &Key::CONSTANT, Some(exception)).await.unwrap();
+            let (headers, limit) = shown(&throttle).await;
+            assert_eq!((&limit["limit"], &limit["remaining"]), (&5.into(), &5.into()));
+            assert_eq!(headers["ratelimit"], expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn status_has_the_class_of_its_request_and_what_that_class_has() {
+        let gcra = || Gcra::new(Rate::per_hour(6)).burst(6);
+        let classes = limit("p", gcra()).by(Constant).priority([("high", 0), ("low", 4)], |_: &Parts| "low");
+        let (_, low) = shown(&ThrottleLayer::new(classes).unwrap()).await;
+        assert_eq!((&low["class"], &low["remaining"]), (&"low".into(), &2.into()));
+        let (_, plain) = shown(&ThrottleLayer::new(limit("p", gcra()).by(Constant)).unwrap()).await;
+        assert_eq!(plain.get("class"), Some(&serde_json::Value::Null));
     }
 
     #[tokio::test]

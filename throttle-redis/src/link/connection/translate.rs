@@ -66,7 +66,8 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             Some("OOM") => FaultKind::OutOfMemory,
             Some("NOAUTH" | "WRONGPASS") => FaultKind::Refused,
             Some("LOADING" | "BUSY") => FaultKind::NotNow,
-            Some("ERR") => in_script(error.detail().unwrap_or_default()),
+            Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script:")) => in_script(error),
+            Some("@user_script:") => in_script(error),
             _ => FaultKind::Other,
         },
     };
@@ -79,12 +80,12 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     Fault::new(kind, message)
 }
 
-/// Why a script ended early. Redis 6.2 quotes the error of a command in it; later servers answer with that error itself.
-fn in_script(detail: &str) -> FaultKind {
-    match detail {
-        _ if !detail.contains("user_script:") => FaultKind::Other,
-        _ if detail.contains(": -READONLY ") => FaultKind::ReadOnly,
-        _ if detail.contains(": -OOM ") => FaultKind::OutOfMemory,
+/// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the script returns the error;
+/// later servers answer with that error itself.
+fn in_script(error: &RedisError) -> FaultKind {
+    match error.detail().unwrap_or_default() {
+        detail if detail.contains(": -READONLY ") => FaultKind::ReadOnly,
+        detail if detail.contains(": -OOM ") => FaultKind::OutOfMemory,
         _ => FaultKind::Script,
     }
 }
@@ -138,6 +139,8 @@ mod tests {
             ("-ERR user_script:1: attempt to compare", FaultKind::Script),
             ("-ERR Error running script: @user_script: 1: -READONLY You can't write", FaultKind::ReadOnly),
             ("-ERR Error running script: @user_script: 1: -OOM command not allowed", FaultKind::OutOfMemory),
+            ("-@user_script: 1: -READONLY You can't write", FaultKind::ReadOnly),
+            ("-@user_script: 1: -OOM command not allowed", FaultKind::OutOfMemory),
             ("-ERR unknown command", FaultKind::Other),
             ("-WRONGTYPE Operation against a key", FaultKind::Other),
         ] {

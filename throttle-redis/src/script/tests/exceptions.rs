@@ -53,8 +53,13 @@ fn play(algorithms: &[Algorithm], is_any: bool, expires: bool, start: i64, steps
                 let requests: Vec<Vec<_>> = (0..1 + step.dice[2] as usize % 3)
                     .map(|request| {
                         let by = |place: usize| algorithms[place].capacity();
-                        let calls =
-                            (0..algorithms.len()).map(|place| call(&key, step.cost(request, place, by(place), true)));
+                        let calls = (0..algorithms.len()).map(|place| {
+                            call(&key, step.cost(request, place, by(place), true)).reserving(step.reserve(
+                                request,
+                                place,
+                                by(place),
+                            ))
+                        });
                         calls.collect()
                     })
                     .collect();

@@ -663,3 +663,13 @@ async fn page_is_found_where_it_is_nested() {
     let app: Router = Router::new().nest_service("/admin/limits", page);
     assert_eq!(get(&app, "/admin/limits/").await.0, StatusCode::OK, "as a service, with a slash at the end");
 }
+
+#[tokio::test(start_paused = true)]
+async fn key_is_shown_with_what_its_class_can_have() {
+    let (board, store) = (board(), MemoryBackend::builder().clock(ManualClock::default()).build());
+    let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
+    let set = store.prepare(throttle_core::PolicySet::new(policy).unwrap()).unwrap();
+    let calls = [Call::from(throttle_core::Key::from("ada")).reserving(2)];
+    tell(&board, Outcome::Admitted, Some(&store.decide_now(&set, &calls)), &calls);
+    assert_eq!(tightest(&read(&Rendered::new(shown(&board), |_, _| Vec::new()))), [(1, 2)]);
+}

@@ -1,18 +1,19 @@
 //! Counts a request.
 
+use throttle_core::backend::Call;
 use throttle_core::{Decision, Policy, Status};
 
 use super::handles::place;
 use super::per_thread::counts::Rows;
-use super::throttle::{Metrics, Watched, fifth};
+use super::throttle::{Metrics, Watched, capacity};
 use crate::event::{Event, Outcome};
 use crate::observe::decider::Decider;
 
 impl Metrics {
-    pub(super) fn count(&self, rows: Rows<'_>, event: &Event<'_>) {
+    pub(super) fn count(&self, rows: Rows<'_>, event: &Event<'_>, calls: &[Call]) {
         rows.add(place::REQUESTS, event.outcome.place(), 1);
         if let Some(decision) = event.decision {
-            self.count_decision(rows, decision, event.policies);
+            self.count_decision(rows, decision, event.policies, calls);
             if let (Outcome::Refused, Some(policy)) = (event.outcome, decision.binding())
                 && decision.statuses().get(policy).is_some_and(Status::is_violated)
             {
@@ -24,11 +25,11 @@ impl Metrics {
         }
     }
 
-    fn count_decision(&self, rows: Rows<'_>, decision: &Decision, policies: &[Policy]) {
+    fn count_decision(&self, rows: Rows<'_>, decision: &Decision, policies: &[Policy], calls: &[Call]) {
         let is_admitted = decision.is_admitted();
         for (n, (status, watched)) in decision.statuses().iter().zip(&self.policies).enumerate() {
             let row = place::POLICIES + n;
-            rows.add(row, watched.place_of(status, policies.get(n)), 1);
+            rows.add(row, watched.place_of(status, policies.get(n), calls.get(n).map_or(0, Call::reserve)), 1);
             if is_admitted {
                 rows.add(row, place::CHARGED, status.charged());
             }
@@ -40,7 +41,7 @@ impl Metrics {
 }
 
 impl Watched {
-    fn place_of(&self, status: &Status, policy: Option<&Policy>) -> usize {
+    fn place_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> usize {
         if !status.applies() {
             return place::SKIPPED;
         }
@@ -48,8 +49,9 @@ impl Watched {
             return place::REFUSED;
         }
         // Without tiers, a status is in tier 0. A request with parameters of its own has a policy of its own.
-        let enough = self.enough.get(usize::from(status.tier())).copied();
-        let enough = enough.or_else(|| policy.map(fifth)).unwrap_or(0);
+        let capacity = self.capacities.get(usize::from(status.tier())).copied().or_else(|| policy.map(capacity));
+        // The reserve of its class is not there for the request, nor among what remains.
+        let enough = capacity.unwrap_or(0).saturating_sub(reserve) / 5;
         if status.remaining() < enough { place::NEAR } else { place::ADMITTED }
     }
 }

@@ -5,18 +5,19 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
+use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 #[cfg(feature = "rules")]
 use throttle_core::PolicyName;
+use throttle_core::backend::Call;
+use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Policy, PolicySet};
 
 use super::handles::Handles;
 use super::per_thread::own_place::{Own, give_up_place};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
 use crate::Concurrency;
-use crate::event::Correction;
-use crate::event::Observed;
+use crate::event::{Correction, Event, Observed, Outcome};
 use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its series.
@@ -35,7 +36,7 @@ impl Heard {
         self.0.lock().unwrap().entry(name.as_str().to_owned()).or_default().described = described;
     }
 
-    fn registered(&self, kind: &'static str, key: &Key) {
+    fn registered(&self, kind: &'static str, key: &metrics::Key) {
         self.0.lock().unwrap().entry(key.name().to_owned()).or_default().registered = Some(kind);
     }
 }
@@ -53,17 +54,17 @@ impl Recorder for Heard {
         self.described("histogram", &name, unit, &help);
     }
 
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+    fn register_counter(&self, key: &metrics::Key, _: &Metadata<'_>) -> Counter {
         self.registered("counter", key);
         Counter::noop()
     }
 
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+    fn register_gauge(&self, key: &metrics::Key, _: &Metadata<'_>) -> Gauge {
         self.registered("gauge", key);
         Gauge::noop()
     }
 
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+    fn register_histogram(&self, key: &metrics::Key, _: &Metadata<'_>) -> Histogram {
         self.registered("histogram", key);
         Histogram::noop()
     }
@@ -157,4 +158,29 @@ fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
 fn value(rendered: &str, series: &str) -> u64 {
     let value = rendered.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {series} in {rendered}")).parse().unwrap()
+}
+
+/// A class is near its limit by what it can have, and not by what the highest one can have.
+#[test]
+fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let gcra = || Gcra::new(Rate::per_hour(200)).burst(200);
+    let layer = ThrottleLayer::new(limit("p", gcra()).by(Constant)).unwrap().metrics("api");
+    let policies = [Policy::new("p", gcra()).unwrap()];
+    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let set = store.prepare(PolicySet::new(policies[0].clone()).unwrap()).unwrap();
+    let calls = [Call::from(Key::from("ada")).reserving(170)];
+    let (parts, ()) = http::Request::new(()).into_parts();
+    with_local_recorder(&recorder, || {
+        for _ in 0..30 {
+            let decision = store.decide_now(&set, &calls);
+            let event =
+                Event { outcome: Outcome::Admitted, policies: &policies, decision: Some(&decision), parts: &parts };
+            layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
+        }
+    });
+    let text = recorder.handle().render();
+    let value =
+        |result| value(&text, &format!(r#"throttle_decisions_total{{layer="api",policy="p",result="{result}"}}"#));
+    assert_eq!(["admitted", "near"].map(value), [24, 6], "fewer than six of thirty are left");
 }

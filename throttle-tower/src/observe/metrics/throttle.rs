@@ -57,8 +57,8 @@ pub(super) struct Metrics {
 /// A policy of the layer.
 pub(super) struct Watched {
     name: PolicyName,
-    /// For each tier, the least that may remain without being near the limit.
-    pub(super) enough: Box<[u64]>,
+    /// What an unused key has in each tier.
+    pub(super) capacities: Box<[u64]>,
     pub(super) lookup: Option<Arc<dyn TierLookup>>,
     /// What the recorder has of its lookups.
     pub(super) lookups_reported: Mutex<LookupCounts>,
@@ -111,9 +111,9 @@ impl Watched {
     fn new(policy: &Policy, limit: &Applied) -> Self {
         Self {
             name: policy.policy_name().clone(),
-            enough: match policy.is_tiered() {
-                true => policy.tiers().map(|(_, tier)| fifth(tier)).collect(),
-                false => Box::new([fifth(policy)]),
+            capacities: match policy.is_tiered() {
+                true => policy.tiers().map(|(_, tier)| capacity(tier)).collect(),
+                false => Box::new([capacity(policy)]),
             },
             lookup: match &limit.keying {
                 Keying::Tiered(lookup) => Some(Arc::clone(lookup)),
@@ -125,9 +125,8 @@ impl Watched {
     }
 }
 
-/// A fifth of a policy's capacity.
-pub(super) fn fifth(policy: &Policy) -> u64 {
-    policy.algorithm().capacity() / 5
+pub(super) fn capacity(policy: &Policy) -> u64 {
+    policy.algorithm().capacity()
 }
 
 impl Observer for Reporting {
@@ -141,9 +140,9 @@ impl Observer for Reporting {
     }
 
     #[inline]
-    fn passed_or_refused(&self, event: &Event<'_>, _: &[Call]) {
+    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
         let rows = self.0.counts.rows();
-        self.0.count(rows, event);
+        self.0.count(rows, event, calls);
         self.report_soon(rows);
     }
 

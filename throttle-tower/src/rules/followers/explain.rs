@@ -177,6 +177,10 @@ fn wait(policy: &Policy, status: &Status, (cost, reserve): (u64, u64)) -> Durati
     if (left, cost) == (0, 1) {
         return status.effective_window(policy);
     }
+    // At which rate units come under an exception is not known.
+    if status.is_excepted() {
+        return status.reset_after();
+    }
     let (count, period) = (algorithm.rate().count().max(1), algorithm.rate().period_micros());
     let drained_in = |units: u64| {
         let micros = u128::from(units) * u128::from(period) / u128::from(count);
@@ -245,6 +249,23 @@ mod tests {
             let expected = memory.decide_now(&reading, &call(3)).retry_after().unwrap();
             assert!(told >= expected && !expected.is_zero(), "{told:?} for {expected:?}");
         }
+    }
+
+    /// When a key is unused again says nothing of units that come evenly, where it is blocked until then.
+    #[tokio::test]
+    async fn wait_under_an_exception_is_not_too_short() {
+        let clock = ManualClock::default();
+        let memory = MemoryBackend::builder().clock(clock.clone()).build();
+        let policy = Policy::new("p", Gcra::new(Rate::per_second(1)).burst(10)).unwrap();
+        let set = Arc::new(memory.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap());
+        let until = throttle_core::Clock::now(&clock) + Duration::from_millis(9_500);
+        let blocked = Exception { treatment: throttle_core::backend::Treatment::Blocked, until };
+        memory.except(&set, 0, &Key::from("key"), Some(blocked)).await.unwrap();
+        let call = |cost| [Call::from(Key::from("key")).costing(cost)];
+        let look = memory.decide_now(&set, &call(0));
+        let told = [1, 2, 10, 11].map(|cost| wait(&policy, &look.statuses()[0], (cost, 0)));
+        let until = Duration::from_millis(9_500);
+        assert_eq!(told, [until, until, until, NEVER]);
     }
 
     proptest! {

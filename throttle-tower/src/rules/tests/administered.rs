@@ -319,6 +319,10 @@ async fn treatment_that_cannot_be_is_answered_with_what_to_write() {
             "did you mean \"burst\"?",
         ),
         (r#""treatment": "limit", "limit": "gcra = { rate = \"1/s\" }", "until": 60"#, "at most 100 times as long"),
+        (
+            r#""treatment": "limit", "limit": "gcra = { rate = \"1/m\" }\ncost = 5", "until": 60"#,
+            "write one algorithm and nothing else",
+        ),
     ] {
         let body = format!(r#"{{"request": {LOGIN}, {fields}}}"#);
         let (status, shown) = answer(&handle, "PUT", &bare, &body).await;
@@ -329,4 +333,13 @@ async fn treatment_that_cannot_be_is_answered_with_what_to_write() {
     for (method, uri) in [("GET", &bare), ("DELETE", &about_key)] {
         assert_eq!(answer(&handle, method, uri, "").await.0, StatusCode::NOT_FOUND);
     }
+}
+
+#[tokio::test]
+async fn treatment_of_more_than_64_kib_is_answered_with_what_to_write() {
+    let (_layer, handle) = live();
+    let body = format!(r#"{{"request": {LOGIN}, "treatment": "exempt", "until": 60}}{}"#, " ".repeat(64 * 1024));
+    let (status, shown) = answer(&handle, "PUT", &keys("login")[0], &body).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(shown["error"].as_str().is_some_and(|error| error.contains("in at most 64 KiB")), "{shown}");
 }

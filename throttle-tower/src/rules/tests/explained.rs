@@ -8,7 +8,8 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use proptest::prelude::*;
-use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate};
+use throttle_core::backend::{Exception, Treatment};
+use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate, Timestamp};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::Header;
@@ -336,6 +337,11 @@ async fn class_of_a_request_and_its_reserve_are_explained() {
     assert_eq!(explain(&handle, low).await.to_string(), text);
     let never = explain(&handle, Sent { size: 2, ..low }).await.limits[0].to_string();
     assert!(never.contains("which leaves 3 free, never admits it"), "{never}");
+    let blocked = Exception { treatment: Treatment::Blocked, until: Timestamp::from_micros(i64::from(u32::MAX)) };
+    assert!(handle.except("all", &request(low).into_parts().0, Some(blocked)).await.unwrap());
+    let unknown = explain(&handle, Sent { size: 2, ..low }).await.limits[0].to_string();
+    assert!(unknown.contains("by an exception, not known when it admits it"), "{unknown}");
+    assert!(handle.except("all", &request(low).into_parts().0, None).await.unwrap());
     let high = explain(&handle, POST).await;
     assert_eq!((high.is_admitted, high.limits[0].class.as_deref()), (true, Some("high")));
     assert_eq!(high.limits[0].left.map(|left| (left.units, left.reserve)), Some((3, 0)));

@@ -3,6 +3,7 @@
 //! Open `line` for the order of the requests and for what becomes of one that is not polled, and `forecast` for when one
 //! of them is admitted.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,9 +197,11 @@ impl<B: Backend> Waiting<'_, B> {
         let Some(((policy, call), status)) = known.nth(policy) else { return };
         let policy = under(policy, call);
         let algorithm = policy.algorithm();
-        let next = Forecast::new(&policy, status, turn.at, (place.units(), call.reserve()));
+        // The rate of an exception's limit is not known here: the backend is asked at each turn.
+        let next =
+            (!status.is_excepted()).then(|| Forecast::new(&policy, status, turn.at, (place.units(), call.reserve())));
         place.advance(|progress| {
-            let before = progress.forecast.replace(next);
+            let before = mem::replace(&mut progress.forecast, next);
             match (turn.as_of, before) {
                 (Some(as_of), _) => progress.decided = Some((turn.at, as_of)),
                 (None, Some(before)) if decision.is_admitted() => {
@@ -285,5 +288,51 @@ pub(crate) fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -
         PolicyNode::Policy(policy) => policy_waits(policy),
         PolicyNode::All => set.members(node).all(|member| waits(set, member, policy_waits)),
         PolicyNode::Any(_) => set.members(node).any(|member| waits(set, member, policy_waits)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use throttle_core::backend::{Exception, Treatment};
+    use throttle_core::{Clock, Gcra, IntoAlgorithm, Key, MemoryBackend, Rate};
+    use tokio::task::JoinSet;
+    use tower::{Layer, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::{Constant, ThrottleLayer, limit};
+
+    /// Goes by the runtime's clock.
+    #[derive(Clone, Debug)]
+    struct Paused(Instant);
+
+    impl Clock for Paused {
+        fn now(&self) -> Timestamp {
+            Timestamp::EPOCH + Duration::from_secs(1) + self.0.elapsed()
+        }
+    }
+
+    /// The policy's rate would say that the second of them waits for a second.
+    #[tokio::test(start_paused = true)]
+    async fn requests_under_an_exceptions_limit_wait_by_its_rate() {
+        let store = MemoryBackend::builder().clock(Paused(Instant::now())).build();
+        let slow = limit("p", Gcra::new(Rate::per_second(1))).by(Constant).wait_up_to(Duration::from_millis(300));
+        let layer = ThrottleLayer::new(slow).unwrap().backend(store).unwrap();
+        let fast = Gcra::new(Rate::per_second(100)).burst(100).into_algorithm().unwrap();
+        let exception =
+            Exception { treatment: Treatment::Limit(Arc::new(fast)), until: Timestamp::from_micros(3_600_000_000) };
+        let shared = layer.current.with(Arc::clone);
+        shared.backend.except(&shared.prepared, 0, &Key::CONSTANT, Some(exception)).await.unwrap();
+        let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        let (mut requests, began) = (JoinSet::new(), Instant::now());
+        for _ in 0..110 {
+            requests.spawn(service.clone().oneshot(Request::new(())));
+        }
+        let statuses = requests.join_all().await.into_iter().map(|response| response.unwrap().status());
+        assert_eq!(statuses.filter(|status| *status == StatusCode::OK).count(), 110);
+        let took = began.elapsed();
+        assert!((100..150).contains(&took.as_millis()), "one each 10 ms: {took:?}");
     }
 }

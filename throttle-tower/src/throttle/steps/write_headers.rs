@@ -60,7 +60,13 @@ fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>
         let effective_us = match retry_us {
             // A violated policy's window ends with the wait, as Retry-After does.
             Some(wait) => wait,
-            None => micros(status.effective_window(announced.paced_by(place, policy, status))),
+            None => {
+                let window = status.effective_window(announced.paced_by(place, policy, status));
+                // The policy's pace may be faster than that of an exception's limit. When nothing is left, the window
+                // ends with the next unit whatever the pace.
+                let is_paced = status.is_excepted() && status.remaining() > 0;
+                micros(if is_paced { window.max(status.reset_after()) } else { window })
+            }
         };
         statuses.push(PolicyStatus {
             terms: announced.terms(place, status.tier()),
