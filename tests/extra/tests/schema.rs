@@ -12,7 +12,7 @@ use throttle_tower::{Constant, Header};
 use toml::Table;
 
 /// What a schema cannot say: a part of the parser's message, and why.
-const NOT_IN_A_SCHEMA: [(&str, &str); 20] = [
+const NOT_IN_A_SCHEMA: [(&str, &str); 22] = [
     ("the name is taken", "names are compared"),
     ("no limit has this name", "a name is looked up in another list"),
     ("compose does not name it", "a name is looked up in another list"),
@@ -23,6 +23,8 @@ const NOT_IN_A_SCHEMA: [(&str, &str); 20] = [
     ("it must lie between 1 and 9007199254740991", "a number in a text is compared"),
     ("the limit admits at most", "two numbers are compared"),
     ("every request would be refused, because most is", "two numbers are compared"),
+    ("no request of the class would be admitted", "two numbers are compared"),
+    ("a larger number for each class below", "two numbers are compared"),
     ("times as long as another to recover from full use", "four numbers are computed with"),
     ("it has bits of a host", "bits of an address are computed with"),
     ("no method has this name", "letters are compared with those of all methods"),
@@ -47,6 +49,7 @@ fn registry() -> Registry {
         .key_async("session", |_| async { Some(7) })
         .cost("tokens", |_| 1)
         .cost("size", |_| 1)
+        .classes("importance", |_| "normal")
         .condition("internal", |_| false)
         .lookup("plan-of", |_| async { Some("free") })
         .refund("cached", |_, _| false)
@@ -59,6 +62,7 @@ fn schema() -> Value {
         ("registered-key", &["api-key", "tenant"][..]),
         ("registered-key-of-a-future", &["session"]),
         ("registered-cost", &["tokens", "size"]),
+        ("registered-classes", &["importance"]),
         ("registered-condition", &["internal"]),
         ("registered-lookup", &["plan-of"]),
         ("registered-refund", &["cached"]),

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use super::stored::{Repr, Stored, Words, stored_as_words};
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, amounts};
@@ -127,8 +126,6 @@ pub(crate) struct Count {
     pub(crate) start: i64,
     pub(crate) used: u64,
 }
-
-stored_as_words! { Count { start, used } }
 
 impl<W: Windows> Counter<W> {
     /// The start of the window that runs at `now` and what is used of it. An instant before the window last used counts

@@ -1,5 +1,4 @@
 use super::drain::Drain;
-use super::stored::{Repr, Stored, Words, stored_as_words};
 use super::transition::Transition;
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount};
@@ -67,8 +66,6 @@ pub(crate) struct Tat {
     pub(crate) whole: i64,
     pub(crate) frac: u64,
 }
-
-stored_as_words! { Tat { whole, frac } }
 
 impl Arrival {
     /// The debt at `now`. It exceeds the depth only after the clock has stepped back.

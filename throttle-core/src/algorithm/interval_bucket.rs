@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use super::stored::{Repr, Stored, Words, stored_as_words};
 use super::transition::{Transition, micros_between};
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, amounts};
@@ -91,8 +90,6 @@ pub(crate) struct Tokens {
     pub(crate) anchor: i64,
     pub(crate) tokens: u64,
 }
-
-stored_as_words! { Tokens { anchor, tokens } }
 
 impl Portions {
     pub(crate) fn new(spec: IntervalBucket) -> Result<Self, ConfigError> {

@@ -215,6 +215,10 @@ impl Transition for Queue {
     /// Without delays, a part of a charge returns unless the schedule was free since: that time has passed.
     fn give_back(&self, state: &mut Departures, now: Timestamp, mark: Mark, cost: u64, units: u64) {
         let now = Self::now(state, now);
+        // If nothing is owed, nothing comes back. A schedule that ends now would be followed by the next charge.
+        if self.without_delay && self.arrival.standing(&state.next, now).reset == 0 {
+            return;
+        }
         if self.without_delay && units < cost {
             if mark.at >= state.last {
                 self.arrival.give_back(&mut state.next, now, mark, cost, units);

@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 
 use super::drain::Drain;
-use super::stored::{Repr, Stored, Words, stored_as_words};
 use super::transition::Transition;
 use super::verdict::{Mark, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
@@ -56,8 +55,6 @@ pub(crate) struct Level {
     pub(crate) last: i64,
     pub(crate) grains: u64,
 }
-
-stored_as_words! { Level { last, grains } }
 
 impl<V: Vocabulary> Leveled<V> {
     pub(crate) fn new(drain: Drain) -> Self {

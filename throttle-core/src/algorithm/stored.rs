@@ -1,7 +1,11 @@
 //! How the state of any algorithm is kept: as two words, or as itself.
 
 use super::exception::Exception;
+use super::fixed_window::Count;
+use super::gcra::Tat;
+use super::interval_bucket::Tokens;
 use super::leaky_bucket::Departures;
+use super::level::Level;
 use super::sliding_log::Log;
 use super::sliding_window::Ring;
 
@@ -62,7 +66,7 @@ pub(crate) trait Stored: Sized {
 
 /// For a state of an instant and an amount below 2^53.
 macro_rules! stored_as_words {
-    ($state:ident { $instant:ident, $amount:ident }) => {
+    ($($state:ident { $instant:ident, $amount:ident })*) => {$(
         impl From<Words> for $state {
             #[inline]
             fn from(words: Words) -> Self {
@@ -109,7 +113,14 @@ macro_rules! stored_as_words {
                 Some(result)
             }
         }
-    };
+    )*};
+}
+
+stored_as_words! {
+    Count { start, used }
+    Tat { whole, frac }
+    Tokens { anchor, tokens }
+    Level { last, grains }
 }
 
 macro_rules! stored_as_itself {
@@ -143,5 +154,3 @@ macro_rules! stored_as_itself {
 }
 
 stored_as_itself! { Departures Ring Log }
-
-pub(super) use stored_as_words;

@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::backend::Receipt;
-use throttle_core::{Backend, Gcra, Limiter, Policy, Rate};
+use throttle_core::backend::{Call, Receipt};
+use throttle_core::{
+    Backend, Gcra, Key, LeakyBucket, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp,
+};
 
 use crate::support::bounds::check_every_stretch;
 use crate::support::machines::{InMemory, Machine, Pure};
@@ -238,4 +241,26 @@ fn law_10_a_charge_of_0_units_is_one_of_1() {
     assert_eq!((decision.remaining(), limiter.check("ada", 0).remaining()), (8, 7));
     charge.expect("it was admitted").refund_now();
     assert_eq!(limiter.peek("ada").remaining(), 8);
+}
+
+/// Two charges whose time has passed are settled around a later one, which keeps its units.
+#[test]
+fn law_10_a_refund_on_an_idle_schedule_touches_no_later_charge() {
+    let clock = ManualClock::new(Timestamp::from_micros(TODAY));
+    let memory = MemoryBackend::builder().clock(clock.clone()).build();
+    let second = Duration::from_secs(1);
+    let shaper = LeakyBucket::new(Rate::new(7, 3 * second)).max_wait(3 * second).without_delay();
+    let set = memory.prepare(PolicySet::new(Policy::new("p", shaper).unwrap()).unwrap()).unwrap();
+    let take = |at: i64, units| {
+        clock.set(Timestamp::from_micros(TODAY + at));
+        let calls = [Call::from(Key::from("ada")).costing(units)];
+        Receipt::of(&memory.decide_now(&set, &calls), &calls).expect("a charge")
+    };
+    let (first, second) = (take(0, 3), take(1_285_715, 3));
+    clock.set(Timestamp::from_micros(TODAY + 10_000_000));
+    memory.settle_now(&set, first.actual(1));
+    let _ = take(10_000_000, 8);
+    memory.settle_now(&set, second.actual(1));
+    let left = memory.decide_now(&set, &[Call::peek(Key::from("ada"))]);
+    assert_eq!(left.reset_after(), Duration::from_micros(3_428_572), "eight units at seven in three seconds");
 }

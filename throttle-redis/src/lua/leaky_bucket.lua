@@ -45,7 +45,7 @@ local function later_leaky_bucket(whole, frac, cost, p, q)
 end
 
 -- A slot is given back only if no later slot is scheduled. Without delays, a part of a charge is given back unless the
--- schedule was free since.
+-- schedule was free since. If it is free now, there is nothing to give back.
 local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, q, depth, variant)
   if actual > cost then
     local left = look_leaky_bucket(value, at, now, p, q, depth)
@@ -62,6 +62,7 @@ local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, 
   local back, most = cost - actual, floor(depth / q)
   cost, back = min(cost, most), min(back, most)
   local from = max(now, last)
+  if variant == '1' and (whole < from or whole == from and frac == 0) then return nil end
   if variant == '1' and back < cost then
     if slot < last then return nil end
     local carried = floor(back * q / p)

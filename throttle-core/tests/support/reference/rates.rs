@@ -270,6 +270,10 @@ impl Model for Shaper {
 
     fn give_back(&mut self, t: i128, receipt: Paid, units: i128) {
         let Place::Slots { first, after } = receipt.place else { return };
+        // Nothing is owed, so nothing comes back, and the next charge follows none.
+        if !self.delays && self.wait(t) == q(0) {
+            return;
+        }
         if !self.delays && units < receipt.cost {
             if self.last.is_some_and(|since| floor(first) < since) {
                 return;
