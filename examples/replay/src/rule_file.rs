@@ -121,7 +121,7 @@ fn prepare_layer(file: &mut Table, notes: &mut Vec<String>) {
     if source.is_some_and(|source| source.as_str() != Some("peer")) {
         notes.push("the log's address is taken for the client's, whatever [client-ip] says".to_owned());
     }
-    // Nobody reads the responses.
+    // The replay reads no headers, so the layer need not write any.
     file.insert("layer".to_owned(), Table::from_iter([("headers".to_owned(), Value::from("none"))]).into());
     if file.remove("when").is_some() {
         notes.push("the layer's own `when` is taken to hold for all requests".to_owned());

@@ -5,7 +5,7 @@ use std::future::{Ready, ready};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -25,7 +25,8 @@ pub struct Run {
     clock: ManualClock,
     status: Arc<AtomicU16>,
     service: Throttle<AsLogged, MemoryBackend<ManualClock>>,
-    told: Arc<Mutex<Decided>>,
+    /// What the layer's hook has noted of the latest request.
+    noted: Arc<Mutex<Decided>>,
     decided: Decided,
 }
 
@@ -53,14 +54,12 @@ impl Run {
         let clock = ManualClock::default();
         let backend = MemoryBackend::builder().max_keys(Self::KEYS).clock(clock.clone()).build();
         let (layer, _) = file.rules.layer(backend)?;
-        let told: Arc<Mutex<Decided>> = Arc::default();
-        let (names, to) = (file.limits.iter().map(|limit| limit.name.clone()).collect::<Vec<_>>(), Arc::clone(&told));
-        let layer = layer.on_warning(|_| {}).on_decision(move |event| {
-            tell(event, &names, &mut to.lock().unwrap_or_else(PoisonError::into_inner));
-        });
+        let noted: Arc<Mutex<Decided>> = Arc::default();
+        let (names, to) = (file.limits.iter().map(|limit| limit.name.clone()).collect::<Vec<_>>(), Arc::clone(&noted));
+        let layer = layer.on_warning(|_| {}).on_decision(move |event| note(event, &names, &mut lock(&to)));
         let status: Arc<AtomicU16> = Arc::default();
         let service = layer.layer(AsLogged(Arc::clone(&status)));
-        Ok(Self { clock, status, service, told, decided: Decided::default() })
+        Ok(Self { clock, status, service, noted, decided: Decided::default() })
     }
 
     /// Decides a request at an instant, in microseconds since 1970.
@@ -71,18 +70,14 @@ impl Run {
         if let Some(route) = route {
             request.extensions_mut().insert(MatchedRoute(Arc::clone(route)));
         }
-        let told = |told: &Mutex<Decided>, decided: &mut Decided| {
-            mem::swap(&mut *told.lock().unwrap_or_else(PoisonError::into_inner), decided);
-        };
-        // A request that the layer does not limit is not told of.
-        self.decided.clear();
-        told(&self.told, &mut self.decided);
+        // The layer does not call its hook for a request that it does not limit.
+        lock(&self.noted).clear();
         let response = now(self.service.call(request)).map(|Ok(response)| response);
         if let Some(mut response) = response {
             // Charges are settled when the body has ended.
             now(std::future::poll_fn(|context| Pin::new(response.body_mut()).poll_frame(context)));
         }
-        told(&self.told, &mut self.decided);
+        mem::swap(&mut *lock(&self.noted), &mut self.decided);
         &self.decided
     }
 }
@@ -94,7 +89,11 @@ impl Decided {
     }
 }
 
-fn tell(event: &Event<'_>, names: &[String], to: &mut Decided) {
+fn lock(noted: &Mutex<Decided>) -> MutexGuard<'_, Decided> {
+    noted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(event: &Event<'_>, names: &[String], to: &mut Decided) {
     to.is_refused = !event.outcome.is_passed_on();
     to.lacks_key = matches!(event.outcome, Outcome::MissingKey);
     to.limits.resize(names.len(), None);

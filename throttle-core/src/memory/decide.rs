@@ -81,8 +81,7 @@ impl Store {
         })
     }
 
-    /// Charges the key of a call about one policy, as far as units remain
-    /// beyond the call's reserve.
+    /// Charges the key of a call about one policy, as far as units remain beyond the call's reserve.
     pub(super) fn charge_at_most(&self, set: &MemorySet, policy: usize, call: &Call, now: Timestamp) {
         let (Some(policy), Call { key: Some(key), cost, .. }) = (set.policies.get(policy), call) else { return };
         let parameters = policy.deciding(call.tier(), call.own.as_ref());
