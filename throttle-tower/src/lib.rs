@@ -23,7 +23,7 @@
 //! | looking for | see |
 //! |---|---|
 //! | tests with a clock, logins by user name, tenants, proxies, CORS, WebSockets, retries: short programs | [`recipes`] |
-//! | outbound calls, plans, charges by outcome, requests in flight, observing, changed limits: pages | [`guide`] |
+//! | outbound calls, plans, charges by outcome, requests in flight, classes, exceptions, responses, observing, changed limits: pages | [`guide`] |
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
 //! | keys: address, header, route, method, your own | [`extract`] |
 //! | the client's address behind proxies | [`client_ip`] |

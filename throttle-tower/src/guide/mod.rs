@@ -12,6 +12,14 @@ pub mod changing_limits {}
 #[doc = include_str!("charging_by_outcome.md")]
 pub mod charging_by_outcome {}
 
+/// Requests that share a budget in classes, the lower ones with a reserve for the higher.
+#[doc = include_str!("classes.md")]
+pub mod classes {}
+
+/// Keys that are treated otherwise for a while: exempt, blocked, or under another limit.
+#[doc = include_str!("exceptions.md")]
+pub mod exceptions {}
+
 /// Limits of requests in flight, and requests that are held instead of refused.
 #[doc = include_str!("in_flight_and_waiting.md")]
 pub mod in_flight_and_waiting {}
@@ -27,3 +35,7 @@ pub mod outbound_calls {}
 /// Limits that depend on the customer.
 #[doc = include_str!("plans.md")]
 pub mod plans {}
+
+/// What clients see: headers in several dialects, the response of a refusal, and a status without charge.
+#[doc = include_str!("responses.md")]
+pub mod responses {}
