@@ -7,7 +7,7 @@ use throttle_core::Backend;
 use super::build::tell_observers;
 use super::layer::ThrottleLayer;
 use super::shared::Shared;
-#[cfg(feature = "offenders")]
+#[cfg(any(feature = "offenders", all(test, feature = "metrics")))]
 use crate::event::Observers;
 use crate::event::{Observed, Observer};
 #[cfg(feature = "metrics")]
@@ -42,7 +42,7 @@ impl<B: Backend> ThrottleLayer<B> {
         self.changed(|shared| shared.applied = counted_apart(&shared.applied))
     }
 
-    #[cfg(feature = "offenders")]
+    #[cfg(any(feature = "offenders", all(test, feature = "metrics")))]
     pub(crate) fn observers(&self) -> Observers {
         self.current.with(|shared| shared.options.observers.clone())
     }

@@ -17,7 +17,9 @@ use super::per_thread::own_place::{Own, give_up_place};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
 use crate::Concurrency;
-use crate::event::{Correction, Event, Observed, Outcome};
+#[cfg(feature = "rules")]
+use crate::event::Observed;
+use crate::event::{Correction, Event, Outcome};
 use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its series.
