@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::routing::{MethodRouter, get};
+use futures_util::future::join_all;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Response};
@@ -20,6 +21,7 @@ use super::steps::decide::report;
 use super::steps::refuse::{closed, unavailable};
 use super::steps::write_headers::write_admitted;
 use crate::json::{object, quoted};
+use crate::limit::Applied;
 use crate::time::micros;
 
 impl<B: Backend> ThrottleLayer<B> {
@@ -123,14 +125,14 @@ async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body
 ///
 /// The response, where the store has failed and a limit is closed then.
 async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitReport, Refused> {
-    let mut calls = Vec::with_capacity(shared.applied.len());
-    for limit in &*shared.applied {
-        let found = if limit.by_route { None } else { Some(limit.find(parts).await) };
-        calls.push(match found {
-            Some((Some(key), tier)) => limit.in_class(tier.of(Call::peek(key)), parts),
-            _ => Call::SKIP,
-        });
-    }
+    let call = async |limit: &Applied| match limit.by_route {
+        true => Call::SKIP,
+        false => match limit.find(parts).await {
+            (Some(key), tier) => limit.in_class(tier.of(Call::peek(key)), parts),
+            (None, _) => Call::SKIP,
+        },
+    };
+    let calls = join_all(shared.applied.iter().map(call)).await;
     let decision = match calls.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(calls.len()),
         false => match shared.backend.decide(&shared.prepared, &calls).await {
@@ -255,6 +257,19 @@ mod tests {
         assert_eq!((&low["class"], &low["remaining"]), (&"low".into(), &2.into()));
         let (_, plain) = shown(&ThrottleLayer::new(limit("p", gcra()).by(Constant)).unwrap()).await;
         assert_eq!(plain.get("class"), Some(&serde_json::Value::Null));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lookups_of_a_status_run_at_the_same_time() {
+        let slow = |name: &str| {
+            limit(name, Gcra::new(Rate::per_hour(6))).by_async(|_: &Parts| async {
+                tokio::time::sleep(Duration::from_millis(600)).await;
+                Some(Key::CONSTANT)
+            })
+        };
+        let began = tokio::time::Instant::now();
+        shown(&ThrottleLayer::new(all([slow("a"), slow("b"), slow("c")])).unwrap()).await;
+        assert_eq!(began.elapsed(), Duration::from_millis(600));
     }
 
     #[tokio::test]
