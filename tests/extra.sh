@@ -4,7 +4,7 @@
 # requests with valgrind, and fails if a figure is more than 5 % above tests/peers/instructions.txt.
 #
 #   sh tests/extra.sh                         all of them
-#   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the picture that examples/dashboard/README.md shows
+#   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the pictures in examples/dashboard and examples/replay
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #

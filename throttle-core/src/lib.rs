@@ -71,6 +71,7 @@ mod set;
 mod tier;
 mod time;
 
+#[doc(inline)]
 pub use algorithm::builders::*;
 pub use algorithm::{Algorithm, IntoAlgorithm};
 pub use backend::{Backend, BoxBackend};

@@ -18,6 +18,13 @@
 //! layer then passes the request on, or refuses it with 429 and headers that state when to retry. The decision is in
 //! the extensions of the request as a [`LimitReport`].
 //!
+#![doc = concat!(
+    "<p><img alt=\"A request gives a key for each limit; the store decides both in one step; the service answers, or \
+     the layer refuses with 429, RateLimit headers and Retry-After\" src='data:image/svg+xml,",
+    include_str!("guide/request.svg"),
+    "'></p>"
+)]
+//!
 //! # Where things are
 //!
 //! | looking for | see |
@@ -104,7 +111,7 @@ pub use throttle::{
 pub use throttle::{MissingInFlight, MissingLimitReport};
 /// The crate of the algorithms and of the in-memory backend, for names that are not at this root.
 pub use throttle_core;
-#[doc(no_inline)]
+#[doc(inline)]
 pub use throttle_core::algorithm::builders::*;
 #[doc(no_inline)]
 pub use throttle_core::{

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Client, Method};
@@ -9,6 +10,30 @@ use serde_json::{Value, json};
 
 use crate::child::{self, Child};
 use crate::web;
+
+/// The contrast of the text of some elements with what is behind them, as WCAG 2.2 defines it, at worst, and widths.
+pub const LEGIBLE: &str = "
+    const parse = color => color.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
+        .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((all, c, n) => all + c * [0.2126, 0.7152, 0.0722][n], 0);
+    const ground = node => {
+        for (let at = node; at; at = at.parentElement) {
+            const color = parse(getComputedStyle(at).backgroundColor);
+            if (color.length === 3 || color[3] === 1) return color;
+        }
+        return [255, 255, 255];
+    };
+    let worst = [100, ''];
+    for (const node of document.querySelectorAll(
+        'h1, h2, h3, p, li, dt, dd, th, td, caption, button, a, figcaption span, small')) {
+        if (!node.textContent.trim() || !node.checkVisibility() || node.closest('.hidden, .skip')) continue;
+        const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))];
+        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (contrast < worst[0]) worst = [contrast, `${node.tagName} ${node.className} ${node.textContent.trim()}`];
+    }
+    return { worst, ground: getComputedStyle(document.body).backgroundColor,
+        width: document.documentElement.scrollWidth, inner: innerWidth };";
 
 pub struct Browser {
     client: Client,
@@ -90,6 +115,13 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", scheme).await;
     }
 
+    /// Saves what the window shows as a PNG.
+    pub async fn save_picture(&self, file: &Path) {
+        let options = json!({ "format": "png", "captureBeyondViewport": true });
+        let picture = self.devtools("Page.captureScreenshot", options).await;
+        fs::write(file, bytes(picture["data"].as_str().expect("base64"))).expect("a file in this repository");
+    }
+
     /// The messages of a log, `browser` or `performance`, since it was read last.
     pub async fn log(&self, kind: &str) -> Vec<Value> {
         self.post("se/log", json!({ "type": kind })).await.as_array().cloned().unwrap_or_default()
@@ -119,4 +151,16 @@ impl Browser {
         assert_eq!(status, 200, "{command}: {answer}");
         answer["value"].take()
     }
+}
+
+/// Reads base64.
+fn bytes(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits: Vec<u32> =
+        text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte)).map(|at| at as u32).collect();
+    let of_four = |four: &[u32]| {
+        let bits = four.iter().fold(0, |bits, digit| bits << 6 | digit) << (6 * (4 - four.len()));
+        bits.to_be_bytes()[1..four.len()].to_vec()
+    };
+    digits.chunks(4).flat_map(of_four).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
-use throttle_extra::browser::Browser;
+use throttle_extra::browser::{self, Browser};
 use throttle_extra::child;
 use throttle_extra::example::{self, Example};
 use throttle_extra::web;
@@ -148,22 +148,8 @@ async fn save_picture() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     redis.restart();
     tokio::time::sleep(Duration::from_secs(40)).await;
-    let options = serde_json::json!({ "format": "png", "captureBeyondViewport": true });
-    let picture = browser.devtools("Page.captureScreenshot", options).await;
-    std::fs::write(example::source().join("page.png"), bytes(picture["data"].as_str().unwrap())).unwrap();
+    browser.save_picture(&example::source().join("page.png")).await;
     browser.quit().await;
-}
-
-/// Reads base64.
-fn bytes(text: &str) -> Vec<u8> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digits: Vec<u32> =
-        text.bytes().filter_map(|byte| DIGITS.iter().position(|digit| *digit == byte)).map(|at| at as u32).collect();
-    let of_four = |four: &[u32]| {
-        let bits = four.iter().fold(0, |bits, digit| bits << 6 | digit) << (6 * (4 - four.len()));
-        bits.to_be_bytes()[1..four.len()].to_vec()
-    };
-    digits.chunks(4).flat_map(of_four).collect()
 }
 
 #[tokio::test]
@@ -198,30 +184,6 @@ async fn tab_reaches_every_control_in_order() {
     browser.quit().await;
 }
 
-/// The contrast of the text of some elements with what is behind them, as WCAG 2.2 defines it, at worst.
-const CONTRAST: &str = "
-    const parse = color => color.match(/[\\d.]+/g).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map(c => c / 255)
-        .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-        .reduce((all, c, n) => all + c * [0.2126, 0.7152, 0.0722][n], 0);
-    const ground = node => {
-        for (let at = node; at; at = at.parentElement) {
-            const color = parse(getComputedStyle(at).backgroundColor);
-            if (color.length === 3 || color[3] === 1) return color;
-        }
-        return [255, 255, 255];
-    };
-    let worst = [100, ''];
-    for (const node of document.querySelectorAll(
-        'h1, h2, h3, p, dt, dd, th, td, caption, button, a, figcaption span, small')) {
-        if (!node.textContent.trim() || !node.checkVisibility() || node.closest('.hidden, .skip')) continue;
-        const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))];
-        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        if (contrast < worst[0]) worst = [contrast, `${node.tagName} ${node.className} ${node.textContent.trim()}`];
-    }
-    return { worst, ground: getComputedStyle(document.body).backgroundColor,
-        width: document.documentElement.scrollWidth, inner: innerWidth };";
-
 #[tokio::test]
 async fn narrow_window_scrolls_one_way_and_both_color_schemes_are_legible() {
     let (_example, browser, _) = open(child::free_port()).await;
@@ -230,7 +192,7 @@ async fn narrow_window_scrolls_one_way_and_both_color_schemes_are_legible() {
     for scheme in ["light", "dark"] {
         for width in [400, 1280] {
             browser.emulate(width, 900, scheme).await;
-            let found = browser.run(CONTRAST).await;
+            let found = browser.run(browser::LEGIBLE).await;
             assert_eq!(found["inner"], width, "{found}");
             assert!(found["width"].as_u64() <= Some(width.into()), "{scheme}, {width}: {found}");
             assert!(found["worst"][0].as_f64() >= Some(4.5), "{scheme}: {found}");

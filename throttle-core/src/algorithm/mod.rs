@@ -14,6 +14,24 @@
 //!
 //! T is the emission interval, the period of the rate divided by its count. S is the number of sub-windows.
 //!
+//! The same 43 requests, and how many of them each algorithm admits:
+//!
+#![doc = concat!(
+    "<p><img alt=\"A burst, a stream and a burst of requests, and which of them each algorithm admits\" \
+     src='data:image/svg+xml,",
+    include_str!("algorithms.svg"),
+    "'></p>"
+)]
+//!
+//! What a client can have within a minute, if its requests begin shortly before the boundary of a fixed window:
+//!
+#![doc = concat!(
+    "<p><img alt=\"Most that is admitted in 60 seconds by a limit of 10: FixedWindow 20, SlidingWindow 10, \
+     Gcra with a burst of 3: 12\" src='data:image/svg+xml,",
+    include_str!("boundary.svg"),
+    "'></p>"
+)]
+//!
 //! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. Their limits hold
 //! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree do not
 //! admit the same units twice.
@@ -63,6 +81,7 @@ pub mod builders {
     pub use super::token_bucket::TokenBucket;
 }
 
+#[doc(inline)]
 pub use builders::*;
 pub(crate) use cell::{Cell, Outcome, decide, take};
 pub(crate) use dispatch::Visitor;

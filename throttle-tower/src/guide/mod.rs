@@ -20,9 +20,23 @@ pub mod classes {}
 #[doc = include_str!("exceptions.md")]
 pub mod exceptions {}
 
+/// What a fleet admits while its store is away.
+#[doc = include_str!("failing_stores.md")]
+#[doc = concat!(
+    "<p><img alt=\"Three processes admit 300 requests per second together, also while Redis is down: 100 each\" \
+     src='data:image/svg+xml,",
+    include_str!("fleet.svg"),
+    "'></p>"
+)]
+pub mod failing_stores {}
+
 /// Limits of requests in flight, and requests that are held instead of refused.
 #[doc = include_str!("in_flight_and_waiting.md")]
 pub mod in_flight_and_waiting {}
+
+/// From tower_governor, axum-governor, and a Redis script of one's own.
+#[doc = include_str!("migrating.md")]
+pub mod migrating {}
 
 /// Metrics, events, the keys refused most and a live page.
 #[doc = include_str!("observing.md")]

@@ -15,6 +15,15 @@ use std::num::NonZeroU32;
 ///   exceeds what the connection can carry in time does not mean that the store is broken, so it opens no limit. A
 ///   store that hangs counts as busy as long as its connection stays open.
 ///
+/// Three processes with `OnError::local(3)`, and a store that is down for ten seconds:
+///
+#[doc = concat!(
+    "<p><img alt=\"The processes admit 300 requests per second together, also while Redis is down: 100 each\" \
+     src='data:image/svg+xml,",
+    include_str!("../guide/fleet.svg"),
+    "'></p>"
+)]
+///
 /// The decision states the error, and what decided instead:
 /// [`Decision::decided_by`](throttle_core::Decision::decided_by).
 ///
