@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
-    Concurrency, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate, ShapeLayer, ThrottleLayer, all,
-    any, limit, plans,
+    Concurrency, Constant, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate, ShapeLayer,
+    ThrottleLayer, all, any, limit, plans,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -103,6 +104,57 @@ async fn near_is_less_than_a_fifth_of_the_capacity_in_the_tier_of_the_request() 
     assert_eq!((lookups("found"), lookups("remembered"), lookups("failed")), (2.0, 53.0, 0.0));
 }
 
+/// Each class has its series from the start, and a limit without classes has no such label.
+#[tokio::test(start_paused = true)]
+async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
+    let class = |parts: &http::request::Parts| parts.headers["x-class"].to_str().unwrap().to_owned();
+    let of = |name: &str, classes: &[(&'static str, u64)]| {
+        let limit = limit(name, Gcra::new(Rate::per_day(10))).by(Constant).when(|parts| parts.uri.path() != "/free");
+        limit.priority(classes.iter().copied(), class)
+    };
+    let classed = all((
+        of("zero", &[("critical", 0), ("normal", 4), ("batch", 8)]),
+        of("more", &[("critical", 1), ("normal", 2), ("batch", 3)]),
+        limit("plain", Gcra::new(Rate::per_day(99))).by(Constant),
+    ));
+    let layer = ThrottleLayer::new(classed).unwrap().backend(memory()).unwrap().metrics("api");
+    let service = layer.layer(service_fn(async |_: Request<Text>| Ok::<_, Infallible>(Response::new(()))));
+    let series = metered(async {
+        for (path, class, times) in
+            [("/", "critical", 2), ("/", "batch", 1), ("/", "normal", 4), ("/", "unknown", 2), ("/free", "batch", 3)]
+        {
+            for _ in 0..times {
+                let request = Request::get(path).header("x-class", class).body(Text::default()).unwrap();
+                drop(service.clone().oneshot(request).await);
+            }
+        }
+    })
+    .await;
+    let decisions: BTreeMap<_, _> = series
+        .iter()
+        .filter_map(|(name, count)| {
+            Some((name.strip_prefix("throttle_decisions_total{")?.replace("layer=\"api\",", ""), *count))
+        })
+        .collect();
+    let mut expected = BTreeMap::new();
+    let mut expect = |labels: String, counts: [f64; 3]| {
+        for (result, count) in ["admitted", "near", "refused"].into_iter().zip(counts) {
+            expected.insert(format!("{labels},result=\"{result}\"}}"), count);
+        }
+    };
+    expect("class=\"critical\",policy=\"zero\"".to_owned(), [2.0, 0.0, 0.0]);
+    expect("class=\"normal\",policy=\"zero\"".to_owned(), [3.0, 1.0, 0.0]);
+    expect("class=\"batch\",policy=\"zero\"".to_owned(), [0.0, 0.0, 3.0]);
+    expect("class=\"critical\",policy=\"more\"".to_owned(), [2.0, 0.0, 0.0]);
+    expect("class=\"normal\",policy=\"more\"".to_owned(), [4.0, 0.0, 0.0]);
+    expect("class=\"batch\",policy=\"more\"".to_owned(), [3.0, 0.0, 0.0]);
+    expect("policy=\"plain\"".to_owned(), [12.0, 0.0, 0.0]);
+    for (policy, skipped) in [("zero", 3.0), ("more", 3.0), ("plain", 0.0)] {
+        expected.insert(format!("policy=\"{policy}\",result=\"skipped\"}}"), skipped);
+    }
+    assert_eq!(decisions, expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn lookups_say_how_they_ended() {
     let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(99)))])
@@ -149,7 +201,7 @@ async fn recorder_that_is_installed_late_gets_all_counts_and_levels() {
             let gate = Arc::clone(&gate);
             async move {
                 gate.acquire().await.unwrap().forget();
-                Ok::<_, std::convert::Infallible>(Response::new(()))
+                Ok::<_, Infallible>(Response::new(()))
             }
         }
     }));
@@ -177,7 +229,7 @@ async fn permits_in_flight_and_saturation_are_shown() {
         let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
-            Ok::<_, std::convert::Infallible>(Response::new(()))
+            Ok::<_, Infallible>(Response::new(()))
         }));
         let held = [service.clone().call(get()), service.clone().call(get())];
         let full = service.clone().oneshot(get()).await.unwrap();
@@ -204,7 +256,7 @@ async fn settle_each(layer: &ThrottleLayer<impl Backend>, used: [&str; 3]) {
     let service = layer.layer(service_fn(async |request: Request<Text>| {
         let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
         request.extensions().get::<Usage>().unwrap().settle("tokens", used).unwrap();
-        Ok::<_, std::convert::Infallible>(Response::new(()))
+        Ok::<_, Infallible>(Response::new(()))
     }));
     for used in used {
         let mut request = keyed("ada");
@@ -257,7 +309,7 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
         let layer = ThrottleLayer::new(limits).unwrap().backend(remote.clone()).unwrap().metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
-            Ok::<_, std::convert::Infallible>(Response::new(()))
+            Ok::<_, Infallible>(Response::new(()))
         }));
         // Both find a permit before the store decides.
         let calls = [service.clone().oneshot(get()), service.clone().oneshot(get())].map(tokio::spawn);
@@ -319,7 +371,7 @@ async fn store_that_fails_is_timed_and_says_who_decided_instead() {
 #[tokio::test(start_paused = true)]
 async fn queue_shows_who_waits_and_how_long_each_waited() {
     let series = metered(async {
-        let queued = limit("all", Gcra::new(Rate::per_second(2)).burst(1)).by(throttle_tower::Constant);
+        let queued = limit("all", Gcra::new(Rate::per_second(2)).burst(1)).by(Constant);
         let clock = throttle_tower::shape::TokioClock::new();
         let layer = ThrottleLayer::new(queued.wait_up_to(Duration::from_secs(5)))
             .unwrap()
@@ -410,7 +462,11 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .by(Header::new("x-api-key"))
         .lookup(|_| async { Some("free") })
         .unknown("free");
-    let limits = all((per_user, any([shared("a", 1), shared("b", 1)]), Concurrency::new(2)));
+    let limits = all((
+        per_user,
+        any([shared("a", 1).priority([("class", 0)], |_| "class"), shared("b", 1)]),
+        Concurrency::new(2),
+    ));
     let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
     send_each(&layer, [keyed("ada")]).await;
     let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10))).unwrap().metrics("upstream");

@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, builder, policy};
-use throttle_core::backend::{Call, Exception, Treatment};
-use throttle_core::{Backend, FixedWindow, Key, ManualClock, PolicyTree, Rate, Timestamp};
+use throttle_core::backend::{Call, Exception, Treatment, drain};
+use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, Timestamp};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, Shared};
 
@@ -67,6 +67,26 @@ async fn deny_cache_of_another_process_ends_a_second_after_an_exception_is_set()
     assert_eq!(other.backend.stats().calls, asked, "a refusal of a blocked key is kept, too");
     except(&other, "ada", from_now(Treatment::Exempt, DAY)).await.unwrap();
     assert!(other.take("ada", 1).await.is_admitted());
+}
+
+#[tokio::test]
+async fn drained_key_has_nothing_left_for_any_process_and_recovers() {
+    let shared = Shared::new();
+    let gcra = || policy("p", Gcra::new(Rate::per_second(10)).burst(20));
+    let [one, other] = [(); 2].map(|()| LimitTree::new(&builder(&shared).deny_cache(100).build().unwrap(), gcra()));
+    let ada = Call::from(Key::from("ada"));
+    for treatment in [None, from_now(Treatment::Exempt, DAY)] {
+        let is_excepted = treatment.is_some();
+        assert!(other.take("ada", 1).await.is_admitted());
+        except(&one, "ada", treatment).await.unwrap();
+        drain(&one.backend, &one.prepared, 0, &ada).await.unwrap();
+        let refused = other.take("ada", 15).await;
+        assert!(!refused.is_admitted() && !refused.statuses()[0].is_excepted(), "was excepted: {is_excepted}");
+        let wait = refused.retry_after().unwrap();
+        assert!(wait > Duration::from_millis(500) && wait <= Duration::from_millis(1_500), "{wait:?}");
+        tokio::time::sleep(wait + Duration::from_millis(10)).await;
+        assert!(other.take("ada", 14).await.is_admitted());
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,16 @@
 //! Whatever calls give up, and however, the upstream gets its rate while others wait, and never more.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use throttle_core::Backend;
 use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
-use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate};
+use throttle_tower::{LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use tower::{Layer, Service, service_fn};
 
 use crate::support::{MS, Remote, poll};
 
@@ -45,14 +47,22 @@ struct Seen {
     has_left: bool,
 }
 
-async fn run<B: Backend>(shapers: [Shaper<B>; 2], callers: &[(Caller, usize, u64)]) -> Vec<Seen> {
+/// The calls of a service are in so many classes.
+async fn run<B: Backend>(shapers: [Shaper<B>; 2], classes: u64, callers: &[(Caller, usize, u64)]) -> Vec<Seen> {
+    let service = service_fn(async |_: u64| Ok::<_, Infallible>(()));
+    let services = shapers.map(|shaper| {
+        let names = (0..classes).map(|class| (class.to_string(), class));
+        let layer = ShapeLayer::of(shaper).priority(names, move |gap: &u64| (gap % classes).to_string());
+        layer.unwrap().layer(service)
+    });
     let (start, seen) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
     let at = move || start.elapsed().as_millis() as u64;
     let (mut calls, mut forgotten) = (JoinSet::new(), Vec::new());
     for (caller, process, gap) in callers {
         sleep(*gap as u32 * MS).await;
-        let (shaper, seen, came) = (shapers[*process].clone(), Arc::clone(&seen), at());
-        let call = async move { shaper.schedule("key", 1).await.expect("it may wait for long") };
+        let (mut service, seen, came) = (services[*process].clone(), Arc::clone(&seen), at());
+        let gap = *gap;
+        let call = async move { service.call(gap).await.expect("it may wait for long") };
         let patience = match caller {
             Caller::Waits => Duration::from_secs(600),
             Caller::GivesUpAfter(ms) => *ms as u32 * MS,
@@ -115,25 +125,29 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn law_15_upstream_gets_its_rate_and_never_more_whatever_gives_up(callers in callers(), kept in 0..3_usize) {
+    fn law_15_upstream_gets_its_rate_and_never_more_whatever_gives_up(
+        callers in callers(),
+        kept in 0..3_usize,
+        classes in 1..4_u64,
+    ) {
         let forgotten = callers.iter().filter(|(caller, ..)| matches!(caller, Caller::Forgets)).count() as u64;
         paused(async || match kept {
             // In this process, by the schedule of one shaper or in a store that two share.
             0 => {
                 let shaper = paced().build().unwrap();
-                check(&run([shaper.clone(), shaper], &callers).await, forgotten, 0);
+                check(&run([shaper.clone(), shaper], classes, &callers).await, forgotten, 0);
             }
             1 => {
                 let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
                 let shaper = || paced().name("pace").backend(memory.clone()).build().unwrap();
-                check(&run([shaper(), shaper()], &callers).await, forgotten, 0);
+                check(&run([shaper(), shaper()], classes, &callers).await, forgotten, 0);
             }
             // A turn of a store is on its way for a round trip, and is then offered until a call takes it.
             _ => {
                 let remote = Remote::new(TRIP as u32 * MS);
                 let shaper = || paced().name("pace").on_error(OnError::Closed).backend(remote.clone()).build().unwrap();
                 let offers = if forgotten > 0 { 40 } else { 0 };
-                check(&run([shaper(), shaper()], &callers).await, forgotten, 2 * TRIP + 2 + offers);
+                check(&run([shaper(), shaper()], classes, &callers).await, forgotten, 2 * TRIP + 2 + offers);
             }
         });
     }

@@ -1,6 +1,7 @@
 //! Delayed calls: the schedule, its bounds, what is given back, and what an upstream sees.
 
 mod bounds;
+mod classes;
 mod contract;
 mod failing;
 mod fairness;

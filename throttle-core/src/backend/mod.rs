@@ -4,6 +4,7 @@
 
 mod boxed;
 mod contract;
+mod drain;
 mod receipt;
 
 pub use crate::algorithm::{Exception, Treatment};
@@ -11,4 +12,5 @@ pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};
 pub use contract::{Answer, Backend, ExceptedKey};
+pub use drain::drain;
 pub use receipt::{Receipt, ReceiptItem};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Answer, Call, Exception, Receipt, Treatment};
+use throttle_core::backend::{Answer, Call, Exception, Receipt, Treatment, drain};
 use throttle_core::{
     Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy,
     PolicySet, Rate, Timestamp,
@@ -66,6 +66,11 @@ impl Twins {
         if now(self.memory.except(&self.prepared, 0, &key(), exception.clone())).is_ok() {
             self.state = self.state.clone().excepted(exception);
         }
+    }
+
+    fn drain(&self) -> Result<(), String> {
+        let (memory, prepared) = (self.memory.clone(), Arc::clone(&self.prepared));
+        now(Box::pin(async move { drain(&memory, &prepared, 0, &Call::from(key()).reserving(1)).await }))
     }
 
     /// Goes on with the store's snapshot.
@@ -189,6 +194,49 @@ fn each_treatment_is_over_at_its_instant_and_what_was_used_stays_used() {
         assert_eq!([left(1, 1), left(999, 1)], during, "{treatment:?}");
         assert_eq!(left(1_000, 1), after, "{treatment:?}");
     }
+}
+
+/// Whatever it had used, and whether it had an exception. Law 8 is checked by each look.
+#[test]
+fn law_08_drained_key_is_as_after_one_charge_of_all_that_it_had_left() {
+    for_every_kind(
+        |specs| (specs, prop::collection::vec((any::<u32>(), any::<u32>()), 1..9), any::<bool>()),
+        |(spec, steps, is_blocked)| {
+            let mut twins = Twins::new(spec.algorithm());
+            let (period, capacity) = (twins.algorithm().rate().period_micros(), twins.algorithm().capacity());
+            for (dice, ahead) in steps {
+                twins.clock.set(twins.now().after_micros(part(period, *ahead)));
+                twins.decide(part(capacity, *dice))?;
+            }
+            let left = twins.would(twins.now(), 0).0.remaining();
+            twins.state = twins.would(twins.now(), left).1;
+            if *is_blocked {
+                let exception = Exception { treatment: Treatment::Blocked, until: Timestamp::MAX };
+                now(twins.memory.except(&twins.prepared, 0, &key(), Some(exception))).unwrap();
+            }
+            twins.drain().unwrap();
+            prop_assert_eq!(twins.would(twins.now(), 0).0.remaining(), 0);
+            for (_, ahead) in steps {
+                twins.decide(0)?;
+                twins.clock.set(twins.now().after_micros(part(period, *ahead)));
+                twins.decide(1)?;
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn key_that_shares_the_overflow_bucket_of_a_full_store_is_not_drained() {
+    let (_, memory, prepared) = store(1);
+    let take = |key: u64, cost| memory.decide_now(&prepared, &[Call::from(Key::from(key)).costing(cost)]);
+    let kept = (0..).take_while(|key| !take(*key, 1).statuses()[0].is_overflow()).count() as u64;
+    let drained = now(Box::pin({
+        let (memory, prepared) = (memory.clone(), Arc::clone(&prepared));
+        async move { drain(&memory, &prepared, 0, &Call::from(Key::from(kept + 1))).await }
+    }));
+    assert_eq!(drained.unwrap_err(), "the store is full of live keys: raise max_keys");
+    assert!(take(kept + 2, 1).is_admitted(), "other keys have that bucket, too");
 }
 
 /// A store of so many keys of a limit that is used up in a day.

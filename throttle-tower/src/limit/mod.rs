@@ -36,7 +36,7 @@ pub(crate) use keying::LookupCounts;
 pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, LookupResult, TierLookup};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
-pub(crate) use priority::{Class, Priority};
+pub(crate) use priority::{Class, Priority, check_classes};
 #[cfg(feature = "rules")]
 pub(crate) use priority::{ClassOf, class_of};
 pub use single::{Limit, Unkeyed, limit};

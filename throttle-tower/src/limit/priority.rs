@@ -71,38 +71,45 @@ impl Priority {
     /// If classes cannot be told apart, or one of them would never be admitted by a limit that has `most` units, of
     /// which each request takes `cost` or more.
     pub(super) fn check(&self, most: u64, cost: u64) -> Result<(), ConfigError> {
-        if self.classes.is_empty() {
-            let rule = "name the classes with their reserves: 0 for the highest, and more for each class below it";
-            return Err(ConfigError::new("reserve", "without a class", rule));
-        }
-        for (place, (name, reserve)) in self.classes.iter().enumerate() {
-            let above = &self.classes[..place];
-            if name.is_empty() {
-                let rule = "a class needs a name, which the function that is given with the classes returns";
-                return Err(ConfigError::new("class", "\"\"", rule));
-            }
-            if above.iter().any(|(other, _)| other == name) {
-                let rule = "the name tells the classes apart; rename one of them";
-                return Err(ConfigError::new("class", format_args!("{name:?} twice"), rule));
-            }
-            if let Some((higher, least)) = above.last().filter(|(_, above)| reserve <= above) {
-                let rule = format!(
-                    "it stands below {higher:?}, which leaves {least} units free, and must leave more; write the \
-                     highest class first, and a larger number for each class below"
-                );
-                return Err(ConfigError::new("reserve", format_args!("{reserve} of {name:?}"), rule));
-            }
-            if reserve.saturating_add(cost) > most {
-                let rule = format!(
-                    "the limit has at most {most} units and a request takes {cost}, so that no request of the class \
-                     would be admitted; write at most {}",
-                    most.saturating_sub(cost)
-                );
-                return Err(ConfigError::new("reserve", format_args!("{reserve} of {name:?}"), rule));
-            }
-        }
-        Ok(())
+        check_classes(&self.classes, ("the limit", most), cost)
     }
+}
+
+/// # Errors
+///
+/// As [`Priority::check`], of what holds so many units.
+pub(crate) fn check_classes(classes: &[Class], (holder, most): (&str, u64), cost: u64) -> Result<(), ConfigError> {
+    if classes.is_empty() {
+        let rule = "name the classes with their reserves: 0 for the highest, and more for each class below it";
+        return Err(ConfigError::new("reserve", "without a class", rule));
+    }
+    for (place, (name, reserve)) in classes.iter().enumerate() {
+        let above = &classes[..place];
+        if name.is_empty() {
+            let rule = "a class needs a name, which the function that is given with the classes returns";
+            return Err(ConfigError::new("class", "\"\"", rule));
+        }
+        if above.iter().any(|(other, _)| other == name) {
+            let rule = "the name tells the classes apart; rename one of them";
+            return Err(ConfigError::new("class", format_args!("{name:?} twice"), rule));
+        }
+        if let Some((higher, least)) = above.last().filter(|(_, above)| reserve <= above) {
+            let rule = format!(
+                "it stands below {higher:?}, which leaves {least} units free, and must leave more; write the highest \
+                 class first, and a larger number for each class below"
+            );
+            return Err(ConfigError::new("reserve", format_args!("{reserve} of {name:?}"), rule));
+        }
+        if reserve.saturating_add(cost) > most {
+            let rule = format!(
+                "{holder} has at most {most} units and a request takes {cost}, so that no request of the class would \
+                 be admitted; write at most {}",
+                most.saturating_sub(cost)
+            );
+            return Err(ConfigError::new("reserve", format_args!("{reserve} of {name:?}"), rule));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

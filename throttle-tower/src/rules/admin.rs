@@ -35,7 +35,8 @@ impl Handle {
     /// | `GET /keys/{name}` | the first 1,000 `keys` that are treated so: `key` (as the store calls it), `treatment` and `until` in seconds since 1970 |
     ///
     /// The body of a `PUT` has the `request`; the `treatment`: `exempt`, `blocked`, or `limit` with the algorithm in
-    /// `limit`, as a rule file says it; and `until` in seconds since 1970, or `for` with a duration:
+    /// `limit`, as a rule file says it; and `until` in seconds since 1970, or `for` with a duration. With the treatment
+    /// `drained`, which has neither, the key has nothing [left](Self::drain) now and recovers from there:
     ///
     /// ```text
     /// curl -X PUT localhost:3007/admin/keys/login -d '{"request": {"uri": "/login", "peer": "203.0.113.9"},

@@ -31,8 +31,11 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
     })
     .put(async move |name: Name, body: Body| {
         let (name, asked) = (known(&set, name)?, read(body)?);
-        let exception = asked.exception()?;
-        let done = set.except(&name, &head(asked.request)?, Some(exception)).await;
+        let (exception, head) = (asked.exception()?, head(asked.request)?);
+        let done = match exception {
+            None => set.drain(&name, &head).await,
+            exception => set.except(&name, &head, exception).await,
+        };
         done.map(|done| Json(json!({ "set": done }))).map_err(|error| not_set(&error))
     })
     .delete(async move |name: Name, about: About| {
@@ -74,17 +77,20 @@ fn read(body: Body) -> Result<Asked, Refused> {
 }
 
 impl Asked {
-    fn exception(&self) -> Result<Exception, Refused> {
+    /// `None` if the key is drained, which is done at once.
+    fn exception(&self) -> Result<Option<Exception>, Refused> {
         let treatment = match (self.treatment.as_str(), &self.limit) {
+            ("drained", None) if self.until.is_none() && self.r#for.is_none() => return Ok(None),
             ("exempt", None) => Treatment::Exempt,
             ("blocked", None) => Treatment::Blocked,
             ("limit", Some(limit)) => limit_of(limit)?,
             (other, limit) => {
                 let value = format_args!("{other:?}, {} a limit", if limit.is_some() { "with" } else { "without" });
-                return Err(wrong("treatment", value, "write exempt, blocked, or limit with the algorithm in limit"));
+                let rule = "write exempt, blocked, limit with the algorithm in limit, or drained alone";
+                return Err(wrong("treatment", value, rule));
             }
         };
-        Ok(Exception { treatment, until: self.until()? })
+        Ok(Some(Exception { treatment, until: self.until()? }))
     }
 
     fn until(&self) -> Result<Timestamp, Refused> {

@@ -116,6 +116,20 @@ impl Handle {
         }
     }
 
+    /// Uses up what the key of a request with this head has left in a limit, and lifts an exception of the key. From
+    /// then on it [recovers](throttle_core::backend::drain()) by its own parameters. `Ok(false)` as for
+    /// [`reset`](Self::reset).
+    ///
+    /// # Errors
+    ///
+    /// If the store fails, or the key shares the overflow bucket of a full one.
+    pub async fn drain(&self, limit: &str, parts: &Parts) -> Result<bool, BackendError> {
+        match self.layer() {
+            Some(layer) => layer.drain(limit, parts).await,
+            None => Ok(false),
+        }
+    }
+
     /// Lists the keys of a limit that are treated otherwise, at most `most` of them.
     ///
     /// # Errors

@@ -83,6 +83,7 @@
 //! | [`status`](Handle::status), [`on_reload`](Handle::on_reload) | tell which file is in force, and whether the last attempt has failed |
 //! | [`explain`](Handle::explain) | tells what would happen to a request, why, and when it would be admitted, without charging it |
 //! | [`except`](Handle::except), [`exceptions`](Handle::exceptions) | treats a key otherwise for a while: exempt, blocked, or under another limit; lists such keys |
+//! | [`drain`](Handle::drain) | uses up what a key has left; it recovers from there |
 //! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
 //!
 //! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that

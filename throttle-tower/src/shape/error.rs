@@ -65,6 +65,9 @@ pub enum Bound {
     Deadline,
     /// The number of calls that may wait at once, whatever their keys.
     MaxWaiting,
+    /// The bucket's longest wait, less the time of the reserve that the call's [class](crate::ShapeLayer::priority)
+    /// leaves to higher ones.
+    Class,
 }
 
 impl fmt::Display for QueueFull {
@@ -73,6 +76,7 @@ impl fmt::Display for QueueFull {
             Bound::MaxWait => "max_wait",
             Bound::Deadline => "its deadline",
             Bound::MaxWaiting => "",
+            Bound::Class => "its class may",
         };
         match (self.bound, self.unit) {
             (Bound::MaxWaiting, _) => f.write_str("as many calls are waiting as max_waiting allows")?,
@@ -193,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: [Bound; 3] = [Bound::MaxWait, Bound::Deadline, Bound::MaxWaiting];
+    const BOUNDS: [Bound; 4] = [Bound::MaxWait, Bound::Deadline, Bound::MaxWaiting, Bound::Class];
 
     fn full(bound: Bound, retry_after: Option<u64>) -> QueueFull {
         let allowed = Duration::from_secs(2);
@@ -209,6 +213,7 @@ mod tests {
                 "the call would wait longer than max_wait, 2s; try again in 1.5s",
                 "the call would wait longer than its deadline, 2s; try again in 1.5s",
                 "as many calls are waiting as max_waiting allows; try again in 1.5s",
+                "the call would wait longer than its class may, 2s; try again in 1.5s",
             ]
         );
         assert_eq!(
@@ -217,6 +222,7 @@ mod tests {
                 "the call would wait longer than max_wait, 2s; its cost never fits",
                 "the call would wait longer than its deadline, 2s; its cost never fits",
                 "as many calls are waiting as max_waiting allows; try again later",
+                "the call would wait longer than its class may, 2s; its cost never fits",
             ]
         );
     }
@@ -230,6 +236,7 @@ mod tests {
                 "the tokens of the call would wait longer than max_wait, 2s; so many never fit",
                 "the tokens of the call would wait longer than its deadline, 2s; so many never fit",
                 "as many calls are waiting as max_waiting allows; try again later",
+                "the tokens of the call would wait longer than its class may, 2s; so many never fit",
             ]
         );
         let wait = "the tokens of the call would wait longer than max_wait, 2s; try again in 1.5s";
@@ -255,6 +262,7 @@ mod tests {
         for (bound, status, problem) in [
             (Bound::MaxWait, 429, "#quota-exceeded"),
             (Bound::Deadline, 429, "#quota-exceeded"),
+            (Bound::Class, 429, "#quota-exceeded"),
             (Bound::MaxWaiting, 503, "#temporary-reduced-capacity"),
         ] {
             for (retry_after, seconds) in

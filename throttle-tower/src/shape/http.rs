@@ -163,7 +163,7 @@ impl QueueFull {
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         let problem = match self.bound {
-            Bound::MaxWait | Bound::Deadline => Problem::QuotaExceeded,
+            Bound::MaxWait | Bound::Deadline | Bound::Class => Problem::QuotaExceeded,
             Bound::MaxWaiting => Problem::TemporaryReducedCapacity,
         };
         let mut response = refusal(problem);

@@ -43,10 +43,11 @@ use crate::time::FAR;
 ///
 /// * **Clones share the schedule**, those of the layer and those of its services. Each key has a schedule of its own;
 ///   without [`by`](Self::by) there is one.
-/// * **Order.** Calls of one key leave in the order in which they were made, as far as they wait in one process, never
-///   early, and at the latest about a millisecond late, which is the resolution of tokio's timers. The lateness does not
-///   accumulate, because each turn counts from the instant at which it was due. Above a thousand calls a second, several
-///   leave in one millisecond. Processes that share a store compete for turns by chance.
+/// * **Order.** Calls of one key leave in the order in which they were made, those of higher [classes](Self::priority)
+///   first, as far as they wait in one process, never early, and at the latest about a millisecond late, which is the
+///   resolution of tokio's timers. The lateness does not accumulate, because each turn counts from the instant at which
+///   it was due. Above a thousand calls a second, several leave in one millisecond. Processes that share a store compete
+///   for turns by chance.
 /// * **Headroom.** The upstream counts calls when they arrive, and network delays vary. So the pace is slower than the
 ///   rate by [some headroom](crate::shape::ShaperBuilder::headroom): by default up to a hundredth, or a fortieth over
 ///   an asynchronous store. If delays vary by no more than the headroom, no period of the upstream has too many calls.
@@ -293,7 +294,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         &self.shaper
     }
 
-    fn with(mut self, change: impl FnOnce(&mut RequestFields<Req>)) -> Self {
+    pub(super) fn with(mut self, change: impl FnOnce(&mut RequestFields<Req>)) -> Self {
         change(Arc::make_mut(&mut self.fields));
         self
     }

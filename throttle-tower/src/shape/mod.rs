@@ -12,6 +12,7 @@
 
 mod ask;
 mod builder;
+mod classes;
 mod clock;
 mod driver;
 mod error;

@@ -18,19 +18,18 @@ use super::wanted::Wanted;
 /// A call that does not come when its turn is offered to it passes the turn on after this time.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The calls of one key that wait, in the order in which they came.
+/// The calls of one key that wait, in the order of their classes, and of each class in the order in which they came.
 ///
 /// Nothing is reserved for a call. When a turn is due, it is offered to the first call, whose future is woken and takes
 /// it. If that future is not polled, the turn is offered to the next ones, each time to twice as many: the future stands
 /// *aside* until it is polled again, and then has its former place.
 pub(super) struct Queue {
     calls: BTreeMap<u64, Box<Waiting>>,
-    /// The tickets of those that do not stand aside.
+    /// The tickets of those that do not stand aside. A ticket begins with the place of its class.
     ready: BTreeSet<u64>,
     tickets: u64,
-    /// How long the turns of the ready calls take, and how many requests they are.
-    length: Duration,
-    requests: u64,
+    /// The ready calls of each class, the highest first.
+    totals: SmallVec<[Total; 1]>,
     /// No turn begins before, as far as the backend has said.
     pub(super) due: Due,
     pub(super) pauses: Pauses,
@@ -47,12 +46,28 @@ pub(super) struct Queue {
     pub(super) afterwards: Afterwards,
 }
 
+/// Ready calls of one class: how many, how many requests they are, and how long their turns take.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    calls: u64,
+    requests: u64,
+    length: Duration,
+}
+
+/// How many bits of a ticket are behind its class.
+const CLASS_SHIFT: u32 = 48;
+
+fn class_of(ticket: u64) -> usize {
+    (ticket >> CLASS_SHIFT) as usize
+}
+
 /// A call that waits.
 pub(super) struct Waiting {
     pub(super) wanted: Wanted,
     /// How long its turn takes.
     pub(super) length: Duration,
     pub(super) bounds: Bounds,
+    /// When it came, or the call that it passed: with that call's turn.
     pub(super) came: Instant,
     /// The latest instant at which its turn may begin, but for what pauses have delayed.
     latest: Instant,
@@ -63,7 +78,7 @@ pub(super) struct Waiting {
 /// By when the turn of a call has to begin.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// So long after the call has come.
+    /// So long after the call has come, by what is known then.
     pub(super) window: Duration,
     /// The refusal of a call that comes too late, but for the time after which to come back.
     pub(super) full: QueueFull,
@@ -148,8 +163,7 @@ impl Queue {
             calls: BTreeMap::new(),
             ready: BTreeSet::new(),
             tickets: 0,
-            length: Duration::ZERO,
-            requests: 0,
+            totals: SmallVec::new(),
             due: Due::at(now),
             pauses: Pauses::new(now),
             delayed: Duration::ZERO,
@@ -177,41 +191,66 @@ impl Queue {
         self.due.at.max(self.pauses.end())
     }
 
-    /// When the turn of a call begins that comes now.
-    pub(super) fn start_of_next(&self, now: Instant) -> Instant {
+    /// When the turn of a call of the ticket's class begins that comes now, if no call of a higher class follows.
+    pub(super) fn start_of_next(&self, ticket: u64, now: Instant) -> Instant {
         let start = self.start().max(now);
-        start + self.pauses.wait(self.ready.len() as u64, self.requests, start, self.length)
+        let before = self.totals.iter().take(class_of(ticket) + 1).fold(Total::default(), |sum, class| Total {
+            calls: sum.calls + class.calls,
+            requests: sum.requests.saturating_add(class.requests),
+            length: sum.length.saturating_add(class.length),
+        });
+        start + self.pauses.wait(before.calls, before.requests, start, before.length)
     }
 
-    /// Joins the end. Returns the call's ticket.
-    pub(super) fn join(&mut self, wanted: Wanted, length: Duration, bounds: Bounds, now: Instant) -> u64 {
-        let ticket = self.tickets;
+    /// The ticket of a call that comes now.
+    pub(super) fn next_ticket(&self, class: u16) -> u64 {
+        (u64::from(class) << CLASS_SHIFT) | self.tickets
+    }
+
+    /// Joins the end of its class. The call's turn has to begin within the window.
+    pub(super) fn join(
+        &mut self,
+        ticket: u64,
+        (wanted, length): (Wanted, Duration),
+        bounds: Bounds,
+        window: Duration,
+        now: Instant,
+    ) {
         self.tickets += 1;
         self.is_by_units = wanted.units.is_some();
+        let class = class_of(ticket);
+        let passed = if self.totals.len() > class + 1 { self.ready.range(ticket..).next() } else { None };
+        let came = passed.and_then(|passed| self.call(*passed)).map_or(now, |passed| passed.came);
+        if self.is_by_units && passed.is_some() && passed == self.ready.first() {
+            // What the former first call waits for may be a unit that this one does not need.
+            self.due = Due::at(now);
+        }
         // What pauses have delayed so far has delayed other calls.
-        let latest = now + bounds.window;
+        let latest = now + window;
         let latest = latest.checked_sub(self.delayed).unwrap_or(latest);
-        let call = Waiting { wanted, length, bounds, came: now, latest, waker: None, refused: None };
+        let call = Waiting { wanted, length, bounds, came, latest, waker: None, refused: None };
         self.calls.insert(ticket, Box::new(call));
+        self.totals.resize(self.totals.len().max(class + 1), Total::default());
         self.make_ready(ticket);
-        ticket
     }
 
     fn make_ready(&mut self, ticket: u64) {
         if self.ready.insert(ticket)
-            && let Some(call) = self.calls.get(&ticket)
+            && let (Some(call), Some(total)) = (self.calls.get(&ticket), self.totals.get_mut(class_of(ticket)))
         {
-            self.length = self.length.saturating_add(call.length);
-            self.requests = self.requests.saturating_add(call.wanted.cost);
+            total.calls += 1;
+            total.requests = total.requests.saturating_add(call.wanted.cost);
+            total.length = total.length.saturating_add(call.length);
         }
     }
 
     fn stand_aside(&mut self, ticket: u64) {
         if self.ready.remove(&ticket)
-            && let Some(call) = self.calls.get(&ticket)
+            && let (Some(call), Some(total)) = (self.calls.get(&ticket), self.totals.get_mut(class_of(ticket)))
         {
-            self.length = self.length.saturating_sub(call.length);
-            self.requests = self.requests.saturating_sub(call.wanted.cost);
+            total.calls -= 1;
+            total.requests = total.requests.saturating_sub(call.wanted.cost);
+            total.length = total.length.saturating_sub(call.length);
         }
     }
 
@@ -340,7 +379,7 @@ impl Queue {
             return self.turns.remove(place);
         }
         if self.first_ticket() == Some(ticket) {
-            // It was granted for a call of another cost, which is gone.
+            // It was granted for a call of another cost, which is gone or behind.
             self.due = Due::at(now);
             self.afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
         }

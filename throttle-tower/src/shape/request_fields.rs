@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use throttle_core::Key;
 
+use super::classes::{Class, ClassOf};
 use super::units::UnitPaces;
 use super::wanted::Wanted;
 
@@ -13,6 +14,7 @@ pub(super) struct RequestFields<Req> {
     pub(super) deadline: Option<Arc<DeadlineOf<Req>>>,
     /// The estimates of other units, each with its unit's place.
     pub(super) estimates: Vec<(usize, Arc<CostOf<Req>>)>,
+    pub(super) class: Option<Arc<ClassOf<Req>>>,
 }
 
 type KeyOf<Req> = dyn Fn(&Req) -> Key + Send + Sync;
@@ -33,6 +35,11 @@ impl<Req> RequestFields<Req> {
         Some(Wanted { key, cost, deadline, units })
     }
 
+    /// The class of a request that does not leave at once.
+    pub(super) fn class(&self, request: &Req) -> Class {
+        self.class.as_ref().map_or(Class::default(), |class| class(request))
+    }
+
     #[inline(never)]
     fn read_units(&self, request: &Req, paces: &UnitPaces) -> Option<Box<[u64]>> {
         let mut units = paces.no_units()?;
@@ -45,13 +52,14 @@ impl<Req> RequestFields<Req> {
 
 impl<Req> Default for RequestFields<Req> {
     fn default() -> Self {
-        Self { key: None, cost: None, deadline: None, estimates: Vec::new() }
+        Self { key: None, cost: None, deadline: None, estimates: Vec::new(), class: None }
     }
 }
 
 impl<Req> Clone for RequestFields<Req> {
     fn clone(&self) -> Self {
-        let Self { key, cost, deadline, estimates } = self;
-        Self { key: key.clone(), cost: cost.clone(), deadline: deadline.clone(), estimates: estimates.clone() }
+        let Self { key, cost, deadline, estimates, class } = self;
+        let (key, cost, deadline) = (key.clone(), cost.clone(), deadline.clone());
+        Self { key, cost, deadline, estimates: estimates.clone(), class: class.clone() }
     }
 }

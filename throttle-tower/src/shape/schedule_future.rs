@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use throttle_core::{Backend, MemoryBackend};
 
+use super::classes::Class;
 use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::schedule::Schedule;
@@ -66,7 +67,7 @@ impl<B: Backend> Future for ScheduleFuture<'_, B> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Unpolled = self.state {
             self.state = State::Done;
-            match self.schedule.start(&self.wanted)? {
+            match self.schedule.start(&self.wanted, Class::default)? {
                 Start::Left(_) => return Poll::Ready(Ok(())),
                 Start::Waits(waits) => self.state = State::Waiting(waits),
             }

@@ -78,7 +78,7 @@ where
             let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
             Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage })
         });
-        match schedule.start(&wanted) {
+        match schedule.start(&wanted, || fields.class(&request)) {
             Ok(Start::Left(receipt)) => {
                 if let (Some(reader), Some(_)) = (&mut reader, &receipt) {
                     reader.left(receipt);

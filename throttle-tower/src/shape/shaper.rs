@@ -6,6 +6,7 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, BackendError, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
+use super::classes::Class;
 use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::obey_upstream::{ObeyUpstream, Response};
@@ -114,7 +115,7 @@ impl<B: Backend> Shaper<B> {
         }
         let wanted = Wanted { key, cost: cost.max(1), deadline: None, units: counts };
         let usage = ShapeUsage::new(&self.schedule, &wanted);
-        usage.left(match self.schedule.start(&wanted)? {
+        usage.left(match self.schedule.start(&wanted, Class::default)? {
             Start::Left(receipt) => receipt,
             Start::Waits(waits) => waits.await?,
         });

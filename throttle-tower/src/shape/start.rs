@@ -10,12 +10,13 @@ use throttle_core::{Backend, Decision, Key, Timestamp};
 use tokio::time::Instant;
 
 use super::ask::Answer;
+use super::classes::Class;
 use super::error::{Bound, QueueFull, ShapeError};
 use super::queue::{Bounds, Due, Polled, Queue, Waiting};
 use super::schedule::Schedule;
 use super::waits::Waits;
 use super::wanted::Wanted;
-use crate::time::micros;
+use crate::time::{micros, time_for};
 
 /// A call that is not refused.
 pub(super) enum Start<B: Backend> {
@@ -30,13 +31,13 @@ pub(super) type Started<B> = Result<Start<B>, ShapeError>;
 const LAST_CALL: Duration = Duration::from_millis(20);
 
 impl<B: Backend> Schedule<B> {
-    /// Starts a call.
+    /// Starts a call. Its class is asked for if it does not leave at once.
     #[inline(always)]
-    pub(super) fn start(self: &Arc<Self>, wanted: &Wanted) -> Started<B> {
+    pub(super) fn start(self: &Arc<Self>, wanted: &Wanted, class: impl FnOnce() -> Class) -> Started<B> {
         if self.queues.is_empty() && wanted.cost == 1 && self.leaves_at_once(wanted) {
             return Ok(Start::Left(None));
         }
-        self.start_or_wait(wanted)
+        self.start_or_wait(wanted, class())
     }
 
     /// Whether a single request leaves without waiting for anything. Nothing is charged otherwise.
@@ -69,8 +70,8 @@ impl<B: Backend> Schedule<B> {
 
     // Not inlined, so that what it keeps does not enlarge the frame of a call that leaves at once.
     #[inline(never)]
-    fn start_or_wait(self: &Arc<Self>, wanted: &Wanted) -> Started<B> {
-        let started = self.try_start(wanted);
+    fn start_or_wait(self: &Arc<Self>, wanted: &Wanted, class: Class) -> Started<B> {
+        let started = self.try_start(wanted, class);
         match &started {
             Ok(Start::Left(_)) => self.counters.sent(),
             Ok(Start::Waits(_)) => {}
@@ -79,9 +80,16 @@ impl<B: Backend> Schedule<B> {
         started
     }
 
-    fn try_start(self: &Arc<Self>, wanted: &Wanted) -> Started<B> {
+    fn try_start(self: &Arc<Self>, wanted: &Wanted, class: Class) -> Started<B> {
         let (key, now) = (&wanted.key, Instant::now());
-        let bounds = self.bounds(wanted)?;
+        let bounds = self.bounds(wanted, (Bound::MaxWait, self.max_wait))?;
+        let door = match class.reserve {
+            0 => bounds,
+            reserve => {
+                let reserved = time_for(self.paces.requests, reserve);
+                self.bounds(wanted, (Bound::Class, self.max_wait.saturating_sub(reserved)))?
+            }
+        };
         let must_wait =
             |queue: &mut Queue, now| queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now);
         let mut due = None;
@@ -117,27 +125,30 @@ impl<B: Backend> Schedule<B> {
                 queue.is_due(due);
             }
             queue.at_once |= self.is_at_once(key);
-            let start = queue.start_of_next(now);
-            if start > now + bounds.window {
-                return Err(bounds.refusal(start, now));
+            let ticket = queue.next_ticket(class.place);
+            let start = queue.start_of_next(ticket, now);
+            if start > now + door.window {
+                return Err(door.refusal(start, now));
             }
             if !self.counters.begin_wait(self.max_waiting) {
                 return Err(TOO_MANY);
             }
-            Ok(queue.join(wanted.clone(), self.paces.length(wanted), bounds, now))
+            let (call, told) = ((wanted.clone(), self.paces.length(wanted)), Bounds { full: bounds.full, ..door });
+            queue.join(ticket, call, told, bounds.window, now);
+            Ok(ticket)
         });
         Ok(Start::Waits(Waits::new(self, key.clone(), ticket.unwrap_or(Err(TOO_MANY))?)))
     }
 
-    /// By when the turn of a call has to begin.
+    /// By when the turn of a call has to begin, which may wait so long.
     ///
     /// # Errors
     ///
     /// If its last unit would leave too late although it begins at once.
-    fn bounds(&self, wanted: &Wanted) -> Result<Bounds, QueueFull> {
-        let (bound, allowed) = match wanted.deadline.filter(|deadline| *deadline < self.max_wait) {
+    fn bounds(&self, wanted: &Wanted, (bound, longest): (Bound, Duration)) -> Result<Bounds, QueueFull> {
+        let (bound, allowed) = match wanted.deadline.filter(|deadline| *deadline < longest) {
             Some(deadline) => (Bound::Deadline, deadline),
-            None => (Bound::MaxWait, self.max_wait),
+            None => (bound, longest),
         };
         let full = QueueFull { bound, retry_after: None, allowed, unit: self.paces.slowest(wanted) };
         let window = allowed.checked_sub(self.paces.tail(wanted)).ok_or(full)?;
@@ -168,12 +179,12 @@ impl<B: Backend> Schedule<B> {
                 }
                 let latest = queue.latest(call);
                 if now > latest + LAST_CALL {
-                    let refusal = call.bounds.refusal(queue.start_of_next(now), now);
+                    let refusal = call.bounds.refusal(queue.start_of_next(ticket, now), now);
                     queue.remove(ticket);
                     return Polled::Refused(refusal.into());
                 }
                 let needs_driver = queue.needs_driver(next.at(now), now);
-                return Polled::Waits { look_at: queue.start_of_next(now).min(latest), needs_driver };
+                return Polled::Waits { look_at: queue.start_of_next(ticket, now).min(latest), needs_driver };
             }
         });
         // The queue of a call that waits is not removed.

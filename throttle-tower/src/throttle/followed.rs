@@ -39,6 +39,9 @@ pub(crate) trait Follower: Send + Sync {
     /// Sets an exception for the key of a request in a limit, or lifts it.
     fn except<'a>(&self, limit: &'a str, parts: &'a Parts, exception: Option<Exception>) -> Asking<'a, bool>;
 
+    /// Uses up what the key of a request has left in a limit.
+    fn drain<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool>;
+
     /// The keys of a limit with an exception, at most so many.
     fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>>;
 

@@ -29,7 +29,11 @@ impl Metrics {
         let is_admitted = decision.is_admitted();
         for (n, (status, watched)) in decision.statuses().iter().zip(&self.policies).enumerate() {
             let row = place::POLICIES + n;
-            rows.add(row, watched.place_of(status, policies.get(n), calls.get(n).map_or(0, Call::reserve)), 1);
+            let reserve = calls.get(n).map_or(0, Call::reserve);
+            let place = watched.place_of(status, policies.get(n), reserve);
+            // Only the highest class may leave nothing free.
+            let of_class = if reserve > 0 && place != place::SKIPPED { watched.row_of_class(reserve) } else { None };
+            rows.add(of_class.unwrap_or(row), place, 1);
             if is_admitted {
                 rows.add(row, place::CHARGED, status.charged());
             }
@@ -41,6 +45,11 @@ impl Metrics {
 }
 
 impl Watched {
+    /// The row of a class that is not the highest.
+    fn row_of_class(&self, reserve: u64) -> Option<usize> {
+        self.lower_classes.iter().find(|(own, _)| *own == reserve).map(|(_, row)| *row)
+    }
+
     fn place_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> usize {
         if !status.applies() {
             return place::SKIPPED;

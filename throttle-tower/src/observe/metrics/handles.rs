@@ -27,8 +27,8 @@ pub(super) struct PolicyHandles {
     pub(super) lookups: Option<[Counter; LookupResult::LABELS.len()]>,
 }
 
-/// Where the counters of a layer are: a row for all requests, one for those that the store did not decide, and one for
-/// each policy.
+/// Where the counters of a layer are: a row for all requests, one for those that the store did not decide, one for each
+/// policy, and behind those one for each class of a policy but its highest.
 pub(super) mod place {
     use super::{BackendErrorKind, Decider};
 
@@ -52,8 +52,8 @@ pub(super) mod place {
     pub(in super::super) const OVERFLOW: usize = 8;
 }
 
-/// A policy's name, and whether it has plans that are looked up.
-pub(super) type Named = (String, bool);
+/// A policy's name, whether it has plans that are looked up, and its classes, the highest first.
+pub(super) type Named = (String, bool, Vec<String>);
 
 impl Handles {
     pub(super) fn register(layer: &str, policies: &[Named], permits: &[String]) -> Self {
@@ -70,11 +70,13 @@ impl Handles {
         let [_, fallbacks @ ..] = Decider::ALL;
         let reasons = BackendErrorKind::ALL.iter();
         let degraded = fallbacks.iter().flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why))).collect();
-        let of_policies = policies.iter().map(|(policy, _)| counters_of(&layer(), policy));
+        let of_policies = policies.iter().map(|(policy, _, classes)| counters_of(&layer(), policy, classes.first()));
+        let lower = policies.iter().flat_map(|(policy, _, classes)| classes.iter().skip(1).map(move |of| (policy, of)));
+        let of_lower = lower.map(|(policy, class)| decisions(&layer(), policy, Some(class)).into());
         let named = policies.iter();
         Self {
-            counters: [requests, degraded].into_iter().chain(of_policies).collect(),
-            policies: named.map(|(name, looks_up)| PolicyHandles::register(&layer(), name, *looks_up)).collect(),
+            counters: [requests, degraded].into_iter().chain(of_policies).chain(of_lower).collect(),
+            policies: named.map(|(name, looks_up, _)| PolicyHandles::register(&layer(), name, *looks_up)).collect(),
             keys: gauge!("throttle_keys", "layer" => layer()),
             decided: store("decided", "none"),
             failed: reasons.map(|kind| store("failed", kind.label())).collect(),
@@ -83,21 +85,31 @@ impl Handles {
     }
 }
 
-fn counters_of(layer: &str, policy: &str) -> Vec<Counter> {
+/// With the decisions about the highest class, where there are classes.
+fn counters_of(layer: &str, policy: &str, class: Option<&String>) -> Vec<Counter> {
     let labels = || [("layer", layer.to_owned()), ("policy", policy.to_owned())];
-    let decision = |result| counter!("throttle_decisions_total", &with(labels(), "result", result));
     let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
+    let [admitted, near, refused] = decisions(layer, policy, class);
     vec![
-        decision("admitted"),
-        decision("near"),
-        decision("refused"),
-        decision("skipped"),
+        admitted,
+        near,
+        refused,
+        counter!("throttle_decisions_total", &with(labels(), "result", "skipped")),
         counter!("throttle_binding_total", &labels()),
         units("charged"),
         units("refunded"),
         units("settled_short"),
         counter!("throttle_overflow_total", &labels()),
     ]
+}
+
+/// Of a class, or of all requests.
+fn decisions(layer: &str, policy: &str, class: Option<&String>) -> [Counter; 3] {
+    ["admitted", "near", "refused"].map(|result| {
+        let mut labels = with([("layer", layer.to_owned()), ("policy", policy.to_owned())], "result", result);
+        labels.extend(class.map(|class| ("class", class.clone())));
+        counter!("throttle_decisions_total", &labels)
+    })
 }
 
 fn with(labels: [(&'static str, String); 2], label: &'static str, value: &str) -> Vec<(&'static str, String)> {

@@ -29,7 +29,7 @@
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
 //! | `throttle_requests_total` | counter | `outcome` (`admitted`, `refused`, `missing_key`, `no_permit`, `failed_open`, `failed_closed`) | requests, each once: see [`Outcome`](crate::Outcome) | the share of `refused`; any `failed_open` or `failed_closed` |
-//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`) | decisions of each policy: `near` is admitted with less left than a fifth of the capacity (for a class, of what is beyond its reserve), also if another policy refuses the request; `skipped` did not apply, or was open while the store failed | `near`, before clients are refused |
+//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`), `class` (one of the limit's [classes](crate::Limit::priority), if it has any; not of what it `skipped`) | decisions of each policy: `near` is admitted with less left than a fifth of the capacity (for a class, of what is beyond its reserve), also if another policy refuses the request; `skipped` did not apply, or was open while the store failed | `near`, before clients are refused |
 //! | `throttle_binding_total` | counter | `policy` | refusals by the policy that they come from | |
 //! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
 //! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share an overflow bucket because the store in memory is full | any: raise its `max_keys` |

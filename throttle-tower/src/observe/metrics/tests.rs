@@ -77,7 +77,7 @@ impl Recorder for Heard {
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
     with_local_recorder(&heard, || {
-        Handles::register("api", &[("per-user".to_owned(), true)], &["jobs".to_owned()]);
+        Handles::register("api", &[("per-user".to_owned(), true, Vec::new())], &["jobs".to_owned()]);
         ShapeMetrics::new("calls".to_owned()).sent();
     });
     let heard = heard.0.into_inner().unwrap();

@@ -14,7 +14,7 @@ use crate::ThrottleLayer;
 use crate::event::Backends;
 use crate::event::{BuiltOn, Correction, Observer};
 use crate::event::{Event, Observed};
-use crate::limit::{Applied, Keying, LookupCounts, TierLookup};
+use crate::limit::{Applied, Class, Keying, LookupCounts, TierLookup};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
@@ -59,6 +59,8 @@ pub(super) struct Watched {
     name: PolicyName,
     /// What an unused key has in each tier.
     pub(super) capacities: Box<[u64]>,
+    /// The reserves of all classes but the highest, with the rows of their decisions.
+    pub(super) lower_classes: Box<[(u64, usize)]>,
     pub(super) lookup: Option<Arc<dyn TierLookup>>,
     /// What the recorder has of its lookups.
     pub(super) lookups_reported: Mutex<LookupCounts>,
@@ -69,11 +71,14 @@ pub(super) struct Watched {
 impl Metrics {
     fn new(layer: String, of: &Observed) -> Self {
         let named = of.policies.iter().zip(&*of.applied);
-        let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit)).collect();
-        let names: Vec<_> =
-            policies.iter().map(|policy| (policy.name.as_str().to_owned(), policy.lookup.is_some())).collect();
+        let mut rows = place::POLICIES + of.policies.len();
+        let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit, &mut rows)).collect();
+        let name = |(policy, limit): (&Watched, &Applied)| {
+            let classes = classes(limit).iter().map(|(class, _)| class.clone()).collect();
+            (policy.name.as_str().to_owned(), policy.lookup.is_some(), classes)
+        };
+        let names: Vec<_> = policies.iter().zip(&*of.applied).map(name).collect();
         let permits: Vec<String> = of.permits.iter().map(|name| name.as_str().to_owned()).collect();
-        let rows = place::POLICIES + names.len();
         Self {
             counts: Counts::new(rows),
             schedule: Schedule::new(),
@@ -108,9 +113,15 @@ impl Metrics {
 }
 
 impl Watched {
-    fn new(policy: &Policy, limit: &Applied) -> Self {
+    /// The rows of its classes begin with the first free one.
+    fn new(policy: &Policy, limit: &Applied, free_row: &mut usize) -> Self {
+        let lower = classes(limit).iter().skip(1).map(|(_, reserve)| {
+            *free_row += 1;
+            (*reserve, *free_row - 1)
+        });
         Self {
             name: policy.policy_name().clone(),
+            lower_classes: lower.collect(),
             capacities: match policy.is_tiered() {
                 true => policy.tiers().map(|(_, tier)| capacity(tier)).collect(),
                 false => Box::new([capacity(policy)]),
@@ -123,6 +134,10 @@ impl Watched {
             queued: Arc::default(),
         }
     }
+}
+
+fn classes(limit: &Applied) -> &[Class] {
+    limit.priority.as_ref().map_or(&[], |priority| priority.classes())
 }
 
 pub(super) fn capacity(policy: &Policy) -> u64 {

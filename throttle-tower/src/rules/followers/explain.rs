@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::backend::{Call, Exception};
+use throttle_core::backend::{self, Call, Exception};
 use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
@@ -100,7 +100,7 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
 ///
 /// If the backend fails.
 pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts: &Parts) -> Result<bool, BackendError> {
-    let Some((place, key)) = key(&shared, name, parts).await else { return Ok(false) };
+    let Some((place, key, _)) = key(&shared, name, parts).await else { return Ok(false) };
     shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true)
 }
 
@@ -115,8 +115,18 @@ pub(super) async fn except<B: Backend>(
     parts: &Parts,
     exception: Option<Exception>,
 ) -> Result<bool, BackendError> {
-    let Some((place, key)) = key(&shared, name, parts).await else { return Ok(false) };
+    let Some((place, key, _)) = key(&shared, name, parts).await else { return Ok(false) };
     shared.backend.except(&shared.prepared, place, &key, exception).await.map(|()| true)
+}
+
+/// Uses up what the key of a request has left in a limit of that name. `Ok(false)` as for a reset.
+///
+/// # Errors
+///
+/// If the backend fails.
+pub(super) async fn drain<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts: &Parts) -> Result<bool, BackendError> {
+    let Some((place, _, call)) = key(&shared, name, parts).await else { return Ok(false) };
+    backend::drain(&shared.backend, &shared.prepared, place, &call).await.map(|()| true)
 }
 
 /// The place of the limit on a rate that has the name.
@@ -124,11 +134,11 @@ pub(super) fn place<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize>
     B::set(&shared.prepared).policies().iter().position(|policy| policy.name() == name)
 }
 
-/// The key of a request in a limit of that name, and the limit's place.
-async fn key<B: Backend>(shared: &Shared<B>, name: &str, parts: &Parts) -> Option<(usize, Key)> {
+/// The key of a request in a limit of that name, after the limit's place and before the look at it.
+async fn key<B: Backend>(shared: &Shared<B>, name: &str, parts: &Parts) -> Option<(usize, Key, Call)> {
     let place = place(shared, name).filter(|_| mismatch(shared, parts).is_none())?;
     let (_, look) = ask(&shared.applied[place], parts).await;
-    Some((place, look.key()?.clone()))
+    Some((place, look.key()?.clone(), look))
 }
 
 /// What a request asks of a limit (units, and whether it has a key of its own) or what the limit does without a look,

@@ -67,6 +67,10 @@ impl<B: Backend> Follower for Live<B> {
         Box::pin(explain::except(self.current.load_full(), limit, parts, exception))
     }
 
+    fn drain<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool> {
+        Box::pin(explain::drain(self.current.load_full(), limit, parts))
+    }
+
     fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>> {
         let shared = self.current.load_full();
         match explain::place(&shared, limit) {

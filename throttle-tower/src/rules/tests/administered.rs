@@ -301,6 +301,21 @@ async fn key_is_treated_otherwise_until_an_instant_listed_and_lifted() {
 }
 
 #[tokio::test]
+async fn drained_key_has_nothing_left_and_its_exception_is_lifted() {
+    let (_layer, handle) = live();
+    let [bare, _] = keys("login");
+    for treatment in [r#""exempt", "for": "1h""#, r#""drained""#, r#""drained""#] {
+        let body = format!(r#"{{"request": {LOGIN}, "treatment": {treatment}}}"#);
+        assert_eq!(answer(&handle, "PUT", &bare, &body).await, (StatusCode::OK, json!({"set": true})));
+    }
+    let shown = answer(&handle, "GET", &about("login"), "").await.1;
+    assert_eq!((&shown["left"], &shown["excepted"], &shown["verdict"]), (&json!(0), &Value::Null, &json!("refuses")));
+    assert_eq!(answer(&handle, "GET", &bare, "").await.1, json!({"keys": []}));
+    let body = r#"{"request": {"uri": "/"}, "treatment": "drained"}"#;
+    assert_eq!(answer(&handle, "PUT", &bare, body).await, (StatusCode::OK, json!({"set": false})));
+}
+
+#[tokio::test]
 async fn treatment_that_cannot_be_is_answered_with_what_to_write() {
     let (_layer, handle) = live();
     let [bare, _] = keys("login");
@@ -311,6 +326,7 @@ async fn treatment_that_cannot_be_is_answered_with_what_to_write() {
         (r#""treatment": "limit", "until": 60"#, "treatment is \"limit\", without a limit"),
         (r#""treatment": "exempt", "limit": "", "until": 60"#, "treatment is \"exempt\", with a limit"),
         (r#""treatment": "exempt""#, "until is missing, and so is for"),
+        (r#""treatment": "drained", "for": "1h""#, "treatment is \"drained\", without a limit: write exempt"),
         (r#""treatment": "exempt", "until": 60, "for": "1h""#, "until is there, and so is for"),
         (r#""treatment": "exempt", "for": "soon""#, "for is \"soon\": it must be a duration"),
         (r#""treatment": "exempt", "until": 0"#, "until is 0.000000: it must be after the present time"),

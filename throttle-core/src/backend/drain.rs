@@ -1,0 +1,63 @@
+use std::sync::Arc;
+
+use super::contract::Backend;
+use super::receipt::Receipt;
+use crate::backend_error::{BackendError, BackendErrorKind};
+use crate::call::Call;
+
+/// Uses up what the key of a call has left of the policy at a place in the set. From this instant on the key recovers as
+/// after any other charge, by the parameters that the call carries. The call's cost and reserve do not matter.
+///
+/// An exception of the key is lifted first, so that it does not stand over the state. A request that is decided between
+/// the steps takes from what is left, as it would have before.
+///
+/// ```
+/// use std::sync::Arc;
+/// use throttle_core::backend::{Call, drain};
+/// use throttle_core::{Backend, FixedWindow, Key, MemoryBackend, Policy, PolicySet, Rate};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let backend = MemoryBackend::new();
+/// let set = PolicySet::new(Policy::new("per-user", FixedWindow::new(Rate::per_day(9)))?)?;
+/// let prepared = Arc::new(backend.prepare(set)?);
+/// let ada = Call::from(Key::from("ada"));
+/// drain(&backend, &prepared, 0, &ada).await?;
+/// assert!(!backend.decide(&prepared, &[ada]).await?.is_admitted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Errors
+///
+/// If the store fails, or if the key has no place of its own in a store in memory that is full. Some of the units may be
+/// used up then.
+///
+/// # Cancel safety
+///
+/// If the future is dropped before it is ready, the key has what it had left, less, or nothing.
+pub async fn drain<B: Backend>(
+    backend: &B,
+    prepared: &Arc<B::Prepared>,
+    policy: usize,
+    call: &Call,
+) -> Result<(), BackendError> {
+    let policies = B::set(prepared).policies();
+    let (Some(limit), Some(key)) = (policies.get(policy), call.key()) else { return Ok(()) };
+    let mut calls = vec![Call::SKIP; policies.len()];
+    calls[policy] = call.clone().costing(1).reserving(0);
+    let mut decision = backend.decide(prepared, &calls).await?;
+    if decision.statuses()[policy].is_excepted() {
+        backend.except(prepared, policy, key, None).await?;
+        decision = backend.decide(prepared, &calls).await?;
+    }
+    if decision.statuses()[policy].is_overflow() {
+        // Its budget is that of other keys, too.
+        let error = BackendError::new(BackendErrorKind::Protocol);
+        return Err(error.with_source("the store is full of live keys: raise max_keys"));
+    }
+    match Receipt::of(&decision, &calls) {
+        // A debit takes no more than is left.
+        Some(receipt) => backend.settle(prepared, receipt.actual(call.parameters(limit).capacity())).await,
+        None => Ok(()),
+    }
+}
