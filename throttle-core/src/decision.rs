@@ -89,7 +89,7 @@ impl Decision {
     pub(crate) fn of_one(outcome: Outcome, standing: Standing, tier: u8, overflow: bool) -> Self {
         let Outcome { wait, delay, taken } = outcome;
         let (violated, decided_by) = (wait > 0, DecidedBy::Store);
-        let (applies, excepted) = (true, false);
+        let (applies, excepted) = (Applies::Enforced, false);
         let status = Status { standing, wait, applies, violated, overflow, excepted, decided_by, tier, taken };
         Self(Repr::One { status, delay })
     }
@@ -289,7 +289,7 @@ impl Decision {
 pub struct Status {
     pub(crate) standing: Standing,
     pub(crate) wait: u64,
-    pub(crate) applies: bool,
+    applies: Applies,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
     pub(crate) excepted: bool,
@@ -300,6 +300,14 @@ pub struct Status {
     pub(crate) taken: Taken,
 }
 
+/// Whether a policy had a key in the request, and refuses requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Applies {
+    No,
+    Enforced,
+    Audited,
+}
+
 // Decisions are moved on every request, so the flags share one word.
 const _: () = assert!(size_of::<Status>() == 64, "a status is one cache line");
 
@@ -308,7 +316,7 @@ impl Status {
     pub(crate) const SKIPPED: Self = Self {
         standing: Standing { remaining: 0, reset: 0, next: 0 },
         wait: 0,
-        applies: false,
+        applies: Applies::No,
         violated: false,
         overflow: false,
         excepted: false,
@@ -319,7 +327,7 @@ impl Status {
 
     /// Fills in how long the request has to wait, and what it is charged unless others refuse it.
     pub(crate) fn ask(&mut self, wait: u64, cost: u64) {
-        (self.applies, self.violated, self.wait) = (true, wait > 0, wait);
+        (self.applies, self.violated, self.wait) = (Applies::Enforced, wait > 0, wait);
         self.taken.cost = if wait > 0 { 0 } else { cost };
     }
 
@@ -327,14 +335,43 @@ impl Status {
     #[inline(always)]
     pub(crate) fn report(&mut self, outcome: Outcome, standing: Standing) {
         (self.standing, self.wait, self.taken) = (standing, outcome.wait, outcome.taken);
-        (self.applies, self.violated) = (true, outcome.wait > 0);
+        (self.applies, self.violated) = (Applies::Enforced, outcome.wait > 0);
+    }
+
+    /// Marks the status, if the policy applies, as that of an audited policy.
+    pub(crate) fn mark_audited(&mut self) {
+        if self.applies() {
+            (self.applies, self.violated) = (Applies::Audited, false);
+        }
     }
 
     /// Whether the policy applied to the request.
     #[inline]
     #[must_use]
     pub const fn applies(&self) -> bool {
-        self.applies
+        !matches!(self.applies, Applies::No)
+    }
+
+    /// Whether the policy applied to the request and is enforced.
+    #[inline]
+    #[must_use]
+    pub const fn is_enforced(&self) -> bool {
+        matches!(self.applies, Applies::Enforced)
+    }
+
+    /// Whether the policy applied to the request and is [audited](Policy::audit): what the status says is what would
+    /// have happened, but for what it was [charged](Self::charged).
+    #[inline]
+    #[must_use]
+    pub const fn is_audited(&self) -> bool {
+        matches!(self.applies, Applies::Audited)
+    }
+
+    /// Whether the policy is audited and would have refused the request.
+    #[inline]
+    #[must_use]
+    pub const fn would_refuse(&self) -> bool {
+        self.refuses() && self.is_audited()
     }
 
     /// Whether the policy alone would have refused the request.
@@ -344,7 +381,8 @@ impl Status {
         self.wait > 0
     }
 
-    /// Whether this policy caused the refusal. A refusing member of an `any` is not violated if another member admits.
+    /// Whether this policy caused the refusal. A refusing member of an `any` is not violated if another member admits,
+    /// and an audited policy never is.
     #[inline]
     #[must_use]
     pub const fn is_violated(&self) -> bool {

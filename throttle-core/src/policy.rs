@@ -88,6 +88,7 @@ pub struct Policy {
     name: PolicyName,
     pub(crate) algorithm: Algorithm,
     unit: Option<Arc<str>>,
+    is_audited: bool,
     pub(crate) tiers: Option<Arc<[Tier]>>,
 }
 
@@ -106,7 +107,7 @@ impl Policy {
     /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
     pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
-        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, tiers: None })
+        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, is_audited: false, tiers: None })
     }
 
     /// Sets what the policy counts, as headers name it: `content-bytes`, `tokens`. Defaults to requests.
@@ -119,6 +120,36 @@ impl Policy {
         let unit: Arc<str> = unit.into();
         self.change_each(|policy| policy.unit = Some(Arc::clone(&unit)));
         Ok(self)
+    }
+
+    /// Makes the policy an audited one: it is decided and charged with the others of its set, and refuses and delays
+    /// nothing. Its [status](crate::Status::is_audited) says what it would do. Defaults to a policy that is enforced.
+    ///
+    /// The policy is charged if the request is admitted and the policy would have admitted it. So its state is what it
+    /// would be if the policy was enforced, until it would refuse a request for the first time.
+    ///
+    /// What the [decision](crate::Decision) says as a whole is about the other policies. If a request has no other
+    /// policy, the decision is that of a request without limits. A policy inside an `any` cannot be audited.
+    ///
+    /// ```
+    /// use throttle_core::{Gcra, Limiter, Policy, Rate};
+    ///
+    /// let limiter = Limiter::in_memory(Policy::new("new", Gcra::new(Rate::per_day(1)))?.audit())?;
+    /// assert!(!limiter.check("ada", 1).statuses()[0].refuses());
+    /// let decision = limiter.check("ada", 1);
+    /// assert!(decision.is_admitted() && decision.statuses()[0].refuses());
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn audit(mut self) -> Self {
+        self.change_each(|policy| policy.is_audited = true);
+        self
+    }
+
+    /// Whether the policy is [audited](Self::audit).
+    #[must_use]
+    pub const fn is_audited(&self) -> bool {
+        self.is_audited
     }
 
     /// The public name.

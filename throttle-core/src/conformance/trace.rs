@@ -25,7 +25,12 @@ pub fn law_08_composites_equal_the_model<H: Harness>() {
         let harness = start::<H>();
         let mut names = 0;
         let (mut random, depth) = (Random::new(1_000 + seed), 1 + seed as usize % 3);
-        let limits = composite(&mut random, depth, &mut names);
+        let mut limits = composite(&mut random, depth, &mut names);
+        if seed % 3 == 0 {
+            let audited = composite(&mut random, 0, &mut names);
+            let mut audited = audited.into_iter();
+            limits = limits.map(|tree| PolicyTree::All(audited.by_ref().take(1).map(audit).chain([tree]).collect()));
+        }
         Trace::new(&harness, limits, 86_400_000_000, H::ATOMIC_SETS, seed).run(200);
     }
 }
@@ -49,6 +54,14 @@ pub fn law_08_parameters_in_composites_equal_the_model<H: Harness>() {
         let members = vec![one.into(), plain.into(), two.into()];
         let tree = if seed % 2 == 0 { PolicyTree::All(members) } else { PolicyTree::Any(members, Default::default()) };
         Trace::new(&harness, [tree.clone(), tree], 60_000_000, false, 2_000 + seed).run(150);
+    }
+}
+
+/// The same policy, audited.
+fn audit(tree: PolicyTree) -> PolicyTree {
+    match tree {
+        PolicyTree::Policy(policy) => policy.audit().into(),
+        composition => composition,
     }
 }
 

@@ -85,7 +85,8 @@ impl<'a> Request<'a> {
             if part.parameters.is_plain {
                 self.answer(part, status);
             } else {
-                summary.delay = summary.delay.max(self.step(part, None, &mut rests, status));
+                let delay = self.step(part, None, &mut rests, status);
+                set::count_delay(&self.set.set, summary, part.place, delay);
             }
             summary.answer(part.place, status);
         }

@@ -87,7 +87,7 @@ impl Store {
     pub(super) fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
         let policies: Arc<[Member]> =
             set.policies().iter().map(|policy| self.shared.policies.add(policy)).collect::<Result<_, _>>()?;
-        let is_alone = policies.len() == 1 && !set.has_any();
+        let is_alone = policies.len() == 1 && set.is_plain();
         let alone = policies.first().filter(|policy| is_alone && !policy.has_unnumbered()).cloned();
         let has_large = policies.iter().any(Member::has_large);
         Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, has_large })

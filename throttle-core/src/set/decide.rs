@@ -37,7 +37,7 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
         if status.taken.cost > 0 {
             let (delay, taken) = cell.take(status.taken.cost);
             status.taken = taken;
-            summary.delay = summary.delay.max(delay);
+            count_delay(set, summary, *place, delay);
         }
         status.standing = cell.standing();
         summary.answer(*place, status);
@@ -50,25 +50,34 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
 /// charge that its policy would make alone.
 #[inline(always)]
 pub(crate) fn conclude(set: &PolicySet, summary: &mut Summary, statuses: &mut [Status]) {
-    if set.has_any()
-        && let Some(binding) = set.longest_wait(0, statuses)
-    {
-        (summary.wait, summary.binding) = (statuses[binding].wait, Some(binding));
+    if !set.is_plain() {
+        let binding = set.longest_wait(0, statuses);
+        (summary.wait, summary.binding) = (binding.map_or(0, |binding| statuses[binding].wait), binding);
     }
     if summary.wait > 0 {
         statuses.iter_mut().for_each(|status| status.taken = Taken::default());
     }
 }
 
+/// Counts how long a charge delays the request. An audited policy delays none.
+#[inline(always)]
+pub(crate) fn count_delay(set: &PolicySet, summary: &mut Summary, place: usize, delay: u64) {
+    if delay > summary.delay && !set.policies()[place].is_audited() {
+        summary.delay = delay;
+    }
+}
+
 /// Sums up, once every policy has been charged what its status says.
 #[inline(always)]
-pub(crate) fn sum_up(set: &PolicySet, summary: &mut Summary, statuses: &[Status]) {
-    if set.has_any()
-        && let Some(standing) = set.standing(0, statuses)
-    {
-        summary.remaining = standing.remaining;
+pub(crate) fn sum_up(set: &PolicySet, summary: &mut Summary, statuses: &mut [Status]) {
+    if !set.is_plain() {
+        let standing = set.standing(0, statuses);
+        summary.remaining = standing.map_or(u64::MAX, |standing| standing.remaining);
         if summary.wait == 0 {
-            summary.binding = standing.binding;
+            summary.binding = standing.and_then(|standing| standing.binding);
+        }
+        if set.has_audited() {
+            summary.reset = set.mark_audited(statuses);
         }
     }
 }
@@ -87,7 +96,8 @@ impl PolicySet {
         let (kind, mut found, mut refuses) = (self.node(node), None::<usize>, false);
         for member in self.members(node) {
             let next = match self.node(member) {
-                PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].applies),
+                PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].applies()),
+                PolicyNode::Audited(_) => None,
                 PolicyNode::All | PolicyNode::Any(_) => self.longest_wait(member, statuses),
             };
             let Some(next) = next else { continue };
@@ -119,8 +129,9 @@ impl PolicySet {
         for member in self.members(node) {
             let next = match self.node(member) {
                 PolicyNode::Policy(policy) => Some(&statuses[policy])
-                    .filter(|status| status.applies)
+                    .filter(|status| status.applies())
                     .map(|status| SubtreeStanding { remaining: status.standing.remaining, binding: Some(policy) }),
+                PolicyNode::Audited(_) => None,
                 PolicyNode::All | PolicyNode::Any(_) => self.standing(member, statuses),
             };
             let Some(mut next) = next else { continue };
@@ -139,6 +150,18 @@ impl PolicySet {
             });
         }
         found
+    }
+
+    /// Tells the statuses of audited policies from those of others. Returns the reset of the others.
+    fn mark_audited(&self, statuses: &mut [Status]) -> u64 {
+        let mut reset = 0;
+        for (policy, status) in self.policies().iter().zip(statuses) {
+            match policy.is_audited() {
+                true => status.mark_audited(),
+                false => reset = reset.max(status.standing.reset),
+            }
+        }
+        reset
     }
 }
 

@@ -70,7 +70,18 @@ impl From<Policy> for PolicyTree {
 pub struct PolicySet {
     policies: Vec<Policy>,
     nodes: Vec<Node>,
-    has_any: bool,
+    shape: Shape,
+}
+
+/// What the policies decide like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shape {
+    /// One `all`.
+    Plain,
+    /// A tree with an `any`.
+    Any,
+    /// A tree with audited policies.
+    Audited,
 }
 
 /// The tree in pre-order; `end` is where the node's subtree ends.
@@ -96,6 +107,8 @@ struct Node {
 pub enum PolicyNode {
     /// The policy at this place in the set.
     Policy(usize),
+    /// The [audited](Policy::audit) policy at this place in the set, which admits every request.
+    Audited(usize),
     /// Admits when every member does.
     All,
     /// Admits when some member does.
@@ -112,11 +125,11 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// If two policies share a name, an `all` or `any` is empty, or the set has more than 1,023 policies or is nested
-    /// more than 128 deep.
+    /// If two policies share a name, an `all` or `any` is empty, an `any` has an [audited](Policy::audit) policy, or the
+    /// set has more than 1,023 policies or is nested more than 128 deep.
     pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
-        let mut set = Self { policies: Vec::new(), nodes: Vec::new(), has_any: false };
-        set.add(tree.into(), 0)?;
+        let mut set = Self { policies: Vec::new(), nodes: Vec::new(), shape: Shape::Plain };
+        set.add(tree.into(), 0, false)?;
         let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -133,7 +146,7 @@ impl PolicySet {
     /// A set without policies, which admits every request: for a layer with limits on requests in flight only.
     #[must_use]
     pub fn none() -> Self {
-        Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }], has_any: false }
+        Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }], shape: Shape::Plain }
     }
 
     /// The policies, in the order given.
@@ -152,9 +165,15 @@ impl PolicySet {
         self.policies.iter_mut()
     }
 
-    /// Whether there is an `any`. Without one, the set decides like one `all` of its policies.
-    pub(crate) fn has_any(&self) -> bool {
-        self.has_any
+    /// Whether the set decides like one `all` of its policies: there is no `any`, and no policy is audited.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.shape == Shape::Plain
+    }
+
+    /// Whether some policy is [audited](Policy::audit).
+    #[must_use]
+    pub fn has_audited(&self) -> bool {
+        self.shape == Shape::Audited
     }
 
     /// The nodes in pre-order, each with the place after its last descendant. A set of one policy is a single node. For
@@ -184,31 +203,42 @@ impl PolicySet {
     /// The policies in a subtree.
     pub(super) fn policies_below(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node..self.nodes[node].end].iter().filter_map(|node| match node.kind {
-            PolicyNode::Policy(policy) => Some(policy),
+            PolicyNode::Policy(policy) | PolicyNode::Audited(policy) => Some(policy),
             PolicyNode::All | PolicyNode::Any(_) => None,
         })
     }
 
-    fn add(&mut self, tree: PolicyTree, depth: usize) -> Result<(), ConfigError> {
+    fn add(&mut self, tree: PolicyTree, depth: usize, is_in_any: bool) -> Result<(), ConfigError> {
         if depth > Self::MAX_DEPTH {
             return Err(ConfigError::new("nesting of limits", depth, "all and any can be nested at most 128 deep"));
         }
         let index = self.nodes.len();
         let (kind, members) = match tree {
+            PolicyTree::Policy(policy) if policy.is_audited() && is_in_any => {
+                let rule = "an audited limit refuses nothing, so that no other member would be asked; audit it beside the \
+                            any, or enforce it";
+                return Err(ConfigError::new("audit", "inside an any", rule).in_policy(policy.name()));
+            }
             PolicyTree::Policy(policy) => {
+                let (place, is_audited) = (self.policies.len(), policy.is_audited());
                 self.policies.push(policy);
-                (PolicyNode::Policy(self.policies.len() - 1), Vec::new())
+                let kind = if is_audited { PolicyNode::Audited(place) } else { PolicyNode::Policy(place) };
+                (kind, Vec::new())
             }
             PolicyTree::All(members) => (PolicyNode::All, members),
             PolicyTree::Any(members, charge) => (PolicyNode::Any(charge), members),
         };
-        if members.is_empty() && !matches!(kind, PolicyNode::Policy(_)) {
+        if members.is_empty() && matches!(kind, PolicyNode::All | PolicyNode::Any(_)) {
             return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
         }
         self.nodes.push(Node { kind, end: 0 });
-        self.has_any |= matches!(kind, PolicyNode::Any(_));
+        self.shape = self.shape.max(match kind {
+            PolicyNode::Policy(_) | PolicyNode::All => Shape::Plain,
+            PolicyNode::Any(_) => Shape::Any,
+            PolicyNode::Audited(_) => Shape::Audited,
+        });
         for member in members {
-            self.add(member, depth + 1)?;
+            self.add(member, depth + 1, is_in_any || matches!(kind, PolicyNode::Any(_)))?;
         }
         self.nodes[index].end = self.nodes.len();
         Ok(())

@@ -27,6 +27,7 @@ fn may_be_charged(tree: &Tree<usize>, admitted: &[bool], charged: &[bool]) -> bo
     let untouched = |member: &Tree<usize>| member.leaves().into_iter().all(|leaf| !charged[*leaf]);
     match tree {
         Tree::Leaf(leaf) => charged[*leaf],
+        Tree::Audited(leaf) => charged[*leaf] == admitted[*leaf],
         Tree::All(members) => members.iter().all(|member| may_be_charged(member, admitted, charged)),
         Tree::Any(members, every) => {
             let mut paid = false;
@@ -42,6 +43,7 @@ fn may_be_charged(tree: &Tree<usize>, admitted: &[bool], charged: &[bool]) -> bo
 fn admits(tree: &Tree<usize>, admitted: &[bool]) -> bool {
     match tree {
         Tree::Leaf(leaf) => admitted[*leaf],
+        Tree::Audited(_) => true,
         Tree::All(members) => members.iter().all(|member| admits(member, admitted)),
         Tree::Any(members, _) => members.iter().any(|member| admits(member, admitted)),
     }

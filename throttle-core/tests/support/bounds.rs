@@ -75,6 +75,7 @@ pub(crate) fn most_in(spec: &Spec, length: i64) -> Option<i128> {
 pub(crate) fn most_in_tree(tree: &Tree, length: i64) -> Option<i128> {
     match tree {
         Tree::Leaf(spec) => most_in(spec, length),
+        Tree::Audited(_) => None,
         Tree::All(members) => members.iter().filter_map(|member| most_in_tree(member, length)).min(),
         Tree::Any(members, _) => members.iter().map(|member| most_in_tree(member, length)).sum(),
     }

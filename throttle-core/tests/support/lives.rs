@@ -330,7 +330,8 @@ impl Life<'_> {
             let mut costs = vec![None; policies];
             costs[policy] = Some(0);
             let (numbers, reserves) = (vec![0; policies], vec![0; policies]);
-            let unused = self.reference.decide_in(self.now, &costs, &numbers, &reserves).0.reset == 0;
+            let looked = self.reference.decide_in(self.now, &costs, &numbers, &reserves).0;
+            let unused = looked.members[policy].as_ref().is_some_and(|member| member.reset == 0);
             for machine in self.machines.iter_mut().filter(|_| unused) {
                 machine.forget(self.now, policy, &self.key);
             }

@@ -1,6 +1,7 @@
 //! Support that the tests of this crate share.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
+pub(crate) mod audited;
 pub(crate) mod bounds;
 pub(crate) mod golden;
 pub(crate) mod lives;

@@ -98,13 +98,14 @@ pub(crate) fn alone(plans: BoxedStrategy<Plan>) -> BoxedStrategy<Tree<Plan>> {
 pub(crate) fn composed(kinds: &[Kind]) -> BoxedStrategy<Tree<Plan>> {
     let kind = || select(kinds.to_vec());
     let plan = || prop_oneof![kind().prop_flat_map(tiered), mixed(kinds)].prop_map(Tree::Leaf);
-    let plain = kind().prop_flat_map(small).prop_map(|spec| Tree::Leaf(Plan::plain(spec)));
+    let plain = kind().prop_flat_map(small).prop_map(Plan::plain);
     (plan(), plain, plan(), 0..6_u8, any::<bool>())
         .prop_map(|(one, plain, two, how, every)| match how {
-            0..=2 => Tree::All(vec![one, plain, two]),
-            3 => Tree::All(vec![one, Tree::Any(vec![plain, two], every)]),
-            4 => Tree::Any(vec![one, Tree::All(vec![two, plain])], every),
-            _ => Tree::Any(vec![one, plain, two], every),
+            0 | 1 => Tree::All(vec![one, Tree::Leaf(plain), two]),
+            2 => Tree::All(vec![one, Tree::Audited(plain), two]),
+            3 => Tree::All(vec![one, Tree::Any(vec![Tree::Leaf(plain), two], every)]),
+            4 => Tree::Any(vec![one, Tree::All(vec![two, Tree::Leaf(plain)])], every),
+            _ => Tree::Any(vec![one, Tree::Leaf(plain), two], every),
         })
         .boxed()
 }

@@ -167,6 +167,7 @@ pub(crate) struct MemberAnswer {
     pub(crate) reset: u64,
     pub(crate) charged: u64,
     pub(crate) violated: bool,
+    pub(crate) audited: bool,
     pub(crate) tier: usize,
 }
 
@@ -178,6 +179,7 @@ pub(crate) fn reported(decision: &throttle_core::Decision) -> Answer {
         reset: micros(status.reset_after()),
         charged: status.charged(),
         violated: status.is_violated(),
+        audited: status.is_audited(),
         tier: status.tier().into(),
     };
     Answer {

@@ -179,6 +179,7 @@ impl Spec {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Tree<L = Spec> {
     Leaf(L),
+    Audited(L),
     All(Vec<Tree<L>>),
     Any(Vec<Tree<L>>, bool),
 }
@@ -190,13 +191,49 @@ impl<L> Tree<L> {
             Self::All(members) => Tree::All(each(members)),
             Self::Any(members, every) => Tree::Any(each(members), *every),
             Self::Leaf(value) => Tree::Leaf(leaf(value)),
+            Self::Audited(value) => Tree::Audited(leaf(value)),
         }
     }
 
     pub(crate) fn leaves(&self) -> Vec<&L> {
         match self {
-            Self::Leaf(leaf) => vec![leaf],
+            Self::Leaf(leaf) | Self::Audited(leaf) => vec![leaf],
             Self::All(members) | Self::Any(members, _) => members.iter().flat_map(Self::leaves).collect(),
+        }
+    }
+
+    /// The same without audited leaves, which are not the only ones of any node.
+    pub(crate) fn without_audited(&self) -> Self
+    where
+        L: Clone,
+    {
+        match self {
+            Self::All(members) => {
+                let enforced = members.iter().filter(|member| !matches!(member, Self::Audited(_)));
+                Self::All(enforced.map(Self::without_audited).collect())
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// The same, where audited leaves are enforced.
+    pub(crate) fn enforced(&self) -> Self
+    where
+        L: Clone,
+    {
+        match self {
+            Self::Audited(leaf) => Self::Leaf(leaf.clone()),
+            Self::All(members) => Self::All(members.iter().map(Self::enforced).collect()),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether each leaf is audited, in their order.
+    pub(crate) fn audited(&self) -> Vec<bool> {
+        match self {
+            Self::Leaf(_) => vec![false],
+            Self::Audited(_) => vec![true],
+            Self::All(members) | Self::Any(members, _) => members.iter().flat_map(Self::audited).collect(),
         }
     }
 }
@@ -222,9 +259,10 @@ impl Leaf for Spec {
 impl<L: Leaf> Tree<L> {
     fn rule(&self, next: &mut usize) -> PolicyTree {
         match self {
-            Self::Leaf(leaf) => {
+            Self::Leaf(leaf) | Self::Audited(leaf) => {
                 *next += 1;
-                leaf.policy(&format!("p{next}")).into()
+                let policy = leaf.policy(&format!("p{next}"));
+                if matches!(self, Self::Audited(_)) { policy.audit().into() } else { policy.into() }
             }
             Self::All(members) => PolicyTree::All(members.iter().map(|member| member.rule(next)).collect()),
             Self::Any(members, every) => {

@@ -156,8 +156,12 @@ fn within(how: u8, part: u32, usual: u64, most: u64) -> u64 {
     [1, 5, usual, usual.saturating_mul(3), most, most.saturating_sub(1), most / 2, any][usize::from(how)].clamp(1, most)
 }
 
-/// Nested compositions of small limits.
+/// Nested compositions of small limits, a quarter of them beside an audited one.
 pub(crate) fn composite() -> BoxedStrategy<Tree> {
+    prop_oneof![3 => all_enforced(), 1 => some_audited()].boxed()
+}
+
+fn all_enforced() -> BoxedStrategy<Tree> {
     let leaf = Union::new(Kind::ALL.map(small)).prop_map(Tree::Leaf);
     let nested = leaf.prop_recursive(3, 8, 3, |inner| {
         let members = prop::collection::vec(inner, 1..=3);
@@ -168,4 +172,15 @@ pub(crate) fn composite() -> BoxedStrategy<Tree> {
     });
     // A bare leaf is no composition.
     nested.prop_map(|tree| if matches!(tree, Tree::Leaf(_)) { Tree::All(vec![tree]) } else { tree }).boxed()
+}
+
+/// A composition beside one or two audited limits.
+pub(crate) fn some_audited() -> BoxedStrategy<Tree> {
+    let audited = Union::new(Kind::ALL.map(small)).prop_map(Tree::Audited);
+    (all_enforced(), prop::collection::vec(audited, 1..=2), 0..3_usize)
+        .prop_map(|(tree, mut members, place)| {
+            members.insert(place.min(members.len()), tree);
+            Tree::All(members)
+        })
+        .boxed()
 }

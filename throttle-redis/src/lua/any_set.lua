@@ -1,6 +1,6 @@
 -- Decides a set of policies: the requests that the text above did not decide. The tree is in pre-order: a policy as its
--- number, `all` as 0, an `any` that charges the first as -1, an `any` that charges every admitting member as -2; and for
--- each node the last node below it.
+-- number, `all` as 0, an `any` that charges the first as -1, an `any` that charges every admitting member as -2, and above
+-- an audited policy -3; and for each node the last node below it.
 
 local nodes, last = {@nodes@}, {@last@}
 
@@ -19,7 +19,8 @@ local function ask()
           if kind == 0 then
             answer = own and answer ~= false
           else
-            answer = own or answer or false
+            -- An audited policy is charged if it admits, and refuses nothing.
+            answer = own or answer or kind == -3
           end
         end
         member = last[member] + 1

@@ -52,9 +52,9 @@ impl Scripts {
     /// The usual case is decided by a text for the kinds of algorithms that the policies have in their first tiers. The
     /// general text behind it knows all of them.
     fn assemble(set: &PolicySet, first: &[&Kind], tree: &str) -> Self {
-        let is_unrolled = first.len() == 1 || is_plain_all(set) && first.len() <= UNROLLED;
+        let is_unrolled = first.len() == 1 && !set.has_audited() || is_plain_all(set) && first.len() <= UNROLLED;
         let one_request = if is_unrolled { tries(first) + &one(first) } else { String::new() };
-        let batch = if let [kind] = first { single(kind) } else { String::new() };
+        let batch = if let ([kind], false) = (first, set.has_audited()) { single(kind) } else { String::new() };
         let decide = general(&["try", "tell", "look"], first.len()) + tree;
         let settle = general(SETTLING, first.len()) + parts::SETTLE;
         Self { decide: script_of(&[&one_request, REPLY, &batch, &decide]), settle: script_of(&[&settle]) }
@@ -201,18 +201,25 @@ fn kinds(steps: &[&str]) -> String {
 
 /// The Lua code that evaluates a set's tree.
 fn tree(set: &PolicySet) -> String {
-    let (nodes, last): (Vec<String>, Vec<String>) = set
-        .tree()
-        .map(|(node, end)| {
-            let code = match node {
-                PolicyNode::Policy(policy) => policy.cast_signed() + 1,
-                PolicyNode::All => 0,
-                PolicyNode::Any(AnyCharge::First) => -1,
-                PolicyNode::Any(AnyCharge::EveryAdmitting) => -2,
-            };
-            // Lua counts from one; a range that ends before a place in Rust ends at that number in Lua.
-            (code.to_string(), end.to_string())
-        })
-        .unzip();
+    // An audited policy is two nodes: that it is audited, and the policy.
+    let audited = |end: usize| set.tree().take(end).filter(|(node, _)| matches!(node, PolicyNode::Audited(_))).count();
+    let (mut nodes, mut last) = (Vec::new(), Vec::new());
+    for (node, end) in set.tree() {
+        // Lua counts from one; a range that ends before a place in Rust ends at that number in Lua.
+        let end = (end + audited(end)).to_string();
+        let code = match node {
+            PolicyNode::Policy(policy) => policy.cast_signed() + 1,
+            PolicyNode::Audited(policy) => {
+                nodes.push("-3".to_owned());
+                last.push(end.clone());
+                policy.cast_signed() + 1
+            }
+            PolicyNode::All => 0,
+            PolicyNode::Any(AnyCharge::First) => -1,
+            PolicyNode::Any(AnyCharge::EveryAdmitting) => -2,
+        };
+        nodes.push(code.to_string());
+        last.push(end);
+    }
     parts::ANY_SET.replace("@nodes@", &nodes.join(", ")).replace("@last@", &last.join(", "))
 }

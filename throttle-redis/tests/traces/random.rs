@@ -13,10 +13,11 @@ use throttle_core::Key;
 use throttle_core::backend::Receipt;
 
 use crate::remote::{Bench, Remote, is_taken};
+use crate::support::audited::{enforced_part, of_enforced};
 use crate::support::machines::{InMemory, Machine, Pure, calls};
 use crate::support::reference::{Paid, Reference, reported};
 use crate::support::spec::{Kind, Spec, Tree};
-use crate::support::strategies::{any_spec, composite};
+use crate::support::strategies::{any_spec, composite, some_audited};
 use crate::support::trace::{Case, Raw, clamp, raws};
 
 const TRACES: u32 = 1_000;
@@ -147,6 +148,10 @@ fn style(tree: &Tree, die: u8) -> Style {
 }
 
 fn traces(trees: BoxedStrategy<Tree>) {
+    run(trees, |remote, number, case, die| walk(remote, number, case, style(&case.tree, die)));
+}
+
+fn run(trees: BoxedStrategy<Tree>, check: impl Fn(&Remote, u64, &Case, u8) -> TestCaseResult) {
     let remote = Remote::new();
     let trees = trees.prop_filter("too large for Redis", |tree| tree.leaves().into_iter().all(is_taken));
     let (number, cases) = (Cell::new(0), Config::default().cases.max(TRACES));
@@ -154,8 +159,7 @@ fn traces(trees: BoxedStrategy<Tree>) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let ran = TestRunner::new(config).run(&traces, |(tree, start, raws, die)| {
         number.set(number.get() + 1);
-        let style = style(&tree, die);
-        walk(&remote, number.get(), &Case { tree, start, raws }, style)
+        check(&remote, number.get(), &Case { tree, start, raws }, die)
     });
     if let Err(failure) = ran {
         panic!("{failure}");
@@ -187,4 +191,26 @@ of_each_algorithm! {
 #[test]
 fn law_08_traces_of_compositions() {
     traces(composite());
+}
+
+/// Limits with audited ones on one key, and without them on another, receive one trace.
+fn audited_changes_nothing(remote: &Remote, number: u64, case: &Case) -> TestCaseResult {
+    let (audited, live) = (case.tree.audited(), case.tree.without_audited());
+    let (with, without) = (remote.bench(case.tree.set()), remote.bench(live.set()));
+    let keys = ["with", "without"].map(|one| Key::builder().text(one).number(number).finish());
+    let capacities: Vec<u64> = with.set().policies().iter().map(|policy| policy.algorithm().capacity()).collect();
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, true))).clamp(-FAR, FAR);
+        let costs = raw.costs(&capacities);
+        let decision = with.decide(t, &calls(&keys[0], &costs));
+        let live = without.decide(t, &calls(&keys[1], &of_enforced(&audited, &costs)));
+        prop_assert_eq!(enforced_part(&audited, &decision), (reported(&live), live.statuses().to_vec()));
+    }
+    Ok(())
+}
+
+#[test]
+fn law_14_an_audited_limit_changes_no_decision_of_a_server() {
+    run(some_audited(), |remote, number, case, _| audited_changes_nothing(remote, number, case));
 }

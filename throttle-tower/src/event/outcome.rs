@@ -1,7 +1,7 @@
 use std::fmt;
 
 use http::request::Parts;
-use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName};
+use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName, Status};
 
 /// The outcome of a request, passed to the hook of [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
@@ -125,6 +125,13 @@ impl<'a> Event<'a> {
     #[must_use]
     pub fn decided_by(&self) -> Option<DecidedBy> {
         self.decision.map(Decision::decided_by)
+    }
+
+    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with its status.
+    pub fn would_refuse(&self) -> impl Iterator<Item = (&'a Policy, &'a Status)> {
+        let statuses = self.decision.map_or(&[][..], Decision::statuses);
+        let audited = self.policies.iter().zip(statuses).filter(|(_, status)| status.would_refuse());
+        audited.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
     /// The policy that decided, if one did.

@@ -8,6 +8,7 @@ use http::request::Parts;
 use throttle_core::Key;
 use throttle_core::backend::Call;
 
+use super::audit::Audit;
 use super::charge_rules::ChargeRules;
 use super::keying::Keying;
 #[cfg(any(feature = "axum", feature = "rules"))]
@@ -40,6 +41,8 @@ pub(crate) struct Applied {
     /// How long a request may be queued that would be refused.
     pub(crate) wait_up_to: Option<Duration>,
     pub(crate) priority: Option<Arc<Priority>>,
+    /// `None` if it is enforced.
+    pub(crate) audit: Option<Audit>,
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
@@ -64,6 +67,7 @@ impl Applied {
             charge_rules: ChargeRules::default(),
             wait_up_to: None,
             priority: None,
+            audit: None,
         }
     }
 

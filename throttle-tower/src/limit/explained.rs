@@ -51,14 +51,10 @@ impl ExplainedLimit {
         Self { name: name.as_str().to_owned(), by: String::new(), class: None, verdict, left: None }
     }
 
-    /// What a limit does by what is left for the request's class, if it has classes.
-    pub(crate) fn looked(name: &PolicyName, left: KeyLeft, priority: Option<&Arc<Priority>>, is_held: bool) -> Self {
+    /// What a limit does by what is left for the request's class, if it has classes: it admits, or what `refuses` says.
+    pub(crate) fn looked(name: &PolicyName, left: KeyLeft, priority: Option<&Arc<Priority>>, refuses: Verdict) -> Self {
         let class = priority.and_then(|priority| priority.name(left.reserve)).map(str::to_owned);
-        let verdict = match is_held {
-            _ if left.cost <= left.units => Verdict::Admits,
-            true => Verdict::Holds,
-            false => Verdict::Refuses,
-        };
+        let verdict = if left.cost <= left.units { Verdict::Admits } else { refuses };
         Self { class, left: Some(left), ..Self::new(name, verdict) }
     }
 }
@@ -73,6 +69,8 @@ pub enum Verdict {
     Holds,
     /// Too little is left.
     Refuses,
+    /// Too little is left, and the limit is [audited](crate::Limit::audit): it refuses nobody.
+    WouldRefuse,
     /// The request has no key, which the limit answers with this status.
     RefusesWithoutKey(StatusCode),
     /// It does not apply, for this reason.
@@ -171,6 +169,7 @@ impl fmt::Display for Verdict {
             Self::Admits => f.write_str("admits"),
             Self::Holds => f.write_str("holds"),
             Self::Refuses => f.write_str("refuses"),
+            Self::WouldRefuse => f.write_str("would refuse, but is audited"),
             Self::RefusesWithoutKey(status) => write!(f, "refuses with {status}, because the request has no key"),
             Self::Skips(reason) => write!(f, "does not apply: {reason}"),
         }

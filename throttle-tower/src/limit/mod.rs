@@ -7,6 +7,7 @@
 // that a layer runs. What a layer does with a request is in `throttle`.
 
 mod applied;
+mod audit;
 mod charge_options;
 mod charge_rules;
 mod compile;
@@ -25,6 +26,7 @@ use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
 
 pub(crate) use applied::Applied;
+pub(crate) use audit::Audit;
 pub(crate) use charge_rules::ChargeRules;
 pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};

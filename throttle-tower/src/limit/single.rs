@@ -326,8 +326,12 @@ impl Limit {
         let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());
         let checked = checked.and_then(|()| self.check_classes(&policy));
         checked.map_err(|error| error.in_policy(policy.name()))?;
-        match &self.unit {
-            Some(unit) => policy.with_unit(unit),
+        let policy = match &self.unit {
+            Some(unit) => policy.with_unit(unit)?,
+            None => policy,
+        };
+        match self.applied.audit {
+            Some(audit) => audit.policy(policy, &self.applied),
             None => Ok(policy),
         }
     }

@@ -54,8 +54,8 @@ impl Handle {
     ///
     /// An explanation has `admitted`, `held` (the request waits, and is then admitted), `retry_after_ms` (after which
     /// time the request [would be](super::Explanation::retry_after); null if it never is or if that is not known), and
-    /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses` or `skips`)
-    /// and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
+    /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses`, `skips`, or
+    /// `would-refuse` if an [audited](crate::Limit::audit) limit has too little left) and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
     /// (what an unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key
     /// share a budget), `excepted` (true if an exception of the key decides) and the number of the `tier`, which is 255
     /// for parameters of the identity's own; for a limit with classes also the request's `class` and its `reserve`, which
@@ -168,6 +168,7 @@ fn shown_limit(limit: &ExplainedLimit) -> Value {
         Verdict::Admits => ("admits", None),
         Verdict::Holds => ("holds", None),
         Verdict::Refuses => ("refuses", None),
+        Verdict::WouldRefuse => ("would-refuse", None),
         Verdict::RefusesWithoutKey(status) => {
             ("refuses", Some(format!("the request has no key, and on-missing answers {}", status.as_u16())))
         }

@@ -10,7 +10,7 @@ use super::key;
 use super::matching::{self, Matcher};
 use super::names::did_you_mean;
 use super::outline::{About, Form, by_default};
-use super::reader::{Field, Section};
+use super::reader::{Field, Section, Word};
 use super::registry::{CostOf, REFUNDS, Registry, registered};
 use super::values;
 use crate::limit::{Limit, OnError, OnMissing, Priority};
@@ -73,6 +73,11 @@ impl Options {
         let duration = |name, about: About| section.field(name, about).as_ref().and_then(values::duration);
         let about = "Requests wait up to so long for their turn instead of being refused.";
         options.add(duration("wait-up-to", about.into()), Limit::wait_up_to);
+        let about =
+            by_default("enforce", "Whether the limit refuses requests. If it is audited, it shows what it would do.");
+        let rule = "it must be \"enforce\" (the default), \"audit\" or \"audit-announced\"";
+        let mode = section.field("mode", about).and_then(|field| field.expect_word(&MODES, rule));
+        options.add(mode, |limit, set_mode| set_mode(limit));
         let about = "How long a key that a future returns may take. Only with such a key.";
         options.add(duration("key-deadline", by_default("1s", about)), Limit::key_deadline);
         options
@@ -94,6 +99,10 @@ impl Options {
     }
 }
 
+/// What a limit does with requests beyond it.
+const MODES: [Word<fn(Limit) -> Limit>; 3] =
+    [("enforce", |limit| limit), ("audit", Limit::audit), ("audit-announced", Limit::audit_announced)];
+
 fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {
     match (section.field_if_written("settled-later"), section.field_if_written("cost")) {
         (Some(settled), None) if is_settled => settled.problem(
@@ -114,6 +123,8 @@ pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
         "policy name" => Some("name"),
         "class" => Some("reserve"),
         "tier" => Some("tiers"),
+        "wait_up_to" => Some("wait-up-to"),
+        "on_missing" => Some("on-missing"),
         same => FIELDS.into_iter().find(|field| *field == same),
     };
     let message = super::reader::without_policy(error);

@@ -25,6 +25,8 @@ pub(crate) struct Announced {
     reserving: Arc<[ByReserve]>,
     /// What a request with parameters of its own is announced, by the places of their policies.
     own: SmallVec<[(usize, PolicyTerms); 1]>,
+    /// The places of audited policies that are listed.
+    audited: SmallVec<[usize; 1]>,
     /// The policies with the parameters of this process's share, if it has one.
     share: Option<Arc<[Policy]>>,
     lists: Arc<PolicyLists>,
@@ -62,6 +64,7 @@ impl Announced {
             reserving: reserving.into(),
             policies: policies.into(),
             own: SmallVec::new(),
+            audited: SmallVec::new(),
             share: None,
             lists: Arc::default(),
             problems: Arc::new(Problems::new(policies)),
@@ -142,6 +145,17 @@ impl Announced {
         let tiers = &self.terms[place];
         let own = || self.own.iter().find(|(own, _)| *own == place).map(|(_, terms)| terms);
         tiers.get(usize::from(tier)).or_else(own).unwrap_or(&tiers[0])
+    }
+
+    /// Lists audited policies, by their places.
+    pub(super) fn list_audited(&mut self, places: impl Iterator<Item = usize>) {
+        self.audited = places.collect();
+    }
+
+    /// Whether responses tell of the policy at a place, by its status: if it applies, and is enforced or listed.
+    #[inline(always)]
+    pub(super) fn tells(&self, place: usize, status: &Status) -> bool {
+        status.is_enforced() || status.is_audited() && self.audited.contains(&place)
     }
 
     pub(super) fn set_dialect(&mut self, dialect: Dialect) {

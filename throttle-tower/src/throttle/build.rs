@@ -12,7 +12,7 @@ use super::permits::Permits;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
 use crate::event::BuiltOn;
-use crate::limit::{Applied, OnError, check_refuses};
+use crate::limit::{Applied, Audit, OnError, check_refuses};
 
 /// # Errors
 ///
@@ -45,7 +45,9 @@ pub(crate) fn unshared<B: Backend>(
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
     let classes = |place: usize| applied[place].priority.as_ref().map_or(&[][..], |priority| priority.classes());
-    let announced = Arc::new(Announced::new(B::set(&prepared).policies(), classes, responses));
+    let mut announced = Announced::new(B::set(&prepared).policies(), classes, responses);
+    announced.list_audited((0..applied.len()).filter(|place| applied[*place].audit == Some(Audit::Announced)));
+    let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
     Ok(Shared {
         backend,

@@ -126,6 +126,12 @@ impl LimitReport {
         self.violated_places().map(|(_, policy)| policy.name())
     }
 
+    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with its status, which says
+    /// how long the client would have had to [wait](Status::retry_after).
+    pub fn would_refuse(&self) -> impl Iterator<Item = (&Policy, &Status)> {
+        self.statuses().filter(|(_, status)| status.would_refuse())
+    }
+
     /// The policies that refused the request, with their places.
     pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
         let statuses = self.announced().policies.iter().zip(self.decision().statuses()).enumerate();

@@ -122,7 +122,7 @@ impl Permits {
                 let (of, resets_in) = (limit.most, Duration::ZERO);
                 let (reserve, is_excepted) = (of - most, false);
                 let left = KeyLeft { cost, has_key, tier: 0, is_excepted, reserve, units, of, retry_after, resets_in };
-                ExplainedLimit::looked(name, left, limit.priority.as_ref(), false)
+                ExplainedLimit::looked(name, left, limit.priority.as_ref(), Verdict::Refuses)
             }
         });
         let has_permits = self.ask(parts).is_ok_and(|needs| self.look(&needs).is_ok());

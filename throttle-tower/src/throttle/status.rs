@@ -74,7 +74,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// authentication, and a caller is shown its own budgets only, and those that all share, as by
     /// [`Constant`](crate::Constant). All limits for which the request has a key are listed, whatever
     /// [`when`](Self::when), the limit's own or a rule file's `match` says: a client asks here about other routes, too.
-    /// A limit without a key is left out. So is a limit by [`Route`](crate::Route), whose key would be this route, and
+    /// A limit without a key is left out. So is an [audited](crate::Limit::audit) one that is not announced, a limit by [`Route`](crate::Route), whose key would be this route, and
     /// one that is [open](crate::OnError::Open) because the store has failed.
     ///
     /// # What it costs
@@ -154,7 +154,7 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
     for (place, (policy, status)) in announced.policies.iter().zip(report.decision().statuses()).enumerate() {
-        if !status.applies() {
+        if !announced.tells(place, status) {
             continue;
         }
         let quota = announced.terms(place, status.tier()).quota;
@@ -246,6 +246,18 @@ mod tests {
             let (headers, limit) = shown(&throttle).await;
             assert_eq!((&limit["limit"], &limit["remaining"]), (&5.into(), &5.into()));
             assert_eq!(headers["ratelimit"], expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn status_shows_an_audited_limit_only_if_it_is_announced() {
+        let gcra = || Gcra::new(Rate::per_hour(6)).burst(6);
+        let new = || limit("new", gcra()).by(Constant);
+        for (new, first) in [(new().audit(), "old"), (new().audit_announced(), "new")] {
+            let limits = all([new, limit("old", gcra()).by(Constant)]);
+            let (headers, limit) = shown(&ThrottleLayer::new(limits).unwrap()).await;
+            assert_eq!(limit["policy"], first);
+            assert_eq!(headers["ratelimit"].to_str().unwrap().contains("new"), first == "new");
         }
     }
 

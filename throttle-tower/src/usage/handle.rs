@@ -96,7 +96,7 @@ impl Usage {
     /// estimate.
     ///
     /// Returns false if the limit has too little left to charge the total; the handler may stop. While a charge is
-    /// pending at the store, it returns true.
+    /// pending at the store, and of an [audited](crate::Limit::audit) limit, it returns true.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Usage {
     pub fn add(&self, policy: &str, units: u64) -> Result<bool, UsageError> {
         self.0.update(policy, |tally, steps| tally.add(units, steps))?;
         // Read afterwards: in memory the charge is made already.
-        Ok(self.0.read(policy, |tally| tally.is_covered()).unwrap_or(true))
+        Ok(self.0.read(policy, |tally| tally.is_covered()).unwrap_or(true) || self.0.is_audited(policy))
     }
 
     /// Makes `actual` units the final charge, whatever was added before. If that is more than was charged so far, the

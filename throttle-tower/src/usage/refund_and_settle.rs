@@ -87,6 +87,11 @@ impl Account {
         self.state().tallies.iter().find(|tally| tally.place() == place).map(read)
     }
 
+    /// Whether a limit refuses nothing, even if it is used up.
+    pub(super) fn is_audited(&self, name: &str) -> bool {
+        self.place(name).is_ok_and(|place| self.ledger.policies()[place].is_audited())
+    }
+
     /// Updates one limit's tally, unless it is final.
     pub(super) fn update<T>(
         self: &Arc<Self>,

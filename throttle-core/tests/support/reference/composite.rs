@@ -70,10 +70,10 @@ impl Reference {
             charged(&self.tree, &waits, &mut payers);
             payers.retain(|leaf| costs[*leaf] != Some(0));
         }
-        let (mut receipts, mut delay) = (Vec::new(), 0);
+        let (mut receipts, mut delay, audited) = (Vec::new(), 0, self.tree.audited());
         for &leaf in &payers {
             let cost = i128::from(costs[leaf].unwrap_or(0));
-            delay = delay.max(self.models[leaf].delay(t));
+            delay = delay.max(if audited[leaf] { 0 } else { self.models[leaf].delay(t) });
             let tier = self.models[leaf].number();
             receipts.push((leaf, Paid { cost, at: t, place: self.models[leaf].take(t, cost), tier }));
         }
@@ -92,6 +92,7 @@ impl Reference {
                 reset: self.models[leaf].reset(t) as u64,
                 charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
                 violated: violated.contains(&leaf),
+                audited: audited[leaf],
                 tier: if self.models[leaf].is_under_own() { Policy::OWN.into() } else { self.models[leaf].number() },
             })
         };
@@ -131,6 +132,7 @@ impl Reference {
                 reset: self.models[*leaf].reset(t),
                 binding: Some(*leaf),
             }),
+            Tree::Audited(_) => None,
             Tree::All(members) => {
                 let below = below(members);
                 let reset = below.iter().map(|summary| summary.reset).max()?;
@@ -174,7 +176,7 @@ fn micros(wait: Wait) -> Option<u64> {
     }
 }
 
-/// When a subtree admits, and the leaf that determines it; `None` if all of the subtree is skipped.
+/// When a subtree admits, and the leaf that determines it; `None` if all of the subtree is skipped or audited.
 fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
     let first_of = |members: &[Tree<usize>], wanted: Option<Wait>| {
         members.iter().filter_map(|member| answer(member, waits)).find(|(wait, _)| Some(*wait) == wanted)
@@ -184,6 +186,7 @@ fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
     };
     match tree {
         Tree::Leaf(leaf) => waits[*leaf].map(|wait| (wait, *leaf)),
+        Tree::Audited(_) => None,
         Tree::All(members) => first_of(members, each(members).into_iter().max()),
         Tree::Any(members, _) => first_of(members, each(members).into_iter().min()),
     }
@@ -196,6 +199,7 @@ fn blamed(tree: &Tree<usize>, waits: &[Option<Wait>], leaves: &mut Vec<usize>) {
     }
     match tree {
         Tree::Leaf(leaf) => leaves.push(*leaf),
+        Tree::Audited(_) => {}
         Tree::All(members) | Tree::Any(members, _) => {
             members.iter().for_each(|member| blamed(member, waits, leaves));
         }
@@ -206,6 +210,7 @@ fn blamed(tree: &Tree<usize>, waits: &[Option<Wait>], leaves: &mut Vec<usize>) {
 fn charged(tree: &Tree<usize>, waits: &[Option<Wait>], payers: &mut Vec<usize>) {
     match tree {
         Tree::Leaf(leaf) => payers.extend(waits[*leaf].map(|_| *leaf)),
+        Tree::Audited(leaf) => payers.extend((waits[*leaf] == Some(Wait::Now)).then_some(*leaf)),
         Tree::All(members) => members.iter().for_each(|member| charged(member, waits, payers)),
         Tree::Any(members, every) => {
             let admits = |member: &&Tree<usize>| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now);

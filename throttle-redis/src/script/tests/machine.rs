@@ -43,8 +43,9 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
 fn tree_with(set: &PolicySet, node: usize, place: usize, changed: &Policy) -> PolicyTree {
     let members = || set.members(node).map(|member| tree_with(set, member, place, changed)).collect();
     match set.node(node) {
+        PolicyNode::Audited(policy) if policy == place => changed.clone().audit().into(),
         PolicyNode::Policy(policy) if policy == place => changed.clone().into(),
-        PolicyNode::Policy(policy) => set.policies()[policy].clone().into(),
+        PolicyNode::Policy(policy) | PolicyNode::Audited(policy) => set.policies()[policy].clone().into(),
         PolicyNode::All => PolicyTree::All(members()),
         PolicyNode::Any(charge) => PolicyTree::Any(members(), charge),
     }

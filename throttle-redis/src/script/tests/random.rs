@@ -76,6 +76,7 @@ pub(super) fn any_algorithm() -> BoxedStrategy<Algorithm> {
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
     Leaf(Algorithm),
+    Audited(Algorithm),
     All(Vec<Tree>),
     Any(Vec<Tree>, bool),
 }
@@ -88,12 +89,22 @@ pub(super) fn tree() -> BoxedStrategy<Tree> {
             (members, any::<bool>()).prop_map(|(members, every)| Tree::Any(members, every)),
         ]
     });
-    nested.boxed()
+    let audited = prop::collection::vec(any_algorithm().prop_map(Tree::Audited), 0..=2);
+    let beside =
+        (nested, audited, any::<prop::sample::Index>()).prop_map(|(tree, audited, place)| match audited.len() {
+            0 => tree,
+            count => {
+                let mut members = audited;
+                members.insert(place.index(count + 1), tree);
+                Tree::All(members)
+            }
+        });
+    beside.boxed()
 }
 
 /// Several members that must all admit, a few more than the scripts unroll.
 pub(super) fn alls() -> BoxedStrategy<Tree> {
-    let leaf = any_algorithm().prop_map(Tree::Leaf);
+    let leaf = prop_oneof![5 => any_algorithm().prop_map(Tree::Leaf), 1 => any_algorithm().prop_map(Tree::Audited)];
     prop::collection::vec(leaf, 1..=10).prop_map(Tree::All).boxed()
 }
 
@@ -105,9 +116,10 @@ impl Tree {
     fn rule(&self, names: &mut usize) -> PolicyTree {
         let mut rules = |members: &[Self]| members.iter().map(|member| member.rule(names)).collect();
         match self {
-            Self::Leaf(algorithm) => {
+            Self::Leaf(algorithm) | Self::Audited(algorithm) => {
                 *names += 1;
-                Policy::new(&names.to_string(), *algorithm).unwrap().into()
+                let policy = Policy::new(&names.to_string(), *algorithm).unwrap();
+                if matches!(self, Self::Audited(_)) { policy.audit().into() } else { policy.into() }
             }
             Self::All(members) => PolicyTree::All(rules(members)),
             Self::Any(members, true) => PolicyTree::Any(rules(members), AnyCharge::EveryAdmitting),

@@ -42,6 +42,7 @@ pub(super) struct Board {
 #[derive(Default)]
 pub(super) struct PolicyBoard {
     pub(super) name: String,
+    pub(super) is_audited: bool,
     queued: AtomicI64,
     pub(super) longest_wait_ms: Recent,
 }
@@ -70,7 +71,11 @@ impl Board {
         tracker: Arc<Tracker>,
         page: &Arc<Shown<Self>>,
     ) -> Self {
-        let policy = |policy: &Policy| PolicyBoard { name: policy.name().to_owned(), ..PolicyBoard::default() };
+        let policy = |policy: &Policy| PolicyBoard {
+            name: policy.name().to_owned(),
+            is_audited: policy.is_audited(),
+            ..PolicyBoard::default()
+        };
         let permit = |name: &PolicyName| PermitBoard { name: name.as_str().to_owned(), ..PermitBoard::default() };
         Self {
             started: Instant::now(),
@@ -97,7 +102,9 @@ impl Board {
     pub(super) fn is_of(&self, other: &Observed) -> bool {
         let permits = self.permits.iter().map(|permit| permit.name.as_str());
         let is_same = |(own, other): (&Policy, &Policy)| {
-            own.policy_name() == other.policy_name() && capacities(own).eq(capacities(other))
+            own.policy_name() == other.policy_name()
+                && own.is_audited() == other.is_audited()
+                && capacities(own).eq(capacities(other))
         };
         self.of.len() == other.policies.len()
             && self.of.iter().zip(&*other.policies).all(is_same)

@@ -40,6 +40,7 @@ struct FlowData {
 #[derive(Serialize)]
 struct PolicyData<'a> {
     name: &'a str,
+    audited: bool,
     #[serde(flatten)]
     flow: FlowData,
     binding: BindingData,
@@ -168,6 +169,7 @@ impl<'a> PolicyData<'a> {
         let (refused, admitted) = (moment.sum(&flow.bound_refused), moment.sum(&flow.bound_admitted));
         Self {
             name: &policy.name,
+            audited: policy.is_audited,
             flow: FlowData::of(&flow.flow, moment),
             binding: BindingData { refused, admitted },
             queued: policy.queued(),

@@ -75,7 +75,7 @@ impl Flows {
             // A member of an `any` that refuses a request which another one admits did neither.
             if status.applies() && is_admitted && !status.refuses() {
                 flow.admitted.count(second);
-            } else if status.is_violated() {
+            } else if status.is_violated() || status.would_refuse() {
                 flow.refused.count(second);
             }
         }

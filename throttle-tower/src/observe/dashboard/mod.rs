@@ -64,7 +64,7 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// With the page, a request costs less than a microsecond more, and each policy takes 2.5 KB. Requests wait for no
     /// reader. A second call on the same layer returns a new page, and the one before says that nothing reports to it
-    /// any more. Where rules replace the limits, the page follows: it starts anew if a name or a capacity has changed.
+    /// any more. Where rules replace the limits, the page follows: it starts anew if a name or a capacity has changed, or a limit is enforced that was audited.
     ///
     /// # `data.json`
     ///
@@ -82,6 +82,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `binding` | the policy that refused most requests as the [binding](crate::Event::binding) one in the last two minutes; if none did, the one with the least left most often; or null |
     /// | `policies` | in the order given |
     /// | `.name` | |
+    /// | `.audited` | whether it is [audited](crate::Limit::audit): then `.refused` are requests that it would have refused |
     /// | `.admitted`, `.refused` | requests that it admitted (and that were passed on) or refused, like those of `requests`. A policy that is skipped does neither |
     /// | `.binding` | `refused` and `admitted`: requests of the last two minutes of which it was the binding policy |
     /// | `.queued` | requests that wait for it now |

@@ -110,17 +110,18 @@ function chart(figure, name, flow) {
   // Each direction has a scale of its own: in a flood of refusals the few that are admitted are seen, too.
   const zero = bottom ? HEIGHT / 2 : HEIGHT;
   const find = selector => figure.querySelector(selector);
-  const now = `${number(last(flow.admitted))} admitted, ${number(last(flow.refused))} refused a second`;
+  const refused = flow.audited ? 'would be refused' : 'refused';
+  const now = `${number(last(flow.admitted))} admitted, ${number(last(flow.refused))} ${refused} a second`;
   write(find('.name'), name);
   write(find('.rates'), now);
   attribute(find('path.up'), 'd', steps(flow.admitted, zero, zero / top));
   attribute(find('path.down'), 'd', steps(flow.refused, zero, (zero - HEIGHT) / (bottom || 1)));
   attribute(find('path.zero'), 'd', `M0 ${zero}H${SECONDS}`);
   write(find('.top'), `${number(top)}/s admitted`);
-  write(find('.bottom'), bottom ? `${number(bottom)}/s refused` : '');
+  write(find('.bottom'), bottom ? `${number(bottom)}/s ${refused}` : '');
   show(find('.bottom'), bottom > 0);
   attribute(find('svg'), 'aria-label',
-    `${name}: now ${now}. In the last two minutes at most ${number(up)} admitted and ${number(down)} refused a second.`);
+    `${name}: now ${now}. In the last two minutes at most ${number(up)} admitted and ${number(down)} ${refused} a second.`);
 }
 
 function charts(data) {
@@ -171,8 +172,9 @@ function limits(data) {
   rows(at('policies'), data.policies, ['cell', 'cell', 'cell'], (cells, policy) => {
     if (!cells[0].firstElementChild) cells[0].append(at('limit').content.cloneNode(true));
     write(cells[0].firstElementChild, policy.name);
-    write(cells[0].lastElementChild, policy.binding.refused ? 'refuses most' : 'closest to refusing');
-    show(cells[0].lastElementChild, policy.name === data.binding);
+    const tag = policy.audited ? 'audited: refuses nobody' : policy.binding.refused ? 'refuses most' : 'closest to refusing';
+    write(cells[0].lastElementChild, tag);
+    show(cells[0].lastElementChild, policy.audited || policy.name === data.binding);
     counts(cells, [number(sum(policy.admitted)), number(sum(policy.refused)), percent(policy.binding.refused, refused)]);
   });
 }

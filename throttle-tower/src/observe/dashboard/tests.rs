@@ -105,11 +105,11 @@ async fn data_is_what_was_done() {
             "binding": "total",
             "policies": [
                 {
-                    "name": "per-key", "admitted": [3, 1], "refused": [1, 0],
+                    "name": "per-key", "audited": false, "admitted": [3, 1], "refused": [1, 0],
                     "binding": {"refused": 1, "admitted": 4}, "queued": 0, "longest_wait_ms": 0
                 },
                 {
-                    "name": "total", "admitted": [3, 1], "refused": [0, 2],
+                    "name": "total", "audited": false, "admitted": [3, 1], "refused": [0, 2],
                     "binding": {"refused": 2, "admitted": 0}, "queued": 0, "longest_wait_ms": 0
                 }
             ],
@@ -136,6 +136,24 @@ async fn data_is_what_was_done() {
 }
 
 /// Adds the names of all fields of an object and of what is in it.
+#[tokio::test(start_paused = true)]
+async fn audited_limit_shows_what_it_would_refuse_and_is_never_binding() {
+    let total = limit("total", Gcra::new(Rate::per_hour(100)).burst(100)).by(Constant);
+    let (throttle, page) = page_of(all((per_key(2).audit(), total)));
+    for _ in 0..5 {
+        assert_eq!(send(&throttle, "ada").await, StatusCode::OK);
+    }
+    tokio::time::advance(SECOND).await;
+    let data = data(&page).await;
+    let of = |n: usize| {
+        let policy = &data["policies"][n];
+        (&policy["audited"], &policy["admitted"][0], &policy["refused"][0], &policy["binding"]["admitted"])
+    };
+    assert_eq!(of(0), (&true.into(), &2.into(), &3.into(), &0.into()));
+    assert_eq!(of(1), (&false.into(), &5.into(), &0.into(), &5.into()));
+    assert_eq!((&data["binding"], &data["requests"]["refused"][0]), (&"total".into(), &0.into()));
+}
+
 fn fields(data: &Value, found: &mut Vec<String>) {
     match data {
         Value::Object(object) => object.iter().for_each(|(name, value)| {

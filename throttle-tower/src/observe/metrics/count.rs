@@ -54,7 +54,7 @@ impl Watched {
         if !status.applies() {
             return place::SKIPPED;
         }
-        if status.is_violated() {
+        if status.refuses() && (status.is_violated() || status.is_audited()) {
             return place::REFUSED;
         }
         // Without tiers, a status is in tier 0. A request with parameters of its own has a policy of its own.

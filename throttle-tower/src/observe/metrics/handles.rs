@@ -43,6 +43,7 @@ pub(super) mod place {
 
     pub(in super::super) const ADMITTED: usize = 0;
     pub(in super::super) const NEAR: usize = 1;
+    /// Of an audited policy: that it would have refused.
     pub(in super::super) const REFUSED: usize = 2;
     pub(in super::super) const SKIPPED: usize = 3;
     pub(in super::super) const BINDING: usize = 4;
@@ -52,8 +53,16 @@ pub(super) mod place {
     pub(in super::super) const OVERFLOW: usize = 8;
 }
 
-/// A policy's name, whether it has plans that are looked up, and its classes, the highest first.
-pub(super) type Named = (String, bool, Vec<String>);
+/// What is known of a policy before its first decision.
+#[derive(Default)]
+pub(super) struct Named {
+    pub(super) name: String,
+    /// Whether it has plans that are looked up.
+    pub(super) looks_up: bool,
+    pub(super) is_audited: bool,
+    /// The highest first.
+    pub(super) classes: Vec<String>,
+}
 
 impl Handles {
     pub(super) fn register(layer: &str, policies: &[Named], permits: &[String]) -> Self {
@@ -70,13 +79,13 @@ impl Handles {
         let [_, fallbacks @ ..] = Decider::ALL;
         let reasons = BackendErrorKind::ALL.iter();
         let degraded = fallbacks.iter().flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why))).collect();
-        let of_policies = policies.iter().map(|(policy, _, classes)| counters_of(&layer(), policy, classes.first()));
-        let lower = policies.iter().flat_map(|(policy, _, classes)| classes.iter().skip(1).map(move |of| (policy, of)));
+        let of_policies = policies.iter().map(|policy| counters_of(&layer(), policy));
+        let lower = policies.iter().flat_map(|of| of.classes.iter().skip(1).map(move |class| (of, class)));
         let of_lower = lower.map(|(policy, class)| decisions(&layer(), policy, Some(class)).into());
         let named = policies.iter();
         Self {
             counters: [requests, degraded].into_iter().chain(of_policies).chain(of_lower).collect(),
-            policies: named.map(|(name, looks_up, _)| PolicyHandles::register(&layer(), name, *looks_up)).collect(),
+            policies: named.map(|policy| PolicyHandles::register(&layer(), &policy.name, policy.looks_up)).collect(),
             keys: gauge!("throttle_keys", "layer" => layer()),
             decided: store("decided", "none"),
             failed: reasons.map(|kind| store("failed", kind.label())).collect(),
@@ -86,10 +95,10 @@ impl Handles {
 }
 
 /// With the decisions about the highest class, where there are classes.
-fn counters_of(layer: &str, policy: &str, class: Option<&String>) -> Vec<Counter> {
-    let labels = || [("layer", layer.to_owned()), ("policy", policy.to_owned())];
+fn counters_of(layer: &str, policy: &Named) -> Vec<Counter> {
+    let labels = || [("layer", layer.to_owned()), ("policy", policy.name.clone())];
     let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
-    let [admitted, near, refused] = decisions(layer, policy, class);
+    let [admitted, near, refused] = decisions(layer, policy, policy.classes.first());
     vec![
         admitted,
         near,
@@ -104,9 +113,10 @@ fn counters_of(layer: &str, policy: &str, class: Option<&String>) -> Vec<Counter
 }
 
 /// Of a class, or of all requests.
-fn decisions(layer: &str, policy: &str, class: Option<&String>) -> [Counter; 3] {
-    ["admitted", "near", "refused"].map(|result| {
-        let mut labels = with([("layer", layer.to_owned()), ("policy", policy.to_owned())], "result", result);
+fn decisions(layer: &str, policy: &Named, class: Option<&String>) -> [Counter; 3] {
+    let refused = if policy.is_audited { "would_refuse" } else { "refused" };
+    ["admitted", "near", refused].map(|result| {
+        let mut labels = with([("layer", layer.to_owned()), ("policy", policy.name.clone())], "result", result);
         labels.extend(class.map(|class| ("class", class.clone())));
         counter!("throttle_decisions_total", &labels)
     })

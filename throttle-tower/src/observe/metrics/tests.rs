@@ -12,7 +12,7 @@ use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Policy, PolicySet};
 
-use super::handles::Handles;
+use super::handles::{Handles, Named};
 use super::per_thread::own_place::{Own, give_up_place};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
@@ -77,7 +77,8 @@ impl Recorder for Heard {
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
     with_local_recorder(&heard, || {
-        Handles::register("api", &[("per-user".to_owned(), true, Vec::new())], &["jobs".to_owned()]);
+        let named = Named { name: "per-user".to_owned(), looks_up: true, ..Named::default() };
+        Handles::register("api", &[named], &["jobs".to_owned()]);
         ShapeMetrics::new("calls".to_owned()).sent();
     });
     let heard = heard.0.into_inner().unwrap();
@@ -160,6 +161,37 @@ fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
 fn value(rendered: &str, series: &str) -> u64 {
     let value = rendered.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {series} in {rendered}")).parse().unwrap()
+}
+
+#[test]
+fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let of = |name| Policy::new(name, Gcra::new(Rate::per_day(1))).unwrap();
+    let limits = ["old", "new"].map(|name| limit(name, Gcra::new(Rate::per_day(1))).by(Constant));
+    let [old, new] = limits;
+    let layer = ThrottleLayer::new(crate::all([old, new.audit()])).unwrap().metrics("api");
+    let policies = [of("old"), of("new").audit()];
+    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let all = throttle_core::PolicyTree::All(policies.clone().map(Into::into).to_vec());
+    let set = store.prepare(PolicySet::new(all).unwrap()).unwrap();
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let key = || Call::from(Key::from("ada"));
+    with_local_recorder(&recorder, || {
+        for calls in [[key(), key()], [Call::SKIP, key()], [key(), Call::SKIP]] {
+            let decision = store.decide_now(&set, &calls);
+            let outcome = if decision.is_admitted() { Outcome::Admitted } else { Outcome::Refused };
+            let event = Event { outcome, policies: &policies, decision: Some(&decision), parts: &parts };
+            layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
+        }
+    });
+    let text = recorder.handle().render();
+    let of = |policy: &str, result: &str| {
+        value(&text, &format!(r#"throttle_decisions_total{{layer="api",policy="{policy}",result="{result}"}}"#))
+    };
+    let results = ["admitted", "near", "skipped"];
+    assert_eq!((results.map(|result| of("old", result)), of("old", "refused")), ([1, 0, 1], 1));
+    assert_eq!((results.map(|result| of("new", result)), of("new", "would_refuse")), ([1, 0, 1], 1));
+    assert!(!text.contains(r#"policy="new",result="refused""#) && !text.contains(r#"policy="old",result="would"#));
 }
 
 /// A class is near its limit by what it can have, and not by what the highest one can have.

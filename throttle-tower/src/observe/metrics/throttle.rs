@@ -6,7 +6,7 @@ use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
 use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
-use super::handles::{Handles, place};
+use super::handles::{Handles, Named, place};
 use super::level::Level;
 use super::per_thread::counts::{Counts, ROW};
 use super::schedule::Schedule;
@@ -73,11 +73,13 @@ impl Metrics {
         let named = of.policies.iter().zip(&*of.applied);
         let mut rows = place::POLICIES + of.policies.len();
         let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit, &mut rows)).collect();
-        let name = |(policy, limit): (&Watched, &Applied)| {
-            let classes = classes(limit).iter().map(|(class, _)| class.clone()).collect();
-            (policy.name.as_str().to_owned(), policy.lookup.is_some(), classes)
+        let name = |(watched, (policy, limit)): (&Watched, (&Policy, &Applied))| Named {
+            name: policy.name().to_owned(),
+            looks_up: watched.lookup.is_some(),
+            is_audited: policy.is_audited(),
+            classes: classes(limit).iter().map(|(class, _)| class.clone()).collect(),
         };
-        let names: Vec<_> = policies.iter().zip(&*of.applied).map(name).collect();
+        let names: Vec<_> = policies.iter().zip(of.policies.iter().zip(&*of.applied)).map(name).collect();
         let permits: Vec<String> = of.permits.iter().map(|name| name.as_str().to_owned()).collect();
         Self {
             counts: Counts::new(rows),

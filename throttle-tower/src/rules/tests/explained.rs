@@ -195,6 +195,23 @@ async fn explanation_names_the_budget_that_requests_without_a_key_share() {
 }
 
 #[tokio::test]
+async fn audited_limit_is_explained_by_what_it_would_do() {
+    let file = "version = 1\n[[limit]]\nname = \"new\"\nby = \"constant\"\nmode = \"audit\"\n\
+                fixed-window = { rate = \"1/minute\" }\n[[limit]]\nname = \"old\"\nby = \"constant\"\n\
+                fixed-window = { rate = \"2/minute\" }";
+    let (layer, handle, _clock) = live_by(file);
+    assert_eq!(send(&layer, POST).await, StatusCode::OK);
+    let text = "admitted\n\
+                limit \"new\" by \"constant\": would refuse, but is audited: 0 of 1 left, costs 1, admits it in 60s, all left \
+                again in 60s\n\
+                limit \"old\" by \"constant\": admits: 1 of 2 left, costs 1, all left again in 60s";
+    assert_eq!(explain(&handle, POST).await.to_string(), text);
+    let change = handle.replace(&file.replace("\"audit\"", "\"enforce\"")).unwrap();
+    assert_eq!(change.to_string(), "revision 2\nlimit \"new\": mode was \"audit\", is \"enforce\"");
+    assert_eq!(send(&layer, POST).await, StatusCode::TOO_MANY_REQUESTS, "what was charged stays charged");
+}
+
+#[tokio::test]
 async fn refusal_is_explained_with_when_it_ends() {
     let (layer, handle, clock) = live();
     assert_eq!([send(&layer, POST).await, send(&layer, POST).await], [StatusCode::OK; 2]);

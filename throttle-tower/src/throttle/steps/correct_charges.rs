@@ -169,13 +169,15 @@ async fn try_to_take<B: Backend>(
                 None => break,
             },
         };
-        if decision.is_admitted() {
+        let status = decision.statuses().get(place);
+        // An audited limit admits the request, and is charged nothing that it does not have.
+        if decision.is_admitted() && status.is_none_or(|status| !status.would_refuse()) {
             if let Some(share) = &shared.share {
                 share.note(&decision, &calls);
             }
             return (Receipt::of(&decision, &calls), result);
         }
-        match decision.statuses().get(place).map_or(0, |status| status.remaining()) {
+        match status.map_or(0, |status| status.remaining()) {
             0 => break,
             left => cost = left,
         }

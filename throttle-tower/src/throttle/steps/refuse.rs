@@ -77,7 +77,7 @@ pub(super) fn failed<B: Backend>(
     unavailable(shared, Reason::Store(error.kind(), closed), parts)
 }
 
-/// The policies that apply to a request and refuse it when the store fails. One that should have a share and has none
+/// The policies that apply to a request and refuse it when the store fails. An audited one never does. One that should have a share and has none
 /// is among them: a local one, and while the store is busy an open one too.
 ///
 /// So is one whose parameters of the request's own the store does not enforce: it is healthy and stays so, and to pass
@@ -92,7 +92,8 @@ pub(in crate::throttle) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call]
     };
     let limits = shared.announced.policies.iter().zip(shared.applied.iter()).zip(calls);
     let closed = limits.filter(|((_, limit), call)| {
-        call.key().is_some() && (closes(limit) || is_not_enforced && call.own().is_some())
+        let refuses = closes(limit) || is_not_enforced && call.own().is_some();
+        call.key().is_some() && refuses && limit.audit.is_none()
     });
     closed.map(|((policy, _), _)| policy.clone()).collect()
 }

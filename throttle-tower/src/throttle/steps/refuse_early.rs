@@ -88,6 +88,7 @@ impl Known<'_> {
                 let status = self.statuses.get(policy).filter(|status| status.applies())?;
                 Some(self.calls[policy].cost() > status.remaining())
             }
+            PolicyNode::Audited(_) => None,
             PolicyNode::All => below().reduce(|refused, refuses| refused || refuses),
             PolicyNode::Any(_) => below().reduce(|refused, refuses| refused && refuses),
         }
@@ -100,7 +101,7 @@ impl Known<'_> {
         for (node, (kind, end)) in self.set.tree().enumerate() {
             let policies = || {
                 self.set.tree().take(end).skip(node).filter_map(|(kind, _)| match kind {
-                    PolicyNode::Policy(policy) => Some(policy),
+                    PolicyNode::Policy(policy) | PolicyNode::Audited(policy) => Some(policy),
                     PolicyNode::All | PolicyNode::Any(_) => None,
                 })
             };

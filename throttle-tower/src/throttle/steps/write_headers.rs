@@ -52,7 +52,7 @@ type Statuses<'a> = SmallVec<[PolicyStatus<'a>; 3]>;
 fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>) {
     let announced = report.announced();
     for (place, (policy, status)) in announced.policies.iter().zip(report.decision().statuses()).enumerate() {
-        if !status.applies() {
+        if !announced.tells(place, status) {
             continue;
         }
         let violated = status.is_violated();

@@ -1,0 +1,98 @@
+//! A limit that is decided and refuses nobody: to see what it would do before it is enforced.
+
+use throttle_core::{ConfigError, Policy};
+
+use super::applied::Applied;
+use super::on_missing::OnMissing;
+use super::single::Limit;
+
+/// # Before a limit is enforced
+impl Limit {
+    /// Audits the limit instead of enforcing it: the limit is decided with the others of the layer, in the same step,
+    /// and refuses no request. Defaults to enforcing.
+    ///
+    /// What the limit would have done is in the [report](crate::LimitReport::would_refuse) that a handler finds, in the
+    /// [event](crate::Event::would_refuse), and in metrics, the page and the explanation. Responses do not show it: for
+    /// that there is [`audit_announced`](Self::audit_announced).
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Constant, Gcra, LimitReport, Rate, ThrottleLayer, limit};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let strict = limit("strict", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant).audit();
+    /// let service = ThrottleLayer::new(strict)?.layer(service_fn(async |request: Request<()>| {
+    ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
+    ///     let is_over = report.would_refuse().next().is_some();
+    ///     Ok::<_, std::convert::Infallible>(Response::new(if is_over { "a short answer" } else { "all of it" }))
+    /// }));
+    /// assert_eq!(service.clone().oneshot(Request::new(())).await?.into_body(), "all of it");
+    /// assert_eq!(service.oneshot(Request::new(())).await?.into_body(), "a short answer");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # What it counts
+    ///
+    /// A request is charged to the limit if the request is admitted and the limit would have admitted it. So the
+    /// limit's state is exactly what it would be if the limit was enforced, as long as it would refuse nobody. After the
+    /// first request that it would have refused, the traffic differs from that of an enforced limit: such a request was
+    /// served, and the client was not told to wait.
+    ///
+    /// # With other options
+    ///
+    /// * The limit has the tiers and [classes](Self::priority) that it would have.
+    /// * Usage that a handler [settles](Self::settled_later), and [refunds](Self::refund_if), concern requests that were
+    ///   charged to the limit. [`Usage::add`](crate::Usage::add) never says that the limit is used up.
+    /// * [`charge_refused`](Self::charge_refused) charges requests that other limits refuse.
+    /// * While the store fails, a limit that is [closed](crate::OnError::Closed) is skipped. One that is
+    ///   [local](crate::OnError::Local) or open is decided by this process's share, and refuses nobody there either.
+    ///
+    /// Building the layer fails if the limit is inside an [`any`](crate::any), queues requests
+    /// ([`wait_up_to`](Self::wait_up_to)), or [rejects](OnMissing::Reject) requests without a key.
+    pub fn audit(mut self) -> Self {
+        self.applied.audit = Some(Audit::Silent);
+        self
+    }
+
+    /// [Audits](Self::audit) the limit, and lists it in the headers of responses among the limits that are enforced. A
+    /// client that obeys the headers keeps to the limit before it is enforced.
+    pub fn audit_announced(mut self) -> Self {
+        self.applied.audit = Some(Audit::Announced);
+        self
+    }
+}
+
+/// How a limit is audited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audit {
+    Silent,
+    /// Headers list it.
+    Announced,
+}
+
+impl Audit {
+    /// # Errors
+    ///
+    /// If the limit would delay requests or refuse those without a key.
+    pub(super) fn policy(self, policy: Policy, applied: &Applied) -> Result<Policy, ConfigError> {
+        let wrong = |field, value: &dyn std::fmt::Debug, rule: &str| {
+            Err(ConfigError::new(field, format_args!("{value:?}"), rule.to_owned()).in_policy(policy.name()))
+        };
+        if let Some(longest) = applied.wait_up_to {
+            let rule = "an audited limit delays no request, so that what it would do for those that wait is not known; \
+                        set it when the limit is enforced";
+            return wrong("wait_up_to", &longest, rule);
+        }
+        if let OnMissing::Reject(status) = applied.on_missing {
+            let rule = "an audited limit refuses no request; share or skip requests without a key until it is enforced";
+            return wrong("on_missing", &status, rule);
+        }
+        Ok(policy.audit())
+    }
+}
+
+#[cfg(test)]
+mod tests;
