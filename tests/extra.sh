@@ -5,6 +5,8 @@
 #
 #   sh tests/extra.sh                         all of them
 #   THROTTLE_SCREENSHOT=1 sh tests/extra.sh   the same, and takes the pictures in examples/dashboard and examples/replay
+#   THROTTLE_SOAK=600 sh tests/extra.sh       the mixed load of tests/soak lasts so many seconds, and not 60
+#   THROTTLE_FLOOD=100 sh tests/extra.sh      so many million keys flood a memory store, and not 10
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #

@@ -1,14 +1,26 @@
 #!/bin/sh
-# Reads texts that a fuzzer makes as rule files, one target after the other: `read` reads them, `replace` puts them in
-# force instead of live rules. A text on which one of them fails is left in target/fuzz.
+# Feeds what reads other people's bytes, and the memory store, with what a fuzzer makes, one target after the other:
 #
-#   sh tests/fuzz.sh               each target for five minutes
-#   sh tests/fuzz.sh 20            each for 20 seconds
-#   sh tests/fuzz.sh 20 -seed=1    with options of libFuzzer
+#   addresses   X-Forwarded-For, Forwarded and other headers, beside a naive reader
+#   grpc        content types and names of limits; tonic decodes the refusals
+#   read        texts as rule files
+#   replace     texts in force instead of live rules
+#   snapshot    records of a snapshot, restored into a memory store
+#   store       requests, settlements, exceptions and clocks, beside a map of states
+#   stored      values of keys on a real Redis, beside the core's decision on them
+#   upstream    headers by which an upstream asks a client to wait
+#
+# What one of them fails on is left in target/fuzz.
+#
+#   sh tests/fuzz.sh                     each target for five minutes
+#   sh tests/fuzz.sh 20                  each for 20 seconds
+#   sh tests/fuzz.sh 20 store snapshot   these two
+#   sh tests/fuzz.sh 20 -seed=1          with options of libFuzzer
 #   target/fuzz/*/release/read target/fuzz/read-crash-…    that one text again
 #
-# What was found to be worth keeping is in target/fuzz/corpus, where the next run starts. Needs a C++ compiler, and
-# installs cargo-fuzz into target/tools. No nightly compiler is needed: without `unsafe` there is nothing to sanitize.
+# What was found to be worth keeping is in target/fuzz/corpus, where the next run starts. Needs a C++ compiler, and for
+# `stored` a redis-server. Installs cargo-fuzz into target/tools. No nightly compiler is needed: without `unsafe` there
+# is nothing to sanitize.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,17 +29,30 @@ if [ $# -gt 0 ]; then
     seconds=$1
     shift
 fi
+targets=
+while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
+    targets="$targets $1"
+    shift
+done
+: "${targets:=addresses grpc read replace snapshot store stored upstream}"
 PATH=$PWD/target/tools/bin:$PATH
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --debug --root target/tools cargo-fuzz@0.13.2
 target=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 cargo fuzz build --fuzz-dir tests/fuzz --sanitizer none --target-dir "$target"
 
 files=throttle-tower/src/rules/tests
-for name in read replace; do
+for name in $targets; do
     mkdir -p "$target/corpus/$name"
-    # A text that takes 10 seconds is a failure too. Rule files have field names that no fuzzer guesses.
-    "$target"/*/release/$name -dict=tests/fuzz/fields.dict -timeout=10 -rss_limit_mb=1024 -max_len=16384 -verbosity=0 \
-        -print_final_stats=1 -artifact_prefix="$target/$name-" -max_total_time="$seconds" "$@" \
-        "$target/corpus/$name" $files/good $files/bad
+    # Rule files and headers have names that no fuzzer guesses. The other targets take decisions from the bytes, and short
+    # inputs are used up before anything has happened.
+    case $name in
+        read | replace) options="-dict=tests/fuzz/fields.dict -max_len=16384" seeds="$files/good $files/bad" ;;
+        addresses) options="-dict=tests/fuzz/addresses.dict -max_len=1024" seeds= ;;
+        *) options="-len_control=0 -max_len=1024" seeds= ;;
+    esac
+    # An input that takes 10 seconds is a failure too.
+    # shellcheck disable=SC2086 # The options and the folders are words of their own.
+    "$target"/*/release/$name $options -timeout=10 -rss_limit_mb=1024 -verbosity=0 -print_final_stats=1 \
+        -artifact_prefix="$target/$name-" -max_total_time="$seconds" "$@" "$target/corpus/$name" $seeds
     echo "$name: no failure"
 done

@@ -1,4 +1,6 @@
-//! What the targets share: the names that their rules may use.
+//! What the targets share: limits, and the names that rules may use.
+
+pub mod limits;
 
 use throttle_core::{ManualClock, MemoryBackend};
 use throttle_tower::Header;

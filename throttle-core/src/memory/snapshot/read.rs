@@ -102,10 +102,15 @@ impl Restored {
         if !is_live(algorithm, &repr, self.now, shard) {
             return Ok(());
         }
+        let (mut shard, label) = (shard.lock(), Label::new(hash, parameters.policy));
+        // A key has one state. Which of two counts would depend on where they lie.
+        if shard.find(label).is_some() {
+            return Err(RestoreError::Damaged);
+        }
         if !self.store.shared.reserve() {
             return Err(RestoreError::TooManyKeys { max_keys: self.store.max_keys() });
         }
-        shard.lock().insert(Label::new(hash, parameters.policy), repr, written);
+        shard.insert(label, repr, written);
         Ok(())
     }
 
@@ -196,6 +201,30 @@ mod tests {
         bytes
     }
 
+    fn signed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let digest = SipHasher13::new().hash(&bytes).as_u128();
+        bytes.extend(digest.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn attack_39_snapshot_with_two_states_of_a_key_is_refused() {
+        let store = Store::new(20);
+        let policy = Policy::new("a", Gcra::new(Rate::per_day(9))).unwrap();
+        let set = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
+        _ = store.decide(&set, &[Call::from(Key::from(1))], NOW);
+        let mut bytes = Vec::new();
+        store.write(&mut bytes, NOW).unwrap();
+        // The record of the key has two numbers, and the last one the horizon, the number of keys and the digest.
+        let (records, end) = bytes.split_at(bytes.len() - 33);
+        let key = &records[records.len() - 41..];
+        for (keys, is_read) in [(1_u64, true), (2, false)] {
+            let again = key.repeat(keys as usize - 1);
+            let body = [records, &again, &end[..9], &keys.to_le_bytes()].concat();
+            assert_eq!(Store::read(&signed(body), 20, NOW).is_ok(), is_read, "{keys} records of it");
+        }
+    }
+
     proptest! {
         /// With a digest that fits, so that every field meets its reader.
         #[test]
@@ -206,9 +235,8 @@ mod tests {
                 let at = MAGIC.len() + at.index(end - MAGIC.len());
                 bytes[at] = byte;
             }
-            let digest = SipHasher13::new().hash(&bytes[..end]).as_u128();
-            bytes[end..].copy_from_slice(&digest.to_le_bytes());
-            if let Ok(store) = Store::read(&bytes, 40, NOW) {
+            bytes.truncate(end);
+            if let Ok(store) = Store::read(&signed(bytes), 40, NOW) {
                 prop_assert!(store.keys() <= 40);
             }
         }
