@@ -10,8 +10,8 @@
 #
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
-# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, goaccess, redis-server, g++,
-# python3-venv, nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with apt-get
+# Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, goaccess, fail2ban, redis-server,
+# g++, python3-venv, nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with apt-get
 # (as root or with sudo), and says so first. So it does with the Python packages of tests/extra/requirements.txt and
 # those of Node.js of tests/extra/sdks/package.json, in folders of their own below the target folder. With
 # THROTTLE_NO_INSTALL=1 it stops instead. The tests start servers of their own, on free ports of 127.0.0.1, and end
@@ -49,6 +49,7 @@ find_missing() {
     needs chromedriver chromium-driver
     needs nginx nginx-light
     needs goaccess goaccess
+    needs fail2ban-server fail2ban
     needs redis-server redis-server
     needs c++ g++
     needs node nodejs
@@ -83,10 +84,10 @@ install_missing() {
     quietly $as_root apt-get update || return 1
     # shellcheck disable=SC2086 # The names are words of their own.
     quietly $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing || return 1
-    for package in prometheus nginx-light; do
+    for package in prometheus nginx-light fail2ban; do
         case " $missing " in
             *" $package "*)
-                # The package starts a server that listens on all addresses, which no test needs.
+                # The package starts a server, on all addresses or on this machine's logs, which no test needs.
                 if [ -d /run/systemd/system ]; then
                     echo "    about to run: $as_root systemctl disable --now ${package%-light}"
                     quietly $as_root systemctl disable --now "${package%-light}" || return 1

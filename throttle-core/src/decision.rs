@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mark, NEVER, Outcome, Standing, Taken};
+use crate::algorithm::{Excepted, Mark, NEVER, Outcome, Standing, Taken};
 use crate::backend_error::BackendErrorKind;
 use crate::call::Call;
 use crate::decided_by::DecidedBy;
@@ -89,13 +89,13 @@ impl Decision {
     pub(crate) fn of_one(outcome: Outcome, standing: Standing, tier: u8, overflow: bool) -> Self {
         let Outcome { wait, delay, taken } = outcome;
         let (violated, decided_by) = (wait > 0, DecidedBy::Store);
-        let (applies, excepted) = (Applies::Enforced, false);
+        let (applies, excepted) = (Applies::Enforced, Excepted::No);
         let status = Status { standing, wait, applies, violated, overflow, excepted, decided_by, tier, taken };
         Self(Repr::One { status, delay })
     }
 
-    /// The decision of one policy, which an exception of the key has made if `excepted` is set.
-    pub(crate) fn excepted(mut self, excepted: bool) -> Self {
+    /// The decision of one policy, which an exception of the key may have made.
+    pub(crate) fn excepted(mut self, excepted: Excepted) -> Self {
         if let Repr::One { status, .. } = &mut self.0 {
             status.excepted = excepted;
         }
@@ -292,7 +292,7 @@ pub struct Status {
     applies: Applies,
     pub(crate) violated: bool,
     pub(crate) overflow: bool,
-    pub(crate) excepted: bool,
+    pub(crate) excepted: Excepted,
     pub(crate) decided_by: DecidedBy,
     /// Of the policy.
     pub(crate) tier: u8,
@@ -319,7 +319,7 @@ impl Status {
         applies: Applies::No,
         violated: false,
         overflow: false,
-        excepted: false,
+        excepted: Excepted::No,
         decided_by: DecidedBy::Store,
         tier: 0,
         taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
@@ -437,7 +437,14 @@ impl Status {
     #[inline]
     #[must_use]
     pub const fn is_excepted(&self) -> bool {
-        self.excepted
+        !matches!(self.excepted, Excepted::No)
+    }
+
+    /// Whether the key is banned, after too many [strikes](crate::backend::Ban).
+    #[inline]
+    #[must_use]
+    pub const fn is_banned(&self) -> bool {
+        matches!(self.excepted, Excepted::Banned)
     }
 
     /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy without tiers, and

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::Algorithm;
-use crate::backend::{Backend, BackendErrorKind, Call, Receipt};
+use crate::backend::{Answer, Backend, BackendErrorKind, Ban, Call, Exception, Receipt};
 use crate::decided_by::DecidedBy;
 use crate::decision::Decision;
 use crate::error::ConfigError;
@@ -128,6 +128,13 @@ impl LocalShare {
                 self.memory.charge_at_most(&self.set, place, &self.call(place, call).costing(cost));
             }
         }
+    }
+
+    /// Counts a strike of a key about which the share has decided, as [`Backend::strike`] does. The backend does not learn
+    /// of it.
+    #[must_use = "it does nothing unless polled"]
+    pub fn strike(&self, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+        self.memory.strike(&self.set, policy, key, ban)
     }
 
     /// Settles the charges of the share. Returns a receipt of the backend's charges, for the backend to settle.

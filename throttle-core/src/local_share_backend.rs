@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::backend::{Answer, Backend, BackendError, Call, ExceptedKey, Exception, Receipt, Treatment};
+use crate::backend::{Answer, Backend, BackendError, Ban, Call, ExceptedKey, Exception, Receipt, Treatment};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -197,6 +197,10 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
             }
             self.memory.except(set, policy, key, exception)
         })
+    }
+
+    fn strike(&self, prepared: &Arc<LocalShareSet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+        self.with(prepared, |set, _| self.memory.strike(set, policy, key, ban))
     }
 
     /// Lists the limits of exceptions as the share that they were set to.

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throttle_core::backend::{Answer, Call, ExceptedKey, Exception, Receipt, Treatment};
+use throttle_core::backend::{Answer, Ban, Call, ExceptedKey, Exception, Receipt, Treatment};
 use throttle_core::{
     Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
 };
@@ -162,6 +162,18 @@ impl Backend for RedisBackend {
         let step = self.on(prepared, move |shared, set| async move {
             except::except(&shared, &set, policy, &key, exception.as_ref()).await
         });
+        step.0
+    }
+
+    /// One round trip, in one step of the server.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the strike was counted or not.
+    fn strike(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+        let (key, ban) = (key.clone(), *ban);
+        let step = self
+            .on(prepared, move |shared, set| async move { except::strike(&shared, &set, policy, &key, &ban).await });
         step.0
     }
 

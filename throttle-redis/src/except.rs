@@ -1,10 +1,10 @@
-//! Sets, lifts and lists exceptions for single keys.
+//! Sets, lifts and lists exceptions for single keys, and counts strikes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throttle_core::Key;
-use throttle_core::backend::{ExceptedKey, Exception};
+use throttle_core::backend::{Ban, ExceptedKey, Exception};
 use tokio::time::Instant;
 
 use crate::decide::call::time_word;
@@ -24,21 +24,47 @@ pub(crate) async fn except(
     key: &Key,
     exception: Option<&Exception>,
 ) -> Result<(), CallError> {
-    let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy)) else { return Ok(()) };
-    let (name, over) = (shared.keyspace.name(names, key), exception.map(Exception::to_wire).unwrap_or_default());
-    let (script, header) = (script::except(), limit.algorithm().tag());
+    let over = exception.map(Exception::to_wire).unwrap_or_default();
+    change(shared, set, policy, key, &[over]).await.map(drop)
+}
+
+/// Counts a strike in one step. Returns the ban that it has begun.
+pub(crate) async fn strike(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    policy: usize,
+    key: &Key,
+    ban: &Ban,
+) -> Result<Option<Exception>, CallError> {
+    let numbers = ban.numbers().map(|number| number.to_string().into_bytes());
+    change(shared, set, policy, key, &[&[Vec::new()][..], &numbers].concat()).await
+}
+
+/// Runs the script on one key. Returns the ban that has begun.
+async fn change(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    policy: usize,
+    key: &Key,
+    words: &[Vec<u8>],
+) -> Result<Option<Exception>, CallError> {
+    let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy)) else { return Ok(None) };
+    let (name, script, header) = (shared.keyspace.name(names, key), script::except(), limit.algorithm().tag());
     let command = || {
         let command = Command::new("EVALSHA").arg(script.sha()).arg("1").arg(&name).arg(time_word(shared, None));
-        command.arg(&shared.options.slack).arg(&header).arg(&over)
+        words.iter().fold(command.arg(&shared.options.slack).arg(&header), |command, word| command.arg(word))
     };
     let call = ScriptCall { script, slot: shared.slot(&name), name: &name, is_divisible: false, command };
-    // What was refused until then may be admitted afterwards.
+    // What was refused until then may be admitted afterwards, or the reverse.
     let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
     match call.run(&shared.link, Instant::now() + shared.link.deadline).await?.as_slice() {
-        b"A" => Ok(()),
+        b"A" => Ok(None),
         b"P" => Err(CallError::Malformed("the exception is over already, by the server's clock")),
         b"W" => Err(CallError::Malformed("a key holds something that is no state of a limit")),
-        _ => Err(CallError::Malformed("the script's reply has no flag")),
+        reply => match reply.strip_prefix(b"B").and_then(Exception::from_wire) {
+            Some((ban, b"")) => Ok(Some(ban)),
+            _ => Err(CallError::Malformed("the script's reply has no flag")),
+        },
     }
 }
 

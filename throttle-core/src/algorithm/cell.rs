@@ -96,7 +96,7 @@ impl<'a> Cell<'a> {
         if let Some(Exception { treatment, .. }) = self.in_force().cloned() {
             return self.take_under(&treatment, cost);
         }
-        self.exception = None;
+        self.forget_past();
         if let Some(writer) = self.writer.take() {
             self.repr = Cow::Owned(used_now(self.by, self.used(&writer), self.at));
         }

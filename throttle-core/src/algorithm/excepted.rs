@@ -9,20 +9,43 @@ use super::kind::Algorithm;
 use super::verdict::{NEVER, Standing, Taken};
 use crate::time::Timestamp;
 
+/// Whether an exception decides about a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Excepted {
+    #[default]
+    No,
+    Banned,
+    Otherwise,
+}
+
 impl<'a> Cell<'a> {
     /// Sets an exception in place of one that there is, or lifts it. The state beneath stays as it is.
     pub(crate) fn except(&mut self, exception: Option<Exception>) {
         self.exception = exception.map(Box::new);
     }
 
-    /// The exception, unless it is over.
+    /// The exception, if it decides.
     pub(super) fn in_force(&self) -> Option<&Exception> {
-        self.exception.as_deref().filter(|exception| self.at < exception.until)
+        self.exception.as_deref().filter(|exception| self.at < exception.ends())
+    }
+
+    /// What stands over the state, whether it decides or not.
+    pub(crate) fn exception(&self) -> Option<&Exception> {
+        self.exception.as_deref()
+    }
+
+    /// Forgets an exception that is over.
+    pub(super) fn forget_past(&mut self) {
+        self.exception = self.exception.take().filter(|exception| self.at < exception.until);
     }
 
     /// Whether an exception decides.
-    pub(crate) fn is_excepted(&self) -> bool {
-        self.in_force().is_some()
+    pub(crate) fn excepted(&self) -> Excepted {
+        match self.in_force() {
+            None => Excepted::No,
+            Some(Exception { treatment: Treatment::Struck(_), .. }) => Excepted::Banned,
+            Some(_) => Excepted::Otherwise,
+        }
     }
 
     /// The parameters that wrote the state, if an exception stands over it: they are kept beside the state then.
@@ -35,8 +58,8 @@ impl<'a> Cell<'a> {
     pub(super) fn wait_under(&self, exception: &Exception, cost: u64) -> u64 {
         let wait = match &exception.treatment {
             Treatment::Exempt if cost > self.by.capacity() => NEVER,
-            Treatment::Blocked if cost > 0 => NEVER,
-            Treatment::Exempt | Treatment::Blocked => 0,
+            Treatment::Blocked | Treatment::Struck(_) if cost > 0 => NEVER,
+            Treatment::Exempt | Treatment::Blocked | Treatment::Struck(_) => 0,
             Treatment::Limit(limit) => self.under(limit).wait(cost),
         };
         let left = self.left_of(exception);
@@ -48,7 +71,7 @@ impl<'a> Cell<'a> {
         let unused = || Cell::fresh(self.by, self.at).standing();
         let mut standing = match &exception.treatment {
             Treatment::Exempt => unused(),
-            Treatment::Blocked => Standing { remaining: 0, ..unused() },
+            Treatment::Blocked | Treatment::Struck(_) => Standing { remaining: 0, ..unused() },
             Treatment::Limit(limit) => self.under(limit).standing(),
         };
         standing.reset = self.left_of(exception) + self.after(exception).standing().reset;
@@ -71,7 +94,7 @@ impl<'a> Cell<'a> {
 
     /// µs until the exception is over. An exception stands over a slot of the key's own, whose clock is never behind.
     fn left_of(&self, exception: &Exception) -> u64 {
-        exception.until.micros_since(self.at).unsigned_abs()
+        exception.ends().micros_since(self.at).unsigned_abs()
     }
 
     /// The same state, as the exception's limit reads it.
@@ -83,7 +106,7 @@ impl<'a> Cell<'a> {
 
     /// The same state at the end of the exception.
     fn after(&self, exception: &Exception) -> Cell<'_> {
-        self.at_instant(exception.until)
+        self.at_instant(exception.ends())
     }
 
     /// The same state without the exception, at some instant.

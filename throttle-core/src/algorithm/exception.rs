@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::ban::Ban;
 use super::kind::Algorithm;
-use super::wire::{double, instant, read};
+use super::wire::{amounts, double, instant, read, write};
 use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::time::Timestamp;
@@ -57,6 +58,36 @@ pub enum Treatment {
     /// These parameters decide in place of the call's. [`Policy::own`] checks them. What they charge is neither given
     /// back nor corrected later.
     Limit(Arc<Algorithm>),
+    /// Nothing is admitted while the key is banned; before and after that it is decided as usual. The exception is over
+    /// when all strikes and bans are forgotten.
+    Struck(Strikes),
+}
+
+/// The strikes of a key, which [`Backend::strike`](crate::Backend::strike) counts.
+///
+/// ```
+/// use throttle_core::backend::{Exception, Strikes, Treatment};
+/// use throttle_core::{Gcra, Rate, Timestamp};
+///
+/// let banned_until = Timestamp::from_micros(60_000_000);
+/// let strikes = Strikes { banned_until, since: Timestamp::EPOCH, strikes: 0, level: 1 };
+/// let over = Exception { treatment: Treatment::Struck(strikes), until: Timestamp::MAX };
+/// let gcra = Gcra::new(Rate::per_day(9)).build()?;
+/// let (banned, verdict) = gcra.decide(gcra.fresh().excepted(Some(over)), Timestamp::EPOCH, 1);
+/// assert_eq!(verdict.retry_after_micros(), Some(60_000_000));
+/// assert!(gcra.decide(banned, banned_until, 1).1.is_admitted());
+/// # Ok::<(), throttle_core::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strikes {
+    /// The end of the last ban; [`Timestamp::MIN`] if there was none.
+    pub banned_until: Timestamp,
+    /// When the first of the strikes was made that count now.
+    pub since: Timestamp,
+    /// How many count now.
+    pub strikes: u32,
+    /// Bans that are not forgotten, at most 20.
+    pub level: u8,
 }
 
 impl Exception {
@@ -73,18 +104,34 @@ impl Exception {
         }
         match &self.treatment {
             Treatment::Limit(limit) => policy.own(**limit).map(drop),
-            Treatment::Exempt | Treatment::Blocked => Ok(()),
+            Treatment::Exempt | Treatment::Blocked | Treatment::Struck(_) => Ok(()),
         }
     }
 
-    /// The bytes that stand before those of the state: `x`, then `e` (exempt), `b` (blocked) or `l` (limit), the last
-    /// instant as a double in µs, little endian, and the [tag](Algorithm::tag) of the limit.
+    /// The first instant at which the key is decided as usual again.
+    #[must_use]
+    pub fn ends(&self) -> Timestamp {
+        match &self.treatment {
+            Treatment::Struck(strikes) => self.until.min(strikes.banned_until),
+            Treatment::Exempt | Treatment::Blocked | Treatment::Limit(_) => self.until,
+        }
+    }
+
+    /// The bytes that stand before those of the state: `x`, then `e` (exempt), `b` (blocked), `l` (limit) or `s`
+    /// (struck), the last instant as a double in µs, little endian, and the [tag](Algorithm::tag) of the limit, or the
+    /// four numbers of [`Strikes`] in their order, each a double.
     #[must_use]
     pub fn to_wire(&self) -> Vec<u8> {
         let (letter, tag) = match &self.treatment {
             Treatment::Exempt => (b'e', Vec::new()),
             Treatment::Blocked => (b'b', Vec::new()),
             Treatment::Limit(limit) => (b'l', limit.tag()),
+            Treatment::Struck(Strikes { banned_until, since, strikes, level }) => {
+                let mut bytes = Vec::new();
+                let numbers = [banned_until.as_micros(), since.as_micros(), (*strikes).into(), (*level).into()];
+                write(&mut bytes, &numbers);
+                (b's', bytes)
+            }
         };
         [&[b'x', letter][..], &double(self.until.as_micros()), &tag].concat()
     }
@@ -104,8 +151,23 @@ impl Exception {
                 rest = &rest[limit.tag().len()..];
                 Treatment::Limit(Arc::new(limit))
             }
+            b's' => {
+                let (numbers, beneath) = rest.split_at_checked(32)?;
+                rest = beneath;
+                Treatment::Struck(Strikes::of(&read(numbers)?)?)
+            }
             _ => return None,
         };
         Some((Self { treatment, until }, rest))
+    }
+}
+
+impl Strikes {
+    fn of(numbers: &[i64]) -> Option<Self> {
+        let (&[banned_until, since], counts) = numbers.split_first_chunk()?;
+        let [banned_until, since] = [instant(banned_until)?, instant(since)?].map(Timestamp::from_micros);
+        let [strikes, level] = amounts(counts)?;
+        let level = u8::try_from(level).ok().filter(|level| *level <= Ban::TOP)?;
+        Some(Self { banned_until, since, strikes: u32::try_from(strikes).ok()?, level })
     }
 }

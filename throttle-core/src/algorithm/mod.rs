@@ -39,6 +39,7 @@
 // `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
 // bucket and leaky meter are one `drain` in three vocabularies.
 
+mod ban;
 mod calendar_quota;
 mod cell;
 mod civil;
@@ -81,11 +82,13 @@ pub mod builders {
     pub use super::token_bucket::TokenBucket;
 }
 
+pub use ban::{Ban, Struck};
 #[doc(inline)]
 pub use builders::*;
 pub(crate) use cell::{Cell, Outcome, decide, take};
 pub(crate) use dispatch::Visitor;
-pub use exception::{Exception, Treatment};
+pub(crate) use excepted::Excepted;
+pub use exception::{Exception, Strikes, Treatment};
 pub use kind::{Algorithm, IntoAlgorithm};
 pub use state::State;
 pub(crate) use stored::{Repr, Stored, Words};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::contract::{Answer as Boxed, Backend, ExceptedKey};
 use super::receipt::Receipt;
-use crate::algorithm::Exception;
+use crate::algorithm::{Ban, Exception};
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 use crate::decision::Decision;
@@ -75,6 +75,7 @@ trait ErasedBackend: Send + Sync {
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
     fn except(&self, prepared: &BoxPrepared, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()>;
+    fn strike(&self, prepared: &BoxPrepared, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>>;
     fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>>;
     fn keys_held(&self) -> Option<usize>;
     fn can_fail(&self) -> bool;
@@ -134,6 +135,10 @@ impl<B: Backend> ErasedBackend for B {
         on::<B, _>(prepared, |prepared| Backend::except(self, prepared, policy, key, exception))
     }
 
+    fn strike(&self, prepared: &BoxPrepared, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>> {
+        on::<B, _>(prepared, |prepared| Backend::strike(self, prepared, policy, key, ban))
+    }
+
     fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>> {
         on::<B, _>(prepared, |prepared| Backend::exceptions(self, prepared, policy, most))
     }
@@ -190,6 +195,10 @@ impl Backend for BoxBackend {
 
     fn except(&self, set: &Arc<BoxPrepared>, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()> {
         self.0.except(set, policy, key, exception)
+    }
+
+    fn strike(&self, set: &Arc<BoxPrepared>, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>> {
+        self.0.strike(set, policy, key, ban)
     }
 
     fn exceptions(&self, set: &Arc<BoxPrepared>, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>> {

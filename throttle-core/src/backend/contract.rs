@@ -3,7 +3,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::receipt::Receipt;
-use crate::algorithm::Exception;
+use crate::algorithm::{Ban, Exception};
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 use crate::decision::Decision;
@@ -175,6 +175,17 @@ pub trait Backend: Clone + Send + Sync + 'static {
         exception: Option<Exception>,
     ) -> Answer<()> {
         let _ = (prepared, policy, key, exception);
+        no_exceptions()
+    }
+
+    /// Counts a strike of one key of the policy at a place in the set, as [`Ban::strike`] says, in one atomic step.
+    /// Returns the ban that it has begun, if it has: of N strikes that race for the last one before a ban, one begins
+    /// it. What the key has used stays used. [Resetting](Self::reset) the key, or [lifting](Self::except) the
+    /// exception, forgets its strikes and bans.
+    ///
+    /// Returns an error if there is no room for it. Defaults to an error: the backend has none.
+    fn strike(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+        let _ = (prepared, policy, key, ban);
         no_exceptions()
     }
 

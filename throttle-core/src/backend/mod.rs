@@ -7,7 +7,7 @@ mod contract;
 mod drain;
 mod receipt;
 
-pub use crate::algorithm::{Exception, Treatment};
+pub use crate::algorithm::{Ban, Exception, Strikes, Struck, Treatment};
 pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};

@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use super::snapshot::RestoreError;
 use super::store::{MemorySet, Store};
-use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Call, ExceptedKey, Exception, Receipt};
+use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Ban, Call, ExceptedKey, Exception, Receipt};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -269,6 +269,17 @@ impl<C: Clock> Backend for MemoryBackend<C> {
             }
         };
         Box::pin(ready(set))
+    }
+
+    /// # Errors
+    ///
+    /// If the store is full of live keys and the key has no room, or if the clock was set back and the key may have been
+    /// used before.
+    fn strike(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+        self.store.check(prepared);
+        let struck = self.store.strike(prepared, policy, key, ban, self.clock.now());
+        let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
+        Box::pin(ready(struck.map_err(|why| error().with_source(why))))
     }
 
     /// Names each key by 32 hexadecimal digits of its hash. Walks the whole store, one short lock at a time.

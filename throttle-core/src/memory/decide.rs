@@ -77,7 +77,7 @@ impl Store {
             let (delay, taken) = if wait == 0 && cost > 0 { cell.take(cost) } else { Default::default() };
             let outcome = Outcome { wait, delay, taken };
             let decision = Decision::of_one(outcome, cell.standing(), asked.parameters.tier, overflow);
-            (taken.cost, decision.excepted(cell.is_excepted()))
+            (taken.cost, decision.excepted(cell.excepted()))
         })
     }
 

@@ -1,10 +1,10 @@
-//! Sets, lifts and lists exceptions. The general way decides their keys, because the parameters that wrote such a state
+//! Sets, lifts and lists exceptions, and counts strikes. The general way decides their keys, because the parameters that wrote such a state
 //! are beside it.
 
 use super::entry::Entry;
 use super::slot::Label;
 use super::store::{MemorySet, Store};
-use crate::algorithm::{Exception, Repr};
+use crate::algorithm::{Ban, Exception, Repr};
 use crate::backend::ExceptedKey;
 use crate::key::Key;
 use crate::time::Timestamp;
@@ -23,26 +23,66 @@ impl Store {
         exception: Option<Exception>,
         now: Timestamp,
     ) -> Result<(), &'static str> {
+        let is_lifted = exception.is_none();
+        self.change(set, policy, key, (is_lifted, now), |_| Some(exception))
+    }
+
+    /// Counts a strike. Returns the ban that it has begun.
+    ///
+    /// # Errors
+    ///
+    /// Why the key can have no slot. The strike does not count then.
+    pub(super) fn strike(
+        &self,
+        set: &MemorySet,
+        policy: usize,
+        key: &Key,
+        ban: &Ban,
+        now: Timestamp,
+    ) -> Result<Option<Exception>, &'static str> {
+        let mut begun = None;
+        self.change(set, policy, key, (false, now), |over| {
+            let struck = ban.strike(over, now)?;
+            begun = Some(struck.exception.clone()).filter(|_| struck.is_ban);
+            Some(Some(struck.exception))
+        })?;
+        Ok(begun)
+    }
+
+    /// Puts over a key's state what `step` makes of what stands there, if it is to change. A key that was never used is
+    /// left alone if `only_if_used` is set.
+    fn change(
+        &self,
+        set: &MemorySet,
+        policy: usize,
+        key: &Key,
+        (only_if_used, now): (bool, Timestamp),
+        step: impl FnOnce(Option<&Exception>) -> Option<Option<Exception>>,
+    ) -> Result<(), &'static str> {
         let Some(policy) = set.policies.get(policy) else { return Ok(()) };
         let (parameters, hash) = (policy.parameters(0), self.key_hasher.hash(key));
         let label = Label::new(hash, policy.number());
         let mut shard = self.shard(hash).lock();
         if shard.find(label).is_none() {
-            if exception.is_none() {
+            if only_if_used {
                 return Ok(());
             }
             if shard.earliest(now) > now {
-                return Err("the clock is behind, and the key may have been used before it was set back: set the \
-                            exception again when the clock has caught up");
+                return Err(
+                    "the clock is behind, and the key may have been used before it was set back: try again when \
+                            the clock has caught up",
+                );
             }
         }
         // It needs a slot as a charge does.
         let (entry, mut cell) = Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
         let has_room = !entry.is_overflow();
-        if has_room {
+        let changed = if has_room { step(cell.exception()) } else { None };
+        let is_changed = changed.is_some();
+        if let Some(exception) = changed {
             cell.except(exception);
         }
-        entry.store(cell, has_room, &mut shard, &self.shared);
+        entry.store(cell, is_changed, &mut shard, &self.shared);
         if has_room { Ok(()) } else { Err("the store is full of live keys: raise max_keys") }
     }
 

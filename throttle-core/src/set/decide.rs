@@ -28,7 +28,7 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
     for PolicyCell { place, cell, cost, tier, overflow } in &*cells {
         let status = &mut statuses[*place];
         status.ask(cell.wait(*cost), *cost);
-        (status.tier, status.overflow, status.excepted) = (*tier, *overflow, cell.is_excepted());
+        (status.tier, status.overflow, status.excepted) = (*tier, *overflow, cell.excepted());
         summary.ask(*place, status);
     }
     conclude(set, summary, statuses);

@@ -1,12 +1,13 @@
-//! Keys with exceptions: exempt, blocked or under another limit until an instant, and as before from then on.
+//! Keys with exceptions: exempt, blocked, banned or under another limit until an instant, and as before from then on.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Answer, Call, Exception, Receipt, Treatment, drain};
+use throttle_core::backend::{Answer, Ban, Call, Exception, Receipt, Treatment, drain};
 use throttle_core::{
     Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy,
     PolicySet, Rate, Timestamp,
@@ -73,6 +74,20 @@ impl Twins {
         now(Box::pin(async move { drain(&memory, &prepared, 0, &Call::from(key()).reserving(1)).await }))
     }
 
+    fn over(&self) -> Option<Exception> {
+        Exception::from_wire(&self.state.to_wire(self.algorithm()).unwrap()).map(|(over, _)| over)
+    }
+
+    fn strike(&mut self, ban: &Ban) -> TestCaseResult {
+        let struck = ban.strike(self.over().as_ref(), self.now());
+        let begun = now(self.memory.strike(&self.prepared, 0, &key(), ban)).unwrap();
+        prop_assert_eq!(begun, struck.clone().filter(|struck| struck.is_ban).map(|struck| struck.exception));
+        if let Some(struck) = struck {
+            self.state = self.state.clone().excepted(Some(struck.exception));
+        }
+        Ok(())
+    }
+
     /// Goes on with the store's snapshot.
     fn restart(&mut self) {
         let mut bytes = Vec::new();
@@ -106,7 +121,13 @@ impl Twins {
         prop_assert!(remaining == 0 || self.would(at, remaining).0.is_admitted(), "law 3");
         prop_assert!(!self.would(at, remaining + 1).0.is_admitted(), "law 3: more");
         let reset = at.after_micros(decision.reset_after().as_micros() as u64);
-        prop_assert_eq!(reset, self.algorithm().fresh_at(&self.state).max(at), "law 4");
+        // Strikes outlive what they change in decisions.
+        let struck = self.over().filter(|over| matches!(over.treatment, Treatment::Struck(_)));
+        let fresh_at = match struck {
+            Some(over) => over.ends().max(self.algorithm().fresh_at(&self.state.clone().excepted(None))),
+            None => self.algorithm().fresh_at(&self.state),
+        };
+        prop_assert_eq!(reset, fresh_at.max(at), "law 4");
         let unused = PolicySet::decide(&self.set, &mut [self.algorithm().fresh()], reset, &[Call::peek(key())]);
         prop_assert_eq!(self.would(reset, 0).0, unused, "law 4: not as unused");
         Ok(())
@@ -136,6 +157,11 @@ fn play(algorithm: Algorithm, other: Algorithm, steps: &[Step]) -> TestCaseResul
             }
             3 => twins.except(None),
             4 => twins.restart(),
+            8..=10 => {
+                let time = |of: u64| Duration::from_micros(1 + part(of, *dice));
+                let ban = Ban::after(1 + dice % 3).growing(1 + dice % 3).within(time(2 * period)).lasting(time(period));
+                twins.strike(&ban.up_to(time(4 * period)).forgotten_after(time(2 * period)))?;
+            }
             // Law 9: a state that may be forgotten is.
             5 if algorithm.fresh_at(&twins.state) <= at => {
                 twins.state = algorithm.fresh().written_under(&algorithm);
@@ -160,7 +186,7 @@ fn play(algorithm: Algorithm, other: Algorithm, steps: &[Step]) -> TestCaseResul
 #[test]
 fn law_01_02_03_04_08_09_hold_for_keys_with_exceptions() {
     for_every_kind(
-        |specs| (specs.clone(), specs, prop::collection::vec((0..16_u8, any::<u32>(), any::<u32>()), 1..40)),
+        |specs| (specs.clone(), specs, prop::collection::vec((0..20_u8, any::<u32>(), any::<u32>()), 1..40)),
         |(spec, other, steps)| play(spec.algorithm(), other.algorithm(), steps),
     );
 }

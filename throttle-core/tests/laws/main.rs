@@ -4,6 +4,7 @@
 mod support;
 
 mod answers;
+mod bans;
 mod envelope;
 mod equivalences;
 mod exceptions;

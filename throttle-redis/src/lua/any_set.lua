@@ -92,7 +92,7 @@ local function charge()
   for n = 1, #chosen do
     local i = chosen[n]
     local cell = cells[own[i]]
-    if not cell.treatment then cell.over = nil end
+    if cell.over and cell.ends <= now then cell.over = nil end
     replace(own[i], cell.by.header .. payloads[i], instants[i])
   end
   return true

@@ -47,15 +47,19 @@ end
 local function uncover(cell, value)
   if sub(value, 1, 1) ~= 'x' or #value < 10 then return nil end
   local treatment, ends = sub(value, 2, 2), unpack('<d', value, 3)
-  local from, limit = 11, treatment == 'l' and parameters_of(sub(value, 11))
+  local from, decides_until, limit = 11, ends, treatment == 'l' and parameters_of(sub(value, 11))
   if limit then
     from = 11 + limit.kind.header
+  elseif treatment == 's' then
+    -- Strikes, of which a ban may have come.
+    if #value < 42 then return nil end
+    from, decides_until = 43, min(ends, (unpack('<d', value, 11)))
   elseif treatment ~= 'e' and treatment ~= 'b' then
     return nil
   end
   if not (ends == floor(ends) and -2^53 < ends and ends < 2^53) then return nil end
   cell.over, cell.ends, cell.value = sub(value, 1, from - 1), ends, #value >= from and sub(value, from)
-  if now < ends then
+  if now < decides_until then
     cell.treatment, cell.by = treatment, limit or cell.by
   end
   return cell.value and parameters_of(cell.value) or not cell.value and cell.by

@@ -61,9 +61,10 @@ impl Scripts {
     }
 }
 
-/// Sets an exception for one key, or lifts it. Arguments: the key; time and milliseconds as above, the header of the
-/// policy, and the bytes of the exception, or nothing. The reply is a flag: `A` done, `P` the exception is over already,
-/// `W` nothing done because the value makes no sense.
+/// Sets an exception for one key, or lifts it, or counts a strike. Arguments: the key; time and milliseconds as above,
+/// the header of the policy, the bytes of the exception, or nothing, and for a strike the numbers of the ban. The reply
+/// is a flag: `A` done, `B` and the bytes of a ban that has begun, `P` the exception is over already, `W` nothing done
+/// because the value makes no sense.
 pub(crate) fn except() -> &'static Script {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| script_of(&[&(general(SETTLING, 1) + parts::EXCEPT)]));
     &SCRIPT

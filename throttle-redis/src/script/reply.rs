@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 use smallvec::SmallVec;
 use throttle_core::algorithm::State;
-use throttle_core::backend::Exception;
+use throttle_core::backend::{Exception, Treatment};
 use throttle_core::{Decision, Timestamp};
 
 use super::request::Ask;
@@ -89,14 +89,16 @@ pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
 /// Whether no value was written by other parameters than those that decided, or else has an exception in force of which
 /// `may_be` holds.
 pub(crate) fn is_own(ask: &Ask, part: &Part, may_be: fn(&Exception) -> bool) -> bool {
-    let is_excepted = |value: &[u8]| {
-        let exception = Exception::from_wire(value).map(|(exception, _)| exception);
-        exception.is_some_and(|exception| part.now < exception.until && may_be(&exception))
+    let is_excepted = |value: &[u8], header: &[u8]| {
+        let Some((exception, beneath)) = Exception::from_wire(value) else { return false };
+        // Strikes change nothing but while the key is banned.
+        let is_as_usual = matches!(exception.treatment, Treatment::Struck(_)) && beneath.starts_with(header);
+        is_as_usual || part.now < exception.ends() && may_be(&exception)
     };
     let mut values = part.values();
     let mut applying = ask.calls.iter().zip(ask.headers()).filter(|(call, _)| call.key().is_some());
     applying.all(|(_, header)| {
-        values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header) || is_excepted(value))
+        values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header) || is_excepted(value, &header))
     })
 }
 

@@ -43,7 +43,7 @@ impl Shortcut {
         } else if ask.as_of.is_none()
             // So can one of another process, which is not seen here.
             && ask.is_plain()
-            && is_own(ask, part, |exception| exception.treatment == Treatment::Blocked)
+            && is_own(ask, part, |exception| matches!(exception.treatment, Treatment::Blocked | Treatment::Struck(_)))
             && let Some(states) = states(ask, part)
         {
             cache.keep(ask, decision, states, part.now, asked);

@@ -195,6 +195,11 @@ impl ClientIp {
         }
     }
 
+    /// Whether the list is read whoever the peer is.
+    pub(crate) fn is_any_peers(&self) -> bool {
+        matches!(self.source, Source::List { client: Position::FromRight(_), .. })
+    }
+
     /// The broad ones of the networks that it trusts; see [`TrustedProxies::broad_networks`].
     pub fn broad_networks(&self) -> impl Iterator<Item = IpNet> + '_ {
         let trusted = match &self.source {

@@ -64,6 +64,11 @@ pub(crate) trait Observer: Any + Send + Sync {
     fn corrected(&self, policy: usize, correction: Correction) {
         let _ = (policy, correction);
     }
+
+    /// A strike has begun a ban.
+    fn banned(&self, policy: usize) {
+        let _ = policy;
+    }
 }
 
 /// Units by which a charge was corrected.

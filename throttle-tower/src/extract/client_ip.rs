@@ -15,6 +15,11 @@ impl KeyExtractor for ClientIp {
         Some(self)
     }
 
+    /// Where an entry of a list is counted from its end, whoever the peer is.
+    fn is_spoofable(&self) -> bool {
+        self.is_any_peers()
+    }
+
     fn describe(&self) -> String {
         "ClientIp".to_owned()
     }
@@ -77,6 +82,10 @@ impl KeyExtractor for Masked {
 
     fn client_ip(&self) -> Option<&ClientIp> {
         Some(&self.client)
+    }
+
+    fn is_spoofable(&self) -> bool {
+        self.client.is_spoofable()
     }
 
     fn describe(&self) -> String {

@@ -18,4 +18,8 @@ impl KeyExtractor for Constant {
     fn extract(&self, _: &Parts) -> Option<Key> {
         Some(Key::CONSTANT)
     }
+
+    fn is_spoofable(&self) -> bool {
+        true
+    }
 }

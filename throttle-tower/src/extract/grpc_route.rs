@@ -66,6 +66,10 @@ impl KeyExtractor for GrpcRoute {
     fn describe(&self) -> String {
         "Route::grpc".to_owned()
     }
+
+    fn is_spoofable(&self) -> bool {
+        true
+    }
 }
 
 /// Whether a path is `/service/method`.

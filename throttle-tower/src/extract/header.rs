@@ -96,6 +96,11 @@ impl KeyExtractor for Header {
         self.name.clone().map(drop)
     }
 
+    /// Unless the value is [checked](Self::accept).
+    fn is_spoofable(&self) -> bool {
+        self.accept.is_none()
+    }
+
     fn describe(&self) -> String {
         self.name.as_ref().map_or_else(|_| "Header".to_owned(), |name| format!("Header({:?})", name.as_str()))
     }

@@ -70,7 +70,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     fn extract(&self, parts: &Parts) -> Option<Key>;
 
     /// The extractors that this one consists of, if there are any: those that [`check`](Self::check),
-    /// [`uses_route`](Self::uses_route) and [`client_ip`](Self::client_ip) are asked about. Defaults to none.
+    /// [`uses_route`](Self::uses_route), [`client_ip`](Self::client_ip) and [`is_spoofable`](Self::is_spoofable) are
+    /// asked about. Defaults to none.
     fn parts(&self) -> Vec<&dyn KeyExtractor> {
         Vec::new()
     }
@@ -97,6 +98,14 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// cover such an extractor. Defaults to the first that its [parts](Self::parts) return.
     fn client_ip(&self) -> Option<&ClientIp> {
         self.parts().into_iter().find_map(|part| part.client_ip())
+    }
+
+    /// Whether a client can send requests with the key of another client, because nothing checks what it sends, or
+    /// because clients share keys. Called once, when a layer is built, for limits that [ban](crate::Limit::ban) keys.
+    /// Defaults to whether all of its [parts](Self::parts) are so, and to false without parts.
+    fn is_spoofable(&self) -> bool {
+        let parts = self.parts();
+        !parts.is_empty() && parts.into_iter().all(|part| part.is_spoofable())
     }
 
     /// The extractor's name in a [`Warning`](crate::Warning). Defaults to the name of its type.
@@ -137,6 +146,10 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
         vec![&self.0, &self.1]
     }
 
+    fn is_spoofable(&self) -> bool {
+        self.0.is_spoofable() || self.1.is_spoofable()
+    }
+
     fn describe(&self) -> String {
         format!("{} or {}", self.0.describe(), self.1.describe())
     }
@@ -159,6 +172,10 @@ macro_rules! pointer {
 
             fn client_ip(&self) -> Option<&ClientIp> {
                 (**self).client_ip()
+            }
+
+            fn is_spoofable(&self) -> bool {
+                (**self).is_spoofable()
             }
 
             fn describe(&self) -> String {

@@ -27,6 +27,10 @@ impl KeyExtractor for Method {
             .into(),
         )
     }
+
+    fn is_spoofable(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -79,6 +79,10 @@ impl KeyExtractor for Route {
     fn uses_route(&self) -> bool {
         true
     }
+
+    fn is_spoofable(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 #[doc = include_str!("across_restarts.md")]
 pub mod across_restarts {}
 
+/// Keys that do not stop: refused for longer and longer.
+#[doc = include_str!("bans.md")]
+pub mod bans {}
+
 /// What happens to used units when a limit's parameters change, and what two limits of one name do.
 #[doc = include_str!("changing_limits.md")]
 pub mod changing_limits {}

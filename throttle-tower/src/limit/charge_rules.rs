@@ -1,22 +1,31 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
+use throttle_core::backend::Ban;
 
 /// What a limit says about the charges of requests that have ended. By default nothing: what was taken stays taken.
 #[derive(Clone, Default)]
 pub(crate) struct ChargeRules {
-    pub(crate) refund_if: Option<RefundIf>,
+    pub(crate) refund_if: Option<ByOutcome>,
     pub(crate) refund_aborted: bool,
     pub(crate) charge_refused: bool,
     pub(crate) settled_later: bool,
+    pub(crate) ban: Option<Ban>,
+    /// Whether keys may be banned that a client can choose.
+    pub(super) bans_spoofable: bool,
+    pub(crate) strike_if: Option<ByOutcome>,
 }
 
-type RefundIf = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
+type ByOutcome = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 
 impl ChargeRules {
-    /// Whether an admitted request's charge may change.
+    /// Whether an admitted request's charge may change, or its response may be a strike.
     pub(crate) fn may_change(&self) -> bool {
-        self.refund_if.is_some() || self.refund_aborted || self.settled_later
+        self.refund_if.is_some() || self.refund_aborted || self.settled_later || self.strike_if.is_some()
+    }
+
+    pub(crate) fn strikes(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        self.strike_if.as_ref().is_some_and(|strikes| strikes(status, headers))
     }
 
     pub(crate) fn refunds(&self, status: StatusCode, headers: &HeaderMap) -> bool {

@@ -31,7 +31,7 @@ impl LimitTree {
     /// If the settings of a limit are wrong, two limits have one name, or an `any` mixes both kinds of limits.
     pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
         let mut limits = Limits::default();
-        let (policies, permit_tree) = limits.split(self)?;
+        let (policies, permit_tree) = limits.split(self, false)?;
         let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
         let Limits { applied, concurrency } = limits;
         let names = concurrency.iter().map(|(name, _)| name.as_str());
@@ -53,11 +53,18 @@ struct Limits {
 
 impl Limits {
     /// Splits a composition in its halves: an `all` is an `all` of two halves, an `any` must be of one kind.
-    fn split(&mut self, tree: LimitTree) -> Result<(Option<PolicyTree>, Option<PermitTree>), ConfigError> {
+    fn split(
+        &mut self,
+        tree: LimitTree,
+        in_any: bool,
+    ) -> Result<(Option<PolicyTree>, Option<PermitTree>), ConfigError> {
         let first = self.concurrency.len();
         Ok(match tree.0 {
             Tree::Limit(limit) => {
                 let policy = limit.policy()?;
+                if in_any && limit.applied.charge_rules.ban.is_some() {
+                    return Err(ban_in_any().in_policy(policy.name()));
+                }
                 self.applied.push(limit.applied);
                 (Some(policy.into()), None)
             }
@@ -67,14 +74,14 @@ impl Limits {
             }
             #[cfg(feature = "rules")]
             Tree::Nothing => (None, None),
-            Tree::All(members) => match self.split_members(members)? {
+            Tree::All(members) => match self.split_members(members, in_any)? {
                 // The set reports one that is empty.
                 (policies, permits) if permits.is_empty() => (Some(PolicyTree::All(policies)), None),
                 (policies, permits) => {
                     ((!policies.is_empty()).then_some(PolicyTree::All(policies)), Some(PermitTree::All(permits)))
                 }
             },
-            Tree::Any(members, charge) => match self.split_members(members)? {
+            Tree::Any(members, charge) => match self.split_members(members, true)? {
                 (policies, permits) if permits.is_empty() => (Some(PolicyTree::Any(policies, charge)), None),
                 (policies, permits) if policies.is_empty() => (None, Some(PermitTree::Any(permits, charge))),
                 _ => return Err(mixed_any(&self.concurrency[first].0)),
@@ -82,15 +89,25 @@ impl Limits {
         })
     }
 
-    fn split_members(&mut self, members: Vec<LimitTree>) -> Result<(Vec<PolicyTree>, Vec<PermitTree>), ConfigError> {
+    fn split_members(
+        &mut self,
+        members: Vec<LimitTree>,
+        in_any: bool,
+    ) -> Result<(Vec<PolicyTree>, Vec<PermitTree>), ConfigError> {
         let (mut policies, mut permits) = (Vec::new(), Vec::new());
         for member in members {
-            let (policy, permit) = self.split(member)?;
+            let (policy, permit) = self.split(member, in_any)?;
             policies.extend(policy);
             permits.extend(permit);
         }
         Ok((policies, permits))
     }
+}
+
+fn ban_in_any() -> ConfigError {
+    let rule = "another member may admit a request of the banned key; put the limit with the ban beside the any, as in \
+                all((login, any(…)))";
+    ConfigError::new("ban", "in an any", rule)
 }
 
 fn mixed_any(concurrency: &PolicyName) -> ConfigError {

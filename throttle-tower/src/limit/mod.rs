@@ -1,13 +1,14 @@
 //! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how several are composed.
 //!
 //! [`limit()`] starts a limit, [`Limit`] has its options, and [`all`] and [`any`] compose limits. [`Concurrency`]
-//! limits requests in flight instead of a rate.
+//! limits requests in flight instead of a rate. [`Ban`] says how long keys are refused that do not stop.
 
 // `single` and `charge_options` hold the options of one limit, and `compile` splits a composition into the two halves
 // that a layer runs. What a layer does with a request is in `throttle`.
 
 mod applied;
 mod audit;
+mod ban;
 mod charge_options;
 mod charge_rules;
 mod compile;
@@ -42,6 +43,7 @@ pub(crate) use priority::{Class, Priority, check_classes};
 #[cfg(feature = "rules")]
 pub(crate) use priority::{ClassOf, class_of};
 pub use single::{Limit, Unkeyed, limit};
+pub use throttle_core::backend::Ban;
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///

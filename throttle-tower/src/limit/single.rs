@@ -324,7 +324,7 @@ impl Limit {
         let policy = self.policy.clone()?;
         self.check_cost(&policy)?;
         let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());
-        let checked = checked.and_then(|()| self.check_classes(&policy));
+        let checked = checked.and_then(|()| self.check_classes(&policy)).and_then(|()| self.check_ban());
         checked.map_err(|error| error.in_policy(policy.name()))?;
         let policy = match &self.unit {
             Some(unit) => policy.with_unit(unit)?,

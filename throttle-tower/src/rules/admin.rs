@@ -31,8 +31,8 @@ impl Handle {
     /// | `GET /limits/{name}?request=…` | the same for one limit |
     /// | `DELETE /limits/{name}?request=…` | makes the request's key in this limit unused; `reset` is false if the limit does not apply to it |
     /// | `PUT /keys/{name}` | [treats](Self::except) the key of a request otherwise for a while, in this limit; `set` is false if the limit does not apply to it |
-    /// | `DELETE /keys/{name}?request=…` | lifts that; `lifted` is false if the limit does not apply |
-    /// | `GET /keys/{name}` | the first 1,000 `keys` that are treated so: `key` (as the store calls it), `treatment` and `until` in seconds since 1970 |
+    /// | `DELETE /keys/{name}?request=…` | lifts that, and pardons a banned key; `lifted` is false if the limit does not apply |
+    /// | `GET /keys/{name}` | the first 1,000 `keys` that are treated so: `key` (as the store calls it), `treatment` and `until` in seconds since 1970. Of a key with [strikes](crate::Limit::ban) the treatment has their number, `bans`, and `banned_until`, and `until` is when they are forgotten |
     ///
     /// The body of a `PUT` has the `request`; the `treatment`: `exempt`, `blocked`, or `limit` with the algorithm in
     /// `limit`, as a rule file says it; and `until` in seconds since 1970, or `for` with a duration. With the treatment

@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throttle_core::backend::{ExceptedKey, Exception, Treatment};
+use throttle_core::backend::{ExceptedKey, Exception, Strikes, Treatment};
 use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
 
 use super::Rules;
@@ -128,6 +128,11 @@ fn limit_of(limit: &str) -> Result<Treatment, Refused> {
     }
 }
 
+/// Since 1970; 0 where there was no ban.
+fn seconds(until: Timestamp) -> i64 {
+    until.max(Timestamp::EPOCH).as_micros().div_euclid(1_000_000)
+}
+
 fn shown(ExceptedKey { key, exception }: &ExceptedKey) -> Value {
     let treatment = match &exception.treatment {
         Treatment::Exempt => json!("exempt"),
@@ -136,6 +141,9 @@ fn shown(ExceptedKey { key, exception }: &ExceptedKey) -> Value {
             let (count, period) = (limit.rate().count(), limit.rate().period_micros());
             json!({ "algorithm": limit.name(), "count": count, "period_us": period, "capacity": limit.capacity() })
         }
+        Treatment::Struck(Strikes { banned_until, strikes, level, .. }) => {
+            json!({ "banned_until": seconds(*banned_until), "bans": level, "strikes": strikes })
+        }
     };
-    json!({ "key": key, "treatment": treatment, "until": exception.until.as_micros().div_euclid(1_000_000) })
+    json!({ "key": key, "treatment": treatment, "until": seconds(exception.until) })
 }

@@ -217,7 +217,7 @@ struct Joined(Vec<Arc<dyn KeyExtractor>>);
 struct FirstOf(Vec<Arc<dyn KeyExtractor>>);
 
 macro_rules! several {
-    ($several:ident, $joined_by:literal, $extract:expr) => {
+    ($several:ident, $joined_by:literal, $spoofable_if:ident, $extract:expr) => {
         impl KeyExtractor for $several {
             fn extract(&self, parts: &Parts) -> Option<Key> {
                 $extract(&self.0, parts)
@@ -225,6 +225,10 @@ macro_rules! several {
 
             fn parts(&self) -> Vec<&dyn KeyExtractor> {
                 self.0.iter().map(|part| &**part).collect()
+            }
+
+            fn is_spoofable(&self) -> bool {
+                self.0.iter().$spoofable_if(|part| part.is_spoofable())
             }
 
             fn describe(&self) -> String {
@@ -235,14 +239,14 @@ macro_rules! several {
     };
 }
 
-several!(Joined, ", ", |keys: &[Arc<dyn KeyExtractor>], parts| {
+several!(Joined, ", ", all, |keys: &[Arc<dyn KeyExtractor>], parts| {
     let mut joined = Key::builder();
     for key in keys {
         joined = joined.key(&key.extract(parts)?);
     }
     Some(joined.finish())
 });
-several!(FirstOf, " or ", |keys: &[Arc<dyn KeyExtractor>], parts| keys.iter().find_map(|key| key.extract(parts)));
+several!(FirstOf, " or ", any, |keys: &[Arc<dyn KeyExtractor>], parts| keys.iter().find_map(|key| key.extract(parts)));
 
 #[cfg(test)]
 mod tests {

@@ -146,6 +146,8 @@
 //! | `on-error` | `"open"`, `"closed"`, `"local/4"`: a store that fails, see [`OnError`](crate::OnError) | none: required with a backend that can fail |
 //! | `refund` | `"successful"`, `"failed"`, `"server-errors"`, `"aborted"`, a registered refund, or a list of these. A successful response is 2xx or 3xx: a login form that redirects after a wrong password needs a registered refund | none |
 //! | `charge-refused` | `true`: [refused requests are charged](crate::Limit::charge_refused) | `false` |
+//! | `ban` | keys that do not stop are [banned](crate::Limit::ban): `{ after = 5, within = "10m", lasting = "10m", growing = 2, up-to = "1d", forgotten-after = "7d" }`, of which `after` is required and the others have these defaults; `even-if-spoofable = true` where a client could choose another's key | none |
+//! | `strike-if` | statuses of responses that are strikes beside refusals, as in `[401, 403]`; only with `ban` | none |
 //! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
 //! | `mode` | `"enforce"`, `"audit"` (the limit is decided and [refuses nobody](crate::Limit::audit)), `"audit-announced"` (so, and headers [list it](crate::Limit::audit_announced)) | `"enforce"` |

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use throttle_core::ConfigError;
+use throttle_core::backend::Ban;
 
 use super::context::{Context, Defaults};
 use super::key;
@@ -65,6 +66,13 @@ impl Options {
         let charged = flag("charge-refused", "Whether refused requests are charged.");
         options.add(charged, |limit, _| limit.charge_refused());
         let settled = flag("settled-later", "Whether the handler settles the cost, which is an estimate.");
+        options.add(
+            ban(section),
+            |limit, (ban, insists)| if insists { limit.ban_even_if_spoofable(ban) } else { limit.ban(ban) },
+        );
+        options.add(strikes(section), |limit, strikes: Vec<StatusCode>| {
+            limit.strike_if(move |status, _| strikes.contains(&status))
+        });
         check_cost(section, settled.is_some(), costs_nothing);
         options.add(settled, |limit, _| limit.settled_later());
         let unit = section.field("unit", by_default("requests", "What is counted, as clients read it in headers."));
@@ -118,13 +126,14 @@ fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {
 
 /// Reports what the builders refuse at the field that it is about.
 pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
-    const FIELDS: [&str; 6] = ["cost", "unit", "unknown", "tiers", "cache", "reserve"];
+    const FIELDS: [&str; 7] = ["cost", "unit", "unknown", "tiers", "cache", "reserve", "ban"];
     let name = match error.field() {
         "policy name" => Some("name"),
         "class" => Some("reserve"),
         "tier" => Some("tiers"),
         "wait_up_to" => Some("wait-up-to"),
         "on_missing" => Some("on-missing"),
+        "strike_if" => Some("strike-if"),
         same => FIELDS.into_iter().find(|field| *field == same),
     };
     let message = super::reader::without_policy(error);
@@ -142,6 +151,47 @@ pub(super) fn cost(section: &Section<'_>, about: &'static str, least: u64, regis
             field.number(0, u64::MAX).map(Cost::Units)
         }
     })
+}
+
+/// When keys are banned, and whether also those that a client can choose.
+fn ban(section: &Section<'_>) -> Option<(Ban, bool)> {
+    let form = "write a table, as in ban = { after = 5, lasting = \"10m\" }";
+    section.field("ban", "")?.defined("ban", "", |field| {
+        let table = field.section(("ban", "Keys that do not stop are refused for a while, each time longer."), form)?;
+        let number = |field: Field<'_>, most| field.number(1, most).and_then(|number| u32::try_from(number).ok());
+        let time = |name, usual: &'static str, about| match table.field(name, by_default(usual, about)) {
+            Some(field) => values::duration(&field).map(Some),
+            None => Some(None),
+        };
+        let after = table.required("after", "Strikes before a ban.", form).and_then(|field| number(field, 1_000_000));
+        let growing = table.field("growing", by_default(2, "How many times longer each ban is than the one before."));
+        let growing = growing.map_or(Some(None), |field| number(field, 100).map(Some));
+        let within = time("within", "10m", "For how long a strike counts.");
+        let lasting = time("lasting", "10m", "The length of the first ban.");
+        let up_to = time("up-to", "1d", "The length of the longest ban.");
+        let forgotten = time("forgotten-after", "7d", "After this time without a ban the next one is a first one.");
+        let about =
+            "Whether keys are banned that a client can choose, because something before the program checks them.";
+        let insists = table.field("even-if-spoofable", by_default(false, about));
+        let insists = insists.map_or(Some(false), |field| field.boolean());
+        table.finish();
+        let mut ban = Ban::after(after?);
+        ban = growing?.map_or(ban, |factor| ban.growing(factor));
+        ban = within?.map_or(ban, |time| ban.within(time));
+        ban = lasting?.map_or(ban, |time| ban.lasting(time));
+        ban = up_to?.map_or(ban, |time| ban.up_to(time));
+        ban = forgotten?.map_or(ban, |time| ban.forgotten_after(time));
+        ban.check().map_err(|error| field.config_problem(&error)).ok()?;
+        Some((ban, insists?))
+    })
+}
+
+/// The statuses of responses that are strikes.
+fn strikes(section: &Section<'_>) -> Option<Vec<StatusCode>> {
+    let about = "Responses with these statuses are strikes, beside refusals. Only with a ban.";
+    let list = section.field("strike-if", about)?.filled_list("write a list of statuses, as in [401, 403]")?;
+    let status = |field: &Field<'_>| StatusCode::from_u16(u16::try_from(field.number(100, 599)?).ok()?).ok();
+    Some(list.iter().filter_map(status).collect())
 }
 
 /// The classes of requests that share a limit, the one with the least reserve first.

@@ -1,8 +1,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use throttle_core::backend::Call;
-use throttle_core::{BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, LocalShare, MemoryBackend, PolicySet};
+use throttle_core::backend::{Answer, Ban, Call, Exception};
+use throttle_core::{
+    BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, Key, LocalShare, MemoryBackend, PolicySet,
+};
 
 use crate::limit::OnError;
 
@@ -66,6 +68,11 @@ impl Shares {
         let share = if why.is_busy() { &self.busy } else { &self.local };
         let decision = share.decide(calls, why);
         matches!(decision.decided_by(), DecidedBy::Local(_)).then_some(decision)
+    }
+
+    /// Counts a strike of a key about which a share has decided: both are in one store.
+    pub(super) fn strike(&self, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+        self.busy.strike(policy, key, ban)
     }
 
     /// Keeps the shares of local limits warm.

@@ -6,10 +6,11 @@ use crate::limit::{Applied, ChargeRules, Keying};
 /// Which optional steps some limit of the layer uses. A step that none uses costs a request nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OptionalSteps {
-    /// A charge may change after the decision.
+    /// A charge may change after the decision, or a response counts toward a ban.
     pub(super) accounts: bool,
     /// A handler may change a charge.
     pub(super) handlers: bool,
+    /// A refusal is charged, or counts toward a ban.
     pub(super) charge_refused: bool,
     pub(super) refund_aborted: bool,
     /// A key depends on the route, or whether a limit applies does.
@@ -31,7 +32,7 @@ impl OptionalSteps {
         Self {
             accounts: any(ChargeRules::may_change),
             handlers: any(|rules| rules.settled_later),
-            charge_refused: any(|rules| rules.charge_refused),
+            charge_refused: any(|rules| rules.charge_refused || rules.ban.is_some()),
             refund_aborted: any(|rules| rules.refund_aborted),
             routes: applied.iter().any(|limit| limit.by_route || limit.for_some_routes)
                 || permits.are_for_some_routes(),

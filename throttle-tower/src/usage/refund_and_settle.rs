@@ -124,10 +124,15 @@ impl Account {
         // The user's closures run outside the lock.
         let refunded = |place: usize| self.ledger.charge_rules(place).refunds(status, headers);
         let refunded: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| refunded(*place)).collect();
+        let strikes = |place: usize| self.ledger.charge_rules(place).strikes(status, headers);
+        let striking: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| strikes(*place)).collect();
         self.change(|state, ledger, steps| {
             state.answered = true;
             let mut open = false;
             for tally in &mut state.tallies {
+                if striking.contains(&tally.place()) {
+                    tally.strike(steps);
+                }
                 if refunded.contains(&tally.place()) {
                     tally.close(Some(0), steps);
                 } else if !ledger.charge_rules(tally.place()).settled_later {

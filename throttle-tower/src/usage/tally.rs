@@ -1,6 +1,7 @@
 //! The charge of one request by one policy: what was taken, what was used of it, and which step follows.
 
 use throttle_core::backend::{Call, Receipt};
+use throttle_core::{DecidedBy, Key};
 
 /// A step at the store.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub(crate) enum Step {
     Charge { place: usize, call: Call },
     /// Settles a receipt.
     Settle(Receipt),
+    /// Counts a strike of the key.
+    Strike { place: usize, key: Key, decided_by: DecidedBy },
 }
 
 /// It only decides which [`Step`] is due. Each receipt leaves it once, so each is settled at most once, and only for
@@ -106,6 +109,14 @@ impl Tally {
             Some(end) => self.correct(end, steps),
             None => self.charge_more(steps),
         }
+    }
+
+    /// Counts a strike of the request's key, if the policy applies to the request.
+    pub(crate) fn strike(&self, steps: &mut Vec<Step>) {
+        let Some(key) = self.call.as_ref().and_then(Call::key) else { return };
+        let admission = self.pieces.first().and_then(|receipt| receipt.items().first());
+        let decided_by = admission.map_or(DecidedBy::Store, |item| item.decided_by());
+        steps.push(Step::Strike { place: self.place, key: key.clone(), decided_by });
     }
 
     /// Makes the charge final: at `total`, or else at what was used, or else at the estimate.

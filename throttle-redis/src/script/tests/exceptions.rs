@@ -1,10 +1,11 @@
 //! Law 8 for keys with exceptions: every answer, every stored value and every time to live equals the core's, bit for
-//! bit, while exceptions are set, lifted and over, the parameters change, charges are settled late, and the clock steps.
+//! bit, while exceptions are set, lifted and over, strikes are counted, the parameters change, charges are settled late, and the clock steps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
-use throttle_core::backend::{Exception, Receipt, Treatment};
+use throttle_core::backend::{Ban, Exception, Receipt, Treatment};
 use throttle_core::{Algorithm, Key, Policy, PolicyTree, Timestamp};
 
 use super::machine::{Machine, call};
@@ -36,7 +37,16 @@ fn play(algorithms: &[Algorithm], is_any: bool, expires: bool, start: i64, steps
         now = (now + step.micros(period, !expires)).clamp(-(1 << 51), 1 << 51);
         machine.go_to(now);
         match step.what {
-            0..=3 => {
+            2..=3 => {
+                let part = |n: usize| {
+                    let micros = (i128::from(period) * 2 * i128::from(step.dice[n])) >> 32;
+                    Duration::from_micros(1 + micros as u64)
+                };
+                let ban = Ban::after(1 + step.dice[0] % 3).growing(1 + step.dice[1] % 3).within(part(1));
+                let ban = ban.lasting(part(2)).up_to(part(2) + part(3)).forgotten_after(part(0));
+                machine.strike(place, &key, &ban);
+            }
+            0..=1 => {
                 let policy = &machine.set().policies()[place];
                 let ahead = (i128::from(period) * 3 * i128::from(step.dice[2])) >> 32;
                 let until = Timestamp::from_micros(now + ahead as i64);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Exception, Receipt};
+use throttle_core::backend::{Ban, Call, Exception, Receipt};
 use throttle_core::{Cost, Decision, IntoAlgorithm, Key, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp};
 
 use super::redis::{Entry, Redis};
@@ -227,6 +227,30 @@ impl Machine {
             if !self.redis.store.borrow().entries.contains_key(&name) {
                 self.model.remove(&name);
             }
+        }
+        self.compare();
+    }
+
+    /// Counts a strike of a key.
+    pub(super) fn strike(&mut self, policy: usize, key: &Key, ban: &Ban) {
+        let (name, by) = (name(policy, key), *self.set().policies()[policy].algorithm());
+        let mut arguments = self.head_for([by.tag()].into_iter());
+        arguments.push(Vec::new());
+        arguments.extend(ban.numbers().map(|number| number.to_string().into_bytes()));
+        let state = self.held(&name).cloned().unwrap_or_else(|| by.fresh().written_under(&by));
+        let over = Exception::from_wire(&state.to_wire(&by).unwrap()).map(|(over, _)| over);
+        let struck = ban.strike(over.as_ref(), self.now());
+        let writes = self.redis.store.borrow().writes;
+        let reply = self.redis.eval(crate::script::except(), std::slice::from_ref(&name), &arguments).unwrap();
+        assert_eq!(
+            self.redis.store.borrow().writes - writes,
+            usize::from(struck.is_some()),
+            "a banned key costs no write"
+        );
+        let begun = struck.as_ref().filter(|struck| struck.is_ban).map(|struck| struck.exception.to_wire());
+        assert_eq!(reply, begun.map_or(b"A".to_vec(), |ban| [b"B", &ban[..]].concat()));
+        if let Some(struck) = struck {
+            self.model.insert(name, state.excepted(Some(struck.exception)));
         }
         self.compare();
     }

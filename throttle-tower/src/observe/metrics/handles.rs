@@ -51,6 +51,7 @@ pub(super) mod place {
     pub(in super::super) const REFUNDED: usize = 6;
     pub(in super::super) const SHORT: usize = 7;
     pub(in super::super) const OVERFLOW: usize = 8;
+    pub(in super::super) const BANS: usize = 9;
 }
 
 /// What is known of a policy before its first decision.
@@ -60,6 +61,8 @@ pub(super) struct Named {
     /// Whether it has plans that are looked up.
     pub(super) looks_up: bool,
     pub(super) is_audited: bool,
+    /// Whether its limit bans keys.
+    pub(super) bans: bool,
     /// The highest first.
     pub(super) classes: Vec<String>,
 }
@@ -99,7 +102,7 @@ fn counters_of(layer: &str, policy: &Named) -> Vec<Counter> {
     let labels = || [("layer", layer.to_owned()), ("policy", policy.name.clone())];
     let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
     let [admitted, near, refused] = decisions(layer, policy, policy.classes.first());
-    vec![
+    let mut counters = vec![
         admitted,
         near,
         refused,
@@ -109,7 +112,9 @@ fn counters_of(layer: &str, policy: &Named) -> Vec<Counter> {
         units("refunded"),
         units("settled_short"),
         counter!("throttle_overflow_total", &labels()),
-    ]
+    ];
+    counters.extend(policy.bans.then(|| counter!("throttle_bans_total", &labels())));
+    counters
 }
 
 /// Of a class, or of all requests.
@@ -148,6 +153,7 @@ fn describe() {
         "throttle_overflow_total",
         "Decisions about keys that share an overflow bucket because the store in memory is full.",
     );
+    count("throttle_bans_total", "Bans that strikes have begun.");
     count("throttle_degraded_total", "Requests that the store did not decide, by what decided them and why.");
     count("throttle_plan_lookups_total", "Tiers of plans by how they were found.");
     describe_gauge!("throttle_keys", Unit::Count, "Keys that the store in memory holds.");

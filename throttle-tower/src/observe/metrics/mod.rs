@@ -33,6 +33,7 @@
 //! | `throttle_binding_total` | counter | `policy` | refusals by the policy that they come from | |
 //! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
 //! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share an overflow bucket because the store in memory is full | any: raise its `max_keys` |
+//! | `throttle_bans_total` | counter | `policy` | [bans](crate::Limit::ban) that strikes have begun; only of limits that ban | a sudden rise: an attack, or a client of yours that retries too soon |
 //! | `throttle_keys` | gauge, keys | | keys that the store in memory holds; if clones of the layer have stores of their own, those of all | near its `max_keys` |
 //! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, `failed`), `why` (`none` if it decided; `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
 //! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above, but for `none`) | requests that the store did not decide | any |

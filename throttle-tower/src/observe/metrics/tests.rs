@@ -77,12 +77,12 @@ impl Recorder for Heard {
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
     with_local_recorder(&heard, || {
-        let named = Named { name: "per-user".to_owned(), looks_up: true, ..Named::default() };
+        let named = Named { name: "per-user".to_owned(), looks_up: true, bans: true, ..Named::default() };
         Handles::register("api", &[named], &["jobs".to_owned()]);
         ShapeMetrics::new("calls".to_owned()).sent();
     });
     let heard = heard.0.into_inner().unwrap();
-    assert_eq!(heard.len(), 16, "{:?}", heard.keys());
+    assert_eq!(heard.len(), 17, "{:?}", heard.keys());
     let mut helps = Vec::new();
     for (name, Series { described, registered }) in heard {
         let (kind, unit, help) = described.unwrap_or_else(|| panic!("{name} has no help"));
@@ -96,7 +96,7 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     }
     helps.sort_unstable();
     helps.dedup();
-    assert_eq!(helps.len(), 16, "{helps:?}");
+    assert_eq!(helps.len(), 17, "{helps:?}");
     assert!(helps.iter().all(|help| help.ends_with('.')), "{helps:?}");
 }
 

@@ -77,6 +77,7 @@ impl Metrics {
             name: policy.name().to_owned(),
             looks_up: watched.lookup.is_some(),
             is_audited: policy.is_audited(),
+            bans: limit.charge_rules.ban.is_some(),
             classes: classes(limit).iter().map(|(class, _)| class.clone()).collect(),
         };
         let names: Vec<_> = policies.iter().zip(of.policies.iter().zip(&*of.applied)).map(name).collect();
@@ -195,6 +196,12 @@ impl Observer for Reporting {
         };
         let rows = self.0.counts.rows();
         rows.add(place::POLICIES + policy, counter, units);
+        self.report_soon(rows);
+    }
+
+    fn banned(&self, policy: usize) {
+        let rows = self.0.counts.rows();
+        rows.add(place::POLICIES + policy, place::BANS, 1);
         self.report_soon(rows);
     }
 }

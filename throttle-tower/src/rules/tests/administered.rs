@@ -10,6 +10,7 @@ use throttle_core::{ManualClock, MemoryBackend};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::requests::Fallible;
+use crate::extract::{MatchedRoute, PeerAddr};
 use crate::rules::{Handle, Registry, Rules};
 use crate::{Header, ThrottleLayer};
 
@@ -313,6 +314,29 @@ async fn drained_key_has_nothing_left_and_its_exception_is_lifted() {
     assert_eq!(answer(&handle, "GET", &bare, "").await.1, json!({"keys": []}));
     let body = r#"{"request": {"uri": "/"}, "treatment": "drained"}"#;
     assert_eq!(answer(&handle, "PUT", &bare, body).await, (StatusCode::OK, json!({"set": false})));
+}
+
+#[tokio::test]
+async fn banned_key_is_listed_with_its_strikes_and_pardoned() {
+    let file = format!("{FILE}ban = {{ after = 2 }}\nstrike-if = [401]\n");
+    let rules = Rules::from_str("throttle.toml", &file, Registry::new()).unwrap();
+    let (layer, handle) = rules.layer(memory()).unwrap();
+    let wrong = service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::builder().status(401).body(Body::empty()).unwrap())
+    });
+    let [bare, about_key] = keys("login");
+    let mut shown = Vec::new();
+    for _ in 0..2 {
+        let request = Request::post("/login").header("x-tenant", "acme").extension(MatchedRoute("/login".into()));
+        let request = request.extension(PeerAddr([203, 0, 113, 9].into())).body(()).unwrap();
+        assert_eq!(layer.layer(wrong).oneshot(request).await.unwrap().status(), 401);
+        shown.push(answer(&handle, "GET", &bare, "").await.1["keys"][0]["treatment"].clone());
+    }
+    assert_eq!(shown[0], json!({"banned_until": 0, "bans": 0, "strikes": 1}));
+    assert_eq!(shown[1], json!({"banned_until": 600, "bans": 1, "strikes": 0}));
+    assert_eq!(answer(&handle, "GET", &about("login"), "").await.1["left"], json!(0));
+    assert_eq!(answer(&handle, "DELETE", &about_key, "").await.1, json!({"lifted": true}));
+    assert_eq!(answer(&handle, "GET", &about("login"), "").await.1["left"], json!(3));
 }
 
 #[tokio::test]

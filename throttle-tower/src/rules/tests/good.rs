@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use throttle_core::{
     Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyMeter,
     MemoryBackend, PolicyNode, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 use super::bad::registry;
-use crate::limit::{Applied, Compiled, Need};
+use crate::limit::{Applied, Ban, Compiled, Need};
 use crate::rules::{Registry, Rules};
 use crate::{OnError, OnMissing};
 
@@ -101,11 +101,15 @@ fn options_equal_the_built_ones() {
     assert_eq!(gcra.on_missing, OnMissing::Reject(StatusCode::UNAUTHORIZED));
     assert_eq!((gcra.on_error, gcra.wait_up_to), (Some(OnError::Open), Some(Duration::from_millis(500))));
     assert!(gcra.charge_rules.charge_refused && gcra.charge_rules.refund_aborted && !gcra.charge_rules.settled_later);
-    let refunds = |status| gcra.charge_rules.refunds(status, &http::HeaderMap::new());
+    let refunds = |status| gcra.charge_rules.refunds(status, &HeaderMap::new());
     assert!(refunds(StatusCode::NOT_FOUND) && refunds(StatusCode::BAD_GATEWAY) && !refunds(StatusCode::OK));
     let priority = gcra.priority.as_ref().unwrap();
     let classes = [("critical", 0), ("normal", 4), ("batch", 12)].map(|(class, reserve)| (class.to_owned(), reserve));
     assert_eq!((priority.classes(), priority.reserve(&parts)), (&classes[..], 4), "the least reserve is the highest");
+    let log = &of("log").charge_rules;
+    assert_eq!(log.ban, Some(Ban::after(5).growing(3)), "the others are the defaults");
+    let strikes = [400, 401, 403].map(|status| log.strikes(StatusCode::from_u16(status).unwrap(), &HeaderMap::new()));
+    assert_eq!(strikes, [false, true, true]);
     let session = of("session");
     assert!(session.charge_rules.settled_later);
     assert_eq!(session.key_deadline, Duration::from_millis(200));
@@ -113,7 +117,7 @@ fn options_equal_the_built_ones() {
     assert_eq!((session.on_missing, session.on_error), (OnMissing::Skip, Some(OnError::Closed)));
     let users = of("per-user");
     assert_eq!(users.on_error, Some(OnError::local(4)));
-    assert!(users.charge_rules.refunds(StatusCode::OK, &http::HeaderMap::new()));
+    assert!(users.charge_rules.refunds(StatusCode::OK, &HeaderMap::new()));
     let policies = compiled.set.policies();
     assert_eq!(policies[0].unit(), Some("content-bytes"));
 }
@@ -192,7 +196,7 @@ fn each_refund_gives_back_what_it_is_named_after() {
         let rules = &compiled.applied[0].charge_rules;
         let refunds = [200, 302, 404, 503].map(|status| {
             let status = StatusCode::from_u16(status).unwrap();
-            rules.refunds(status, &http::HeaderMap::new())
+            rules.refunds(status, &HeaderMap::new())
         });
         assert_eq!((refunds, rules.refund_aborted), (refunded, is_aborted), "{refund}");
         assert!(!rules.charge_refused && !rules.settled_later, "{refund}");

@@ -9,6 +9,7 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
+use super::strike;
 use crate::event::{Correction, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
@@ -220,6 +221,7 @@ impl<B: Backend> Ledger for Shared<B> {
         let runtime = account.runtime();
         match step {
             Step::Settle(receipt) => settle_receipt(&self, receipt, runtime),
+            Step::Strike { place, key, decided_by } => strike::strike(&self, place, key, decided_by, runtime),
             Step::Charge { place, call } => charge(&self, place, call, (Charged::Usage, DecidedBy::Store), runtime),
             Step::Ask { place, call } => {
                 let mut bring = Bring { account: Arc::clone(account), place, receipt: None };

@@ -7,7 +7,7 @@ use throttle_core::{Backend, BackendError, Decision};
 use super::ask::Asked;
 use super::decide::{self, Decided};
 use super::notify::notify;
-use super::{correct_charges, give_back_unserved, refuse};
+use super::{correct_charges, give_back_unserved, refuse, strike};
 use crate::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
@@ -60,6 +60,7 @@ pub(super) fn judge_decided<B: Backend>(
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
             correct_charges::charge_refused(shared, decision, &asked.calls);
+            strike::strike_refused(shared, decision, &asked.calls);
         }
         return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }

@@ -12,6 +12,7 @@
 //! | [`decide`] | looks for permits, then asks the backend once |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
+//! | [`strike`] | counts a strike behind a refusal or a response, for limits that ban |
 //! | [`respond`] | writes the headers of the inner service's response |
 //! | [`correct_charges`] | corrects charges after the decision |
 //! | [`write_headers`] | what `respond` and `refuse` write |
@@ -36,5 +37,6 @@ pub(super) mod pipeline;
 pub(super) mod refuse;
 mod refuse_early;
 mod respond;
+mod strike;
 pub(super) mod wait_queue;
 pub(super) mod write_headers;
