@@ -27,9 +27,16 @@ mutants() {
         --exclude '**/tests/**' --exclude '**/tests.rs' --exclude '**/models.rs' --exclude-re 'impl (fmt::)?(Debug|Display)' \
         "$@"
 }
+# Arguments of every cargo, so that no other test is built either.
+tests() {
+    printf -- '--cargo-arg=--lib '
+    for name in "$@"; do printf -- '--cargo-arg=--test=%s ' "$name"; done
+}
 found=0
+# shellcheck disable=SC2046 # Each argument is a word of its own.
 mutants tower-throttle-core --file 'throttle-core/src/algorithm/**' --file 'throttle-core/src/set/**' \
-    --file 'throttle-core/src/memory/**' "$@" -- --lib --test laws --test golden || found=1
-mutants tower-throttle --file 'throttle-tower/src/throttle/steps/**' --test-package tower-throttle,throttle-tests "$@" \
-    -- --lib --test contract --test usage --test events --test local || found=1
+    --file 'throttle-core/src/memory/**' $(tests laws golden) "$@" || found=1
+# shellcheck disable=SC2046
+mutants tower-throttle --file 'throttle-tower/src/throttle/steps/**' --test-package tower-throttle,throttle-tests \
+    $(tests contract usage events local) "$@" || found=1
 exit $found

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
-use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Timestamp};
+use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Status, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server, Shared};
 
@@ -273,4 +273,27 @@ async fn decisions_as_of_another_instant_neither_use_nor_fill_the_cache() {
     assert!(!limits.take("ada", 1).await.is_admitted());
     assert_eq!(backend.stats().cached_refusals, 1);
     refused_as_of().await;
+}
+
+/// Where all that refuses is audited, each request is asked about; a kept refusal still says what is audited.
+#[tokio::test]
+async fn what_an_audited_limit_would_refuse_is_neither_kept_nor_hidden() {
+    let shared = Shared::new();
+    let backend = builder(&shared).deny_cache(100).build().unwrap();
+    let window = |name, count| policy(name, FixedWindow::new(Rate::new(count, 24 * HOUR)));
+    let limits =
+        LimitTree::new(&backend, PolicyTree::All(vec![window("new", 1).audit().into(), window("old", 4).into()]));
+    for n in 0..4 {
+        let decision = limits.take("ada", 1).await;
+        assert_eq!((decision.is_admitted(), decision.statuses()[0].would_refuse()), (true, n > 0));
+        assert_eq!(decision.statuses().iter().map(Status::charged).collect::<Vec<_>>(), [u64::from(n == 0), 1]);
+    }
+    // The first call of all loads the script.
+    assert_eq!((backend.stats().cached_refusals, backend.stats().calls), (0, 5));
+    for kept in 0..3 {
+        let refused = limits.take("ada", 1).await;
+        assert_eq!((refused.is_admitted(), refused.binding()), (false, Some(1)));
+        assert!(refused.statuses()[0].would_refuse() && !refused.statuses()[0].is_violated());
+        assert_eq!((backend.stats().cached_refusals, backend.stats().calls), (kept, 6));
+    }
 }

@@ -24,14 +24,16 @@ for line in sys.stdin.read().splitlines():
 #[test]
 fn a_thousand_bans_are_as_long_as_those_of_fail2ban() {
     let mut seed = 1_u64;
-    let mut random = |most: u64| {
+    // At most so many bits.
+    let mut random = |bits: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % most
+        (seed >> 33) % (1 << bits)
     };
     let cases: Vec<(u64, u64, u8)> = (0..1_000)
         .map(|_| {
-            let base = 1 + random(1 << (1 + random(16)));
-            (base, base + random(1 << random(28)), random(40) as u8)
+            let (bits, more) = (random(4), random(5).min(28));
+            let base = 1 + random(1 + bits);
+            (base, base + random(more), random(5) as u8)
         })
         .collect();
     // Debian's Python has Debian's package.

@@ -2,6 +2,9 @@
 
 pub mod limits;
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use throttle_core::{ManualClock, MemoryBackend};
 use throttle_tower::Header;
 use throttle_tower::rules::{Registry, Rules, RulesError};
@@ -24,6 +27,14 @@ pub fn rules(text: &str) -> Result<Rules, RulesError> {
 /// A store whose clock stands still, so that what it says depends on the rules alone.
 pub fn backend() -> MemoryBackend<ManualClock> {
     MemoryBackend::builder().max_keys(16).clock(ManualClock::default()).build()
+}
+
+/// What a store has answered that does not wait.
+pub fn at_once<T>(answer: impl Future<Output = T>) -> T {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
+    }
 }
 
 /// What must hold of every error about a text.

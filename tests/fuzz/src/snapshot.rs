@@ -11,6 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use throttle_core::backend::Call;
 use throttle_core::{Algorithm, Backend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+use throttle_fuzz::at_once;
 use throttle_fuzz::limits::{START, algorithm, exception, micros};
 
 const MAGIC: &[u8; 20] = b"throttle memory 1\n\0\0";
@@ -141,7 +142,7 @@ fn check(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<()> {
     let same = prepare(&again);
     let excepted: Vec<String> = {
         let answer = store.exceptions(&prepared, 0, MAX_KEYS);
-        futures(answer).expect("memory does not fail").into_iter().map(|found| found.key).collect()
+        at_once(answer).expect("memory does not fail").into_iter().map(|found| found.key).collect()
     };
     for (key, number) in keys.iter().enumerate() {
         let calls = [Call::from(Key::from(key as u64))];
@@ -156,14 +157,6 @@ fn check(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<()> {
         assert!(is_excepted || admitted <= by.capacity(), "key {key}: {admitted} of {by:?}");
     }
     Ok(())
-}
-
-fn futures<T>(answer: impl Future<Output = T>) -> T {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(answer).poll(&mut context) {
-        std::task::Poll::Ready(answer) => answer,
-        std::task::Poll::Pending => panic!("memory does not wait"),
-    }
 }
 
 thread_local! {

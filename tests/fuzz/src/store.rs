@@ -11,6 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, Clock, Key, ManualClock, MemoryBackend, MemorySet, PolicyNode, PolicySet};
+use throttle_fuzz::at_once;
 use throttle_fuzz::limits::{START, calls, exception, micros, set};
 
 /// The keys that most requests are about.
@@ -115,7 +116,7 @@ impl Run {
         let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
         let exception = exception(of, &limits.policies()[policy], self.clock.now())?;
         let answer = self.memory.except(prepared, policy, &key, exception.clone());
-        if now(answer).is_ok() {
+        if at_once(answer).is_ok() {
             let state = self.state(set, policy, &Call::from(key.clone()));
             self.states.insert((policy, key), state.excepted(exception));
         }
@@ -157,7 +158,7 @@ impl Run {
             (13, World::Honest) => {
                 let policy = of.choose_index(limits.policies().len())?;
                 let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
-                now_done(self.memory.reset(&self.sets[set].1, policy, &key));
+                at_once(self.memory.reset(&self.sets[set].1, policy, &key)).expect("memory does not fail");
                 self.states.remove(&(policy, key));
             }
             (14, World::Honest) => self.restart(),
@@ -173,19 +174,6 @@ impl Run {
         }
         Ok(())
     }
-}
-
-/// What a store that does not wait has answered.
-fn now<T>(answer: impl Future<Output = T>) -> T {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(answer).poll(&mut context) {
-        std::task::Poll::Ready(answer) => answer,
-        std::task::Poll::Pending => panic!("memory does not wait"),
-    }
-}
-
-fn now_done(answer: impl Future<Output = std::result::Result<(), throttle_core::BackendError>>) {
-    now(answer).expect("memory does not fail");
 }
 
 fuzz_target!(|bytes: &[u8]| {

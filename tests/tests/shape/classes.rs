@@ -38,7 +38,7 @@ fn full(outcome: Outcome) -> QueueFull {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_call_of_a_higher_class_leaves_before_lower_ones_that_came_earlier() {
+async fn shape_call_of_a_higher_class_leaves_before_earlier_lower_ones() {
     async fn check<B: Backend>(shapers: [Shaper<B>; 2], late: Duration) {
         let (notes, expected) = (Notes::new(), [0, 1, 2, 100, 101, 200, 201]);
         // The layers of one shaper have one queue.
@@ -209,6 +209,29 @@ async fn shape_call_that_passes_waits_only_for_the_units_that_it_uses() {
     let paces = || ten(60_000).by_unit("tokens", Rate::per_second(10));
     check(paces().build().unwrap(), 2 * MS).await;
     check(over(&Remote::new(2 * MS), paces(), OnError::Closed), 6 * MS).await;
+}
+
+/// The store grants the turns of a round trip at once, and calls that cost more pass those that they were granted to.
+#[tokio::test(start_paused = true)]
+async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_another_cost() {
+    let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
+    let shaper = over(&Remote::new(20 * MS), Shaper::builder(pace).headroom(Duration::ZERO), OnError::Closed);
+    let notes = Notes::new();
+    let service = classed(shaper).cost(|call| if *call < 100 { 2 } else { 1 }).layer(notes.clone());
+    let (began, mut calls) = (Instant::now(), Vec::new());
+    for _ in 0..600 {
+        calls.push(begin(&service, 200).await);
+    }
+    for _ in 0..20 {
+        sleep(15 * MS).await;
+        calls.push(begin(&service, 0).await);
+    }
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    let took = began.elapsed();
+    assert!((639 * MS..=670 * MS).contains(&took), "{took:?} for 640 units, 1,000 a second");
+    assert!(notes.calls()[..580].iter().filter(|(call, _)| *call == 0).count() == 20, "higher ones leave first");
 }
 
 #[tokio::test(start_paused = true)]

@@ -95,6 +95,25 @@ async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
     }
 }
 
+/// At some instants of the wait, a store has granted two turns, and no call has taken them.
+#[tokio::test(start_paused = true)]
+async fn law_15_turns_that_fit_no_call_any_more_stop_no_call() {
+    for wait in 0..45 {
+        let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
+        let shaper = over(&Remote::new(20 * MS), Shaper::builder(pace).headroom(Duration::ZERO), OnError::Closed);
+        shaper.schedule("key", 1).await.unwrap();
+        let mut calls = [1, 1, 2, 2].map(|cost| Box::pin(shaper.schedule("key", cost)));
+        assert!(calls[..2].iter_mut().all(|call| poll(call).is_pending()));
+        // The store is asked for the turns of those two.
+        sleep(MS).await;
+        assert!(calls[2..].iter_mut().all(|call| poll(call).is_pending()));
+        sleep(wait * MS).await;
+        let [first, second, _kept, mut last] = calls;
+        drop((first, second));
+        timeout(200 * MS, &mut last).await.expect("the kept one is passed").unwrap();
+    }
+}
+
 /// The driver of the key runs in the runtime that ends, or that nothing drives any more.
 #[test]
 fn law_15_calls_go_on_when_the_runtime_of_the_first_one_stops() {

@@ -121,15 +121,17 @@ impl Ban {
         Ok(())
     }
 
-    /// Returns the length of a ban after so many before it that are not forgotten.
+    /// Returns the length of a ban after so many before it that are not forgotten, in whole µs.
     #[must_use]
     pub fn length(&self, bans_before: u8) -> Duration {
-        let grown = |length: Duration, _| length.saturating_mul(self.growth).min(self.up_to);
-        (0..bans_before.min(Self::TOP)).fold(self.length, grown)
+        let [_, growth, _, length, up_to, _] = self.numbers();
+        let grown = |length: u64, _| length.saturating_mul(growth).min(up_to);
+        Duration::from_micros((0..bans_before.min(Self::TOP)).fold(length, grown))
     }
 
-    /// Returns its numbers, as a store that strikes elsewhere needs them: strikes, and growth; then in µs the time
-    /// within which they count, the first length, the longest one, and the time after which a ban is forgotten.
+    /// Returns its numbers, as a store that strikes elsewhere needs them: strikes, and growth; then in µs, rounded up,
+    /// the time within which they count, the first length, the longest one, and the time after which a ban is
+    /// forgotten.
     #[must_use]
     pub fn numbers(&self) -> [u64; 6] {
         let [within, length, up_to, forgotten_after] =
@@ -183,7 +185,7 @@ impl Ban {
             key.banned_until = now + self.length(key.level);
             (key.level, key.strikes) = (Self::TOP.min(key.level + 1), 0);
         }
-        let counted = if key.strikes > 0 { key.since.after_micros(within + 1) } else { now };
+        let counted = if key.strikes > 0 { key.since.after_micros(within.saturating_add(1)) } else { now };
         let forgotten = if key.level > 0 { key.banned_until.after_micros(forgotten_after) } else { now };
         Some(Struck {
             exception: Exception { treatment: Treatment::Struck(key), until: counted.max(forgotten) },

@@ -37,7 +37,8 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
         if status.taken.cost > 0 {
             let (delay, taken) = cell.take(status.taken.cost);
             status.taken = taken;
-            count_delay(set, summary, *place, delay);
+            // An audited policy delays no request.
+            summary.delay = summary.delay.max(if set.policies()[*place].is_audited() { 0 } else { delay });
         }
         status.standing = cell.standing();
         summary.answer(*place, status);
@@ -51,19 +52,16 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
 #[inline(always)]
 pub(crate) fn conclude(set: &PolicySet, summary: &mut Summary, statuses: &mut [Status]) {
     if !set.is_plain() {
-        let binding = set.longest_wait(0, statuses);
-        (summary.wait, summary.binding) = (binding.map_or(0, |binding| statuses[binding].wait), binding);
+        if set.has_audited() {
+            set.mark_audited(statuses);
+            (summary.wait, summary.binding) = (0, None);
+        }
+        if let Some(binding) = set.longest_wait(0, statuses) {
+            (summary.wait, summary.binding) = (statuses[binding].wait, Some(binding));
+        }
     }
     if summary.wait > 0 {
         statuses.iter_mut().for_each(|status| status.taken = Taken::default());
-    }
-}
-
-/// Counts how long a charge delays the request. An audited policy delays none.
-#[inline(always)]
-pub(crate) fn count_delay(set: &PolicySet, summary: &mut Summary, place: usize, delay: u64) {
-    if delay > summary.delay && !set.policies()[place].is_audited() {
-        summary.delay = delay;
     }
 }
 
@@ -71,13 +69,16 @@ pub(crate) fn count_delay(set: &PolicySet, summary: &mut Summary, place: usize, 
 #[inline(always)]
 pub(crate) fn sum_up(set: &PolicySet, summary: &mut Summary, statuses: &mut [Status]) {
     if !set.is_plain() {
-        let standing = set.standing(0, statuses);
-        summary.remaining = standing.map_or(u64::MAX, |standing| standing.remaining);
-        if summary.wait == 0 {
-            summary.binding = standing.and_then(|standing| standing.binding);
-        }
         if set.has_audited() {
             summary.reset = set.mark_audited(statuses);
+            summary.remaining = u64::MAX;
+            summary.binding = summary.binding.filter(|_| summary.wait > 0);
+        }
+        if let Some(standing) = set.standing(0, statuses) {
+            summary.remaining = standing.remaining;
+            if summary.wait == 0 {
+                summary.binding = standing.binding;
+            }
         }
     }
 }
@@ -90,14 +91,13 @@ struct SubtreeStanding {
 }
 
 impl PolicySet {
-    /// The policy that the wait of an `all` or `any` comes from; `None` when no policy below applies. Withdraws what an
-    /// `any` does not charge. Below an `any` that admits, no policy is violated.
+    /// The policy that the wait of an `all` or `any` comes from; `None` when no enforced policy below applies. Withdraws
+    /// what an `any` does not charge. Below an `any` that admits, no policy is violated.
     fn longest_wait(&self, node: usize, statuses: &mut [Status]) -> Option<usize> {
         let (kind, mut found, mut refuses) = (self.node(node), None::<usize>, false);
         for member in self.members(node) {
             let next = match self.node(member) {
-                PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].applies()),
-                PolicyNode::Audited(_) => None,
+                PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].is_enforced()),
                 PolicyNode::All | PolicyNode::Any(_) => self.longest_wait(member, statuses),
             };
             let Some(next) = next else { continue };
@@ -122,16 +122,15 @@ impl PolicySet {
         found
     }
 
-    /// Where an `all` or `any` stands; `None` when no policy below applies.
+    /// Where an `all` or `any` stands; `None` when no enforced policy below applies.
     fn standing(&self, node: usize, statuses: &[Status]) -> Option<SubtreeStanding> {
         let is_any = matches!(self.node(node), PolicyNode::Any(_));
         let mut found: Option<SubtreeStanding> = None;
         for member in self.members(node) {
             let next = match self.node(member) {
                 PolicyNode::Policy(policy) => Some(&statuses[policy])
-                    .filter(|status| status.applies())
+                    .filter(|status| status.is_enforced())
                     .map(|status| SubtreeStanding { remaining: status.standing.remaining, binding: Some(policy) }),
-                PolicyNode::Audited(_) => None,
                 PolicyNode::All | PolicyNode::Any(_) => self.standing(member, statuses),
             };
             let Some(mut next) = next else { continue };
@@ -153,6 +152,7 @@ impl PolicySet {
     }
 
     /// Tells the statuses of audited policies from those of others. Returns the reset of the others.
+    #[cold]
     fn mark_audited(&self, statuses: &mut [Status]) -> u64 {
         let mut reset = 0;
         for (policy, status) in self.policies().iter().zip(statuses) {

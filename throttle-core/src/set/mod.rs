@@ -3,5 +3,5 @@
 mod decide;
 mod policy_set;
 
-pub(crate) use decide::{PolicyCell, conclude, count_delay, decide, sum_up};
+pub(crate) use decide::{PolicyCell, conclude, decide, sum_up};
 pub use policy_set::{AnyCharge, PolicyNode, PolicySet, PolicyTree};

@@ -105,10 +105,8 @@ struct Node {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyNode {
-    /// The policy at this place in the set.
+    /// The policy at this place in the set. An [audited](Policy::audit) one admits every request.
     Policy(usize),
-    /// The [audited](Policy::audit) policy at this place in the set, which admits every request.
-    Audited(usize),
     /// Admits when every member does.
     All,
     /// Admits when some member does.
@@ -203,7 +201,7 @@ impl PolicySet {
     /// The policies in a subtree.
     pub(super) fn policies_below(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node..self.nodes[node].end].iter().filter_map(|node| match node.kind {
-            PolicyNode::Policy(policy) | PolicyNode::Audited(policy) => Some(policy),
+            PolicyNode::Policy(policy) => Some(policy),
             PolicyNode::All | PolicyNode::Any(_) => None,
         })
     }
@@ -220,25 +218,21 @@ impl PolicySet {
                 return Err(ConfigError::new("audit", "inside an any", rule).in_policy(policy.name()));
             }
             PolicyTree::Policy(policy) => {
-                let (place, is_audited) = (self.policies.len(), policy.is_audited());
+                self.shape = self.shape.max(if policy.is_audited() { Shape::Audited } else { Shape::Plain });
                 self.policies.push(policy);
-                let kind = if is_audited { PolicyNode::Audited(place) } else { PolicyNode::Policy(place) };
-                (kind, Vec::new())
+                (PolicyNode::Policy(self.policies.len() - 1), Vec::new())
             }
             PolicyTree::All(members) => (PolicyNode::All, members),
             PolicyTree::Any(members, charge) => (PolicyNode::Any(charge), members),
         };
-        if members.is_empty() && matches!(kind, PolicyNode::All | PolicyNode::Any(_)) {
+        if members.is_empty() && !matches!(kind, PolicyNode::Policy(_)) {
             return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
         }
         self.nodes.push(Node { kind, end: 0 });
-        self.shape = self.shape.max(match kind {
-            PolicyNode::Policy(_) | PolicyNode::All => Shape::Plain,
-            PolicyNode::Any(_) => Shape::Any,
-            PolicyNode::Audited(_) => Shape::Audited,
-        });
+        let is_in_any = is_in_any || matches!(kind, PolicyNode::Any(_));
+        self.shape = self.shape.max(if is_in_any { Shape::Any } else { Shape::Plain });
         for member in members {
-            self.add(member, depth + 1, is_in_any || matches!(kind, PolicyNode::Any(_)))?;
+            self.add(member, depth + 1, is_in_any)?;
         }
         self.nodes[index].end = self.nodes.len();
         Ok(())

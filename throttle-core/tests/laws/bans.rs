@@ -78,6 +78,8 @@ fn bans_of_a_client_that_comes_back_grow_as_those_of_fail2ban() {
     }
     let longest = Ban::after(1).lasting(Duration::from_micros(1)).up_to(secs(86_400 * 3_650));
     assert_eq!([19, 20, 21, 255].map(|bans| longest.length(bans).as_micros()), [1 << 19, 1 << 20, 1 << 20, 1 << 20]);
+    let parts = Ban::after(1).lasting(Duration::from_nanos(1_500));
+    assert_eq!(parts.length(1), Duration::from_micros(4), "as a store counts that knows µs only");
     store.pass(secs(7 * 86_400));
     assert_eq!(store.strike(&key, &ban).unwrap().expect("a ban").level, 1, "the bans before are forgotten");
 }

@@ -100,10 +100,10 @@ const MOST_KNOWN: usize = 64;
 /// Up to this many policies are decided one after the other, without a loop.
 const UNROLLED: usize = 8;
 
-/// Whether all policies must admit.
+/// Whether all policies must admit, and none is audited.
 fn is_plain_all(set: &PolicySet) -> bool {
     let mut nodes = set.tree().map(|(node, _)| node);
-    nodes.all(|node| matches!(node, PolicyNode::Policy(_) | PolicyNode::All))
+    !set.has_audited() && nodes.all(|node| matches!(node, PolicyNode::Policy(_) | PolicyNode::All))
 }
 
 /// The text with which each of some algorithms tries a cost.
@@ -203,18 +203,18 @@ fn kinds(steps: &[&str]) -> String {
 /// The Lua code that evaluates a set's tree.
 fn tree(set: &PolicySet) -> String {
     // An audited policy is two nodes: that it is audited, and the policy.
-    let audited = |end: usize| set.tree().take(end).filter(|(node, _)| matches!(node, PolicyNode::Audited(_))).count();
+    let is_audited = |node| matches!(node, PolicyNode::Policy(policy) if set.policies()[policy].is_audited());
+    let audited = |end: usize| set.tree().take(end).filter(|(node, _)| is_audited(*node)).count();
     let (mut nodes, mut last) = (Vec::new(), Vec::new());
     for (node, end) in set.tree() {
         // Lua counts from one; a range that ends before a place in Rust ends at that number in Lua.
         let end = (end + audited(end)).to_string();
+        if is_audited(node) {
+            nodes.push("-3".to_owned());
+            last.push(end.clone());
+        }
         let code = match node {
             PolicyNode::Policy(policy) => policy.cast_signed() + 1,
-            PolicyNode::Audited(policy) => {
-                nodes.push("-3".to_owned());
-                last.push(end.clone());
-                policy.cast_signed() + 1
-            }
             PolicyNode::All => 0,
             PolicyNode::Any(AnyCharge::First) => -1,
             PolicyNode::Any(AnyCharge::EveryAdmitting) => -2,

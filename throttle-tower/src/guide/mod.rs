@@ -8,6 +8,10 @@ pub mod across_restarts {}
 #[doc = include_str!("bans.md")]
 pub mod bans {}
 
+/// Limits that are decided and refuse nobody, before they are enforced.
+#[doc = include_str!("auditing.md")]
+pub mod auditing {}
+
 /// What happens to used units when a limit's parameters change, and what two limits of one name do.
 #[doc = include_str!("changing_limits.md")]
 pub mod changing_limits {}

@@ -77,7 +77,7 @@ impl Limit {
     pub(super) fn check_ban(&self) -> Result<(), ConfigError> {
         let rules = &self.applied.charge_rules;
         let Some(ban) = rules.ban else {
-            let rule = "strikes count toward a ban; add one, as in .ban(Ban::after(5))";
+            let rule = "strikes count toward a ban; add one: .ban(Ban::after(5)), in a file ban = { after = 5 }";
             return rules
                 .strike_if
                 .as_ref()

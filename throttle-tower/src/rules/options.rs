@@ -107,8 +107,10 @@ impl Options {
     }
 }
 
+type SetMode = fn(Limit) -> Limit;
+
 /// What a limit does with requests beyond it.
-const MODES: [Word<fn(Limit) -> Limit>; 3] =
+const MODES: [Word<SetMode>; 3] =
     [("enforce", |limit| limit), ("audit", Limit::audit), ("audit-announced", Limit::audit_announced)];
 
 fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {

@@ -51,7 +51,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// * **Reserve.** The longest wait has room for a number of requests. A call may wait only if its reserve still finds
     ///   room behind it, and else fails at once with [`Bound::Class`](super::Bound::Class). So the calls of a lower class
     ///   do not fill the queue, and as many requests as the reserve can pass a call before its longest wait is over. Where
-    ///   no call waits, calls of each class leave at once, and one class alone uses the whole rate.
+    ///   no call waits, calls of each class leave at once, and one class alone uses the whole rate. A call that
+    ///   [costs](Self::cost) so much that its reserve never finds room fails always.
     /// * **Waiting has a bound, a turn is not promised.** While higher classes use the whole rate, a lower call waits until
     ///   its longest wait or its [deadline](Self::deadline) is over, at most 50 ms more, and then fails as any call that
     ///   would wait too long. What a call is told on arrival counts the calls of its class and of higher ones; it is true
@@ -60,8 +61,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///   is in the lowest one. The function is called for calls that do not leave at once.
     /// * Calls of the [`shaper`](Self::shaper) itself are in the highest class.
     /// * [`max_waiting`](super::ShaperBuilder::max_waiting) counts the calls of all classes.
-    /// * Over a store, give all classes calls of one cost. A call that passes one of another cost discards the turns that
-    ///   the store has granted in advance: those of a round trip at most.
+    /// * Over a store, a call does not pass those of another cost that the store has granted turns already: those that
+    ///   are due within a round trip.
     ///
     /// # Errors
     ///

@@ -24,6 +24,7 @@ mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod obey_upstream;
+mod offers;
 mod one_key;
 mod pauses;
 mod pauses_known;

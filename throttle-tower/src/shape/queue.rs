@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_millis(5);
 pub(super) struct Queue {
     calls: BTreeMap<u64, Box<Waiting>>,
     /// The tickets of those that do not stand aside. A ticket begins with the place of its class.
-    ready: BTreeSet<u64>,
+    pub(super) ready: BTreeSet<u64>,
     tickets: u64,
     /// The ready calls of each class, the highest first.
     totals: SmallVec<[Total; 1]>,
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     pub(super) pauses: Pauses,
     /// By how much pauses have delayed the calls, so that a pause makes none of them too late.
     delayed: Duration,
-    offer: Option<Offer>,
+    pub(super) offer: Option<Offer>,
     /// Turns that a store has granted, and that no call has taken yet.
     pub(super) turns: VecDeque<Turn>,
     /// Whether the backend decides without being waited for. Then a call that takes its turn asks for it itself.
@@ -100,10 +100,10 @@ pub(super) struct Due {
     pub(super) by_backend: Option<Timestamp>,
 }
 
-struct Offer {
+pub(super) struct Offer {
     expires: Instant,
     /// To how many of the first calls.
-    calls: usize,
+    pub(super) calls: usize,
 }
 
 /// A turn that a store has granted.
@@ -235,6 +235,10 @@ impl Queue {
     }
 
     fn make_ready(&mut self, ticket: u64) {
+        // Those that it passes keep the turns that are offered to them.
+        if !self.turns.is_empty() && !self.ready.contains(&ticket) && self.in_offer().any(|offered| offered > ticket) {
+            self.offer.iter_mut().for_each(|offer| offer.calls += 1);
+        }
         if self.ready.insert(ticket)
             && let (Some(call), Some(total)) = (self.calls.get(&ticket), self.totals.get_mut(class_of(ticket)))
         {
@@ -256,7 +260,7 @@ impl Queue {
 
     /// A call leaves the queue, with its turn or without. Its place passes on at once.
     pub(super) fn remove(&mut self, ticket: u64) {
-        if self.is_offered(ticket) {
+        if self.in_offer().any(|offered| offered == ticket) {
             // The other calls to which it was offered are woken already.
             self.offer = self.offer.take().filter(|offer| offer.calls > 1);
             self.offer.iter_mut().for_each(|offer| offer.calls -= 1);
@@ -295,11 +299,6 @@ impl Queue {
 
     pub(super) fn first_ticket(&self) -> Option<u64> {
         self.ready.first().copied()
-    }
-
-    /// Whether a turn is offered to this call now.
-    pub(super) fn is_offered(&self, ticket: u64) -> bool {
-        self.offer.as_ref().is_some_and(|offer| self.ready.iter().take(offer.calls).any(|other| *other == ticket))
     }
 
     pub(super) fn call(&self, ticket: u64) -> Option<&Waiting> {
@@ -355,7 +354,7 @@ impl Queue {
                 return Next::Ask;
             }
             let calls = match &self.offer {
-                None => self.turns.iter().take_while(|turn| turn.at <= now).count().max(1),
+                None => self.calls_for_due_turns(now),
                 Some(offer) if now >= offer.expires => {
                     let missed: SmallVec<[u64; 8]> = self.ready.iter().take(offer.calls).copied().collect();
                     let calls = offer.calls.saturating_mul(2);
@@ -369,22 +368,6 @@ impl Queue {
                 self.ready_calls().take(calls).filter_map(|call| call.waker.clone()).collect();
             self.afterwards.wakers.extend(offered);
         }
-    }
-
-    /// Takes a granted turn for a call to which it is offered.
-    pub(super) fn take_turn(&mut self, ticket: u64, now: Instant) -> Option<Turn> {
-        let wanted = &self.calls.get(&ticket)?.wanted;
-        let fits = |turn: &Turn| turn.at <= now && turn.cost == wanted.cost && turn.units == wanted.units;
-        if let Some(place) = self.turns.iter().position(fits) {
-            return self.turns.remove(place);
-        }
-        if self.first_ticket() == Some(ticket) {
-            // It was granted for a call of another cost, which is gone or behind.
-            self.due = Due::at(now);
-            self.afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
-        }
-        self.offer = None;
-        None
     }
 
     /// Fails the first call.

@@ -164,7 +164,7 @@ impl<B: Backend> Schedule<B> {
                     return Polled::Refused(refused);
                 }
                 let next = queue.advance(now);
-                if queue.is_offered(ticket) {
+                if queue.is_offered(ticket, now) {
                     if let Some(receipt) = self.take_turn(queue, ticket, now) {
                         queue.remove(ticket);
                         // The next turn may be due as well.

@@ -267,8 +267,13 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
         (quota(), vec![vec![0.0, 4.0], vec![0.0, 0.0]], vec![vec![0.0, 5.0], vec![0.0, -1.0], vec![0.0]]),
         (
             FixedWindow::new(rate).build().unwrap(),
-            vec![vec![0.0, 3.0], vec![0.0, 0.0]],
-            vec![vec![0.0, 4.0], vec![0.0, -1.0], vec![0.0]],
+            vec![vec![0.0, 3.0], vec![-700.0, 1.0], vec![7.0, 0.0]],
+            vec![vec![0.0, 4.0], vec![0.0, -1.0], vec![0.0], vec![7.0, 1.0], vec![699.0, 3.0]],
+        ),
+        (
+            CalendarQuota::daily(4).build().unwrap(),
+            vec![vec![0.0, 4.0], vec![86_400_000_000.0, 1.0], vec![7.0, 0.0]],
+            vec![vec![0.0, 5.0], vec![7.0, 1.0]],
         ),
         (
             window(),

@@ -43,9 +43,8 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
 fn tree_with(set: &PolicySet, node: usize, place: usize, changed: &Policy) -> PolicyTree {
     let members = || set.members(node).map(|member| tree_with(set, member, place, changed)).collect();
     match set.node(node) {
-        PolicyNode::Audited(policy) if policy == place => changed.clone().audit().into(),
         PolicyNode::Policy(policy) if policy == place => changed.clone().into(),
-        PolicyNode::Policy(policy) | PolicyNode::Audited(policy) => set.policies()[policy].clone().into(),
+        PolicyNode::Policy(policy) => set.policies()[policy].clone().into(),
         PolicyNode::All => PolicyTree::All(members()),
         PolicyNode::Any(charge) => PolicyTree::Any(members(), charge),
     }
@@ -72,7 +71,9 @@ impl Machine {
 
     /// Deploys another limit of the same name.
     pub(super) fn change(&mut self, policy: usize, algorithm: impl IntoAlgorithm) {
-        let changed = Policy::new(self.set().policies()[policy].name(), algorithm).unwrap();
+        let former = &self.set().policies()[policy];
+        let changed = Policy::new(former.name(), algorithm).unwrap();
+        let changed = if former.is_audited() { changed.audit() } else { changed };
         self.deploy(tree_with(self.set(), 0, policy, &changed));
     }
 

@@ -52,12 +52,12 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
                     resets_in: status.reset_after(),
                 };
                 let limit = &shared.applied[limits.len()];
-                let refuses = match limit.audit {
-                    Some(_) => Verdict::WouldRefuse,
-                    None if is_held(limit, wait) => Verdict::Holds,
-                    None => Verdict::Refuses,
+                let (refuses, wait) = match limit.audit {
+                    Some(_) => (Verdict::WouldRefuse, None),
+                    None if is_held(limit, wait) => (Verdict::Holds, Some(wait)),
+                    None => (Verdict::Refuses, Some(wait)),
                 };
-                (ExplainedLimit::looked(policy.policy_name(), left, limit.priority.as_ref(), refuses), Some(wait))
+                (ExplainedLimit::looked(policy.policy_name(), left, limit.priority.as_ref(), refuses), wait)
             }
             Err(verdict) => {
                 let wait = matches!(verdict, Verdict::RefusesWithoutKey(_)).then_some(NEVER);
@@ -216,7 +216,6 @@ fn wait_of(set: &PolicySet, node: usize, waits: &[Option<Duration>]) -> Option<D
     let members = || set.members(node).filter_map(|member| wait_of(set, member, waits));
     match set.node(node) {
         PolicyNode::Policy(place) => waits[place],
-        PolicyNode::Audited(_) => None,
         PolicyNode::All => members().max(),
         PolicyNode::Any(AnyCharge::First | AnyCharge::EveryAdmitting) => members().min(),
     }

@@ -85,10 +85,9 @@ impl Known<'_> {
         match self.set.node(node) {
             PolicyNode::Policy(policy) if self.unknown.contains(&policy) => Some(false),
             PolicyNode::Policy(policy) => {
-                let status = self.statuses.get(policy).filter(|status| status.applies())?;
+                let status = self.statuses.get(policy).filter(|status| status.is_enforced())?;
                 Some(self.calls[policy].cost() > status.remaining())
             }
-            PolicyNode::Audited(_) => None,
             PolicyNode::All => below().reduce(|refused, refuses| refused || refuses),
             PolicyNode::Any(_) => below().reduce(|refused, refuses| refused && refuses),
         }
@@ -101,7 +100,7 @@ impl Known<'_> {
         for (node, (kind, end)) in self.set.tree().enumerate() {
             let policies = || {
                 self.set.tree().take(end).skip(node).filter_map(|(kind, _)| match kind {
-                    PolicyNode::Policy(policy) | PolicyNode::Audited(policy) => Some(policy),
+                    PolicyNode::Policy(policy) => Some(policy),
                     PolicyNode::All | PolicyNode::Any(_) => None,
                 })
             };

@@ -286,7 +286,6 @@ impl Room {
 pub(crate) fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
     match set.node(node) {
         PolicyNode::Policy(policy) => policy_waits(policy),
-        PolicyNode::Audited(_) => true,
         PolicyNode::All => set.members(node).all(|member| waits(set, member, policy_waits)),
         PolicyNode::Any(_) => set.members(node).any(|member| waits(set, member, policy_waits)),
     }

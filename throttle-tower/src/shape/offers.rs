@@ -1,0 +1,67 @@
+//! To which of the calls that wait the turns are offered that are due. Open it where calls of several costs wait.
+
+use tokio::time::Instant;
+
+use super::queue::{Due, Queue, Turn};
+use super::wanted::Wanted;
+
+/// More calls than this that pass those to which a store has granted turns may make it lose one.
+const MOST_PASSING: usize = 64;
+
+impl Queue {
+    /// Whether a turn is offered to this call now. A call that no granted turn fits has passed those that one fits, and is
+    /// behind them.
+    pub(super) fn is_offered(&self, ticket: u64, now: Instant) -> bool {
+        let is_granted = |ticket| self.is_granted(ticket, now);
+        // Turns that fit none of them are given back by the first one.
+        let gives_back = || self.first_ticket() == Some(ticket) && !self.in_offer().any(is_granted);
+        let is_next = self.in_offer().any(|offered| offered == ticket);
+        is_next && (self.turns.is_empty() || is_granted(ticket) || gives_back())
+    }
+
+    pub(super) fn in_offer(&self) -> impl Iterator<Item = u64> {
+        let calls = self.offer.as_ref().map_or(0, |offer| offer.calls);
+        self.ready.iter().take(calls).copied()
+    }
+
+    /// Whether a granted turn that is due fits a call.
+    fn is_granted(&self, ticket: u64, now: Instant) -> bool {
+        self.call(ticket).is_some_and(|call| self.turns.iter().any(|turn| turn.fits(&call.wanted, now)))
+    }
+
+    /// To how many of the first calls the turns that are due are offered: to as many as they fit, and to those before.
+    pub(super) fn calls_for_due_turns(&self, now: Instant) -> usize {
+        let mut due = self.turns.iter().take_while(|turn| turn.at <= now).count();
+        let mut calls = 1;
+        for (place, ticket) in self.ready.iter().take(2 * due + MOST_PASSING).enumerate() {
+            if due == 0 {
+                break;
+            }
+            if self.is_granted(*ticket, now) {
+                (due, calls) = (due - 1, place + 1);
+            }
+        }
+        calls
+    }
+
+    /// Takes a granted turn for a call to which it is offered.
+    pub(super) fn take_turn(&mut self, ticket: u64, now: Instant) -> Option<Turn> {
+        let wanted = &self.call(ticket)?.wanted;
+        if let Some(place) = self.turns.iter().position(|turn| turn.fits(wanted, now)) {
+            return self.turns.remove(place);
+        }
+        if self.first_ticket() == Some(ticket) {
+            // It was granted for a call of another cost, which is gone.
+            self.due = Due::at(now);
+            self.afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
+        }
+        self.offer = None;
+        None
+    }
+}
+
+impl Turn {
+    fn fits(&self, wanted: &Wanted, now: Instant) -> bool {
+        self.at <= now && self.cost == wanted.cost && self.units == wanted.units
+    }
+}
