@@ -1,7 +1,7 @@
 //! Runs a step of whichever algorithm an [`Algorithm`] holds.
 
 use super::kind::{Algorithm, Kind, each};
-use super::stored::{Repr, Stored};
+use super::stored::{Repr, Stored, Words};
 use super::transition::{Transition, ask};
 use super::verdict::{Mark, Standing, Taken};
 use super::wire::Wire;
@@ -73,6 +73,12 @@ impl Algorithm {
 
     pub(crate) fn fresh_repr(&self) -> Repr {
         each!(&self.kind, a => a.fresh().into_repr())
+    }
+
+    /// The state of a key that was never used, if two words hold it, and else anything.
+    #[inline(never)]
+    pub(crate) fn fresh_words(&self) -> Words {
+        each!(&self.kind, a => a.fresh().words().unwrap_or(Words { instant: 0, amount: 0 }))
     }
 
     #[inline(always)]

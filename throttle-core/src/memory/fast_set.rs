@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 
 use super::policies::Parameters;
 use super::request::{Request, Run};
-use super::shard::Rest;
-use super::slot::{Label, Slot};
+use super::shard::{LockedShard, Rest};
+use super::slot::{Content, Label, Slot};
 use super::store::{MemorySet, Store};
 use super::sync::MutexGuard;
 use super::table::ChangingTable;
-use crate::algorithm::{Repr, Stored, Transition, Visitor, Words, ask, decide, take};
+use crate::algorithm::{Cell, Repr, Stored, Transition, Visitor, Words, ask, decide, take};
 use crate::backend::Call;
-use crate::decision::{Decision, Status};
+use crate::decision::{Decision, Status, Summary};
 use crate::set;
 use crate::time::Timestamp;
 
@@ -28,18 +28,33 @@ struct Asked<'a> {
     slot: Option<&'a Slot>,
     /// What a small state is after the charge, or where a large one is.
     words: Words,
-    /// Which of the request's shards has a large state.
-    shard: usize,
+    run: &'a Run<'a>,
+}
+
+impl Asked<'_> {
+    /// Whether the key gets a slot.
+    fn is_new(&self, statuses: &[Status]) -> bool {
+        self.slot.is_none() && statuses[self.place].taken.cost > 0
+    }
 }
 
 type Rests<'a> = SmallVec<[MutexGuard<'a, Rest>; 1]>;
+
+/// What a request has found so far.
+struct Found<'a> {
+    /// Of each of its shards, if one may have a large state.
+    rests: Rests<'a>,
+    asked: SmallVec<[Asked<'a>; 8]>,
+    /// Whether a key has no slot.
+    misses: bool,
+}
 
 impl Store {
     /// Decides any set on any keys, in place, because a decision is large to be moved.
     #[inline(never)]
     pub(super) fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp, decision: &mut Decision) {
-        let mut request = Request::new(set, calls, now);
-        request.locate(self);
+        let mut request = Request::new(self, set, calls, now);
+        request.locate();
         if !request.decide_known(decision) {
             *decision = self.decide_located(&request);
         } else if set.policies.len() == 1 {
@@ -52,19 +67,18 @@ impl<'a> Request<'a> {
     /// Decides if every key is known, or unused and not charged. Otherwise returns `false`, and has charged nothing.
     #[inline(always)]
     fn decide_known(&self, decision: &mut Decision) -> bool {
-        let mut rests = Rests::new();
+        let mut found = Found { rests: SmallVec::new(), asked: SmallVec::new(), misses: false };
         if self.has_large() {
             if self.set.audits_delays {
                 return false;
             }
-            rests.extend(self.shards.iter().map(|shard| shard.lock_rest()));
+            found.rests.extend(self.shards.iter().map(|shard| shard.lock_rest()));
         }
         let mut held: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
         held.extend(self.shards.iter().map(|shard| shard.table.change()));
-        let mut asked: SmallVec<[Asked<'_>; 8]> = SmallVec::new();
         // Room is made once, so that many policies are no dearer each than a few.
-        if self.calls.len() > asked.inline_size() {
-            asked = SmallVec::from_vec(Vec::with_capacity(self.calls.len()));
+        if self.calls.len() > found.asked.inline_size() {
+            found.asked = SmallVec::from_vec(Vec::with_capacity(self.calls.len()));
         }
         let (summary, statuses) = decision.skip(self.set.policies.len());
         for run in &self.runs {
@@ -73,100 +87,167 @@ impl<'a> Request<'a> {
                 if self.calls[place].key.is_none() {
                     continue;
                 }
-                if !self.ask(place, run, &mut rests, status, &mut asked) {
+                if !self.ask(place, run, status, &mut found) {
                     return false;
                 }
                 summary.ask(place, status);
             }
         }
         set::conclude(&self.set.set, summary, statuses);
-        if asked.iter().any(|part| part.slot.is_none() && statuses[part.place].taken.cost > 0) {
-            return false;
+        if found.misses && found.asked.iter().any(|part| part.is_new(statuses)) {
+            return self.answer_new(&mut found, &mut held, summary, statuses);
         }
-        for part in &asked {
-            let status = &mut statuses[part.place];
-            if part.parameters.is_plain {
-                self.answer(part, status);
-            } else {
-                summary.delay = summary.delay.max(self.step(part, None, &mut rests, status));
-            }
-            summary.answer(part.place, status);
-        }
-        set::sum_up(&self.set.set, summary, statuses);
+        self.answer_all(&mut found, summary, statuses);
         true
     }
 
     /// Asks one policy. Returns `false` if its state is not known.
     #[inline(always)]
-    fn ask(
-        &self,
-        place: usize,
-        run: &Run<'a>,
-        rests: &mut Rests<'_>,
-        status: &mut Status,
-        asked: &mut SmallVec<[Asked<'a>; 8]>,
-    ) -> bool {
+    fn ask<'b>(&'b self, place: usize, run: &'b Run<'a>, status: &mut Status, found: &mut Found<'b>) -> bool {
         let (call, now) = (&self.calls[place], self.now);
         let parameters = self.set.policies[place].parameters(call.tier());
         if !call.is_usual() {
             return false;
         }
         let slot = run.shard.table.find_held(Label::new(run.hash, parameters.policy));
-        let mut words = if let Some(slot) = slot {
-            let Some(words) = slot.words_of(parameters.writer) else { return false };
-            words
-        } else if run.shard.absent.is_unused(now) {
-            unused(parameters)
-        } else {
-            return false;
-        };
         status.tier = parameters.tier;
-        if parameters.is_plain {
-            words = parameters.algorithm.accept(Step { words, cost: call.cost, now, status });
-            asked.push(Asked { place, parameters, slot, words, shard: 0 });
+        if let Some(known) = slot
+            && let Some(words) = known.words_of(parameters.writer)
+        {
+            let mut part = Asked { place, parameters, slot, words, run };
+            if parameters.is_plain {
+                part.words = parameters.algorithm.accept(Step { words, cost: call.cost, now, status });
+            } else if parameters.unnumbered.is_none() {
+                self.step(&mut part, Some(call.cost), &mut found.rests, status);
+            } else {
+                return false;
+            }
+            found.asked.push(part);
             return true;
         }
-        let part = Asked { place, parameters, slot, words, shard: self.shard(run) };
-        if parameters.unnumbered.is_none() {
-            self.step(&part, Some(call.cost), rests, status);
-            asked.push(part);
-        }
-        parameters.unnumbered.is_none()
+        self.ask_unusual(place, run, slot, status, found)
     }
 
-    /// Charges one policy what the set has left to be charged to a small state.
-    #[inline(always)]
-    fn answer(&self, part: &Asked<'_>, status: &mut Status) {
-        match part.slot {
-            Some(slot) if status.taken.cost > 0 => slot.set_words(part.words),
-            _ if status.wait == 0 && self.calls[part.place].cost > 0 => self.withdraw(part, status),
-            _ => {}
+    /// The same for a key without a slot, or with a state that other parameters wrote.
+    #[inline(never)]
+    fn ask_unusual<'b>(
+        &'b self,
+        place: usize,
+        run: &'b Run<'a>,
+        slot: Option<&'b Slot>,
+        status: &mut Status,
+        found: &mut Found<'b>,
+    ) -> bool {
+        let (Call { cost, .. }, now) = (&self.calls[place], self.now);
+        let parameters = self.set.policies[place].parameters(self.calls[place].tier());
+        let mut part = Asked { place, parameters, slot, words: parameters.algorithm.fresh_words(), run };
+        if let Some(slot) = slot {
+            let Some(words) = self.ask_of_others(parameters, slot, *cost, status) else { return false };
+            part.words = words;
+        } else if parameters.unnumbered.is_some() || !run.shard.absent.is_unused(now) {
+            return false;
+        } else if parameters.is_plain {
+            part.words = parameters.algorithm.accept(Step { words: part.words, cost: *cost, now, status });
+        } else {
+            self.step(&mut part, Some(*cost), &mut found.rests, status);
         }
+        found.misses |= slot.is_none();
+        found.asked.push(part);
+        true
+    }
+
+    /// Asks a state that other parameters wrote. Returns it after the charge; `None` if one of both does not fit a slot.
+    #[inline(never)]
+    fn ask_of_others(&self, parameters: &Parameters, slot: &Slot, cost: u64, status: &mut Status) -> Option<Words> {
+        let content = slot.content();
+        let writer = content.algorithm(&self.store.shared.policies);
+        let writer = writer.filter(|writer| writer.is_small() && parameters.is_plain)?;
+        let mut cell = Cell::new(&parameters.algorithm, writer, Repr::Words(content.words()), self.now);
+        status.ask(cell.wait(cost), cost);
+        if status.taken.cost > 0 {
+            (_, status.taken) = cell.take(cost);
+        }
+        status.standing = cell.standing();
+        if let Repr::Words(words) = cell.into_repr() { Some(words) } else { None }
+    }
+
+    /// Charges every policy what the set has left to be charged.
+    #[inline(always)]
+    fn answer_all(&self, found: &mut Found<'_>, summary: &mut Summary, statuses: &mut [Status]) {
+        for part in &mut found.asked {
+            let status = &mut statuses[part.place];
+            match part.slot {
+                _ if !part.parameters.is_plain => {
+                    summary.delay = summary.delay.max(self.step(part, None, &mut found.rests, status));
+                }
+                Some(slot) if status.taken.cost > 0 => slot.set(part.parameters.writer, part.words),
+                _ if (status.taken.cost | status.wait) == 0 && self.calls[part.place].cost > 0 => {
+                    self.withdraw(part, status)
+                }
+                _ => {}
+            }
+            summary.answer(part.place, status);
+        }
+        set::sum_up(&self.set.set, summary, statuses);
+    }
+
+    /// The same where keys get slots. Returns `false`, and charges nothing, if that takes more than to make a table grow:
+    /// to wait for a lock, or to share a bucket.
+    #[inline(never)]
+    fn answer_new<'b>(
+        &'b self,
+        found: &mut Found<'b>,
+        held: &mut SmallVec<[ChangingTable<'b>; 8]>,
+        summary: &mut Summary,
+        statuses: &mut [Status],
+    ) -> bool {
+        let (new, shared) = (found.asked.iter().filter(|part| part.is_new(statuses)).count(), &self.store.shared);
+        let mut rests: SmallVec<[_; 8]> = SmallVec::new();
+        if found.rests.is_empty() {
+            rests.extend(self.shards.iter().map_while(|shard| shard.try_lock_rest()));
+        }
+        if found.rests.len() + rests.len() < held.len() || shared.is_nearly_full() || !shared.reserve(new) {
+            return false;
+        }
+        self.answer_all(found, summary, statuses);
+        rests.extend(found.rests.drain(..));
+        // From here on slots move, so that none that was found is written any more.
+        let locked = self.shards.iter().zip(held.drain(..)).zip(rests);
+        let locked = locked.map(|((shard, table), rest)| LockedShard { table, rest, absent: &shard.absent });
+        let mut locked: SmallVec<[LockedShard<'_>; 4]> = locked.collect();
+        for Asked { run, parameters, words, .. } in found.asked.iter().filter(|part| part.is_new(statuses)) {
+            let (shard, label) = (&mut locked[self.shard(run)], Label::new(run.hash, parameters.policy));
+            if shard.table.is_full() {
+                shard.forget_all_stale(self.now, &[], shared);
+            }
+            shard.table.insert(Content::new(label, parameters.writer, *words));
+        }
+        true
     }
 
     /// Reports where a key stands that was asked as if it was charged, and was not.
     #[inline(never)]
     fn withdraw(&self, part: &Asked<'_>, status: &mut Status) {
-        let words = part.slot.and_then(|slot| slot.words_of(part.parameters.writer));
-        let words = words.unwrap_or_else(|| unused(part.parameters));
-        part.parameters.algorithm.accept(Step { words, cost: 0, now: self.now, status });
+        let (Parameters { algorithm, writer, .. }, now) = (part.parameters, self.now);
+        let words = part.slot.map_or_else(|| Some(algorithm.fresh_words()), |slot| slot.words_of(*writer));
+        match (words, part.slot) {
+            (Some(words), _) => drop(algorithm.accept(Step { words, cost: 0, now, status })),
+            (None, slot) => drop(slot.and_then(|slot| self.ask_of_others(part.parameters, slot, 0, status))),
+        }
     }
 
     /// Asks or charges a large state.
     #[inline(never)]
-    fn step(&self, part: &Asked<'_>, asked: Option<u64>, rests: &mut Rests<'_>, status: &mut Status) -> u64 {
-        let rest = rests.get_mut(part.shard).filter(|_| part.slot.is_some());
-        let large = rest.and_then(|rest| rest.large_state(part.words));
-        part.parameters.algorithm.accept(LargeStep { large, asked, now: self.now, status })
-    }
-}
-
-/// The small state of an unused key.
-#[inline(never)]
-fn unused(parameters: &Parameters) -> Words {
-    match parameters.algorithm.fresh_repr() {
-        Repr::Words(words) => words,
-        _ => Words { instant: 0, amount: 0 },
+    fn step(&self, part: &mut Asked<'_>, asked: Option<u64>, rests: &mut Rests<'_>, status: &mut Status) -> u64 {
+        let algorithm = &part.parameters.algorithm;
+        let is_new = part.slot.is_none() && asked.is_none() && status.taken.cost > 0;
+        let large = rests.get_mut(self.shard(part.run)).and_then(|rest| {
+            if is_new {
+                part.words = rest.put_large(algorithm.fresh_repr(), None);
+            }
+            if is_new || part.slot.is_some() { rest.large_state(part.words) } else { None }
+        });
+        algorithm.accept(LargeStep { large, asked, now: self.now, status })
     }
 }
 

@@ -230,3 +230,20 @@ fn law_06_two_keys_in_opposite_orders_beside_a_charge_of_one() {
         assert!(!take(&fixture, 1, 2).is_admitted());
     });
 }
+
+/// Of three requests for the same two keys, those that come late find slots that the first has added.
+#[test]
+fn law_06_two_new_keys_in_opposite_orders() {
+    model(|| {
+        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(3))).unwrap().into();
+        let fixture = Fixture::with(1_000, PolicyTree::All(vec![policy("a"), policy("b")]));
+        let calls = |first: u64, second: u64| [first, second].map(|key| Call::from(Key::from(key)));
+        let take =
+            move |fixture: &Fixture, first, second| fixture.store.decide(&fixture.set, &calls(first, second), NOW);
+        let one = move |fixture: &Fixture| take(fixture, 1, 2);
+        assert_eq!(admitted(&three(&fixture, one, move |fixture| take(fixture, 2, 1), one)), 3);
+        assert_eq!(fixture.store.keys(), 4);
+        let look = |key| [Call::peek(Key::from(key)), Call::SKIP];
+        assert_eq!([1, 2].map(|key| fixture.store.decide(&fixture.set, &look(key), NOW).remaining()), [1, 2]);
+    });
+}

@@ -13,6 +13,7 @@ use crate::time::Timestamp;
 
 /// One request, to be decided by a set.
 pub(super) struct Request<'a> {
+    pub(super) store: &'a Store,
     pub(super) set: &'a MemorySet,
     /// One for each policy, or fewer.
     pub(super) calls: &'a [Call],
@@ -31,26 +32,26 @@ pub(super) struct Run<'a> {
 
 impl<'a> Request<'a> {
     #[inline(always)]
-    pub(super) fn new(set: &'a MemorySet, calls: &'a [Call], now: Timestamp) -> Self {
+    pub(super) fn new(store: &'a Store, set: &'a MemorySet, calls: &'a [Call], now: Timestamp) -> Self {
         let calls = &calls[..calls.len().min(set.policies.len())];
-        Self { set, calls, now, runs: SmallVec::new(), shards: SmallVec::new() }
+        Self { store, set, calls, now, runs: SmallVec::new(), shards: SmallVec::new() }
     }
 
     /// Finds the runs and the shards, in place: a request is large to be moved.
     #[inline(always)]
-    pub(super) fn locate(&mut self, store: &'a Store) {
+    pub(super) fn locate(&mut self) {
         let mut last = None;
         for (place, call) in self.calls.iter().enumerate() {
             let Some(key) = &call.key else { continue };
             // Most calls of a request have the same key, which is hashed once if it is short.
             let number = key.as_number();
-            if last.is_none() || number.is_none() || last != Some(number) {
-                last = Some(number);
-                let hash = store.key_hasher.hash(key);
+            if number.is_none() || last != number {
+                last = number;
+                let hash = self.store.key_hasher.hash(key);
                 if let Some(run) = self.runs.last_mut() {
                     run.places.end = place;
                 }
-                let shard = store.shard(hash);
+                let shard = self.store.shard(hash);
                 self.runs.push(Run { places: place..self.calls.len(), hash, shard });
                 self.shards.push(shard);
             }

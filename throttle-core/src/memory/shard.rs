@@ -109,11 +109,11 @@ pub(super) struct Shared {
 pub(super) struct OwnCacheLine<T>(pub(super) T);
 
 impl Shared {
-    /// Reserves room for one key; `false` if the store is full.
-    pub(super) fn reserve(&self) -> bool {
-        let reserved = self.keys.0.fetch_add(1, Ordering::Relaxed) < self.max_keys;
+    /// Reserves room for so many keys; `false` if the store has less.
+    pub(super) fn reserve(&self, keys: usize) -> bool {
+        let reserved = self.keys.0.fetch_add(keys, Ordering::Relaxed) + keys <= self.max_keys;
         if !reserved {
-            self.release(1);
+            self.release(keys);
         }
         reserved
     }
@@ -154,13 +154,18 @@ impl Shard {
 
     /// Locks the shard unless another thread holds a part of it.
     pub(super) fn try_lock(&self) -> Option<LockedShard<'_>> {
-        let rest = self.rest.try_lock()?;
+        let rest = self.try_lock_rest()?;
         Some(LockedShard { table: self.table.try_change()?, rest, absent: &self.absent })
     }
 
     /// Waits for other threads, and keeps them from adding, removing or moving keys, and from changing large states.
     pub(super) fn lock_rest(&self) -> MutexGuard<'_, Rest> {
         self.rest.lock()
+    }
+
+    /// The same, unless another thread has locked it.
+    pub(super) fn try_lock_rest(&self) -> Option<MutexGuard<'_, Rest>> {
+        self.rest.try_lock()
     }
 }
 
@@ -211,7 +216,7 @@ impl Rest {
     }
 
     /// Puts a state and its parameters here. Returns what the slot holds in its place.
-    fn put_large(&mut self, repr: Repr, unnumbered: Option<Arc<Algorithm>>) -> Words {
+    pub(super) fn put_large(&mut self, repr: Repr, unnumbered: Option<Arc<Algorithm>>) -> Words {
         let large = self.large.get_or_insert_default();
         let place = large.free.pop().unwrap_or_else(|| {
             large.states.push((Repr::EMPTY, None));

@@ -25,7 +25,7 @@ impl LockedShard<'_> {
         if shared.is_nearly_full() {
             self.sweep(now, SWEEP, kept, shared);
         }
-        let reserved = shared.reserve() || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve());
+        let reserved = shared.reserve(1) || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve(1));
         if reserved && self.table.is_full() {
             self.forget_all_stale(now, kept, shared);
         }

@@ -94,14 +94,14 @@ impl PolicySet {
     /// The policy that the wait of an `all` or `any` comes from; `None` when no enforced policy below applies. Withdraws
     /// what an `any` does not charge. Below an `any` that admits, no policy is violated.
     fn longest_wait(&self, node: usize, statuses: &mut [Status]) -> Option<usize> {
-        let (kind, mut found, mut refuses) = (self.node(node), None::<usize>, false);
+        let (kind, mut found, mut refuses) = (self.node(node), None::<(usize, u64)>, false);
         for member in self.members(node) {
             let next = match self.node(member) {
                 PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].is_enforced()),
                 PolicyNode::All | PolicyNode::Any(_) => self.longest_wait(member, statuses),
             };
             let Some(next) = next else { continue };
-            let (wait, before) = (statuses[next].wait, found.map(|found| statuses[found].wait));
+            let (wait, before) = (statuses[next].wait, found.map(|(_, wait)| wait));
             refuses |= wait > 0;
             let is_ahead = match kind {
                 PolicyNode::Any(_) => before.is_none_or(|before| wait < before),
@@ -110,16 +110,19 @@ impl PolicySet {
             if let PolicyNode::Any(rule) = kind
                 && (wait > 0 || (rule == AnyCharge::First && before == Some(0)))
             {
-                self.policies_below(member).for_each(|policy| statuses[policy].taken = Taken::default());
+                match self.node(member) {
+                    PolicyNode::Policy(policy) => statuses[policy].taken = Taken::default(),
+                    _ => self.policies_below(member).for_each(|policy| statuses[policy].taken = Taken::default()),
+                }
             }
             if is_ahead {
-                found = Some(next);
+                found = Some((next, wait));
             }
         }
-        if refuses && matches!(kind, PolicyNode::Any(_)) && found.is_some_and(|found| statuses[found].wait == 0) {
+        if refuses && matches!(kind, PolicyNode::Any(_)) && found.is_some_and(|(_, wait)| wait == 0) {
             self.policies_below(node).for_each(|policy| statuses[policy].violated = false);
         }
-        found
+        found.map(|(policy, _)| policy)
     }
 
     /// Where an `all` or `any` stands; `None` when no enforced policy below applies.

@@ -107,7 +107,7 @@ impl Restored {
         if shard.find(label).is_some() {
             return Err(RestoreError::Damaged);
         }
-        if !self.store.shared.reserve() {
+        if !self.store.shared.reserve(1) {
             return Err(RestoreError::TooManyKeys { max_keys: self.store.max_keys() });
         }
         shard.insert(label, repr, written);
