@@ -140,7 +140,8 @@ cp tests/extra/sdks/*.mjs "$THROTTLE_SDKS"
 export THROTTLE_SDKS
 
 echo "==> instructions, beside tests/peers/instructions.txt"
-cargo run --quiet --manifest-path tests/peers/Cargo.toml --release --locked --target-dir "$target" -- check
+cargo run --quiet --manifest-path tests/peers/Cargo.toml --release --locked --no-default-features \
+    --target-dir "$target" -- check
 
 echo "==> the examples, and the tests of tests/extra"
 cargo build --package dashboard --package api --package replay --target-dir "$target"

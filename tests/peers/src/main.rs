@@ -1,6 +1,8 @@
 //! Compares throttle with its peers in one process and one run: see README.md.
 
 mod alloc;
+#[cfg(feature = "compare")]
+mod compare;
 mod decide;
 mod instructions;
 mod layer;
@@ -32,8 +34,18 @@ const SECTIONS: [(&str, fn()); 12] = [
 
 /// What this program does as a process of its own, for a section that needs one, with the process's arguments.
 type Child = fn(&[String]);
-const CHILDREN: [(&str, Child); 3] =
-    [(memory::CHILD, memory::child), (instructions::CHILD, instructions::child), (server::CHILD, server::child)];
+const CHILDREN: &[(&str, Child)] = &[
+    (memory::CHILD, memory::child),
+    (instructions::CHILD, instructions::child),
+    (server::CHILD, server::child),
+    #[cfg(feature = "compare")]
+    (compare::clock::CHILD, compare::clock::child),
+    #[cfg(feature = "compare")]
+    (compare::under_wrk::CHILD, compare::under_wrk::child),
+    // Not a child, but it has arguments of its own, too.
+    #[cfg(feature = "compare")]
+    ("compare", compare::run),
+];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();

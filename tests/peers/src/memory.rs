@@ -53,7 +53,10 @@ fn peer(name: &str, limit: Limit) -> Box<dyn Peer> {
     match name {
         "throttle" => Box::new(ByNetwork(Throttle::new(limit, MILLION as usize))),
         "informed" => Box::new(GovernorInformed::new(limit)),
-        _ => Box::new(Governor::new(limit)),
+        #[cfg(feature = "compare")]
+        other => crate::compare::many_keys::peer(other, limit),
+        #[cfg(not(feature = "compare"))]
+        other => panic!("no peer {other:?}"),
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::fs;
 
-const VERSIONED: [&str; 13] = [
+const VERSIONED: [&str; 16] = [
     "tower-throttle-core",
     "tower-throttle",
+    "tower-throttle-redis",
     "governor",
     "tower_governor",
+    "axum-governor",
+    "limitador",
     "leaky-bucket",
     "quota",
     "rate-net",
@@ -20,18 +23,22 @@ const VERSIONED: [&str; 13] = [
 
 /// Machine, versions and command: a figure means nothing without them.
 pub fn header() {
+    println!("{}", machine());
+    println!("command   cargo run --release -- {}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
+}
+
+/// Machine and versions, on a line each.
+pub fn machine() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |(_, m)| m);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("machine   {model}, {cores} threads");
     let lock = include_str!("../Cargo.lock");
     let versions = lock.split("[[package]]").filter_map(|entry| {
         let field = |name: &str| entry.split_once(&format!("{name} = \""))?.1.split('"').next();
         let (name, version) = (field("name")?, field("version")?);
         VERSIONED.contains(&name).then(|| format!("{name} {version}"))
     });
-    println!("versions  {}", versions.collect::<Vec<_>>().join(", "));
-    println!("command   cargo run --release -- {}", std::env::args().skip(1).collect::<Vec<_>>().join(" "));
+    format!("machine   {model}, {cores} threads\nversions  {}", versions.collect::<Vec<_>>().join(", "))
 }
 
 pub fn title(text: &str, columns: &[&str]) {

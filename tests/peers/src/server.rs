@@ -17,7 +17,7 @@ use crate::report::{self, spread};
 pub const CHILD: &str = "--serve";
 
 const ROUNDS: usize = 7;
-const SECONDS: &str = "2s";
+const SECONDS: u32 = 2;
 const CONNECTIONS: &str = "16";
 
 pub fn run() {
@@ -26,11 +26,11 @@ pub fn run() {
         std::process::exit(2);
     }
     let apps = layer::served();
-    let servers: Vec<Server> = (0..apps.len()).map(Server::start).collect();
+    let servers: Vec<Server> = (0..apps.len()).map(|place| Server::start(CHILD, place)).collect();
     let mut rounds = vec![Vec::new(); servers.len()];
     for round in 0..=ROUNDS {
         for (server, micros) in servers.iter().zip(&mut rounds) {
-            let cost = server.micros_of_a_request();
+            let cost = micros_of_a_request(server.process_id(), &server.address, SECONDS);
             // The first round only warms up.
             if round > 0 {
                 micros.push(cost);
@@ -48,16 +48,17 @@ pub fn run() {
 }
 
 /// A process that serves one app.
-struct Server {
+pub struct Server {
     process: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Server {
-    fn start(place: usize) -> Self {
+    /// Starts this program as a child with this flag, which prints its address.
+    pub fn start(flag: &str, place: usize) -> Self {
         let program = std::env::current_exe().expect("a running program has a path");
         let mut process = Command::new(program)
-            .args([CHILD, &place.to_string()])
+            .args([flag, &place.to_string()])
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program starts again");
@@ -67,27 +68,28 @@ impl Server {
         Self { process, address: address.trim().to_owned() }
     }
 
-    /// Loads the server and divides its processor time by the requests that it answered.
-    fn micros_of_a_request(&self) -> f64 {
-        let before = self.cpu_nanos();
-        let url = format!("http://{}/", self.address);
-        let load = Command::new("wrk").args(["-t1", "-c", CONNECTIONS, "-d", SECONDS, &url]).output();
-        let text = String::from_utf8(load.expect("wrk runs").stdout).expect("wrk prints text");
-        assert!(!text.contains("Non-2xx"), "every request is admitted: {text}");
-        let requests = text.lines().find_map(|line| line.trim().split_once(" requests in "));
-        let requests: f64 = requests.and_then(|(n, _)| n.parse().ok()).unwrap_or_else(|| panic!("no count: {text}"));
-        (self.cpu_nanos() - before) as f64 / 1e3 / requests
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
     }
+}
 
-    /// Nanoseconds that the server's thread has run.
-    fn cpu_nanos(&self) -> u64 {
-        let path = format!("/proc/{}/schedstat", self.process.id());
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        text.split(' ')
-            .next()
-            .and_then(|nanos| nanos.parse().ok())
-            .expect("the first number is the time on a processor")
-    }
+/// Loads a server of one thread, and divides its processor time by the requests that it answered.
+pub fn micros_of_a_request(process_id: u32, address: &str, seconds: u32) -> f64 {
+    let before = cpu_nanos(process_id);
+    let (url, seconds) = (format!("http://{address}/"), format!("{seconds}s"));
+    let load = Command::new("wrk").args(["-t1", "-c", CONNECTIONS, "-d", &seconds, &url]).output();
+    let text = String::from_utf8(load.expect("wrk runs").stdout).expect("wrk prints text");
+    assert!(!text.contains("Non-2xx"), "every request is admitted: {text}");
+    let requests = text.lines().find_map(|line| line.trim().split_once(" requests in "));
+    let requests: f64 = requests.and_then(|(n, _)| n.parse().ok()).unwrap_or_else(|| panic!("no count: {text}"));
+    (cpu_nanos(process_id) - before) as f64 / 1e3 / requests
+}
+
+/// Nanoseconds that the process's first thread has run.
+fn cpu_nanos(process_id: u32) -> u64 {
+    let path = format!("/proc/{process_id}/schedstat");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("the first number is the time on a processor")
 }
 
 impl Drop for Server {
@@ -101,6 +103,10 @@ impl Drop for Server {
 pub fn child(args: &[String]) {
     let place: usize = args.first().and_then(|place| place.parse().ok()).expect("a row's number");
     let (_, app) = layer::served().swap_remove(place);
+    serve_on_one_thread(app);
+}
+
+pub fn serve_on_one_thread(app: Router) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(serve(app));
 }
 
