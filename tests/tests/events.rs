@@ -4,16 +4,20 @@ mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
-use throttle_core::{Backend, BackendErrorKind};
+use proptest::prelude::*;
+use throttle_core::backend::Call;
+use throttle_core::{Algorithm, Backend, BackendErrorKind, Key, ManualClock, Policy, PolicySet};
 use throttle_tower::usage::Settlements;
 use throttle_tower::{
-    DecidedBy, Event, Gcra, Header, LimitReport, OnError, OnMissing, Outcome, Rate, ThrottleLayer, all, limit,
+    Constant, DecidedBy, Event, FixedWindow, Gcra, Header, LimitReport, MemoryBackend, OnError, OnMissing, Outcome,
+    Rate, SlidingLog, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
-use common::{Remote, Strict, Text, get, shared};
+use common::{Memory, Remote, Strict, Text, get, shared};
 
 /// The parts of an event that can be kept.
 #[derive(Debug, PartialEq)]
@@ -245,4 +249,57 @@ async fn request_to_which_no_limit_applies_has_skipped_statuses() {
     assert_eq!(response.status(), StatusCode::OK);
     assert!(!response.headers().contains_key("ratelimit-policy"), "{:?}", response.headers());
     assert_eq!(*statuses.lock().unwrap(), [[false, false]]);
+}
+
+/// A limit with a class that leaves four units, and the requests that hooks and handlers hear of.
+fn warned(algorithm: Algorithm, store: Memory, part: f64) -> (ThrottleLayer<Memory>, Arc<Mutex<Vec<String>>>) {
+    let class = |parts: &http::request::Parts| if parts.headers["class"] == "low" { "low" } else { "high" };
+    let cost = |parts: &http::request::Parts| parts.headers["cost"].to_str().unwrap().parse().unwrap();
+    let limits = limit("p", algorithm).by(Constant).priority([("high", 0), ("low", 4)], class).cost(cost);
+    let other = limit("other", Gcra::new(Rate::per_second(1)).burst(1_000)).by(Constant);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&heard);
+    let layer = ThrottleLayer::new(all([other, limits.warn_at(part)])).unwrap().backend(store).unwrap();
+    let hears =
+        move |event: &Event<'_>| log.lock().unwrap().extend(event.near().map(|policy| policy.name().to_owned()));
+    (layer.on_decision(hears).report_in_response(true), heard)
+}
+
+proptest! {
+    /// The charge that reaches the part is told of, and no other request, whatever came before it.
+    #[test]
+    fn near_is_the_request_whose_charge_reaches_the_part(
+        kind in 0..3u8,
+        count in 5..20u64,
+        millionths in 1..1_000_000u64,
+        steps in prop::collection::vec((0..300u64, 0..4u64, any::<bool>()), 1..60),
+    ) {
+        let algorithm = match kind {
+            0 => Gcra::new(Rate::per_second(count)).burst(count).build(),
+            1 => FixedWindow::new(Rate::per_second(count)).build(),
+            _ => SlidingLog::new(Rate::per_second(count)).build(),
+        }.unwrap();
+        let clock = ManualClock::default();
+        let store = MemoryBackend::builder().clock(clock.clone()).build();
+        let (layer, heard) = warned(algorithm, store.clone(), format!("0.{millionths:06}").parse().unwrap());
+        let set = PolicySet::new(Policy::new("p", algorithm).unwrap()).unwrap();
+        let prepared = store.prepare(set).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (after, cost, is_low) in steps {
+            clock.advance(Duration::from_millis(after));
+            let reserve = if is_low { 4 } else { 0 };
+            let left = || store.decide_now(&prepared, &[Call::peek(Key::CONSTANT).reserving(reserve)]).remaining();
+            let is_near = |left: u64| (count - reserve - left) * 1_000_000 >= (count - reserve) * millionths;
+            let before = left();
+            let mut request = get();
+            request.headers_mut().insert("class", if is_low { "low" } else { "high" }.parse().unwrap());
+            request.headers_mut().insert("cost", cost.into());
+            let response = runtime.block_on(layer.layer(Strict::default()).oneshot(request)).unwrap();
+            let is_told = response.status() == StatusCode::OK && !is_near(before) && is_near(left());
+            let expected = if is_told { vec!["p".to_owned()] } else { Vec::new() };
+            let report: &LimitReport = response.extensions().get().unwrap();
+            prop_assert_eq!(report.near().map(|policy| policy.name().to_owned()).collect::<Vec<_>>(), expected.clone());
+            prop_assert_eq!(std::mem::take(&mut *heard.lock().unwrap()), expected);
+        }
+    }
 }

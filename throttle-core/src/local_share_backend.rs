@@ -212,6 +212,10 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
         self.memory.keys_held()
     }
 
+    fn shares_keys_with(&self, other: &Self) -> bool {
+        self.memory.shares_keys_with(&other.memory)
+    }
+
     fn can_fail(&self) -> bool {
         false
     }

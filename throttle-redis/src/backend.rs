@@ -185,6 +185,11 @@ impl Backend for RedisBackend {
         });
         listing.0
     }
+
+    /// By the key prefix alone: the addresses of servers do not show whether two of them are one.
+    fn shares_keys_with(&self, other: &Self) -> bool {
+        self.shared.keyspace.has_prefix_of(&other.shared.keyspace)
+    }
 }
 
 impl fmt::Debug for RedisBackend {

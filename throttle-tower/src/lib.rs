@@ -38,6 +38,7 @@
 //! | estimates that the handler settles | [`usage`] |
 //! | limits that depend on the client's plan | [`mod@plans`] |
 //! | classes of requests that share one budget | [`Limit::priority`] |
+//! | what other limits would do, before they apply | [`candidate`] |
 //! | limits as a file | [`rules`] |
 //! | response headers and their dialects | [`headers`] |
 //! | how much a client has left, without a charge | `ThrottleLayer::status` (feature `axum`) |
@@ -65,6 +66,7 @@
 
 #[cfg(feature = "axum")]
 mod axum_extractor;
+pub mod candidate;
 mod caught;
 pub mod client_ip;
 mod event;

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ impl fmt::Debug for BoxPrepared {
     }
 }
 
-trait ErasedBackend: Send + Sync {
+trait ErasedBackend: Any + Send + Sync {
     fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError>;
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
@@ -78,6 +79,7 @@ trait ErasedBackend: Send + Sync {
     fn strike(&self, prepared: &BoxPrepared, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>>;
     fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>>;
     fn keys_held(&self) -> Option<usize>;
+    fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool;
     fn can_fail(&self) -> bool;
 }
 
@@ -147,6 +149,10 @@ impl<B: Backend> ErasedBackend for B {
         Backend::keys_held(self)
     }
 
+    fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool {
+        (other as &dyn Any).downcast_ref().is_some_and(|other| Backend::shares_keys_with(self, other))
+    }
+
     fn can_fail(&self) -> bool {
         Backend::can_fail(self)
     }
@@ -207,6 +213,10 @@ impl Backend for BoxBackend {
 
     fn keys_held(&self) -> Option<usize> {
         self.0.keys_held()
+    }
+
+    fn shares_keys_with(&self, other: &Self) -> bool {
+        self.0.shares_keys_with(&*other.0)
     }
 
     fn can_fail(&self) -> bool {

@@ -202,6 +202,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
         None
     }
 
+    /// Returns whether this backend and another one may keep the keys of a policy in the same place, as clones do. A
+    /// layer refuses a candidate on such a backend, which would charge the live limits. Defaults to `false`.
+    fn shares_keys_with(&self, other: &Self) -> bool {
+        let _ = other;
+        false
+    }
+
     /// Returns whether a decision can fail. If it can, a layer on this backend requires a rule for failures. Defaults
     /// to `true`.
     fn can_fail(&self) -> bool {

@@ -292,6 +292,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         Some(self.keys())
     }
 
+    fn shares_keys_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.store, &other.store)
+    }
+
     fn can_fail(&self) -> bool {
         false
     }

@@ -17,9 +17,7 @@ pub(crate) use backends::Backends;
 pub(crate) use backends::BuiltOn;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 pub(crate) use observed::Observed;
-#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
-pub(crate) use observer::Observer;
-pub(crate) use observer::{Correction, Observers};
+pub(crate) use observer::{Correction, Observer, Observers};
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 pub(crate) use outcome::OUTCOMES;
 pub use outcome::{Event, Outcome};

@@ -26,7 +26,6 @@ pub(crate) trait Observer: Any + Send + Sync {
     }
 
     /// Another observer that this one tells of all requests, to be found by its type.
-    #[cfg(feature = "offenders")]
     fn part(&self) -> Option<&dyn Any> {
         None
     }
@@ -128,7 +127,6 @@ impl Observers {
     }
 
     /// The observer of a type, if there is one, or the one that is a part of another.
-    #[cfg(feature = "offenders")]
     pub(crate) fn find<T: Observer>(&self) -> Option<&T> {
         let alone = self.iter().find_map(|own| (&***own as &dyn Any).downcast_ref());
         alone.or_else(|| self.iter().find_map(|own| own.part()?.downcast_ref()))

@@ -48,6 +48,8 @@ pub struct Event<'a> {
     pub decision: Option<&'a Decision>,
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
+    /// The places of the policies of [`near`](Self::near).
+    pub(crate) near: &'a [usize],
 }
 
 /// Whether a request was passed on or refused, and why.
@@ -134,6 +136,14 @@ impl<'a> Event<'a> {
         audited.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
+    /// The policies that the request has brought near their ends, as [`warn_at`](crate::Limit::warn_at) says.
+    pub fn near(&self) -> impl Iterator<Item = &'a Policy> {
+        let (policies, decision) = (self.policies, self.decision);
+        self.near
+            .iter()
+            .filter_map(move |place| Some(policies.get(*place)?.tier(decision?.statuses().get(*place)?.tier())))
+    }
+
     /// The policy that decided, if one did.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Policy> {
@@ -195,7 +205,7 @@ mod tests {
             (Outcome::MissingKey, None, None),
             (Outcome::NoPermit(&[]), None, None),
         ] {
-            let event = Event { outcome, policies: &[], decision, parts: &parts };
+            let event = Event { outcome, policies: &[], decision, parts: &parts, near: &[] };
             assert_eq!(event.degraded(), why, "{event:?}");
             assert_eq!(event.decided_by(), decision.map(Decision::decided_by), "{event:?}");
             assert!(event.binding().is_none(), "{event:?}");
@@ -211,15 +221,20 @@ mod tests {
         let prepared = store.prepare(set.clone()).unwrap();
         let calls = [0, 1].map(|tier| Call::from(Key::CONSTANT).in_tier(tier));
         let (decision, parts) = (store.decide_now(&std::sync::Arc::new(prepared), &calls), parts());
-        let event =
-            Event { outcome: Outcome::Admitted, policies: set.policies(), decision: Some(&decision), parts: &parts };
+        let event = Event {
+            outcome: Outcome::Admitted,
+            policies: set.policies(),
+            decision: Some(&decision),
+            parts: &parts,
+            near: &[],
+        };
         let binding = event.binding().unwrap();
         assert_eq!((binding.name(), binding.algorithm().capacity()), ("plan", 3));
     }
 
     #[test]
     fn debug_output_leaves_the_request_out() {
-        let event = Event { outcome: Outcome::Refused, policies: &[], decision: None, parts: &parts() };
+        let event = Event { outcome: Outcome::Refused, policies: &[], decision: None, parts: &parts(), near: &[] };
         assert_eq!(format!("{event:?}"), "Event { outcome: Refused, policies: [], decision: None, .. }");
     }
 }

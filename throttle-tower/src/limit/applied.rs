@@ -16,6 +16,7 @@ use super::keying::{Found, FoundTier};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::Priority;
+use super::warn_at::WarnAt;
 use crate::client_ip::ClientIp;
 use crate::client_ip::first_requests::FirstRequests;
 use crate::extract::KeyExtractor;
@@ -43,6 +44,8 @@ pub(crate) struct Applied {
     pub(crate) priority: Option<Arc<Priority>>,
     /// `None` if it is enforced.
     pub(crate) audit: Option<Audit>,
+    /// From when on a key is near the end, if that is to be told.
+    pub(crate) warn_at: Option<WarnAt>,
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
@@ -68,6 +71,7 @@ impl Applied {
             wait_up_to: None,
             priority: None,
             audit: None,
+            warn_at: None,
         }
     }
 

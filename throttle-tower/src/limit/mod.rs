@@ -22,6 +22,7 @@ mod on_error;
 mod on_missing;
 mod priority;
 mod single;
+mod warn_at;
 
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
@@ -44,6 +45,7 @@ pub(crate) use priority::{Class, Priority, check_classes};
 pub(crate) use priority::{ClassOf, class_of};
 pub use single::{Limit, Unkeyed, limit};
 pub use throttle_core::backend::Ban;
+pub(crate) use warn_at::WarnAt;
 
 /// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
 ///

@@ -12,6 +12,7 @@ use super::keying::{FoundTier, Keying, TierLookup};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::{Priority, class_of};
+use super::warn_at::WarnAt;
 use crate::extract::KeyExtractor;
 
 /// Starts a limit: a public name and an algorithm. Next, set [the key](Unkeyed::by) that it is applied by.
@@ -312,6 +313,49 @@ impl Limit {
 
     pub(crate) fn in_classes(mut self, priority: Arc<Priority>) -> Self {
         self.applied.priority = Some(priority);
+        self
+    }
+
+    /// Reports each request that brings its key near the end of the limit: one after whose charge at least this part of
+    /// the capacity is used, and before it was not. 0.8 is four fifths. For a [class](Self::priority), it is the part of
+    /// what is beyond the reserve. Defaults to no reports. The `near` of the [metrics](mod@crate::metrics) counts by the
+    /// same part, by default 0.8.
+    ///
+    /// The request is in [`Event::near`](crate::Event::near), in the [`LimitReport::near`](crate::LimitReport::near) that
+    /// its handler finds, and in an event of [`traced`](crate::ThrottleLayer::traced). Later requests are not, until
+    /// units have come back and the part is reached again. Charges after the decision, such as settlements, are not
+    /// reported, and neither is what this process decides by its [share](crate::OnError::Local).
+    ///
+    /// Building the layer fails unless the part is from 0.000001 to 0.999999. It is kept in millionths.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use throttle_tower::{Constant, FixedWindow, LimitReport, Rate, ThrottleLayer, limit};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let month = limit("month", FixedWindow::new("5/30d".parse()?)).by(Constant).warn_at(0.8);
+    /// let service = ThrottleLayer::new(month.clone())?.layer(service_fn(async |request: Request<()>| {
+    ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
+    ///     let mut response = Response::new(());
+    ///     response.headers_mut().insert("x-near", report.near().count().into());
+    ///     Ok::<_, std::convert::Infallible>(response)
+    /// }));
+    /// for near in ["0", "0", "0", "1", "0"] {
+    ///     assert_eq!(service.clone().oneshot(Request::new(())).await?.headers()["x-near"], near);
+    /// }
+    /// assert!(ThrottleLayer::new(month.warn_at(80.0)).is_err(), "it is a part");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn warn_at(mut self, part: f64) -> Self {
+        let warn_at = WarnAt::of(part);
+        self.applied.warn_at = warn_at.as_ref().ok().copied();
+        self.policy = self.policy.and_then(|policy| match warn_at {
+            Ok(_) => Ok(policy),
+            Err(error) => Err(error.in_policy(policy.name())),
+        });
         self
     }
 

@@ -151,6 +151,7 @@
 //! | `settled-later` | `true`: [the handler settles the cost](crate::Limit::settled_later), which is an estimate | `false` |
 //! | `wait-up-to` | a duration: [requests queue](crate::Limit::wait_up_to) instead of being refused | none |
 //! | `mode` | `"enforce"`, `"audit"` (the limit is decided and [refuses nobody](crate::Limit::audit)), `"audit-announced"` (so, and headers [list it](crate::Limit::audit_announced)) | `"enforce"` |
+//! | `warn-at` | a part of the capacity, as in `0.8`: a request that brings its key there is [reported](crate::Limit::warn_at) | none; 0.8 for metrics |
 //! | `key-deadline` | a duration: how long a key that a future returns may take; only with such a key, so not in plans | `"1s"` |
 //!
 //! ## Algorithms

@@ -86,6 +86,9 @@ impl Options {
         let rule = "it must be \"enforce\" (the default), \"audit\" or \"audit-announced\"";
         let mode = section.field("mode", about).and_then(|field| field.expect_word(&MODES, rule));
         options.add(mode, |limit, set_mode| set_mode(limit));
+        let about = "The part of the capacity from which on a key is near the end of the limit, as events and metrics report it.";
+        let warn_at = section.field("warn-at", about).as_ref().and_then(Field::part);
+        options.add(warn_at, Limit::warn_at);
         let about = "How long a key that a future returns may take. Only with such a key.";
         options.add(duration("key-deadline", by_default("1s", about)), Limit::key_deadline);
         options

@@ -65,6 +65,8 @@ pub(super) enum Form {
     /// That of a definition.
     Named(&'static str),
     Number(u64, u64),
+    /// From one millionth to all but one.
+    Part,
     Flag,
     Words(Vec<&'static str>),
     List(Forms),

@@ -314,6 +314,17 @@ impl<'a> Field<'a> {
         number
     }
 
+    /// A part of a whole, or else a problem.
+    pub(super) fn part(&self) -> Option<f64> {
+        self.note(Form::Part);
+        let part = self.value.as_float().and_then(|part| part.as_str().parse().ok());
+        let part = part.filter(|part| (0.000_001..=0.999_999).contains(part));
+        if part.is_none() {
+            self.problem("it must be a part from 0.000001 to 0.999999, as in 0.8 for four fifths");
+        }
+        part
+    }
+
     /// The value, if it is a whole number from 0.
     pub(super) fn as_number(&self) -> Option<u64> {
         self.value.as_integer().and_then(|n| u64::from_str_radix(n.as_str(), n.radix()).ok())

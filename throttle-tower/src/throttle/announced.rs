@@ -14,7 +14,7 @@ use super::response_options::ResponseOptions;
 use crate::headers::policy_lists::PolicyLists;
 use crate::headers::policy_status::{PolicyStatus, PolicyTerms};
 use crate::headers::{Dialect, Problem};
-use crate::limit::Class;
+use crate::limit::{Class, WarnAt};
 
 #[derive(Clone)]
 pub(crate) struct Announced {
@@ -31,6 +31,8 @@ pub(crate) struct Announced {
     share: Option<Arc<[Policy]>>,
     lists: Arc<PolicyLists>,
     problems: Arc<Problems>,
+    /// By the place of the policy; none if no limit says it.
+    pub(super) warn_at: Arc<[Option<WarnAt>]>,
     pub(crate) options: ResponseOptions,
 }
 
@@ -68,6 +70,7 @@ impl Announced {
             share: None,
             lists: Arc::default(),
             problems: Arc::new(Problems::new(policies)),
+            warn_at: Arc::default(),
             options,
         }
     }

@@ -11,6 +11,7 @@ use super::options::Options;
 use super::permits::Permits;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
+use crate::candidate::Candidates;
 use crate::event::BuiltOn;
 use crate::limit::{Applied, Audit, OnError, check_refuses};
 
@@ -47,6 +48,9 @@ pub(crate) fn unshared<B: Backend>(
     let classes = |place: usize| applied[place].priority.as_ref().map_or(&[][..], |priority| priority.classes());
     let mut announced = Announced::new(B::set(&prepared).policies(), classes, responses);
     announced.list_audited((0..applied.len()).filter(|place| applied[*place].audit == Some(Audit::Announced)));
+    if applied.iter().any(|limit| limit.warn_at.is_some()) {
+        announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
+    }
     let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
     Ok(Shared {
@@ -101,6 +105,7 @@ fn check<B: Backend>(
     applied: &[Applied],
     options: &Options,
 ) -> Result<(), ConfigError> {
+    options.observers.find().map_or(Ok(()), |candidates: &Candidates| candidates.check(backend))?;
     for (limit, policy) in applied.iter().zip(policies) {
         match options.on_error_of(limit) {
             None if backend.can_fail() => {

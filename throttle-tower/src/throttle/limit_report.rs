@@ -2,6 +2,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use throttle_core::{Decision, Policy, Status};
 
 use super::announced::Announced;
@@ -130,6 +131,25 @@ impl LimitReport {
     /// how long the client would have had to [wait](Status::retry_after).
     pub fn would_refuse(&self) -> impl Iterator<Item = (&Policy, &Status)> {
         self.statuses().filter(|(_, status)| status.would_refuse())
+    }
+
+    /// The policies that the request has brought near their ends: its charge has reached the part that
+    /// [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
+    pub fn near(&self) -> impl Iterator<Item = &Policy> {
+        let (policies, statuses) = (&self.announced().policies, self.decision().statuses());
+        self.near_places().into_iter().filter_map(|place| Some(policies.get(place)?.tier(statuses.get(place)?.tier())))
+    }
+
+    /// Their places.
+    #[inline(never)]
+    pub(super) fn near_places(&self) -> SmallVec<[usize; 2]> {
+        let (announced, decision) = (self.announced(), self.decision());
+        let limits = announced.warn_at.iter().zip(decision.statuses()).enumerate();
+        let near = limits.filter(|(place, (warn_at, status))| {
+            let most = announced.terms(*place, status.tier()).quota.most;
+            warn_at.is_some_and(|warn_at| warn_at.is_reached(most, status))
+        });
+        near.map(|(place, _)| place).collect()
     }
 
     /// The policies that refused the request, with their places.

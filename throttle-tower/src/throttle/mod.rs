@@ -7,6 +7,7 @@
 mod announced;
 mod body;
 mod build;
+mod candidates;
 mod condition;
 mod current;
 #[cfg(feature = "rules")]

@@ -529,7 +529,7 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
 fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
     let (parts, ()) = Request::new(()).into_parts();
     let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
-    let event = Event { outcome, policies: &policies, decision, parts: &parts };
+    let event = Event { outcome, policies: &policies, decision, parts: &parts, near: &[] };
     board.passed_or_refused(&event, calls);
 }
 

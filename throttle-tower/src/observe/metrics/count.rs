@@ -60,7 +60,7 @@ impl Watched {
         // Without tiers, a status is in tier 0. A request with parameters of its own has a policy of its own.
         let capacity = self.capacities.get(usize::from(status.tier())).copied().or_else(|| policy.map(capacity));
         // The reserve of its class is not there for the request, nor among what remains.
-        let enough = capacity.unwrap_or(0).saturating_sub(reserve) / 5;
-        if status.remaining() < enough { place::NEAR } else { place::ADMITTED }
+        let most = capacity.unwrap_or(0).saturating_sub(reserve);
+        if self.warn_at.is_near(most, status) { place::NEAR } else { place::ADMITTED }
     }
 }

@@ -4,6 +4,7 @@ use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, descri
 use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
+use crate::candidate::{Candidate, Candidates, RESULTS};
 use crate::event::OUTCOMES;
 use crate::limit::LookupResult;
 use crate::observe::decider::Decider;
@@ -18,6 +19,8 @@ pub(super) struct Handles {
     pub(super) failed: Box<[Histogram]>,
     /// By the place of the limit.
     pub(super) in_flight: Box<[Gauge]>,
+    /// By the place of the candidate, and of the result.
+    pub(super) candidates: Box<[[Counter; RESULTS.len()]]>,
 }
 
 pub(super) struct PolicyHandles {
@@ -68,7 +71,7 @@ pub(super) struct Named {
 }
 
 impl Handles {
-    pub(super) fn register(layer: &str, policies: &[Named], permits: &[String]) -> Self {
+    pub(super) fn register(layer: &str, policies: &[Named], permits: &[String], candidates: &Candidates) -> Self {
         describe();
         let layer = || layer.to_owned();
         let request = |outcome| counter!("throttle_requests_total", "layer" => layer(), "outcome" => outcome);
@@ -78,6 +81,9 @@ impl Handles {
             counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
         };
         let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer(), "name" => name.clone());
+        let candidate = |Candidate { name, .. }: &Candidate| {
+            RESULTS.map(|result| counter!("throttle_candidate_total", "layer" => layer(), "candidate" => name.to_string(), "result" => result))
+        };
         let requests = OUTCOMES.map(request).into();
         let [_, fallbacks @ ..] = Decider::ALL;
         let reasons = BackendErrorKind::ALL.iter();
@@ -93,6 +99,7 @@ impl Handles {
             decided: store("decided", "none"),
             failed: reasons.map(|kind| store("failed", kind.label())).collect(),
             in_flight: permits.iter().map(in_flight).collect(),
+            candidates: candidates.0.iter().map(candidate).collect(),
         }
     }
 }
@@ -155,6 +162,7 @@ fn describe() {
     );
     count("throttle_bans_total", "Bans that strikes have begun.");
     count("throttle_degraded_total", "Requests that the store did not decide, by what decided them and why.");
+    count("throttle_candidate_total", "Requests by what a candidate would have done to them.");
     count("throttle_plan_lookups_total", "Tiers of plans by how they were found.");
     describe_gauge!("throttle_keys", Unit::Count, "Keys that the store in memory holds.");
     describe_gauge!("throttle_queued_requests", Unit::Count, "Requests that wait for their turn.");

@@ -29,7 +29,7 @@
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
 //! | `throttle_requests_total` | counter | `outcome` (`admitted`, `refused`, `missing_key`, `no_permit`, `failed_open`, `failed_closed`) | requests, each once: see [`Outcome`](crate::Outcome) | the share of `refused`; any `failed_open` or `failed_closed` |
-//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`; of an [audited](crate::Limit::audit) policy `would_refuse` instead of `refused`), `class` (one of the limit's [classes](crate::Limit::priority), if it has any; not of what it `skipped`) | decisions of each policy: `near` is admitted with less left than a fifth of the capacity (for a class, of what is beyond its reserve), also if another policy refuses the request; `skipped` did not apply, or was open while the store failed | `near`, before clients are refused; `would_refuse`, before a limit is enforced |
+//! | `throttle_decisions_total` | counter | `policy`, `result` (`admitted`, `near`, `refused`, `skipped`; of an [audited](crate::Limit::audit) policy `would_refuse` instead of `refused`), `class` (one of the limit's [classes](crate::Limit::priority), if it has any; not of what it `skipped`) | decisions of each policy: `near` is admitted when at least the part of the capacity is used that [`warn_at`](crate::Limit::warn_at) says, by default four fifths (for a class, of what is beyond its reserve), also if another policy refuses the request; `skipped` did not apply, or was open while the store failed | `near`, before clients are refused; `would_refuse`, before a limit is enforced |
 //! | `throttle_binding_total` | counter | `policy` | refusals by the policy that they come from | |
 //! | `throttle_units_total` | counter, units | `policy`, `kind` (`charged`, `refunded`, `settled_short`) | units charged; given back; and used beyond what was charged, which are debited as far as any are left | `settled_short`: estimates are too low |
 //! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share an overflow bucket because the store in memory is full | any: raise its `max_keys` |
@@ -41,6 +41,7 @@
 //! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
 //! | `throttle_in_flight` | gauge, permits | `name` | permits of a [`Concurrency`](crate::Concurrency) that are taken | at its maximum for long |
 //! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `invalid`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, looked up with parameters that the limit cannot have, and not looked up because too many lookups ran. If several layers have the same plans, each reports the lookups of its own requests | `failed`, `invalid`, `turned_away` |
+//! | `throttle_candidate_total` | counter | `candidate`, `result` (`both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided`) | requests by what a [candidate](mod@crate::candidate) would have done to them. What it decides in the background is reported with later requests | `not_decided` |
 //!
 //! # Of a [`ShapeLayer`](crate::ShapeLayer::metrics)
 //!

@@ -25,6 +25,9 @@ impl Metrics {
         if self.backends.keys_held().is_some() {
             show(&handles.keys, || self.backends.keys_held().unwrap_or_default() as u64);
         }
+        for (counters, candidate) in handles.candidates.iter().zip(&self.candidates.0) {
+            candidate.counts.report(|result, more| counters[result].increment(more));
+        }
         for (policy, watched) in handles.policies.iter().zip(&self.policies) {
             if let (Some(handles), Some(lookup)) = (&policy.lookups, &watched.lookup) {
                 // They begin anew where limits are replaced.

@@ -17,6 +17,7 @@ use super::per_thread::own_place::{Own, give_up_place};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
 use crate::Concurrency;
+use crate::candidate::Candidates;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::{Correction, Event, Outcome};
@@ -76,9 +77,11 @@ impl Recorder for Heard {
 #[test]
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
+    let one = || ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
+    let candidates = one().candidate("v2", one()).unwrap().observers().find::<Candidates>().unwrap().clone();
     with_local_recorder(&heard, || {
         let named = Named { name: "per-user".to_owned(), looks_up: true, bans: true, ..Named::default() };
-        Handles::register("api", &[named], &["jobs".to_owned()]);
+        Handles::register("api", &[named], &["jobs".to_owned()], &candidates);
         ShapeMetrics::new("calls".to_owned()).sent();
     });
     let heard = heard.0.into_inner().unwrap();
@@ -180,7 +183,7 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
         for calls in [[key(), key()], [Call::SKIP, key()], [key(), Call::SKIP]] {
             let decision = store.decide_now(&set, &calls);
             let outcome = if decision.is_admitted() { Outcome::Admitted } else { Outcome::Refused };
-            let event = Event { outcome, policies: &policies, decision: Some(&decision), parts: &parts };
+            let event = Event { outcome, policies: &policies, decision: Some(&decision), near: &[], parts: &parts };
             layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
         }
     });
@@ -208,13 +211,18 @@ fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
     with_local_recorder(&recorder, || {
         for _ in 0..30 {
             let decision = store.decide_now(&set, &calls);
-            let event =
-                Event { outcome: Outcome::Admitted, policies: &policies, decision: Some(&decision), parts: &parts };
+            let event = Event {
+                outcome: Outcome::Admitted,
+                policies: &policies,
+                decision: Some(&decision),
+                parts: &parts,
+                near: &[],
+            };
             layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
         }
     });
     let text = recorder.handle().render();
     let value =
         |result| value(&text, &format!(r#"throttle_decisions_total{{layer="api",policy="p",result="{result}"}}"#));
-    assert_eq!(["admitted", "near"].map(value), [24, 6], "fewer than six of thirty are left");
+    assert_eq!(["admitted", "near"].map(value), [23, 7], "at most six of thirty are left");
 }

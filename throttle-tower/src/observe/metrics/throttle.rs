@@ -11,10 +11,11 @@ use super::level::Level;
 use super::per_thread::counts::{Counts, ROW};
 use super::schedule::Schedule;
 use crate::ThrottleLayer;
+use crate::candidate::Candidates;
 use crate::event::Backends;
 use crate::event::{BuiltOn, Correction, Observer};
 use crate::event::{Event, Observed};
-use crate::limit::{Applied, Class, Keying, LookupCounts, TierLookup};
+use crate::limit::{Applied, Class, Keying, LookupCounts, TierLookup, WarnAt};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
@@ -33,7 +34,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
         let layer = self.with_lookups_of_its_own();
-        layer.observed_as(|of| Reporting(Arc::new(Metrics::new(name.into(), of))))
+        let candidates = layer.current.with(|shared| shared.options.observers.find().cloned());
+        layer.observed_as(|of| Reporting(Arc::new(Metrics::new(name.into(), of, candidates.unwrap_or_default()))))
     }
 }
 
@@ -51,6 +53,7 @@ pub(super) struct Metrics {
     pub(super) policies: Box<[Watched]>,
     /// Permits taken, by the place of their limit.
     in_flight: Box<[(PolicyName, Arc<Level>)]>,
+    pub(super) candidates: Candidates,
     pub(super) backends: Backends,
 }
 
@@ -61,6 +64,7 @@ pub(super) struct Watched {
     pub(super) capacities: Box<[u64]>,
     /// The reserves of all classes but the highest, with the rows of their decisions.
     pub(super) lower_classes: Box<[(u64, usize)]>,
+    pub(super) warn_at: WarnAt,
     pub(super) lookup: Option<Arc<dyn TierLookup>>,
     /// What the recorder has of its lookups.
     pub(super) lookups_reported: Mutex<LookupCounts>,
@@ -69,7 +73,7 @@ pub(super) struct Watched {
 }
 
 impl Metrics {
-    fn new(layer: String, of: &Observed) -> Self {
+    fn new(layer: String, of: &Observed, candidates: Candidates) -> Self {
         let named = of.policies.iter().zip(&*of.applied);
         let mut rows = place::POLICIES + of.policies.len();
         let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit, &mut rows)).collect();
@@ -88,9 +92,10 @@ impl Metrics {
             reported: Mutex::new(vec![[0; ROW]; rows]),
             in_flight: of.permits.iter().map(|name| (name.clone(), Arc::default())).collect(),
             handles: Registered::new({
-                let layer = layer.clone();
-                move || Handles::register(&layer, &names, &permits)
+                let (layer, candidates) = (layer.clone(), candidates.clone());
+                move || Handles::register(&layer, &names, &permits, &candidates)
             }),
+            candidates,
             layer,
             policies,
             backends: Backends::default(),
@@ -100,7 +105,7 @@ impl Metrics {
     /// The metrics of the limits that replace those of these metrics. What waits or is in flight counts on.
     #[cfg(feature = "rules")]
     fn renewed(&self, of: &Observed) -> Self {
-        let mut renewed = Self::new(self.layer.clone(), of);
+        let mut renewed = Self::new(self.layer.clone(), of, self.candidates.clone());
         for policy in &mut renewed.policies {
             if let Some(former) = self.policies.iter().find(|former| former.name == policy.name) {
                 policy.queued = Arc::clone(&former.queued);
@@ -129,6 +134,7 @@ impl Watched {
                 true => policy.tiers().map(|(_, tier)| capacity(tier)).collect(),
                 false => Box::new([capacity(policy)]),
             },
+            warn_at: limit.warn_at.unwrap_or_default(),
             lookup: match &limit.keying {
                 Keying::Tiered(lookup) => Some(Arc::clone(lookup)),
                 Keying::Extracted(_) | Keying::Future(_) => None,

@@ -22,6 +22,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | level | message | when |
     /// |---|---|---|
     /// | INFO | `request refused` | a limit refused the request, a required key was missing, or too few permits were free. This is how limits are meant to work, so it is no warning |
+    /// | INFO | `limit nearly used up` | the request's charge has reached the part of a limit that [`warn_at`](crate::Limit::warn_at) says: the fields are about that limit |
     /// | WARN | `decided without the store` | the store failed, so this process admitted or refused the request as [`on_error`](crate::OnError) says. A refusal of this kind is logged here only |
     ///
     /// | field | value |
@@ -36,7 +37,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `why` | if the store failed, the [label](throttle_core::BackendErrorKind::label) of the store's error |
     /// | `left_out` | events of this policy and level that were left out since the last one |
     ///
-    /// A field that does not apply is missing. In each second, at most ten events of a policy and a level are emitted.
+    /// A field that does not apply is missing. In each second, at most ten events of a policy and a message are emitted.
     /// The others are left out, and the next event has their number in `left_out`. Decisions without a policy share one
     /// such budget.
     ///

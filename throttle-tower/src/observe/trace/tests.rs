@@ -327,3 +327,26 @@ async fn of_several_limits_without_a_permit_the_first_is_named() {
     drop(held);
     assert_eq!(log.events()[0].fields["policy"], "b", "a has one more");
 }
+
+/// The other limit is nowhere near its end, and later requests have found this one there.
+#[tokio::test]
+async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
+    let (log, _guard) = Log::capture();
+    let near = per_key("a", 5).priority([("high", 0), ("low", 1)], |_: &Parts| "low").warn_at(0.5);
+    let layer = ThrottleLayer::new(all([per_key("b", 9).warn_at(0.9), near])).unwrap().traced();
+    for _ in 0..4 {
+        assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
+    }
+    let message = ("message", "limit nearly used up");
+    let fields = fields([
+        message,
+        ("outcome", "admitted"),
+        ("decided_by", "store"),
+        ("policy", "a"),
+        ("class", "low"),
+        ("limit", "5"),
+        ("remaining", "2"),
+        ("left_out", "0"),
+    ]);
+    assert_eq!(log.events(), [Logged { level: Level::INFO, span: None, fields }]);
+}

@@ -26,6 +26,7 @@ pub(super) struct Tracer {
 struct Budgets {
     refusals: EventBudget,
     degraded: EventBudget,
+    near: EventBudget,
 }
 
 impl Tracer {
@@ -83,7 +84,16 @@ impl Tracer {
             && tracing::enabled!(target: "throttle", Level::INFO)
             && let Some(left_out) = self.take(place, |budgets| &budgets.refusals)
         {
-            Fields::of(event, binding.as_ref(), class(), is_refusal).info(left_out);
+            Fields::of(event, binding.as_ref(), class(), is_refusal).info("request refused", left_out);
+        }
+        for place in event.near {
+            if tracing::enabled!(target: "throttle", Level::INFO)
+                && let Some(left_out) = self.take(Some(*place), |budgets| &budgets.near)
+            {
+                let near = Binding::at(event, *place);
+                Fields::of(event, near.as_ref(), self.class(*place, calls), false)
+                    .info("limit nearly used up", left_out);
+            }
         }
     }
 }
@@ -97,9 +107,12 @@ struct Binding<'a> {
 
 impl<'a> Binding<'a> {
     fn of(event: &Event<'a>) -> Option<Self> {
-        let (policy, decision) = (event.binding()?, event.decision?);
-        let place = decision.binding()?;
-        Some(Self { place, policy, status: decision.statuses().get(place)? })
+        Self::at(event, event.decision?.binding()?)
+    }
+
+    fn at(event: &Event<'a>, place: usize) -> Option<Self> {
+        let status = event.decision?.statuses().get(place)?;
+        Some(Self { place, policy: event.policies.get(place)?.tier(status.tier()), status })
     }
 
     /// A field that the span does not declare is ignored.
@@ -154,12 +167,12 @@ impl<'a> Fields<'a> {
     }
 
     #[cold]
-    fn info(self, left_out: u64) {
+    fn info(self, message: &str, left_out: u64) {
         let Self { outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why } = self;
         tracing::info!(
             target: "throttle",
             outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why, left_out,
-            "request refused"
+            "{message}"
         );
     }
 

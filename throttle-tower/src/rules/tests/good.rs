@@ -9,7 +9,7 @@ use throttle_core::{
 };
 
 use super::bad::registry;
-use crate::limit::{Applied, Ban, Compiled, Need};
+use crate::limit::{Applied, Ban, Compiled, Need, WarnAt};
 use crate::rules::{Registry, Rules};
 use crate::{OnError, OnMissing};
 
@@ -100,6 +100,7 @@ fn options_equal_the_built_ones() {
     assert_eq!(gcra.cost.as_ref().map(|cost| cost(&parts)), Some(3));
     assert_eq!(gcra.on_missing, OnMissing::Reject(StatusCode::UNAUTHORIZED));
     assert_eq!((gcra.on_error, gcra.wait_up_to), (Some(OnError::Open), Some(Duration::from_millis(500))));
+    assert_eq!(gcra.warn_at, Some(WarnAt::of(0.75).unwrap()));
     assert!(gcra.charge_rules.charge_refused && gcra.charge_rules.refund_aborted && !gcra.charge_rules.settled_later);
     let refunds = |status| gcra.charge_rules.refunds(status, &HeaderMap::new());
     assert!(refunds(StatusCode::NOT_FOUND) && refunds(StatusCode::BAD_GATEWAY) && !refunds(StatusCode::OK));

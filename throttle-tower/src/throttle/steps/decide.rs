@@ -31,6 +31,14 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
     Some(report)
 }
 
+/// The decision alone, as [`at_once`]. No share of this process is charged.
+pub(super) fn decision_at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<Decision> {
+    if is_not_limited(calls) {
+        return Some(not_limited(calls));
+    }
+    shared.backend.decide_at_once(&shared.prepared, calls)
+}
+
 /// A decision with what the layer announces to the request: the terms of its own parameters and classes, where its calls
 /// have some.
 #[inline(always)]

@@ -17,12 +17,14 @@
 //! | [`correct_charges`] | corrects charges after the decision |
 //! | [`write_headers`] | what `respond` and `refuse` write |
 //! | [`notify`] | reports to observers and hooks what was decided |
+//! | [`ask_candidate`] | asks a layer that is a candidate, for its live layer |
 //! | [`dropped_decision`] | gives back what a request was charged that is dropped while it is decided |
 //! | [`give_back_unserved`] | gives back what a request was charged that is refused after all, or dropped |
 //!
 //! [`pipeline`] runs them: at once where nothing has to be waited for, and as one future otherwise.
 
 mod ask;
+pub(super) mod ask_candidate;
 mod classes;
 mod correct_charges;
 pub(super) mod decide;

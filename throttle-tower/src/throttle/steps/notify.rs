@@ -15,9 +15,13 @@ pub(super) fn notify<B: Backend>(
     calls: &[Call],
     parts: &Parts,
 ) {
+    if shared.options.on_decision.is_none() && shared.options.observers.is_empty() {
+        return;
+    }
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
     let decision = report.map(LimitReport::decision);
-    let event = Event { outcome, policies: &announced.policies, decision, parts };
+    let near = report.map(LimitReport::near_places).unwrap_or_default();
+    let event = Event { outcome, policies: &announced.policies, decision, parts, near: &near };
     if let Some(hook) = &shared.options.on_decision {
         hook(&event);
     }

@@ -68,7 +68,7 @@ pub(in crate::throttle) async fn finish<B: Backend>(
 /// # Errors
 ///
 /// The refusal, where a required key is missing.
-async fn decided<B: Backend>(
+pub(super) async fn decided<B: Backend>(
     shared: &Arc<Shared<B>>,
     asked: &mut Asked,
     lookups: Vec<Lookup>,

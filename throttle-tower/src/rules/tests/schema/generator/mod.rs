@@ -88,6 +88,7 @@ fn of_form(form: &Form) -> Value {
         Form::Named(name) => reference(name),
         Form::Number(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
         Form::Number(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Form::Part => json!({ "type": "number", "minimum": 0.000_001, "maximum": 0.999_999 }),
         Form::Flag => json!({ "type": "boolean", "default": false }),
         Form::Words(words) => json!({ "enum": words }),
         Form::List(forms) => {

@@ -1,0 +1,155 @@
+//! How often a candidate and the live layer agree.
+
+#[cfg(feature = "metrics")]
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use throttle_core::PolicyName;
+
+#[cfg(feature = "metrics")]
+use crate::lock::lock;
+
+/// What a candidate would do to the requests of the live layer, counted since it was added: see
+/// [`ThrottleLayer::flips`](crate::ThrottleLayer::flips), whose page has an example.
+///
+/// ```
+/// use throttle_tower::candidate::Flips;
+///
+/// fn is_safe(flips: &Flips) -> bool {
+///     let decided = flips.both_admit + flips.both_refuse + flips.would_refuse + flips.would_admit;
+///     decided > 10_000 && flips.would_refuse * 1_000 < decided
+/// }
+/// assert!(!is_safe(&Flips::default()));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Flips {
+    /// Requests that both admit.
+    pub both_admit: u64,
+    /// Requests that both refuse.
+    pub both_refuse: u64,
+    /// Requests that the live layer passes on and the candidate would refuse.
+    pub would_refuse: u64,
+    /// Requests that the live layer refuses, for whatever reason, and the candidate would admit.
+    pub would_admit: u64,
+    /// Requests that the candidate did not decide: its store failed, too many of its decisions were under way, the
+    /// runtime ended, one of its closures panicked, or a reload brought a limit that cannot be a candidate.
+    pub not_decided: u64,
+    /// Where the two differ, the policies that the refusals come from.
+    pub by_policy: Vec<PolicyFlips>,
+}
+
+/// How often the candidate and the live layer differ because of the policies of one name.
+///
+/// ```
+/// use throttle_tower::candidate::PolicyFlips;
+///
+/// fn line(flips: &PolicyFlips) -> String {
+///     format!("{}: -{} +{}", flips.policy.as_str(), flips.would_refuse, flips.would_admit)
+/// }
+/// # let gcra = throttle_tower::Gcra::new(throttle_tower::Rate::per_hour(1));
+/// # let layer = || throttle_tower::ThrottleLayer::new(throttle_tower::limit("p", gcra).by(throttle_tower::Constant));
+/// # let flips = layer()?.candidate("v2", layer()?)?.flips("v2").expect("it is there");
+/// assert!(flips.by_policy.iter().map(line).next().is_none(), "nothing has happened");
+/// # Ok::<(), throttle_tower::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyFlips {
+    /// The name.
+    pub policy: PolicyName,
+    /// Requests that the candidate would refuse, because of its policy of this name.
+    pub would_refuse: u64,
+    /// Requests that the candidate would admit, and that the live policy of this name refuses.
+    pub would_admit: u64,
+}
+
+/// The labels of the results, in the order of the counts.
+pub(crate) const RESULTS: [&str; 5] = ["both_admit", "both_refuse", "would_refuse", "would_admit", "not_decided"];
+
+/// Counts the results of one candidate. All threads share the counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    results: [AtomicU64; RESULTS.len()],
+    by_policy: ByPolicy,
+    /// What the metrics have of each result.
+    #[cfg(feature = "metrics")]
+    reported: Mutex<[u64; RESULTS.len()]>,
+}
+
+/// What becomes of a request under one of the two layers.
+pub(crate) enum Verdict {
+    Admitted,
+    /// By a policy, if it is known.
+    Refused(Option<PolicyName>),
+}
+
+impl Counts {
+    pub(super) fn compare(&self, live: &Verdict, candidate: Option<&Verdict>) {
+        use Verdict::{Admitted, Refused};
+        let (result, refusing) = match (live, candidate) {
+            (Admitted, Some(Admitted)) => (0, None),
+            (Refused(_), Some(Refused(_))) => (1, None),
+            (Admitted, Some(Refused(policy))) => (2, policy.as_ref()),
+            (Refused(policy), Some(Admitted)) => (3, policy.as_ref()),
+            (_, None) => (4, None),
+        };
+        self.results[result].fetch_add(1, Ordering::Relaxed);
+        if let Some(policy) = refusing {
+            self.by_policy.of(policy)[result - 2].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Flips {
+        let [both_admit, both_refuse, would_refuse, would_admit, not_decided] = self.sums();
+        Flips { both_admit, both_refuse, would_refuse, would_admit, not_decided, by_policy: self.by_policy.read() }
+    }
+
+    fn sums(&self) -> [u64; RESULTS.len()] {
+        self.results.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Calls `more` with what was counted since the last call. Limits may be replaced between two calls, and with them
+    /// the metrics that call.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn report(&self, more: impl Fn(usize, u64)) {
+        let mut reported = lock(&self.reported);
+        for (result, sum) in self.sums().into_iter().enumerate() {
+            more(result, sum - reported[result]);
+            reported[result] = sum;
+        }
+    }
+}
+
+/// A list that only grows, so that no request waits for a lock: a reload may bring policies, and names come back.
+#[derive(Debug, Default)]
+struct ByPolicy(OnceLock<Box<Row>>);
+
+#[derive(Debug)]
+struct Row {
+    policy: PolicyName,
+    /// Would refuse, would admit.
+    counts: [AtomicU64; 2],
+    next: ByPolicy,
+}
+
+impl ByPolicy {
+    fn of(&self, policy: &PolicyName) -> &[AtomicU64; 2] {
+        let new = || Box::new(Row { policy: policy.clone(), counts: Default::default(), next: Self::default() });
+        let mut row = self.0.get_or_init(new);
+        while row.policy != *policy {
+            row = row.next.0.get_or_init(new);
+        }
+        &row.counts
+    }
+
+    fn read(&self) -> Vec<PolicyFlips> {
+        let rows = std::iter::successors(self.0.get(), |row| row.next.0.get());
+        let read = |Row { policy, counts, .. }: &Row| {
+            let [would_refuse, would_admit] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            PolicyFlips { policy: policy.clone(), would_refuse, would_admit }
+        };
+        rows.map(|row| read(row)).collect()
+    }
+}

@@ -1,0 +1,106 @@
+//! Asks a layer that is a [candidate](crate::candidate) about a request: the steps of a request up to the decision,
+//! without what belongs to a response.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use http::Request;
+use http::request::Parts;
+use throttle_core::backend::Call;
+use throttle_core::{Backend, ConfigError, Decision};
+
+use super::ask::{self, Asked, Lookup};
+use super::decide::{self, Decided};
+use super::notify::notify;
+use super::{correct_charges, pipeline, wait_queue};
+use crate::candidate::{Answer, Trial, Verdict};
+use crate::event::Outcome;
+use crate::throttle::current::Current;
+use crate::throttle::shared::Shared;
+
+impl<B: Backend> Trial for Current<B> {
+    fn ask(&self, parts: &Parts) -> Answer {
+        self.with(|shared| ask_candidate(shared, parts))
+    }
+
+    fn shares_keys_with(&self, backend: &dyn Any) -> bool {
+        self.with(|shared| backend.downcast_ref().is_some_and(|other| shared.backend.shares_keys_with(other)))
+    }
+}
+
+/// # Errors
+///
+/// If a limit acts on requests that pass through it, which those of a candidate do not.
+pub(in crate::throttle) fn check_candidate<B: Backend>(shared: &Shared<B>) -> Result<(), ConfigError> {
+    let corrected = shared.applied.iter().position(|limit| limit.charge_rules.may_change());
+    let corrected = corrected.map(|place| shared.announced.policies[place].policy_name());
+    let rule = "Concurrency, refunds and settled_later do, and a candidate sees no response; leave this limit out of the \
+                candidate";
+    match shared.permits.names().next().or(corrected) {
+        None => Ok(()),
+        Some(name) => {
+            Err(ConfigError::new("candidate", "a limit that acts on responses", rule).in_policy(name.as_str()))
+        }
+    }
+}
+
+fn ask_candidate<B: Backend>(shared: &Arc<Shared<B>>, parts: &Parts) -> Answer {
+    // A reload may have brought it.
+    if shared.uses.accounts || !shared.permits.is_empty() {
+        return Answer::Never;
+    }
+    if shared.options.when.as_ref().is_some_and(|when| !when.holds(parts)) {
+        return Answer::Now(Verdict::Admitted);
+    }
+    let (mut asked, mut lookups) = (Asked::default(), Vec::new());
+    if ask::ask(shared, parts, &mut asked, &mut lookups).is_err() {
+        return Answer::Now(Verdict::Refused(None));
+    }
+    if lookups.is_empty()
+        && !wait_queue::is_behind_others(shared, &asked.calls)
+        && let Some(decision) = decide::decision_at_once(shared, &asked.calls)
+        && !wait_queue::may_wait(shared, &decision)
+    {
+        return Answer::Now(verdict(shared, decision, &asked.calls, parts));
+    }
+    decide_later(shared, asked, lookups, parts)
+}
+
+fn decide_later<B: Backend>(shared: &Arc<Shared<B>>, mut asked: Asked, lookups: Vec<Lookup>, parts: &Parts) -> Answer {
+    let background = shared.options.background.clone();
+    if background.counters.read().pending >= shared.options.max_waiting as u64 {
+        return Answer::Never;
+    }
+    // The head goes on with its request. To copy it is slow, so that is done where it is read.
+    let reads_head = !lookups.is_empty() || is_observed(shared);
+    let parts = if reads_head { parts.clone() } else { Request::new(()).into_parts().0 };
+    let (shared, needs_runtime) = (Arc::clone(shared), shared.backend.can_fail());
+    let deciding = Box::pin(async move {
+        match pipeline::decided(&shared, &mut asked, lookups, &parts).await {
+            Ok(Decided::Made(decision)) => Some(verdict(&shared, decision, &asked.calls, &parts)),
+            Ok(Decided::Failed(_) | Decided::Saturated(_)) => None,
+            Err(_) => Some(Verdict::Refused(None)),
+        }
+    });
+    Answer::Later { deciding, background, needs_runtime }
+}
+
+fn verdict<B: Backend>(shared: &Arc<Shared<B>>, decision: Decision, calls: &[Call], parts: &Parts) -> Verdict {
+    let (verdict, outcome) = if decision.is_admitted() {
+        (Verdict::Admitted, Outcome::Admitted)
+    } else {
+        if shared.uses.charge_refused {
+            correct_charges::charge_refused(shared, &decision, calls);
+        }
+        let policy = decision.binding().and_then(|place| shared.announced.policies.get(place));
+        (Verdict::Refused(policy.map(|policy| policy.policy_name().clone())), Outcome::Refused)
+    };
+    if is_observed(shared) {
+        notify(shared, outcome, Some(&decide::report(shared, decision, calls)), calls, parts);
+    }
+    verdict
+}
+
+fn is_observed<B: Backend>(shared: &Shared<B>) -> bool {
+    shared.options.on_decision.is_some() || !shared.options.observers.is_empty()
+}
