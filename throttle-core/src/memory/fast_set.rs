@@ -1,9 +1,12 @@
-//! The fast path of a set whose keys have slots that the same parameters wrote.
+//! The fast path of a set: of keys with slots, and of new ones.
 //!
 //! The tables of the keys are held. Every policy with a small state is asked as if it was charged alone, and what it
 //! would write is kept until the set has decided. Large states are asked without a charge, and their shards are locked
-//! first. A key without a slot counts as unused. If it is charged, the request is decided anew on the [general
-//! way](Store::decide_located), which gives the key a slot.
+//! first. A small state that other parameters wrote is read by a [`Cell`].
+//!
+//! A key without a slot counts as unused. If it is charged it gets a slot, after all known states are written, because
+//! that moves slots. It takes locks that are free. A request that would have to wait for one, or that meets a nearly full
+//! store, is decided anew on the [general way](Store::decide_located).
 
 use smallvec::SmallVec;
 
@@ -182,7 +185,7 @@ impl<'a> Request<'a> {
                 }
                 Some(slot) if status.taken.cost > 0 => slot.set(part.parameters.writer, part.words),
                 _ if (status.taken.cost | status.wait) == 0 && self.calls[part.place].cost > 0 => {
-                    self.withdraw(part, status)
+                    self.withdraw(part, status);
                 }
                 _ => {}
             }

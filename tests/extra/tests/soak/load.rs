@@ -11,7 +11,7 @@ use throttle_tower::throttle_core::Backend;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::app::{App, ROUTES};
+use super::app::{App, BUSY, ROUTES};
 
 const CLIENTS: u64 = 3;
 const CALLERS: u64 = 30;
@@ -63,7 +63,7 @@ async fn client(route: &'static str, number: u64, url: String, ended: Arc<Atomic
         let roll = next(&mut dice);
         let key = match roll % 8 {
             0 => format!("stranger-{}", STRANGERS.fetch_add(1, Ordering::Relaxed)),
-            key => format!("key-{}", key % 2),
+            key => format!("{BUSY}{}", key % 2),
         };
         let asking = async { http.get(&url).header("x-api-key", key).send().await?.bytes().await };
         sent += 1;

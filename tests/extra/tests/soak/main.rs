@@ -2,7 +2,7 @@
 //! permits, settled charges, shaped calls, and limits that are replaced. When it is over, everything that was taken has
 //! come back, the counts are exact, and the process is as large as after its first minute.
 //!
-//! It takes `THROTTLE_SOAK` seconds, 60 by default.
+//! It takes `THROTTLE_SOAK` seconds, 60 by default and 20 at least.
 
 mod app;
 mod faults;
@@ -23,7 +23,7 @@ use self::load::Load;
 use self::resident::{progress, resident_kib};
 
 /// After a warm-up of a quarter of the time, the process may grow by so much: the allocator's and the sockets' buffers.
-const GROWTH_KIB: u64 = 16 * 1_024;
+const GROWTH_KIB: u64 = 8 * 1_024;
 
 /// How long what is under way at the end may take: more than a request waits, and more than a deadline of the store.
 const LONGEST_END: Duration = Duration::from_secs(20);

@@ -22,7 +22,10 @@ limitador yes or no. governor is the engine of tower_governor and axum-governor.
     run,
 };
 
-const PER_TURN: usize = 20_000;
+/// Enough for some milliseconds, so that two threads overlap.
+const PER_TURN: usize = 200_000;
+/// The same for limitador, which takes microseconds.
+const PER_SLOW_TURN: usize = 20_000;
 
 fn run() -> String {
     let mut table = Table::new(&["limiter", "admitted, 1 thread", "2 threads", "refused, 1 thread", "2 threads"]);
@@ -37,7 +40,9 @@ fn run() -> String {
             many_keys::peer("limitador", in_seconds(limit)),
         ];
         for threads in [1, 2] {
-            let contenders: Vec<Contender<'_>> = peers.iter().map(|peer| contender(peer.as_ref())).collect();
+            let steps = |name| if name == "limitador" { PER_SLOW_TURN } else { PER_TURN };
+            let contenders: Vec<Contender<'_>> =
+                peers.iter().zip(names).map(|(peer, name)| contender(peer.as_ref(), steps(name))).collect();
             for (cells, nanos) in cells.iter_mut().zip(compete(&contenders, threads)) {
                 let millions: Vec<f64> = nanos.iter().map(|nanos| 1e3 * threads as f64 / nanos).collect();
                 cells.push(report::spread(&millions, 2));
@@ -48,12 +53,12 @@ fn run() -> String {
     table.text()
 }
 
-fn contender(peer: &dyn Peer) -> Contender<'_> {
+fn contender(peer: &dyn Peer, steps: usize) -> Contender<'_> {
     Box::new(move |_, _| {
-        for _ in 0..PER_TURN {
+        for _ in 0..steps {
             black_box(peer.decide(black_box(IpAddr::V4(Ipv4Addr::LOCALHOST))));
         }
-        PER_TURN
+        steps
     })
 }
 

@@ -128,8 +128,11 @@ async fn lookup_is_saved_by_limits_that_refuse_and_not_by_audited_ones() {
         let polled = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&polled);
         let looked_up = limit("later", FixedWindow::new(Rate::per_day(9))).by_async(move |_: &Parts| {
-            count.fetch_add(1, Ordering::Relaxed);
-            async { Some(7) }
+            let count = Arc::clone(&count);
+            async move {
+                count.fetch_add(1, Ordering::Relaxed);
+                Some(7)
+            }
         });
         let layer = layer(all([known, looked_up]));
         let statuses = [send(&layer).await.status(), send(&layer).await.status()];
