@@ -11,8 +11,8 @@
 # Fails if a test fails or is ignored. No test is left out: if a program is missing and cannot be installed, none runs.
 #
 # Needs Rust and Debian's packages prometheus, chromium, chromium-driver, nginx-light, goaccess, fail2ban, redis-server,
-# g++, python3-venv, nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with apt-get
-# (as root or with sudo), and says so first. So it does with the Python packages of tests/extra/requirements.txt and
+# g++, python3-venv, nodejs (20 or later), npm and valgrind. If one of them is missing, this script installs it with
+# apt-get (as root or with sudo), and says so first. So it does with the Python packages of tests/extra/requirements.txt and
 # those of Node.js of tests/extra/sdks/package.json, in folders of their own below the target folder. With
 # THROTTLE_NO_INSTALL=1 it stops instead. The tests start servers of their own, on free ports of 127.0.0.1, and end
 # them.

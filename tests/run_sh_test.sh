@@ -36,7 +36,7 @@ case $1 in
     tree) printf "%b\n" "$TREE" ;;
 esac
 [ "$1" != "${FAILS:-}" ]'
-for program in redis-server prometheus promtool chromium chromedriver goaccess c++ valgrind; do pretend $program ':'; done
+for program in redis-server prometheus promtool chromium chromedriver goaccess fail2ban-server c++ valgrind; do pretend $program ':'; done
 # shellcheck disable=SC2016 # The fake script expands it.
 pretend python3 '
 for last; do :; done

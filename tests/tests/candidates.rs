@@ -15,6 +15,7 @@ use throttle_core::{Algorithm, Backend, BackendErrorKind, LocalShareBackend, Man
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::candidate::Flips;
+use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
     Concurrency, Constant, Decision, FixedWindow, Gcra, Header, Limit, LimitReport, MemoryBackend, OnError, OnMissing,
@@ -294,7 +295,8 @@ fn candidate_without_an_honest_meaning_does_not_build() {
     let live = |store: &common::Memory| on(store.clone(), shared("p", 2));
     let (store, own) = (memory(), memory());
     let with = |limits: Limit| refused(live(&store).candidate("v2", ThrottleLayer::new(limits).unwrap()));
-    let starts = "candidate is a limit that acts on responses: Concurrency, refunds and settled_later do, and";
+    let starts =
+        "candidate is a limit that acts on responses: Concurrency, refunds, strike_if and settled_later do, and";
     for limits in [shared("q", 1).refund_failed(), shared("q", 1).settled_later(), shared("q", 1).refund_aborted()] {
         let error = with(limits);
         assert!(error.starts_with(&format!("policy \"q\": {starts}")), "{error}");
@@ -368,4 +370,21 @@ async fn rule_file_is_a_candidate_that_is_reloaded() {
     next_file.replace(&text(9, "")).unwrap();
     now_file.replace(&text(1, "")).unwrap();
     assert_eq!(ask(1).await, [3, 0, 1, 1, 2]);
+}
+
+/// As it would if it was live. Without its ban it would admit the third request.
+#[tokio::test]
+async fn candidate_bans_keys_by_what_it_would_refuse() {
+    let clock = ManualClock::default();
+    let next = MemoryBackend::builder().clock(clock.clone()).build();
+    let ban = Ban::after(1).lasting(Duration::from_secs(60));
+    let tight = limit("p", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant).ban_even_if_spoofable(ban);
+    let layer = on(memory(), shared("p", 9)).candidate("v2", on(next, tight)).unwrap();
+    for _ in 0..2 {
+        status(&layer, get()).await;
+    }
+    clock.advance(Duration::from_secs(9));
+    assert_eq!(status(&layer, get()).await, StatusCode::OK);
+    let flips = layer.flips("v2").unwrap();
+    assert_eq!((flips.both_admit, flips.would_refuse), (1, 2));
 }

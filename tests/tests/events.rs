@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, StatusCode};
 use proptest::prelude::*;
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, Exception, Treatment};
 use throttle_core::{Algorithm, Backend, BackendErrorKind, Key, ManualClock, Policy, PolicySet};
 use throttle_tower::usage::Settlements;
 use throttle_tower::{
@@ -302,4 +302,24 @@ proptest! {
             prop_assert_eq!(std::mem::take(&mut *heard.lock().unwrap()), expected);
         }
     }
+}
+
+/// What the limit of an exception has left says nothing of the policy's own.
+#[tokio::test]
+async fn key_under_an_exception_is_not_near_the_end_of_the_limit() {
+    let gcra = |burst| Gcra::new(Rate::per_day(burst)).burst(burst);
+    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let (layer, heard) = warned(gcra(10).build().unwrap(), store.clone(), 0.8);
+    let prepared = Arc::new(store.prepare(PolicySet::new(Policy::new("p", gcra(10)).unwrap()).unwrap()).unwrap());
+    let treatment = Treatment::Limit(Arc::new(gcra(5).build().unwrap()));
+    let until = throttle_core::Timestamp::from_micros(9_000_000);
+    store.except(&prepared, 0, &Key::CONSTANT, Some(Exception { treatment, until })).await.unwrap();
+    for _ in 0..5 {
+        let mut request = get();
+        request.headers_mut().insert("class", "high".parse().unwrap());
+        request.headers_mut().insert("cost", 1.into());
+        let response = layer.layer(Strict::default()).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+    assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());
 }

@@ -12,6 +12,7 @@ use http::{Request, Response, StatusCode};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
+use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
@@ -144,11 +145,11 @@ async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
         }
     };
     expect("class=\"critical\",policy=\"zero\"".to_owned(), [2.0, 0.0, 0.0]);
-    expect("class=\"normal\",policy=\"zero\"".to_owned(), [3.0, 1.0, 0.0]);
+    expect("class=\"normal\",policy=\"zero\"".to_owned(), [2.0, 2.0, 0.0]);
     expect("class=\"batch\",policy=\"zero\"".to_owned(), [0.0, 0.0, 3.0]);
     expect("class=\"critical\",policy=\"more\"".to_owned(), [2.0, 0.0, 0.0]);
     expect("class=\"normal\",policy=\"more\"".to_owned(), [4.0, 0.0, 0.0]);
-    expect("class=\"batch\",policy=\"more\"".to_owned(), [3.0, 0.0, 0.0]);
+    expect("class=\"batch\",policy=\"more\"".to_owned(), [1.0, 2.0, 0.0]);
     expect("policy=\"plain\"".to_owned(), [12.0, 0.0, 0.0]);
     for (policy, skipped) in [("zero", 3.0), ("more", 3.0), ("plain", 0.0)] {
         expected.insert(format!("policy=\"{policy}\",result=\"skipped\"}}"), skipped);
@@ -463,8 +464,10 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .by(Header::new("x-api-key"))
         .lookup(|_| async { Some("free") })
         .unknown("free");
+    let banning = shared("banning", 9).ban_even_if_spoofable(Ban::after(5));
     let limits = all((
         per_user,
+        banning,
         any([shared("a", 1).priority([("class", 0)], |_| "class"), shared("b", 1)]),
         Concurrency::new(2),
     ));

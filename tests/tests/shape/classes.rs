@@ -234,6 +234,28 @@ async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_another_cost() {
     assert!(notes.calls()[..580].iter().filter(|(call, _)| *call == 0).count() == 20, "higher ones leave first");
 }
 
+/// A granted turn is offered to one call that it fits, and the turns behind it to those that they fit.
+#[tokio::test(start_paused = true)]
+async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_its_own_cost() {
+    let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
+    let shaper = over(&Remote::new(20 * MS), Shaper::builder(pace).headroom(Duration::ZERO), OnError::Closed);
+    let service = classed(shaper).cost(|call| if *call == 250 { 5 } else { 1 }).layer(Notes::new());
+    let (began, mut calls) = (Instant::now(), Vec::new());
+    for _ in 0..100 {
+        calls.push(begin(&service, 200).await);
+        calls.push(begin(&service, 250).await);
+    }
+    for _ in 0..20 {
+        sleep(13 * MS).await;
+        calls.push(begin(&service, 0).await);
+    }
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    let took = began.elapsed();
+    assert!((619 * MS..=650 * MS).contains(&took), "{took:?} for 620 units, 1,000 a second");
+}
+
 #[tokio::test(start_paused = true)]
 async fn shape_call_in_no_class_is_in_the_lowest() {
     let notes = Notes::new();

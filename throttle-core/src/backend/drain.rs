@@ -29,8 +29,8 @@ use crate::call::Call;
 ///
 /// # Errors
 ///
-/// If the store fails, or if the key has no place of its own in a store in memory that is full. Some of the units may be
-/// used up then.
+/// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it has no place of its own in
+/// a store in memory that is full. Some of the units may be used up then.
 ///
 /// # Cancel safety
 ///
@@ -46,14 +46,23 @@ pub async fn drain<B: Backend>(
     let mut calls = vec![Call::SKIP; policies.len()];
     calls[policy] = call.clone().costing(1).reserving(0);
     let mut decision = backend.decide(prepared, &calls).await?;
-    if decision.statuses()[policy].is_excepted() {
+    if decision.statuses()[policy].is_excepted() && !decision.statuses()[policy].is_banned() {
         backend.except(prepared, policy, key, None).await?;
         decision = backend.decide(prepared, &calls).await?;
     }
-    if decision.statuses()[policy].is_overflow() {
+    let status = &decision.statuses()[policy];
+    let why_not = if status.is_banned() {
+        "the key is banned: lift the ban first, which pardons it"
+    } else if status.is_excepted() {
+        "an exception was set for the key meanwhile: drain it again"
+    } else if status.is_overflow() {
         // Its budget is that of other keys, too.
-        let error = BackendError::new(BackendErrorKind::Protocol);
-        return Err(error.with_source("the store is full of live keys: raise max_keys"));
+        "the store is full of live keys: raise max_keys"
+    } else {
+        ""
+    };
+    if !why_not.is_empty() {
+        return Err(BackendError::new(BackendErrorKind::Protocol).with_source(why_not));
     }
     match Receipt::of(&decision, &calls) {
         // A debit takes no more than is left.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use throttle_core::backend::{Ban, Call, Exception, Strikes, Treatment};
+use throttle_core::backend::{Ban, Call, Exception, Strikes, Treatment, drain};
 use throttle_core::{
     Backend, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate, Timestamp,
 };
@@ -209,4 +209,18 @@ fn strikes_are_read_from_their_own_bytes_only() {
     let gcra = Gcra::new(Rate::per_day(9)).into_algorithm().unwrap();
     let state = gcra.decide(gcra.fresh().excepted(Exception::from_wire(&bytes).map(|(over, _)| over)), T0, 1).0;
     assert!(state.to_wire(&gcra).unwrap().starts_with(&bytes), "a charge keeps what is not forgotten");
+}
+
+#[test]
+fn banned_key_is_not_drained_and_stays_banned() {
+    let (store, key) = (Store::new(9), Key::from("k"));
+    store.strike(&key, &Ban::after(1)).unwrap();
+    let call = Call::from(key.clone());
+    let drained = std::pin::pin!(drain(&store.memory, &store.set, 0, &call));
+    let Poll::Ready(drained) = drained.poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("memory does not wait")
+    };
+    let why = drained.map_err(|error| std::error::Error::source(&error).expect("a reason").to_string());
+    assert_eq!(why.unwrap_err(), "the key is banned: lift the ban first, which pardons it");
+    assert_eq!(store.wait(&key), secs(600));
 }

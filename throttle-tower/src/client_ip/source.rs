@@ -195,9 +195,15 @@ impl ClientIp {
         }
     }
 
-    /// Whether the list is read whoever the peer is.
+    /// Whether the header is read whoever the peer is, or nearly so.
     pub(crate) fn is_any_peers(&self) -> bool {
-        matches!(self.source, Source::List { client: Position::FromRight(_), .. })
+        match &self.source {
+            Source::Peer => false,
+            Source::List { client: Position::FromRight(_), .. } => true,
+            Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {
+                trusted.any_machine().is_some()
+            }
+        }
     }
 
     /// The broad ones of the networks that it trusts; see [`TrustedProxies::broad_networks`].

@@ -43,7 +43,7 @@ impl TrustedProxies {
         ConfigError: From<<I::Item as TryInto<IpNet>>::Error>,
     {
         let trusted = Self::danger_any_width(nets)?;
-        match trusted.nets.iter().find(|net| shorter(net, 8, 7)) {
+        match trusted.any_machine() {
             None => Ok(trusted),
             Some(net) => Err(refused(
                 "trusted network",
@@ -82,6 +82,11 @@ impl TrustedProxies {
             ));
         }
         Ok(Self { nets })
+    }
+
+    /// The network, if there is one, in which (nearly) every machine is.
+    pub(super) fn any_machine(&self) -> Option<&IpNet> {
+        self.nets.iter().find(|net| shorter(net, 8, 7))
     }
 
     /// Whether `address` is one of the proxies. An IPv6 address that [stands for an IPv4

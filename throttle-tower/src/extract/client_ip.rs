@@ -15,7 +15,7 @@ impl KeyExtractor for ClientIp {
         Some(self)
     }
 
-    /// Where an entry of a list is counted from its end, whoever the peer is.
+    /// Where a header is read whoever the peer is: entries are counted from its end, or every machine is trusted.
     fn is_spoofable(&self) -> bool {
         self.is_any_peers()
     }

@@ -51,9 +51,12 @@ impl Limit {
     /// * [`charge_refused`](Self::charge_refused) charges requests that other limits refuse.
     /// * While the store fails, a limit that is [closed](crate::OnError::Closed) is skipped. One that is
     ///   [local](crate::OnError::Local) or open is decided by this process's share, and refuses nobody there either.
+    /// * One step decides all limits. So a key that is looked up is waited for (at most its
+    ///   [deadline](Self::key_deadline)), and if the audited key makes the step fail, the enforced limits go by their
+    ///   [`OnError`](crate::OnError): a senseless value, or a cluster's server that is away, with keys in several slots.
     ///
     /// Building the layer fails if the limit is inside an [`any`](crate::any), queues requests
-    /// ([`wait_up_to`](Self::wait_up_to)), or [rejects](OnMissing::Reject) requests without a key.
+    /// ([`wait_up_to`](Self::wait_up_to)), [rejects](OnMissing::Reject) requests without a key, or [bans](Self::ban).
     pub fn audit(mut self) -> Self {
         self.applied.audit = Some(Audit::Silent);
         self
@@ -78,7 +81,7 @@ pub(crate) enum Audit {
 impl Audit {
     /// # Errors
     ///
-    /// If the limit would delay requests or refuse those without a key.
+    /// If the limit would delay requests, refuse those without a key, or ban keys.
     pub(super) fn policy(self, policy: Policy, applied: &Applied) -> Result<Policy, ConfigError> {
         let wrong = |field, value: &dyn std::fmt::Debug, rule: &str| {
             Err(ConfigError::new(field, format_args!("{value:?}"), rule.to_owned()).in_policy(policy.name()))
@@ -91,6 +94,11 @@ impl Audit {
         if let OnMissing::Reject(status) = applied.on_missing {
             let rule = "an audited limit refuses no request; share or skip requests without a key until it is enforced";
             return wrong("on_missing", &status, rule);
+        }
+        if applied.charge_rules.ban.is_some() {
+            let rule = "an audited limit refuses no request, and a ban does; enforce the limit, or audit it first \
+                        without the ban";
+            return wrong("ban", &format_args!("on an audited limit"), rule);
         }
         Ok(policy.audit())
     }

@@ -33,8 +33,8 @@ impl Limit {
     ///
     /// Building the layer fails if a number of the ban is out of its bounds, if the limit is in an [`any`](crate::any),
     /// or if one client could ban another: where the key is a header that [nothing checks](crate::Header::accept), an
-    /// address that is counted from the end of a list whoever the peer is, or is shared by clients, as
-    /// [`Constant`](crate::Constant) is.
+    /// address from a header that is read [whoever the peer is](crate::TrustedProxies::danger_any_width), or is shared
+    /// by clients, as [`Constant`](crate::Constant) is. Keys of functions, futures and extensions are not checked.
     ///
     /// ```
     /// use std::time::Duration;

@@ -29,9 +29,10 @@ impl WarnAt {
     }
 
     /// Whether at least this part of `most` is used. What this process decides by its share of a limit says nothing of
-    /// the whole limit.
+    /// the whole limit, and what an exception of the key decides nothing of the policy's own.
     pub(crate) fn is_near(self, most: u64, status: &Status) -> bool {
-        status.decided_by() == DecidedBy::Store && status.remaining() <= self.left(most)
+        let is_of_the_limit = status.decided_by() == DecidedBy::Store && !status.is_excepted();
+        is_of_the_limit && status.remaining() <= self.left(most)
     }
 
     /// Whether it is so because of the request's own charge.

@@ -196,7 +196,14 @@ fn strikes(section: &Section<'_>) -> Option<Vec<StatusCode>> {
     let about = "Responses with these statuses are strikes, beside refusals. Only with a ban.";
     let list = section.field("strike-if", about)?.filled_list("write a list of statuses, as in [401, 403]")?;
     let status = |field: &Field<'_>| StatusCode::from_u16(u16::try_from(field.number(100, 599)?).ok()?).ok();
-    Some(list.iter().filter_map(status).collect())
+    let mut statuses = Vec::new();
+    for field in &list {
+        match status(field) {
+            Some(status) if statuses.contains(&status) => field.problem("it stands in this list before; remove it"),
+            status => statuses.extend(status),
+        }
+    }
+    Some(statuses)
 }
 
 /// The classes of requests that share a limit, the one with the least reserve first.

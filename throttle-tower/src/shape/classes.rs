@@ -58,7 +58,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///   would wait too long. What a call is told on arrival counts the calls of its class and of higher ones; it is true
     ///   if no higher one follows.
     /// * **Choose the class in the program**, never by a header that clients write. A name that is not among the classes
-    ///   is in the lowest one. The function is called for calls that do not leave at once.
+    ///   is in the lowest one. The function need not be called for calls that leave at once.
     /// * Calls of the [`shaper`](Self::shaper) itself are in the highest class.
     /// * [`max_waiting`](super::ShaperBuilder::max_waiting) counts the calls of all classes.
     /// * Over a store, a call does not pass those of another cost that the store has granted turns already: those that

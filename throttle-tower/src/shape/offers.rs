@@ -1,8 +1,9 @@
 //! To which of the calls that wait the turns are offered that are due. Open it where calls of several costs wait.
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::queue::{Due, Queue, Turn};
+use super::queue::{Due, Queue, Turn, Waiting};
 use super::wanted::Wanted;
 
 /// More calls than this that pass those to which a store has granted turns may make it lose one.
@@ -25,20 +26,22 @@ impl Queue {
     }
 
     /// Whether a granted turn that is due fits a call.
-    fn is_granted(&self, ticket: u64, now: Instant) -> bool {
+    pub(super) fn is_granted(&self, ticket: u64, now: Instant) -> bool {
         self.call(ticket).is_some_and(|call| self.turns.iter().any(|turn| turn.fits(&call.wanted, now)))
     }
 
     /// To how many of the first calls the turns that are due are offered: to as many as they fit, and to those before.
     pub(super) fn calls_for_due_turns(&self, now: Instant) -> usize {
-        let mut due = self.turns.iter().take_while(|turn| turn.at <= now).count();
+        let mut due: SmallVec<[&Turn; 8]> = self.turns.iter().take_while(|turn| turn.at <= now).collect();
         let mut calls = 1;
-        for (place, ticket) in self.ready.iter().take(2 * due + MOST_PASSING).enumerate() {
-            if due == 0 {
+        for (place, ticket) in self.ready.iter().take(2 * due.len() + MOST_PASSING).enumerate() {
+            if due.is_empty() {
                 break;
             }
-            if self.is_granted(*ticket, now) {
-                (due, calls) = (due - 1, place + 1);
+            let fitting = |call: &Waiting| due.iter().position(|turn| turn.fits(&call.wanted, now));
+            if let Some(turn) = self.call(*ticket).and_then(fitting) {
+                due.remove(turn);
+                calls = place + 1;
             }
         }
         calls

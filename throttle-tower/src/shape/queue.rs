@@ -356,8 +356,11 @@ impl Queue {
             let calls = match &self.offer {
                 None => self.calls_for_due_turns(now),
                 Some(offer) if now >= offer.expires => {
-                    let missed: SmallVec<[u64; 8]> = self.ready.iter().take(offer.calls).copied().collect();
                     let calls = offer.calls.saturating_mul(2);
+                    let is_granted = |ticket: &u64| self.is_granted(*ticket, now);
+                    let granted: SmallVec<[u64; 8]> = self.in_offer().filter(is_granted).collect();
+                    // A call that was before those which granted turns fit was offered none, and has missed none.
+                    let missed = if granted.is_empty() { self.in_offer().collect() } else { granted };
                     missed.into_iter().for_each(|ticket| self.stand_aside(ticket));
                     calls
                 }

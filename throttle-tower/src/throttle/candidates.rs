@@ -23,7 +23,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Errors
     ///
     /// If there is a candidate of this name, if `layer` has its keys where this layer has them, or if one of its limits
-    /// needs to see responses: a `Concurrency`, refunds, and `settled_later`.
+    /// needs to see responses: a `Concurrency`, refunds, `strike_if` and `settled_later`. A store behind a
+    /// [`BoxBackend`](throttle_core::BoxBackend) on one side only is not recognized.
     pub fn candidate<C: Backend>(self, name: impl Into<String>, layer: ThrottleLayer<C>) -> Result<Self, ConfigError> {
         let name = name.into();
         layer.current.with(|shared| check_candidate(shared))?;

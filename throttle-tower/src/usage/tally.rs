@@ -39,6 +39,8 @@ pub(crate) struct Tally {
     next_charge_at: Option<u64>,
     /// The final charge, once it is known.
     end: Option<u64>,
+    /// What decided the policy, and counts its strikes.
+    decided_by: DecidedBy,
 }
 
 impl Tally {
@@ -55,7 +57,13 @@ impl Tally {
             charging: None,
             next_charge_at: Some(0),
             end: None,
+            decided_by: DecidedBy::Store,
         }
+    }
+
+    /// Sets what decided the policy. Defaults to the store.
+    pub(crate) fn decided_by(self, decided_by: DecidedBy) -> Self {
+        Self { decided_by, ..self }
     }
 
     pub(crate) const fn place(&self) -> usize {
@@ -114,9 +122,7 @@ impl Tally {
     /// Counts a strike of the request's key, if the policy applies to the request.
     pub(crate) fn strike(&self, steps: &mut Vec<Step>) {
         let Some(key) = self.call.as_ref().and_then(Call::key) else { return };
-        let admission = self.pieces.first().and_then(|receipt| receipt.items().first());
-        let decided_by = admission.map_or(DecidedBy::Store, |item| item.decided_by());
-        steps.push(Step::Strike { place: self.place, key: key.clone(), decided_by });
+        steps.push(Step::Strike { place: self.place, key: key.clone(), decided_by: self.decided_by });
     }
 
     /// Makes the charge final: at `total`, or else at what was used, or else at the estimate.
@@ -210,6 +216,19 @@ mod tests {
             other => panic!("{other:?}"),
         };
         steps.into_iter().map(cost).collect()
+    }
+
+    #[test]
+    fn strike_counts_where_the_request_was_decided() {
+        let local = DecidedBy::Local(throttle_core::BackendErrorKind::Unavailable);
+        // A request that is charged afterwards, and one whose charge is final before its response.
+        for (cost, admission) in [(0, None), (9, charged(9))] {
+            let call = Call::from(Key::from("key")).costing(cost);
+            let (mut tally, mut steps) = (Tally::new(0, Some(call), admission).decided_by(local), Vec::new());
+            tally.close(Some(cost), &mut steps);
+            tally.strike(&mut steps);
+            assert!(matches!(steps[..], [.., Step::Strike { decided_by, .. }] if decided_by == local), "{steps:?}");
+        }
     }
 
     #[test]

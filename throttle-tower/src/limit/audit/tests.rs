@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::failing_backend::FailingBackend;
+use crate::limit::Ban;
 use crate::{Constant, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleLayer, Usage, all, any, limit};
 
 fn daily(name: &str, units: u64) -> Limit {
@@ -92,6 +93,11 @@ fn limit_that_cannot_be_audited_does_not_build() {
             new().on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)).into(),
             "policy \"new\": on_missing is 401: an audited limit refuses no request; share or skip requests without a \
              key until it is enforced",
+        ),
+        (
+            new().ban_even_if_spoofable(Ban::after(9)).into(),
+            "policy \"new\": ban is on an audited limit: an audited limit refuses no request, and a ban does; enforce \
+             the limit, or audit it first without the ban",
         ),
     ] {
         assert_eq!(error(limits), text);
@@ -190,4 +196,16 @@ async fn audited_limit_of_attempts_is_charged_what_other_limits_refuse() {
         left.push((status.remaining(), status.would_refuse()));
     }
     assert_eq!(left, [(2, false), (2, false), (1, false), (0, true), (0, true)]);
+}
+
+#[tokio::test]
+async fn share_of_an_audited_limit_hides_no_limit_that_failed_open() {
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    for old in [OnError::Open, OnError::local(1)] {
+        let limits = all([daily("old", 9).on_error(old), daily("new", 9).audit().on_error(OnError::local(1))]);
+        let seen = Arc::clone(&outcomes);
+        let layer = ThrottleLayer::new(limits).unwrap().backend(FailingBackend).unwrap();
+        send(&layer.on_decision(move |event| seen.lock().unwrap().push(event.outcome.label()))).await;
+    }
+    assert_eq!(*outcomes.lock().unwrap(), ["failed_open", "admitted"]);
 }

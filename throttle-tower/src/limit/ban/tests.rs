@@ -92,6 +92,31 @@ async fn responses_are_strikes_where_a_rule_says_so_whatever_is_charged() {
 }
 
 #[tokio::test]
+async fn ban_made_while_the_clock_was_ahead_is_shortened_to_the_longest() {
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let (layer, now, day) = (on(&clock, login()), clock.now(), Duration::from_secs(86_400));
+    clock.set(now + 365 * day);
+    assert_eq!(statuses(&layer, 1, 200, 8).await, [200, 200, 200, 200, 200, 429, 429, 429]);
+    for (at, expected) in [(now, true), (now + (day - Duration::from_secs(1)), true), (now + day, false)] {
+        clock.set(at);
+        assert_eq!(is_banned(&from(&layer, 1, 200).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn refusal_of_an_overflow_bucket_is_no_strike() {
+    let store = MemoryBackend::builder().clock(ManualClock::default()).max_keys(1).build();
+    let layer = ThrottleLayer::new(login()).unwrap().backend(store).unwrap();
+    let mut refused = 0;
+    for host in 0..200 {
+        let response = from(&layer, host, 200).await;
+        refused += usize::from(response.status() == 429);
+    }
+    // A strike of a key without a slot of its own would fail.
+    assert!(refused > 0 && layer.settlements().failed == 0);
+}
+
+#[tokio::test]
 async fn refusal_by_another_limit_is_no_strike() {
     let other = limit("other", FixedWindow::new(Rate::per_hour(1))).by(Constant);
     let layer = on(&ManualClock::default(), all((login(), other)));
@@ -113,6 +138,8 @@ fn layer_with_a_ban_that_cannot_be_is_not_built() {
         Arc::new(Route),
         Arc::new(hops(1)),
         Arc::new(ClientIp::fly_io()),
+        Arc::new(ClientIp::x_forwarded_for(TrustedProxies::danger_any_width(["10.0.0.1", "0.0.0.0/0"]).unwrap())),
+        Arc::new(ClientIp::header("x-real-ip", TrustedProxies::danger_any_width(["::/0"]).unwrap()).unwrap()),
         Arc::new((header(), Constant)),
         Arc::new(ClientIp::peer().or(header())),
     ] {

@@ -78,7 +78,7 @@ impl Metrics {
         let mut rows = place::POLICIES + of.policies.len();
         let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit, &mut rows)).collect();
         let name = |(watched, (policy, limit)): (&Watched, (&Policy, &Applied))| Named {
-            name: policy.name().to_owned(),
+            name: watched.name.as_str().to_owned(),
             looks_up: watched.lookup.is_some(),
             is_audited: policy.is_audited(),
             bans: limit.charge_rules.ban.is_some(),

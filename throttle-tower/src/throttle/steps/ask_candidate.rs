@@ -12,7 +12,7 @@ use throttle_core::{Backend, ConfigError, Decision};
 use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
 use super::notify::notify;
-use super::{correct_charges, pipeline, wait_queue};
+use super::{correct_charges, pipeline, strike, wait_queue};
 use crate::candidate::{Answer, Trial, Verdict};
 use crate::event::Outcome;
 use crate::throttle::current::Current;
@@ -34,8 +34,8 @@ impl<B: Backend> Trial for Current<B> {
 pub(in crate::throttle) fn check_candidate<B: Backend>(shared: &Shared<B>) -> Result<(), ConfigError> {
     let corrected = shared.applied.iter().position(|limit| limit.charge_rules.may_change());
     let corrected = corrected.map(|place| shared.announced.policies[place].policy_name());
-    let rule = "Concurrency, refunds and settled_later do, and a candidate sees no response; leave this limit out of the \
-                candidate";
+    let rule = "Concurrency, refunds, strike_if and settled_later do, and a candidate sees no response; leave this \
+                limit out of the candidate";
     match shared.permits.names().next().or(corrected) {
         None => Ok(()),
         Some(name) => {
@@ -92,6 +92,7 @@ fn verdict<B: Backend>(shared: &Arc<Shared<B>>, decision: Decision, calls: &[Cal
         if shared.uses.charge_refused {
             correct_charges::charge_refused(shared, &decision, calls);
         }
+        strike::strike_refused(shared, &decision, calls);
         let policy = decision.binding().and_then(|place| shared.announced.policies.get(place));
         (Verdict::Refused(policy.map(|policy| policy.policy_name().clone())), Outcome::Refused)
     };

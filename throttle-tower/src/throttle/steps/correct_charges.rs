@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy};
+use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision, Policy, Status};
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
@@ -26,7 +26,8 @@ pub(super) fn open_account<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decis
         // A cost of 0 is charged afterwards. In an `any`, a policy that was not charged is another member's to pay.
         let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
         let call = call.filter(|_| admission.is_some() || applies).cloned();
-        tallies.push(Tally::new(place, call, admission));
+        let decided_by = status.map_or(DecidedBy::Store, Status::decided_by);
+        tallies.push(Tally::new(place, call, admission).decided_by(decided_by));
     }
     let runtime = if shared.backend.can_fail() { Handle::try_current().ok() } else { None };
     Account::new(Arc::clone(shared) as Arc<dyn Ledger>, tallies, runtime)

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, BackendError, Decision};
+use throttle_core::{Backend, BackendError, DecidedBy, Decision, Status};
 
 use super::ask::Asked;
 use super::decide::{self, Decided};
@@ -98,8 +98,11 @@ fn judge_failure<B: Backend>(
         return Judged::Refuse(refuse::failed(shared, error, &closed, parts));
     }
     let share = shared.share.as_ref().and_then(|share| share.decide(&asked.calls, error.kind()));
+    let is_local = |status: &Status| status.is_enforced() && matches!(status.decided_by(), DecidedBy::Local(_));
     let (decision, if_admitted) = match share {
-        Some(decision) => (decision, Outcome::Admitted),
+        Some(decision) if decision.statuses().iter().any(is_local) => (decision, Outcome::Admitted),
+        // The share has audited limits only.
+        Some(decision) => (decision, Outcome::FailedOpen(error)),
         None => (Decision::open(&asked.calls, error.kind()), Outcome::FailedOpen(error)),
     };
     judge_decided(shared, decide::report(shared, decision, &asked.calls), if_admitted, asked, parts)
