@@ -44,9 +44,6 @@ const DAY: u64 = 24 * 60 * MINUTE;
 const LONGEST: Duration = Duration::from_secs(3_650 * DAY);
 
 impl Ban {
-    /// From this level on, bans grow no more.
-    pub(super) const TOP: u8 = 20;
-
     /// A ban after so many strikes, from 1 to 1,000,000.
     pub const fn after(strikes: u32) -> Self {
         Self {
@@ -126,7 +123,7 @@ impl Ban {
     pub fn length(&self, bans_before: u8) -> Duration {
         let [_, growth, _, length, up_to, _] = self.numbers();
         let grown = |length: u64, _| length.saturating_mul(growth).min(up_to);
-        Duration::from_micros((0..bans_before.min(Self::TOP)).fold(length, grown))
+        Duration::from_micros((0..bans_before.min(Strikes::TOP)).fold(length, grown))
     }
 
     /// Returns its numbers, as a store that strikes elsewhere needs them: strikes, and growth; then in µs, rounded up,
@@ -183,7 +180,7 @@ impl Ban {
         }
         if is_ban {
             key.banned_until = now + self.length(key.level);
-            (key.level, key.strikes) = (Self::TOP.min(key.level + 1), 0);
+            (key.level, key.strikes) = (Strikes::TOP.min(key.level + 1), 0);
         }
         let counted = if key.strikes > 0 { key.since.after_micros(within.saturating_add(1)) } else { now };
         let forgotten = if key.level > 0 { key.banned_until.after_micros(forgotten_after) } else { now };

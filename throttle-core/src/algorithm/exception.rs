@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::ban::Ban;
 use super::kind::Algorithm;
 use super::wire::{amounts, double, instant, read, write};
 use crate::error::ConfigError;
@@ -163,11 +162,14 @@ impl Exception {
 }
 
 impl Strikes {
+    /// From this level on, bans grow no more.
+    pub(super) const TOP: u8 = 20;
+
     fn of(numbers: &[i64]) -> Option<Self> {
         let (&[banned_until, since], counts) = numbers.split_first_chunk()?;
         let [banned_until, since] = [instant(banned_until)?, instant(since)?].map(Timestamp::from_micros);
         let [strikes, level] = amounts(counts)?;
-        let level = u8::try_from(level).ok().filter(|level| *level <= Ban::TOP)?;
+        let level = u8::try_from(level).ok().filter(|level| *level <= Self::TOP)?;
         Some(Self { banned_until, since, strikes: u32::try_from(strikes).ok()?, level })
     }
 }

@@ -8,7 +8,6 @@ use http::request::Parts;
 use throttle_core::Key;
 use throttle_core::backend::Call;
 
-use super::audit::Audit;
 use super::charge_rules::ChargeRules;
 use super::keying::Keying;
 #[cfg(any(feature = "axum", feature = "rules"))]
@@ -46,6 +45,14 @@ pub(crate) struct Applied {
     pub(crate) audit: Option<Audit>,
     /// From when on a key is near the end, if that is to be told.
     pub(crate) warn_at: Option<WarnAt>,
+}
+
+/// How a limit is audited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audit {
+    Silent,
+    /// Headers list it.
+    Announced,
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;

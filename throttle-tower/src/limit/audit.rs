@@ -2,7 +2,7 @@
 
 use throttle_core::{ConfigError, Policy};
 
-use super::applied::Applied;
+use super::applied::{Applied, Audit};
 use super::on_missing::OnMissing;
 use super::single::Limit;
 
@@ -68,14 +68,6 @@ impl Limit {
         self.applied.audit = Some(Audit::Announced);
         self
     }
-}
-
-/// How a limit is audited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audit {
-    Silent,
-    /// Headers list it.
-    Announced,
 }
 
 impl Audit {

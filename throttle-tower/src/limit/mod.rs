@@ -27,8 +27,7 @@ mod warn_at;
 use http::request::Parts;
 use throttle_core::{Algorithm, ConfigError};
 
-pub(crate) use applied::Applied;
-pub(crate) use audit::Audit;
+pub(crate) use applied::{Applied, Audit};
 pub(crate) use charge_rules::ChargeRules;
 pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};

@@ -194,16 +194,9 @@ fn ban(section: &Section<'_>) -> Option<(Ban, bool)> {
 /// The statuses of responses that are strikes.
 fn strikes(section: &Section<'_>) -> Option<Vec<StatusCode>> {
     let about = "Responses with these statuses are strikes, beside refusals. Only with a ban.";
-    let list = section.field("strike-if", about)?.filled_list("write a list of statuses, as in [401, 403]")?;
+    let list = section.field("strike-if", about)?.distinct_list("write a list of statuses, as in [401, 403]")?;
     let status = |field: &Field<'_>| StatusCode::from_u16(u16::try_from(field.number(100, 599)?).ok()?).ok();
-    let mut statuses = Vec::new();
-    for field in &list {
-        match status(field) {
-            Some(status) if statuses.contains(&status) => field.problem("it stands in this list before; remove it"),
-            status => statuses.extend(status),
-        }
-    }
-    Some(statuses)
+    Some(list.iter().filter_map(status).collect())
 }
 
 /// The classes of requests that share a limit, the one with the least reserve first.

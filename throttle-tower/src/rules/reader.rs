@@ -386,12 +386,14 @@ impl<'a> Field<'a> {
         Some(list)
     }
 
-    /// As [`filled_list`](Self::filled_list), for a list in which a text that stands twice has no effect: a problem.
+    /// As [`filled_list`](Self::filled_list), for a list in which a text or number that stands twice is a problem: it has
+    /// no effect.
     pub(super) fn distinct_list(&self, rule: &str) -> Option<Vec<Field<'a>>> {
         let list = self.filled_list(rule)?;
-        let mut texts = HashSet::new();
+        let mut seen = HashSet::new();
         for element in &list {
-            if element.text().is_some_and(|text| !texts.insert(text)) {
+            let number = || element.value.as_integer().map(ToString::to_string);
+            if element.text().map(str::to_owned).or_else(number).is_some_and(|value| !seen.insert(value)) {
                 element.problem("it stands in this list before; remove it");
             }
         }

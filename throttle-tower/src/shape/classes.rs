@@ -8,16 +8,8 @@ use std::sync::Arc;
 use throttle_core::{Backend, ConfigError};
 
 use super::layer::ShapeLayer;
+use super::wanted::Class;
 use crate::limit::check_classes;
-
-/// The place of a call's class, the highest first, and the requests that must still find room behind the call.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Class {
-    pub(super) place: u16,
-    pub(super) reserve: u64,
-}
-
-pub(super) type ClassOf<Req> = dyn Fn(&Req) -> Class + Send + Sync;
 
 impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// Lets important calls pass the others: names the classes with their reserves, the highest first, and says by a

@@ -3,9 +3,8 @@ use std::time::Duration;
 
 use throttle_core::Key;
 
-use super::classes::{Class, ClassOf};
 use super::units::UnitPaces;
-use super::wanted::Wanted;
+use super::wanted::{Class, ClassOf, Wanted};
 
 /// Reads the key, the cost and the deadline of a call from its request.
 pub(super) struct RequestFields<Req> {

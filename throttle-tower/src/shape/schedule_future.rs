@@ -6,13 +6,12 @@ use std::task::{Context, Poll, ready};
 
 use throttle_core::{Backend, MemoryBackend};
 
-use super::classes::Class;
 use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::schedule::Schedule;
 use super::start::Start;
 use super::waits::Waits;
-use super::wanted::Wanted;
+use super::wanted::{Class, Wanted};
 
 /// The future of [`Shaper::schedule`](super::Shaper::schedule). With the first poll it takes its place among the calls
 /// that wait, if it has to wait.

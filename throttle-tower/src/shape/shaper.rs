@@ -6,7 +6,6 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, BackendError, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
-use super::classes::Class;
 use super::clock::TokioClock;
 use super::error::ShapeError;
 use super::obey_upstream::{ObeyUpstream, Response};
@@ -16,7 +15,7 @@ use super::schedule_future::ScheduleFuture;
 use super::start::Start;
 use super::stats::ShapeStats;
 use super::units::ShapeUsage;
-use super::wanted::Wanted;
+use super::wanted::{Class, Wanted};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics::ShapeMetrics;
 use crate::time::FAR;

@@ -10,12 +10,11 @@ use throttle_core::{Backend, Decision, Key, Timestamp};
 use tokio::time::Instant;
 
 use super::ask::Answer;
-use super::classes::Class;
 use super::error::{Bound, QueueFull, ShapeError};
 use super::queue::{Bounds, Due, Polled, Queue, Waiting};
 use super::schedule::Schedule;
 use super::waits::Waits;
-use super::wanted::Wanted;
+use super::wanted::{Class, Wanted};
 use crate::time::{micros, time_for};
 
 /// A call that is not refused.

@@ -27,3 +27,12 @@ impl Wanted {
         costs.map(|cost| if cost == 0 { Call::SKIP } else { Call::peek(self.key.clone()).costing(cost) }).collect()
     }
 }
+
+/// The place of a call's class, the highest first, and the requests that must still find room behind the call.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Class {
+    pub(super) place: u16,
+    pub(super) reserve: u64,
+}
+
+pub(super) type ClassOf<Req> = dyn Fn(&Req) -> Class + Send + Sync;
