@@ -131,7 +131,7 @@ fn fit_writes_a_part_of_a_rule_file() {
     }
     let fitted = file("fitted.toml", rules);
     assert_eq!((code, replay(&["check", &fitted]).0), (0, 0), "{shown}");
-    // With that limit, nobody would have been refused.
+    // That limit would have refused no request.
     let (code, shown) = replay(&["replay", &fitted, &log]);
     assert!(code == 0 && shown.contains("admits 3,000, refuses 0"), "{shown}");
 }

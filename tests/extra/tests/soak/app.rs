@@ -168,7 +168,7 @@ impl App {
         self.rules.replace(&rules_text(revision + 1)).expect("good rules");
     }
 
-    /// Some numbers for who watches.
+    /// The numbers that the soak prints.
     pub(crate) fn shown(&self) -> String {
         let sum = |of: fn(&Count) -> &AtomicU64| {
             self.counts.values().map(|count| of(count).load(Ordering::SeqCst)).sum::<u64>()
