@@ -1,4 +1,4 @@
-use serde::Serialize;
+use serde_json::{Map, Value, json};
 use throttle_core::BackendErrorKind;
 
 use super::board::{Board, Moment, PermitBoard, PolicyBoard};
@@ -10,229 +10,120 @@ use crate::event::OUTCOMES;
 use crate::observe::Offender;
 use crate::observe::decider::Decider;
 
-/// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
-#[derive(Serialize)]
-pub(super) struct Data<'a> {
-    service: Option<&'a str>,
-    reporting: bool,
-    running_seconds: u64,
-    #[serde(serialize_with = "as_map")]
-    outcomes: [u64; OUTCOMES.len()],
-    requests: FlowData,
-    binding: Option<&'a str>,
-    policies: Vec<PolicyData<'a>>,
-    tightest: Vec<TightKeyData<'a>>,
-    decided_by: DecidedByData,
-    rules_changes: Vec<u32>,
-    store: StoreData,
-    permits: Vec<PermitData<'a>>,
-    keys_held: Option<usize>,
-    offenders: Vec<OffenderData<'a>>,
-}
-
-/// By the second, oldest first.
-#[derive(Serialize)]
-struct FlowData {
-    admitted: Vec<u32>,
-    refused: Vec<u32>,
-}
-
-#[derive(Serialize)]
-struct PolicyData<'a> {
-    name: &'a str,
-    audited: bool,
-    #[serde(flatten)]
-    flow: FlowData,
-    binding: BindingData,
-    queued: u64,
-    longest_wait_ms: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct BindingData {
-    refused: u64,
-    admitted: u64,
-}
-
-#[derive(Serialize)]
-struct TightKeyData<'a> {
-    policy: &'a str,
-    key: String,
-    left: u64,
-    of: u64,
-    resets_in_ms: u64,
-}
-
-#[derive(Serialize)]
-struct DecidedByData {
-    now: Option<&'static str>,
-    decisions: DecisionsData,
-    changes: Vec<ChangeData>,
-}
-
-#[derive(Serialize)]
-struct DecisionsData {
-    store: u64,
-    local: u64,
-    open: u64,
-    closed: u64,
-}
-
-#[derive(Serialize)]
-struct ChangeData {
-    seconds_ago: u32,
-    from: Option<&'static str>,
-    to: &'static str,
-    why: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct StoreData {
-    answers: u64,
-    failures: u64,
-    slowest_ms: u32,
-}
-
-#[derive(Serialize)]
-struct PermitData<'a> {
-    name: &'a str,
-    taken: u64,
-    most_taken: u64,
-    refused: u64,
-}
-
-#[derive(Serialize)]
-struct OffenderData<'a> {
-    policy: &'a str,
-    key: String,
-    refused: u64,
-    shown: Option<&'a str>,
-}
-
 /// How many keys are listed.
 pub(super) const LISTED: usize = 10;
 
-impl<'a> Data<'a> {
-    /// `reporting` is whether a layer reports to the board.
-    pub(super) fn of(
-        board: &'a Board,
-        service: Option<&'a str>,
-        offenders: &'a [Offender],
-        moment: &Moment,
-        reporting: bool,
-    ) -> Self {
-        let flows = &board.flows;
-        let policies = board.policies.iter().zip(&flows.policies);
-        let policies: Vec<_> = policies.map(|(policy, flow)| PolicyData::of(policy, flow, moment)).collect();
-        let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
-        Self {
-            service,
-            reporting,
-            running_seconds: moment.running,
-            outcomes: flows.outcomes(),
-            requests: FlowData::of(&flows.requests, moment),
-            binding: binding(&policies),
-            policies,
-            tightest: tightest.filter_map(|key| TightKeyData::of(board, &key, moment)).collect(),
-            decided_by: DecidedByData::of(board, moment),
-            rules_changes: board.rules_changes().into_iter().map(|second| moment.since(second)).collect(),
-            store: StoreData {
-                answers: moment.sum(&board.store.answers),
-                failures: moment.sum(&board.store.failures),
-                slowest_ms: moment.most(&board.store.slowest_ms),
-            },
-            permits: board.permits.iter().map(|permits| PermitData::of(permits, moment)).collect(),
-            keys_held: board.keys_held(),
-            offenders: offenders.iter().map(|offender| OffenderData::of(offender, &board.tightest)).collect(),
-        }
-    }
+/// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
+///
+/// `reporting` is whether a layer reports to the board.
+pub(super) fn data(
+    board: &Board,
+    service: Option<&str>,
+    offenders: &[Offender],
+    moment: &Moment,
+    reporting: bool,
+) -> Value {
+    let flows = &board.flows;
+    let outcomes: Map<String, Value> =
+        OUTCOMES.iter().zip(flows.outcomes()).map(|(outcome, count)| (outcome.to_string(), count.into())).collect();
+    let policies = board.policies.iter().zip(&flows.policies);
+    let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
+    json!({
+        "service": service,
+        "reporting": reporting,
+        "running_seconds": moment.running,
+        "outcomes": outcomes,
+        "requests": by_second(&flows.requests, moment),
+        "binding": binding(board, moment),
+        "policies": policies.map(|(policy, flow)| of_policy(policy, flow, moment)).collect::<Vec<_>>(),
+        "tightest": tightest.filter_map(|key| of_tight_key(board, &key, moment)).collect::<Vec<_>>(),
+        "decided_by": decided_by(board, moment),
+        "rules_changes": board.rules_changes().into_iter().map(|second| moment.since(second)).collect::<Vec<_>>(),
+        "store": {
+            "answers": moment.sum(&board.store.answers),
+            "failures": moment.sum(&board.store.failures),
+            "slowest_ms": moment.most(&board.store.slowest_ms),
+        },
+        "permits": board.permits.iter().map(|permits| of_permits(permits, moment)).collect::<Vec<_>>(),
+        "keys_held": board.keys_held(),
+        "offenders": offenders.iter().map(|offender| of_offender(offender, &board.tightest)).collect::<Vec<_>>(),
+    })
 }
 
 /// The policy that refused most as the binding one; where none did, the one that bound most of the admitted requests.
-fn binding<'a>(policies: &[PolicyData<'a>]) -> Option<&'a str> {
-    let bound = policies.iter().filter(|policy| policy.binding.refused + policy.binding.admitted > 0);
+fn binding<'a>(board: &'a Board, moment: &Moment) -> Option<&'a str> {
+    let policies = board.policies.iter().zip(&board.flows.policies);
+    let bound =
+        policies.map(|(policy, flow)| (bound(flow, moment), &*policy.name)).filter(|(bound, _)| *bound != (0, 0));
     // The first of equals, as in a decision.
-    bound.rev().max_by_key(|policy| policy.binding).map(|policy| policy.name)
+    bound.rev().max_by_key(|(bound, _)| *bound).map(|(_, name)| name)
 }
 
-impl FlowData {
-    fn of(flow: &Flow, moment: &Moment) -> Self {
-        Self {
-            admitted: moment.seconds().map(|second| flow.admitted.get(second)).collect(),
-            refused: moment.seconds().map(|second| flow.refused.get(second)).collect(),
-        }
-    }
+/// Requests that the policy refused as the binding one, and those of which it had the least left.
+fn bound(flow: &PolicyFlow, moment: &Moment) -> (u64, u64) {
+    (moment.sum(&flow.bound_refused), moment.sum(&flow.bound_admitted))
 }
 
-impl<'a> PolicyData<'a> {
-    fn of(policy: &'a PolicyBoard, flow: &PolicyFlow, moment: &Moment) -> Self {
-        let (refused, admitted) = (moment.sum(&flow.bound_refused), moment.sum(&flow.bound_admitted));
-        Self {
-            name: &policy.name,
-            audited: policy.is_audited,
-            flow: FlowData::of(&flow.flow, moment),
-            binding: BindingData { refused, admitted },
-            queued: policy.queued(),
-            longest_wait_ms: moment.most(&policy.longest_wait_ms),
-        }
-    }
+/// Oldest first.
+fn by_second(flow: &Flow, moment: &Moment) -> Value {
+    let [admitted, refused] = [&flow.admitted, &flow.refused]
+        .map(|counts| moment.seconds().map(|second| counts.get(second)).collect::<Vec<_>>());
+    json!({ "admitted": admitted, "refused": refused })
 }
 
-impl<'a> TightKeyData<'a> {
-    fn of(board: &'a Board, key: &TightKey, moment: &Moment) -> Option<Self> {
-        Some(Self {
-            policy: &board.policies.get(key.policy)?.name,
-            key: key.name.to_string(),
-            left: key.left,
-            of: key.of,
-            resets_in_ms: key.resets.saturating_sub(moment.micros).div_ceil(1_000),
-        })
-    }
+fn of_policy(policy: &PolicyBoard, flow: &PolicyFlow, moment: &Moment) -> Value {
+    let (refused, admitted) = bound(flow, moment);
+    let mut data = by_second(&flow.flow, moment);
+    data["name"] = json!(policy.name);
+    data["audited"] = json!(policy.is_audited);
+    data["binding"] = json!({ "refused": refused, "admitted": admitted });
+    data["queued"] = json!(policy.queued());
+    data["longest_wait_ms"] = json!(moment.most(&policy.longest_wait_ms));
+    data
 }
 
-impl DecidedByData {
-    fn of(board: &Board, moment: &Moment) -> Self {
-        let [store, local, open, closed] = board.flows.deciders.each_ref().map(|decisions| moment.sum(decisions));
-        Self {
-            now: board.flows.changes.decider().map(Decider::label),
-            decisions: DecisionsData { store, local, open, closed },
-            changes: board.flows.changes.list().iter().map(|change| ChangeData::of(change, moment)).collect(),
-        }
-    }
+fn of_tight_key(board: &Board, key: &TightKey, moment: &Moment) -> Option<Value> {
+    Some(json!({
+        "policy": board.policies.get(key.policy)?.name,
+        "key": key.name.to_string(),
+        "left": key.left,
+        "of": key.of,
+        "resets_in_ms": key.resets.saturating_sub(moment.micros).div_ceil(1_000),
+    }))
 }
 
-impl ChangeData {
-    fn of(change: &Change, moment: &Moment) -> Self {
-        Self {
-            seconds_ago: moment.since(change.second),
-            from: change.from.map(Decider::label),
-            to: change.to.label(),
-            why: change.why.map(BackendErrorKind::label),
-        }
-    }
+fn decided_by(board: &Board, moment: &Moment) -> Value {
+    let [store, local, open, closed] = board.flows.deciders.each_ref().map(|decisions| moment.sum(decisions));
+    let changes = board.flows.changes.list();
+    json!({
+        "now": board.flows.changes.decider().map(Decider::label),
+        "decisions": { "store": store, "local": local, "open": open, "closed": closed },
+        "changes": changes.iter().map(|change| of_change(change, moment)).collect::<Vec<_>>(),
+    })
 }
 
-impl<'a> PermitData<'a> {
-    fn of(permits: &'a PermitBoard, moment: &Moment) -> Self {
-        let taken = permits.taken();
-        // Permits that were taken before the last two minutes, and are still held.
-        let most_taken = taken.max(moment.most(&permits.most_taken).into());
-        Self { name: &permits.name, taken, most_taken, refused: moment.sum(&permits.refused) }
-    }
+fn of_change(change: &Change, moment: &Moment) -> Value {
+    json!({
+        "seconds_ago": moment.since(change.second),
+        "from": change.from.map(Decider::label),
+        "to": change.to.label(),
+        "why": change.why.map(BackendErrorKind::label),
+    })
 }
 
-impl<'a> OffenderData<'a> {
-    fn of(offender: &'a Offender, names: &Tightest) -> Self {
-        let key = offender.digest.map_or(KeyName::Missing, |digest| names.name_of(digest));
-        Self {
-            policy: offender.policy.as_str(),
-            key: key.to_string(),
-            refused: offender.refused,
-            shown: offender.shown.as_deref(),
-        }
-    }
+fn of_permits(permits: &PermitBoard, moment: &Moment) -> Value {
+    let taken = permits.taken();
+    // Permits that were taken before the last two minutes, and are still held.
+    let most_taken = taken.max(moment.most(&permits.most_taken).into());
+    json!({ "name": permits.name, "taken": taken, "most_taken": most_taken, "refused": moment.sum(&permits.refused) })
 }
 
-fn as_map<S: serde::Serializer>(outcomes: &[u64; OUTCOMES.len()], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(OUTCOMES.iter().zip(outcomes))
+fn of_offender(offender: &Offender, names: &Tightest) -> Value {
+    let key = offender.digest.map_or(KeyName::Missing, |digest| names.name_of(digest));
+    json!({
+        "policy": offender.policy.as_str(),
+        "key": key.to_string(),
+        "refused": offender.refused,
+        "shown": offender.shown,
+    })
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::board::Board;
-use super::data::{Data, LISTED};
+use super::data::{LISTED, data};
 use super::shown::Shown;
 use crate::lock::lock;
 use crate::observe::Offender;
@@ -53,9 +53,8 @@ impl Rendered {
             return event.clone();
         }
         let offenders = (self.offenders)(&board, LISTED);
-        let data = Data::of(&board, self.service.as_deref(), &offenders, &moment, is_reported_to);
-        let json = serde_json::to_string(&data).expect("it has text for keys, and nothing in it can fail");
-        let event = Bytes::from(format!("{START}{json}{END}"));
+        let data = data(&board, self.service.as_deref(), &offenders, &moment, is_reported_to);
+        let event = Bytes::from(format!("{START}{data}{END}"));
         *latest = Some((second, event.clone()));
         event
     }

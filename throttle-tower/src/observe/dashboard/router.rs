@@ -9,17 +9,17 @@ use http::header::{
 use http::{HeaderValue, Response};
 
 use super::document::{self, document};
-use super::events::Events;
+use super::events::events;
 use super::rendered::Rendered;
 
 /// The page, its data and its events. All paths are relative to where the router is nested.
 pub(super) fn router<S: Clone + Send + Sync + 'static>(rendered: Rendered) -> Router<S> {
     let (rendered, page) = (Arc::new(rendered), document());
-    let events = Arc::clone(&rendered);
+    let streamed = Arc::clone(&rendered);
     Router::new()
         .route("/", get(async move || of_page(page.into())))
         .route("/data.json", get(async move || of_data("application/json", rendered.json().into())))
-        .route("/events", get(async move || of_data("text/event-stream", Body::new(Events::new(events)))))
+        .route("/events", get(async move || of_data("text/event-stream", events(streamed))))
 }
 
 fn of_page(body: Body) -> Response<Body> {
