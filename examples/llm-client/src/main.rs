@@ -36,7 +36,7 @@ fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     // The longest wait bounds the largest call, too: its tokens must fit it.
     let requests = LeakyBucket::new(settings.requests()).max_wait(Duration::from_secs(300));
     let pace = Shaper::builder(requests).by_unit("tokens", settings.tokens());
-    let layer = ShapeLayer::new(pace)?
+    let layer = ShapeLayer::of(pace.build()?)
         .by_unit("tokens", reserved)?
         // Where the model asks for a pause, or for less, that counts.
         .obey_upstream_of(|response: &Response| (response.status(), response.headers()))

@@ -208,7 +208,7 @@ fn shape_units_are_checked_when_the_shaper_is_built() {
     }
     let never = text(model(second).by_unit("words", Rate::per_second(0)));
     assert!(never.contains("words") && never.contains("rate"), "{never}");
-    let layer: ShapeLayer<u64> = ShapeLayer::new(model(second)).unwrap();
+    let layer: ShapeLayer<u64> = ShapeLayer::of(model(second).build().unwrap());
     let unknown = layer.clone().by_unit("words", |_| 1).unwrap_err().to_string();
     assert!(unknown.contains(r#"no unit named "words" is paced"#) && unknown.contains("tokens"), "{unknown}");
     let twice = layer.by_unit("tokens", |_| 1).unwrap().by_unit("tokens", |_| 1).unwrap_err().to_string();
@@ -225,7 +225,8 @@ fn answers() -> impl Service<u64, Response = Response<u64>, Error = Infallible, 
 
 #[tokio::test(start_paused = true)]
 async fn shape_layer_settles_what_a_response_says() {
-    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap().by_unit("tokens", |_: &u64| 100).unwrap();
+    let layer =
+        ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap()).by_unit("tokens", |_: &u64| 100).unwrap();
     let mut service = layer
         .settle_with(|response: &mut Response<u64>, usage| usage.settle("tokens", *response.body()).unwrap())
         .layer(answers());
@@ -239,7 +240,7 @@ async fn shape_layer_settles_what_a_response_says() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_layer_hands_the_usage_to_the_caller() {
-    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap();
+    let layer = ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap());
     let estimated = layer.cost(|_| 0).by_unit("tokens", |tokens: &u64| *tokens).unwrap();
     let handing = estimated.settle_with(|response: &mut Response<u64>, usage| {
         response.extensions_mut().insert(usage);
@@ -260,7 +261,7 @@ async fn shape_layer_hands_the_usage_to_the_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_deadline_holds_for_the_turn_by_all_paces() {
-    let layer = ShapeLayer::new(model(Duration::from_secs(60))).unwrap();
+    let layer = ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap());
     let layer = layer.by_unit("tokens", |tokens: &u64| *tokens).unwrap().deadline(|_| Some(300 * MS));
     let mut service = layer.layer(answers());
     service.call(20).await.unwrap();
@@ -280,7 +281,8 @@ async fn shape_pause_of_an_upstream_holds_for_the_turn_by_all_paces() {
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let pace = crate::units::model(Duration::from_secs(60));
-    let layer = ShapeLayer::new(pace).unwrap().by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let layer =
+        ShapeLayer::of(pace.build().unwrap()).by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
     let mut service = layer
         .settle_with(|response: &mut Response<()>, usage| {
             if response.status() == StatusCode::TOO_MANY_REQUESTS {
@@ -308,7 +310,8 @@ async fn shape_remaining_requests_space_calls_and_not_tokens() {
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let pace = crate::units::model(Duration::from_secs(60));
-    let layer = ShapeLayer::new(pace).unwrap().by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let layer =
+        ShapeLayer::of(pace.build().unwrap()).by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
     let mut service = layer.layer(model);
     let start = Instant::now();
     let mut times = Vec::new();
@@ -389,7 +392,8 @@ async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let pace = crate::units::model(Duration::from_secs(1));
-    let layer = ShapeLayer::new(pace).unwrap().by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let layer =
+        ShapeLayer::of(pace.build().unwrap()).by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
     let mut service = layer.layer(model);
     service.call(9).await.unwrap();
     let start = Instant::now();

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,16 +6,12 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use pin_project_lite::pin_project;
-use throttle_core::{Backend, MemoryBackend};
+use throttle_core::Backend;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::clock::TokioClock;
 use super::error::{Bound, QueueFull, ShapeError};
-use super::future::ShapeFuture;
 use super::layer::ShapeLayer;
-use super::service::Shape;
-use super::upstream_head::{IgnoreUpstream, UpstreamHead};
 use crate::headers::Problem;
 use crate::headers::retry_after::RetryAfter;
 use crate::throttle::ThrottleBody;
@@ -42,21 +37,22 @@ use crate::time::micros;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until a service is wrapped in it"]
-pub struct HttpShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
-    layer: ShapeLayer<Req, B, H>,
+pub struct HttpShapeLayer<L> {
+    layer: L,
 }
 
 impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// Returns a layer that answers refused calls with a 429 or 503 instead of an error. It needs services whose
     /// responses are HTTP.
-    pub fn http(self) -> HttpShapeLayer<Req, B, H> {
+    pub fn http(self) -> HttpShapeLayer<Self> {
         HttpShapeLayer { layer: self }
     }
 }
 
-impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
-    type Service = HttpShape<S, Req, B, H>;
+impl<S, L: Layer<S>> Layer<S> for HttpShapeLayer<L> {
+    type Service = HttpShape<L::Service>;
 
     fn layer(&self, inner: S) -> Self::Service {
         HttpShape { shape: self.layer.layer(inner) }
@@ -67,41 +63,41 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for HttpShapeLayer<Req, B, H> {
 ///
 /// ```
 /// use http::{Request, Response};
-/// use throttle_tower::shape::HttpShape;
+/// use throttle_tower::shape::{HttpShape, Shape};
 /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
 /// use tower::Layer;
 ///
 /// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
-/// let shaped: HttpShape<_, Request<()>> =
+/// let shaped: HttpShape<Shape<_, Request<()>>> =
 ///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
 /// assert_eq!(shaped.get_ref().layer().stats().waiting, 0);
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
-pub struct HttpShape<S, Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
-    shape: Shape<S, Req, B, H>,
+#[derive(Clone, Debug)]
+pub struct HttpShape<S> {
+    shape: S,
 }
 
-impl<S, Req, B: Backend, H> HttpShape<S, Req, B, H> {
-    /// The service that returns an error instead of a response for a refused call.
+impl<S> HttpShape<S> {
+    /// The [`Shape`](super::Shape) that returns an error instead of a response for a refused call.
     #[must_use]
-    pub const fn get_ref(&self) -> &Shape<S, Req, B, H> {
+    pub const fn get_ref(&self) -> &S {
         &self.shape
     }
 }
 
-impl<S, Req, B, H, Body> Service<Req> for HttpShape<S, Req, B, H>
+impl<S, Req, Body, E> Service<Req> for HttpShape<S>
 where
-    S: Service<Req, Response = Response<Body>> + Clone,
-    B: Backend,
-    H: UpstreamHead<Response<Body>>,
+    S: Service<Req, Response = Response<Body>, Error = ShapeError<E>>,
 {
     type Response = Response<ThrottleBody<Body>>;
-    type Error = S::Error;
-    type Future = HttpShapeFuture<S, Req, B, H>;
+    type Error = E;
+    type Future = HttpShapeFuture<S::Future>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Only the inner service's readiness can fail.
-        self.shape.get_mut().poll_ready(cx)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>> {
+        let only_inner =
+            |error: ShapeError<E>| error.into_inner().expect("only the inner service's readiness can fail");
+        self.shape.poll_ready(cx).map_err(only_inner)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
@@ -110,7 +106,7 @@ where
 }
 
 pin_project! {
-    /// The response future of an [`HttpShape`]. Cancellation and panics are those of a [`ShapeFuture`].
+    /// The response future of an [`HttpShape`]. Cancellation and panics are those of a [`ShapeFuture`](super::ShapeFuture).
     ///
     /// ```
     /// use http::{Request, Response};
@@ -122,28 +118,23 @@ pin_project! {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = tower::service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(String::new())));
     /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
-    /// let call: HttpShapeFuture<_, Request<()>, _, _> = shaped.call(Request::new(()));
+    /// let call: HttpShapeFuture<_> = shaped.call(Request::new(()));
     /// assert_eq!(call.await?.status(), 200);
     /// # Ok(())
     /// # }
     /// ```
-    pub struct HttpShapeFuture<S, Req, B, H>
-    where
-        S: Service<Req>,
-        B: Backend,
-    {
+    #[derive(Debug)]
+    pub struct HttpShapeFuture<F> {
         #[pin]
-        future: ShapeFuture<S, Req, B, H>,
+        future: F,
     }
 }
 
-impl<S, Req, B, H, Body> Future for HttpShapeFuture<S, Req, B, H>
+impl<F, Body, E> Future for HttpShapeFuture<F>
 where
-    S: Service<Req, Response = Response<Body>>,
-    B: Backend,
-    H: UpstreamHead<Response<Body>>,
+    F: Future<Output = Result<Response<Body>, ShapeError<E>>>,
 {
-    type Output = Result<Response<ThrottleBody<Body>>, S::Error>;
+    type Output = Result<Response<ThrottleBody<Body>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(self.project().future.poll(cx)) {
@@ -181,34 +172,4 @@ fn refusal(problem: Problem) -> Response<Bytes> {
     response.headers_mut().insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-impl<Req, B: Backend, H: Clone> Clone for HttpShapeLayer<Req, B, H> {
-    fn clone(&self) -> Self {
-        Self { layer: self.layer.clone() }
-    }
-}
-
-impl<S: Clone, Req, B: Backend, H: Clone> Clone for HttpShape<S, Req, B, H> {
-    fn clone(&self) -> Self {
-        Self { shape: self.shape.clone() }
-    }
-}
-
-impl<Req, B: Backend, H> fmt::Debug for HttpShapeLayer<Req, B, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HttpShapeLayer").field(&self.layer).finish()
-    }
-}
-
-impl<S: fmt::Debug, Req, B: Backend, H> fmt::Debug for HttpShape<S, Req, B, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HttpShape").field(&self.shape).finish()
-    }
-}
-
-impl<S: Service<Req>, Req, B: Backend, H> fmt::Debug for HttpShapeFuture<S, Req, B, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HttpShapeFuture")
-    }
 }

@@ -3,10 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::{Backend, ConfigError, Key, MemoryBackend};
+use throttle_core::{Backend, ConfigError, Key, LeakyBucket, MemoryBackend};
 
 use super::clock::TokioClock;
-use super::into_shaper::IntoShaper;
 use super::obey_upstream::ObeyUpstream;
 use super::request_fields::RequestFields;
 use super::shaper::Shaper;
@@ -77,9 +76,20 @@ pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUps
     pub(super) head: H,
 }
 
+impl<Req> ShapeLayer<Req> {
+    /// Delays calls so that they keep a pace of this process alone, with the options that a [`Shaper`] has by default.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is wrong. The error names the field, the value and the bound.
+    pub fn new(pace: LeakyBucket) -> Result<Self, ConfigError> {
+        Shaper::new(pace).map(Self::of)
+    }
+}
+
 impl<Req, B: Backend> ShapeLayer<Req, B> {
-    /// Delays calls so that they keep a pace. A bucket is a pace of this process alone; a [builder](Shaper::builder)
-    /// has options, among them a store that a fleet shares.
+    /// Delays calls to the pace of a shaper. Its [builder](Shaper::builder) has options, among them a store that a fleet
+    /// shares.
     ///
     /// ```
     /// use std::time::Duration;
@@ -87,19 +97,10 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// use throttle_tower::shape::Shaper;
     ///
     /// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(50))).headroom(Duration::from_millis(20));
-    /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::new(pace)?;
+    /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::of(pace.build()?);
     /// assert_eq!(layer.shaper().rate(), Rate::new(50, Duration::from_millis(1_020)));
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the configuration is wrong. The error names the field, the value and the bound.
-    pub fn new(pace: impl IntoShaper<Backend = B>) -> Result<Self, ConfigError> {
-        Ok(Self::of(pace.into_shaper()?))
-    }
-
-    /// Delays calls to the pace of an existing shaper.
     pub fn of(shaper: Shaper<B>) -> Self {
         Self { shaper, fields: Arc::default(), obey: ObeyUpstream::default(), head: IgnoreUpstream }
     }
@@ -197,7 +198,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///
     /// let requests = LeakyBucket::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
     /// let pace = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000));
-    /// let layer = ShapeLayer::new(pace)?
+    /// let layer = ShapeLayer::of(pace.build()?)
     ///     .by_unit("tokens", |question: &Question| question.prompt.len() as u64 / 4 + question.max_tokens)?;
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
@@ -236,7 +237,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let requests = LeakyBucket::new(Rate::per_minute(500)).max_wait(Duration::from_secs(60));
     /// let pace = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(30_000));
-    /// let layer = ShapeLayer::new(pace)?
+    /// let layer = ShapeLayer::of(pace.build()?)
     ///     .by_unit("tokens", |_: &Request<String>| 1_000)?
     ///     .obey_upstream()
     ///     .settle_with(|response: &mut Response<String>, usage| {

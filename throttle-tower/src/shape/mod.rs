@@ -19,7 +19,6 @@ mod error;
 mod fleet_pauses;
 mod future;
 mod http;
-mod into_shaper;
 mod layer;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -48,7 +47,6 @@ pub use self::clock::TokioClock;
 pub use self::error::{Bound, QueueFull, ShapeError};
 pub use self::future::ShapeFuture;
 pub use self::http::{HttpShape, HttpShapeFuture, HttpShapeLayer};
-pub use self::into_shaper::IntoShaper;
 pub use self::layer::ShapeLayer;
 pub use self::schedule_future::ScheduleFuture;
 pub use self::service::Shape;

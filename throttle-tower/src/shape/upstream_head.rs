@@ -146,7 +146,7 @@ impl<Res> fmt::Debug for HeadOf<Res> {
 ///
 /// type Layer = ShapeLayer<u64, MemoryBackend<TokioClock>, SettleWith<IgnoreUpstream, u64>>;
 /// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(5))).by_unit("bytes", Rate::per_second(1_000));
-/// let layer: Layer = ShapeLayer::new(pace)?
+/// let layer: Layer = ShapeLayer::of(pace.build()?)
 ///     .by_unit("bytes", |request| *request)?
 ///     .settle_with(|response: &mut u64, usage| usage.settle("bytes", *response).expect("it is settled here only"));
 /// # Ok::<(), throttle_tower::ConfigError>(())
