@@ -169,8 +169,8 @@ async fn lookups_say_how_they_ended() {
                 _ => Err(std::io::Error::other("the database is down")),
             }
         })
-        .unknown("free")
-        .lookups(1, Duration::from_millis(100));
+        .lookups(1, Duration::from_millis(100))
+        .unknown("free");
     let series = metered(async {
         // The first limit has no lookup, so the lookups counted belong to the second.
         let layer =

@@ -21,10 +21,9 @@ use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::limit::IntoLimitTree;
-use throttle_tower::plans::Plans;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Constant, Gcra, Header, LimitReport, OnError, OnMissing, Rate, ThrottleLayer, all, any, limit, plans,
+    Constant, Gcra, Header, Limit, LimitReport, OnError, OnMissing, Rate, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::net::TcpListener;
 use tower::ServiceExt;
@@ -42,8 +41,13 @@ impl Table {
         self.tiers.lock().unwrap().insert(who.to_owned(), tier);
     }
 
-    /// Six, sixty or six hundred a minute. No tier is cached, so that a change takes effect at once.
-    fn plans(&self) -> Plans {
+    /// No tier is cached, so that a change takes effect at once.
+    fn plans(&self) -> Limit {
+        self.remembered_for(Duration::ZERO)
+    }
+
+    /// Six, sixty or six hundred a minute.
+    fn remembered_for(&self, keep_for: Duration) -> Limit {
         let table = self.clone();
         let tiers = [("free", 6), ("pro", 60), ("internal", 600)];
         plans("per-user", tiers.map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count)))))
@@ -59,8 +63,8 @@ impl Table {
                     Ok(table.tiers.lock().unwrap().get(&who).copied())
                 }
             })
+            .cache(100, keep_for)
             .unknown("free")
-            .cache(100, Duration::ZERO)
             .on_error(OnError::Closed)
     }
 }
@@ -247,7 +251,7 @@ async fn request_that_its_tier_may_still_admit_is_looked_up() {
 async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     let (store, table) = (memory(), Table::default());
     let once = limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant);
-    let counting = table.plans().into_limit().charge_refused();
+    let counting = table.plans().charge_refused();
     let server = Server::start(all((once, counting)), store.backend.clone()).await;
     assert_eq!(server.left("ada").await, "5 of 6");
     for _ in 0..3 {
@@ -302,7 +306,7 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
     let (store, table) = (common::Remote::faltering(false), Table::default());
     table.put("ada", "pro");
     let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
-    let remembering = table.plans().cache(10, Duration::from_secs(600));
+    let remembering = table.remembered_for(Duration::from_secs(600));
     let server = Server::start(all((ten, remembering)), store.clone()).await;
     for asked in [2, 3, 4] {
         server.left("ada").await;
@@ -367,7 +371,6 @@ async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() 
         plans("per-user", [("free", Gcra::new(Rate::per_minute(6)))])
             .by(Header::new("x-api-key"))
             .lookup(|_| std::future::pending::<Option<&str>>())
-            .unknown("free")
     };
     let by_async =
         || limit("keyed", Gcra::new(Rate::per_minute(6))).by_async(|_| std::future::pending::<Option<u64>>());
@@ -375,12 +378,12 @@ async fn law_12_request_whose_lookup_or_key_hangs_is_answered_at_its_deadline() 
     let [ok, unauthorized] = [StatusCode::OK, StatusCode::UNAUTHORIZED];
     let ms = Duration::from_millis;
     for (limits, status, waited) in [
-        (hanging().into_limit_tree(), ok, ms(1_000)),
-        (hanging().lookups(1, ms(300)).into_limit_tree(), ok, ms(300)),
+        (hanging().unknown("free").into_limit_tree(), ok, ms(1_000)),
+        (hanging().lookups(1, ms(300)).unknown("free").into_limit_tree(), ok, ms(300)),
         (by_async().into_limit_tree(), ok, ms(1_000)),
         (by_async().key_deadline(ms(200)).into_limit_tree(), ok, ms(200)),
         (rejecting().key_deadline(ms(200)).into_limit_tree(), unauthorized, ms(200)),
-        (all((hanging().lookups(1, ms(300)), by_async().key_deadline(ms(200)))), ok, ms(300)),
+        (all((hanging().lookups(1, ms(300)).unknown("free"), by_async().key_deadline(ms(200)))), ok, ms(300)),
     ] {
         let app = Router::new().route("/", get(|| async {})).layer(ThrottleLayer::new(limits).unwrap());
         let begun = tokio::time::Instant::now();

@@ -119,8 +119,8 @@ fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
         plans("per-user", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_minute(count)))))
             .by(extract::Extension::by(|user: &User| user.id))
             .lookup(move |id: String| accounts.clone().plan_of(id))
-            .unknown("free")
-            .cache(10_000, Duration::from_secs(60)),
+            .cache(10_000, Duration::from_secs(60))
+            .unknown("free"),
     )?;
 
     // Of the layers of a router, the last one is the outermost.

@@ -22,9 +22,9 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
         plans("per-plan", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_second(count)).burst(2 * count))))
             .by(api_key())
             .lookup(plan_of)
-            .unknown("free")
             .cache(10_000, Duration::from_secs(10))
-            .unknown_as_missing(),
+            .unknown_as_missing()
+            .unknown("free"),
         // Held for a moment instead of refused.
         limit("reports", Gcra::new(Rate::per_second(5)))
             .by(api_key())

@@ -58,9 +58,9 @@ fn app() -> Result<Router, ConfigError> {
         plans("per-user", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_minute(count)))))
             .by(Header::new("x-api-key"))
             .lookup(move |customer: String| table.clone().tier_of(customer))
-            .unknown("free")
             // A change of plan takes effect within a second.
-            .cache(10_000, Duration::from_secs(1)),
+            .cache(10_000, Duration::from_secs(1))
+            .unknown("free"),
     )?;
     // Plans change outside the throttle. A real server would also check that the caller may change them.
     let limited = Router::new().route("/", get(hello)).layer(throttle);

@@ -206,7 +206,7 @@ async fn law_12_store_that_fails_after_a_refusing_peek_is_not_asked_again() {
             counted.fetch_add(1, Ordering::SeqCst);
             std::future::ready(Some("free"))
         });
-        let forgetful = tiers.unknown("free").cache(1, Duration::ZERO);
+        let forgetful = tiers.cache(1, Duration::ZERO).unknown("free");
         let remote = Remote::faltering(false);
         let layer = ThrottleLayer::new(all((shared("once", 1), forgetful))).unwrap().on_error(rule);
         let service = layer.backend(remote.clone()).unwrap().layer(Strict::default());

@@ -282,8 +282,7 @@ async fn every_member_of_a_composition_goes_by_its_own_classes() {
 async fn class_of_a_tier_has_the_tier_beyond_the_reserve() {
     let tiers = [("free", 10), ("pro", 30)].map(|(tier, burst)| (tier, Gcra::new(Rate::per_minute(1)).burst(burst)));
     let plans = || plans("plan", tiers).by(Header::new("x-user")).lookup(|_| async { Some("pro") });
-    let in_classes =
-        |reserve| plans().unknown("free").into_limit().priority([("high", 0), ("low", reserve)], |_: &Parts| "low");
+    let in_classes = |reserve| plans().unknown("free").priority([("high", 0), ("low", reserve)], |_: &Parts| "low");
     let (app, _) = on_clock(in_classes(9));
     let (admitted, refused) = exhaust(&app, "batch").await;
     assert_eq!((admitted, report(&refused).class("plan")), (21, Some("low")));

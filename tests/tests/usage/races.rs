@@ -12,8 +12,7 @@ use http::{Request, StatusCode};
 use throttle_core::PolicySet;
 use throttle_core::backend::Call;
 use throttle_core::{Limiter, Policy};
-use throttle_tower::plans::Plans;
-use throttle_tower::{FixedWindow, Header, KeyExtractor, OnError, Rate, Usage, all, plans};
+use throttle_tower::{FixedWindow, Header, KeyExtractor, Limit, OnError, Rate, Usage, all, plans};
 use tokio::sync::Barrier;
 
 use crate::site::{Site, estimate, number};
@@ -103,7 +102,7 @@ struct Table(Arc<AtomicUsize>);
 
 impl Table {
     /// No tier is cached, so that a change is seen at once.
-    fn plans(&self, name: &str, counts: [u64; 3]) -> Plans {
+    fn plans(&self, name: &str, counts: [u64; 3]) -> Limit {
         let table = self.clone();
         plans(name, tiers(counts))
             .by(Header::new("x-user"))
@@ -111,8 +110,8 @@ impl Table {
                 let table = table.clone();
                 async move { Some(["low", "middle", "high"][table.0.load(Ordering::SeqCst) % 3]) }
             })
-            .unknown("low")
             .cache(100, Duration::ZERO)
+            .unknown("low")
             .on_error(OnError::Closed)
     }
 }
@@ -163,9 +162,9 @@ async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements()
     for store in Store::both().await {
         let (name, known, table) = (store.name, Known::default(), Table::default());
         let limits = all([
-            table.plans("requests", AMPLE).into_limit().refund_server_errors(),
-            table.plans("tokens", FEW).cost(estimate).into_limit().settled_later(),
-            table.plans("bytes", AMPLE).cost(estimate).into_limit().settled_later(),
+            table.plans("requests", AMPLE).refund_server_errors(),
+            table.plans("tokens", FEW).cost(estimate).settled_later(),
+            table.plans("bytes", AMPLE).cost(estimate).settled_later(),
         ]);
         let app = Router::new().route("/", get(work_in_tiers)).with_state(known.clone());
         let site = Arc::new(Site::new(store, limits, app).await);

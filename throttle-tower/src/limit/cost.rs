@@ -71,14 +71,13 @@ mod tests {
     use throttle_core::{ConfigError, Cost, Gcra, Rate};
 
     use crate::limit::IntoLimitTree;
-    use crate::plans::Plans;
     use crate::{Constant, Limit, ThrottleLayer, limit, plans};
 
     fn of_ten() -> Limit {
         limit("p", Gcra::new(Rate::per_minute(10))).by(Constant)
     }
 
-    fn tiers() -> Plans {
+    fn tiers() -> Limit {
         plans("p", [("free", Gcra::new(Rate::per_minute(5))), ("pro", Gcra::new(Rate::per_minute(10)))])
             .by(Constant)
             .lookup(|_| async { None::<&str> })

@@ -131,12 +131,6 @@ impl Limit {
         Self::new(policy, Keying::Tiered(Arc::new(lookup)))
     }
 
-    /// The same limit with another lookup of tiers.
-    pub(crate) fn looked_up(mut self, lookup: impl TierLookup + 'static) -> Self {
-        self.applied.keying = Keying::Tiered(Arc::new(lookup));
-        self
-    }
-
     /// Sets what a request costs, in units: a number, or a function of the request's head. A cost of 0 peeks: it
     /// charges nothing. Defaults to 1.
     ///

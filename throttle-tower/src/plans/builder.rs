@@ -1,15 +1,16 @@
-//! The steps that lead to [`Plans`]: name and tiers, the identity, the lookup, the tier of unknown identities.
+//! The steps that lead to a limit by plans: name and tiers, the identity, the lookup, the tier of unknown identities.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttle_core::{Algorithm, ConfigError, IntoAlgorithm, Policy};
 
 use super::into_tier::IntoTier;
-use super::limit::Plans;
 use super::tier_lookup::{CachedTierLookup, LookupFn};
 use crate::extract::KeyExtractor;
+use crate::limit::Limit;
 
 /// The names and algorithms of the tiers, in order. A wrong algorithm is reported when the layer is built.
 type Tiers = Vec<(String, Result<Algorithm, ConfigError>)>;
@@ -37,8 +38,8 @@ type Tiers = Vec<(String, Result<Algorithm, ConfigError>)>;
 /// let per_user = plans("per-user", tiers)
 ///     .by(Header::new("x-api-key"))
 ///     .lookup(|key: String| plan_of(key))
-///     .unknown("free")
-///     .cache(10_000, Duration::from_secs(60));
+///     .cache(10_000, Duration::from_secs(60))
+///     .unknown("free");
 /// assert!(ThrottleLayer::new(per_user).is_ok());
 /// ```
 pub fn plans<N: Into<String>, A: IntoAlgorithm>(
@@ -139,7 +140,7 @@ impl PlansWithoutLookup {
     /// # Panics
     ///
     /// A request that waits for a lookup panics outside of a tokio runtime with timers enabled.
-    pub fn lookup<F, Fut>(self, lookup: F) -> PlansWithoutDefault
+    pub fn lookup<F, Fut>(self, lookup: F) -> Plans
     where
         F: Fn(String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: IntoTier> + Send + 'static,
@@ -150,7 +151,7 @@ impl PlansWithoutLookup {
             Box::pin(async move { answer.await.into_tier() })
         });
         let lookup = CachedTierLookup::new(self.extractor, lookup, policy.as_ref().ok().cloned());
-        PlansWithoutDefault { policy, lookup }
+        Plans { policy, lookup }
     }
 }
 
@@ -160,35 +161,98 @@ impl fmt::Debug for PlansWithoutLookup {
     }
 }
 
-/// [`plans`] that still need the tier of unknown identities.
+/// [`plans`] with their lookup, which still need the tier of [unknown](Self::unknown) identities.
 ///
 /// ```
-/// use throttle_tower::plans::{PlansWithoutDefault, plans};
-/// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer};
+/// use throttle_tower::plans::Plans;
+/// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, plans};
 ///
-/// let tiers = [("free", Gcra::new(Rate::per_minute(60)))];
-/// let without_default: PlansWithoutDefault = plans("per-user", tiers)
-///     .by(Header::new("x-api-key"))
-///     .lookup(async |_: String| Ok::<_, std::io::Error>(Some("free")));
-/// assert!(ThrottleLayer::new(without_default.unknown("platinum")).is_err(), "there is no such tier");
+/// let per_user = |default: &str| {
+///     let tiers = [("free", Gcra::new(Rate::per_minute(60)))];
+///     let plans: Plans = plans("per-user", tiers).by(Header::new("x-api-key")).lookup(async |_| Some("free"));
+///     plans.unknown(default)
+/// };
+/// assert!(ThrottleLayer::new(per_user("free")).is_ok());
+/// assert_eq!(ThrottleLayer::new(per_user("gold")).unwrap_err().field(), "unknown");
 /// ```
+#[derive(Clone)]
 #[must_use = "name the tier of unknown identities with `.unknown(…)`"]
-pub struct PlansWithoutDefault {
+pub struct Plans {
     policy: Result<Policy, ConfigError>,
     pub(super) lookup: CachedTierLookup,
 }
 
-impl PlansWithoutDefault {
+impl Plans {
+    /// Sets the approximate number of identities whose tiers are remembered (1 to 16,777,216), and for how long. When
+    /// the cache is full, an identity without recent requests is evicted; its next request causes a lookup. An identity
+    /// takes about 50 bytes, which are reserved when the layer is built; with [parameters of its
+    /// own](super::Tier::own), some 100 more. Defaults to 10,000 for 60 seconds.
+    pub fn cache(mut self, identities: usize, keep_for: Duration) -> Self {
+        self.lookup.set_cache(identities, keep_for);
+        self
+    }
+
+    /// Bounds lookups: how many run at a time, at least 1, and how long each may take. A lookup beyond these bounds
+    /// counts as [failed](super::PlansWithoutLookup::lookup), so no request waits longer for its tier than the
+    /// deadline, and none queues for a lookup. Each layer and its clones count together. Defaults to 256 lookups of 1
+    /// second.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::{Gcra, Header, Rate, ThrottleLayer, plans};
+    ///
+    /// # async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> { Ok(None) }
+    /// let per_user = plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))])
+    ///     .by(Header::new("x-api-key"))
+    ///     .lookup(plan_of);
+    /// let bounded = |at_once| per_user.clone().lookups(at_once, Duration::from_millis(200)).unknown("free");
+    /// assert!(ThrottleLayer::new(bounded(20)).is_ok());
+    /// assert!(ThrottleLayer::new(bounded(0)).is_err());
+    /// ```
+    pub fn lookups(mut self, at_once: usize, deadline: Duration) -> Self {
+        (self.lookup.max_lookups, self.lookup.deadline) = (at_once, deadline);
+        self
+    }
+
+    /// Treats a request whose identity the lookup does not know like a request without an identity, as
+    /// [`on_missing`](Limit::on_missing) sets: all such requests share one budget in the tier of unknown identities, or
+    /// the limit does not apply to them, or they are refused. By default each unknown identity has a budget of its own.
+    ///
+    /// With this setting a client gains nothing by inventing identities, not even while lookups fail. During a failure,
+    /// an identity that was known before keeps its last tier and its budget. All identities without a successful lookup
+    /// share one more budget in the tier of unknown identities. New customers share that budget too until a lookup of
+    /// theirs succeeds, and after a restart every customer is new.
+    ///
+    /// ```
+    /// use throttle_tower::{Gcra, Header, OnMissing, Rate, ThrottleLayer, plans};
+    ///
+    /// # async fn plan_of(key: String) -> Option<&'static str> { None }
+    /// let per_user = plans("per-user", [("free", Gcra::new(Rate::per_minute(60)))])
+    ///     .by(Header::new("x-api-key"))
+    ///     .lookup(plan_of)
+    ///     .unknown_as_missing()
+    ///     .unknown("free")
+    ///     .on_missing(OnMissing::Reject(http::StatusCode::UNAUTHORIZED));
+    /// assert!(ThrottleLayer::new(per_user).is_ok());
+    /// ```
+    pub fn unknown_as_missing(mut self) -> Self {
+        self.lookup.unknown.as_missing = true;
+        self
+    }
+
     /// The tier of identities that the lookup does not know, of requests without an identity, and of identities whose
-    /// lookup failed before it ever returned anything.
+    /// lookup failed before it ever returned anything. Returns the limit, which has the options of every [`Limit`].
     ///
     /// Each unknown identity has a budget of its own, and costs a lookup. If clients can make up identities, choose one
     /// of these:
     ///
-    /// * let all unknown identities share one budget: [`Plans::unknown_as_missing`];
+    /// * let all unknown identities share one budget: [`unknown_as_missing`](Self::unknown_as_missing);
     /// * accept only identities that may exist: [`Header::accept`](crate::Header::accept);
     /// * add a limit by address with [`all`](crate::all). The requests that it refuses cause no lookup.
-    pub fn unknown(mut self, tier: impl Into<String>) -> Plans {
+    ///
+    /// Nothing is looked up for a request that the limit does not [apply to](Limit::when). A lookup that fails is no
+    /// failure of the store, which [`Limit::on_error`] is for.
+    pub fn unknown(mut self, tier: impl Into<String>) -> Limit {
         let tier = tier.into();
         let policy = self.policy.and_then(|policy| match policy.tier_named(&tier) {
             Some(number) => {
@@ -200,7 +264,7 @@ impl PlansWithoutDefault {
                 Err(ConfigError::new("unknown", format_args!("{tier:?}"), rule).in_policy(policy.name()))
             }
         });
-        Plans::new(policy, self.lookup)
+        Limit::tiered(policy, self.lookup)
     }
 }
 
@@ -214,18 +278,14 @@ fn policy(PlansUnkeyed { name, tiers }: PlansUnkeyed) -> Result<Policy, ConfigEr
     Policy::tiered(&name, tiers.into_iter().map(valid).collect::<Result<Vec<_>, _>>()?)
 }
 
-impl fmt::Debug for PlansWithoutDefault {
+impl fmt::Debug for Plans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlansWithoutDefault")
-            .field("policy", &self.policy.as_ref().map(Policy::name))
-            .finish_non_exhaustive()
+        f.debug_struct("Plans").field("policy", &self.policy.as_ref().map(Policy::name)).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::Request;
     use throttle_core::{Gcra, Rate};
 

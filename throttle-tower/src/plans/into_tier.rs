@@ -27,7 +27,7 @@ use super::tier_lookup::LookupFailed;
 ///
 /// ## `None`
 ///
-/// `None` says that the identity has no tier. The tier of [`unknown`](crate::plans::PlansWithoutDefault::unknown)
+/// `None` says that the identity has no tier. The tier of [`unknown`](crate::plans::Plans::unknown)
 /// applies, and the answer is remembered like any other.
 ///
 /// ## An error

@@ -9,14 +9,12 @@ mod cache;
 mod identity;
 mod identity_tier;
 mod into_tier;
-mod limit;
 #[cfg(test)]
 mod tests;
 mod tier;
 mod tier_lookup;
 
-pub use self::builder::{PlansUnkeyed, PlansWithoutDefault, PlansWithoutLookup, plans};
+pub use self::builder::{Plans, PlansUnkeyed, PlansWithoutLookup, plans};
 pub use self::into_tier::IntoTier;
-pub use self::limit::Plans;
 pub use self::tier::Tier;
 pub use self::tier_lookup::LookupFailed;

@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::tier_lookup::CachedTierLookup;
-use super::{Plans, Tier, plans};
+use super::{Tier, plans};
 use crate::limit::{Found, FoundTier, LookedUp, TierLookup};
-use crate::{Header, OnError, OnMissing, ThrottleLayer};
+use crate::{Header, Limit, ThrottleLayer};
 
 fn parts(identity: &str) -> Parts {
     Request::builder().header("x-api-key", identity).body(()).unwrap().into_parts().0
@@ -420,10 +420,6 @@ async fn identities_never_looked_up_have_a_budget_each_if_unknown_ones_do() {
     }
 }
 
-fn with(tiers: Vec<(&'static str, Gcra)>, unknown: &str) -> Plans {
-    plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> }).unknown(unknown)
-}
-
 #[test]
 fn plans_with_a_delaying_tier_are_an_error() {
     let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(LONG);
@@ -466,42 +462,26 @@ async fn lookup_without_waiting_requests_leaves_nothing_behind() {
     assert_eq!((tier(&lookup, "ada").await, lookup.running()), (1, 0));
 }
 
-/// A setting of the plans replaces none of the limit, in whatever order they are made.
-#[test]
-fn each_setting_of_plans_is_kept_by_the_later_ones() {
-    let two = || vec![("free", Gcra::new(Rate::per_minute(60))), ("pro", Gcra::new(Rate::per_minute(600)))];
-    let later: [fn(Plans) -> Plans; 3] =
-        [|plans| plans.cache(5, LONG), |plans| plans.lookups(5, LONG), Plans::unknown_as_missing];
-    for change in later {
-        let set =
-            with(two(), "free").unit("tokens").on_missing(OnMissing::Skip).on_error(OnError::Closed).when(|_| false);
-        let limit = change(set.cost(7)).into_limit();
-        assert_eq!(limit.policy().unwrap().unit(), Some("tokens"));
-        let applied = limit.applied;
-        assert_eq!((applied.on_missing, applied.on_error), (OnMissing::Skip, Some(OnError::Closed)));
-        assert_eq!(applied.cost.unwrap()(&parts("ada")), 7);
-        assert!(!applied.when.unwrap()(&parts("ada")));
-        let costly = change(with(two(), "free").cost(601));
-        assert_eq!(ThrottleLayer::new(costly).unwrap_err().field(), "cost");
-    }
-}
-
 #[test]
 fn error_of_a_lookup_says_what_is_possible() {
-    let two = || vec![("free", Gcra::new(Rate::per_minute(60)))];
-    let error = |plans: Plans| ThrottleLayer::new(plans).map(drop).unwrap_err().to_string();
-    for (plans, said) in [
+    let tiers = [("free", Gcra::new(Rate::per_minute(60)))];
+    let plans = || plans("per-user", tiers).by(Header::new("x-api-key")).lookup(|_| async { None::<&str> });
+    let error = |limit: Limit| ThrottleLayer::new(limit).map(drop).unwrap_err().to_string();
+    for (limit, said) in [
         (
-            with(two(), "free").cache(16_777_217, LONG),
+            plans().cache(16_777_217, LONG).unknown("free"),
             "cache is 16777217: at most 16777216 identities are remembered: room for all is reserved",
         ),
-        (with(two(), "free").lookups(0, LONG), "lookups is 0: at least one lookup at a time, or no tier is ever known"),
-        (with(two(), "free").lookups(1, Duration::ZERO), "deadline of lookups is 0: a lookup needs some time"),
-        (with(two(), "gold"), "unknown is \"gold\": it must be the name of a tier"),
+        (
+            plans().lookups(0, LONG).unknown("free"),
+            "lookups is 0: at least one lookup at a time, or no tier is ever known",
+        ),
+        (plans().lookups(1, Duration::ZERO).unknown("free"), "deadline of lookups is 0: a lookup needs some time"),
+        (plans().unknown("gold"), "unknown is \"gold\": it must be the name of a tier"),
     ] {
-        assert_eq!(error(plans), format!("policy \"per-user\": {said}"));
+        assert_eq!(error(limit), format!("policy \"per-user\": {said}"));
     }
-    assert!(ThrottleLayer::new(with(two(), "free").lookups(1, Duration::from_nanos(1))).is_ok());
+    assert!(ThrottleLayer::new(plans().lookups(1, Duration::from_nanos(1)).unknown("free")).is_ok());
     assert_eq!(super::LookupFailed.to_string(), "the tier of an identity could not be looked up");
 }
 

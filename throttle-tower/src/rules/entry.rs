@@ -185,8 +185,8 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     refuse_key_deadline(section);
     let plans = (|| {
         let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
-        let plans = plans(name, tiers).by(key).lookup(move |identity| lookup(identity)).unknown(unknown);
-        Some(settings.apply(plans).into_limit())
+        let plans = plans(name, tiers).by(key).lookup(move |identity| lookup(identity));
+        Some(settings.apply(plans).unknown(unknown))
     })();
     with_options(section, plans, options)
 }

@@ -15,8 +15,8 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::failing_backend::FailingBackend;
 use crate::lock::lock;
-use crate::plans::{Plans, Tier, plans};
-use crate::{Constant, Header, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
+use crate::plans::{Tier, plans};
+use crate::{Constant, Header, Limit, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
 
 type Answer = Result<Option<Tier>, Infallible>;
 
@@ -52,7 +52,7 @@ impl Rows {
 
 const KEPT: Duration = Duration::from_secs(60);
 
-fn plan(rows: &Rows) -> Plans {
+fn plan(rows: &Rows) -> Limit {
     let rows = rows.clone();
     let per_hour = |count| Gcra::new(Rate::per_hour(count));
     plans("plan", [("free", per_hour(10)), ("pro", per_hour(100))])
@@ -61,8 +61,8 @@ fn plan(rows: &Rows) -> Plans {
             let found = rows.find(&customer);
             async move { found }
         })
-        .unknown("free")
         .cache(1_000, KEPT)
+        .unknown("free")
 }
 
 type Memory = MemoryBackend<ManualClock>;
