@@ -1,8 +1,6 @@
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use throttle_core::backend::{Answer, Ban, Call, ExceptedKey, Exception, Receipt, Treatment};
 use throttle_core::{
@@ -30,6 +28,11 @@ use crate::stats::Stats;
 /// assert!(!backend.is_healthy(), "there is no connection yet");
 /// # Ok::<_, throttle_core::ConfigError>(())
 /// ```
+///
+/// # Cancel safety
+///
+/// The future of an operation, such as a decision, may be dropped at any point: the operation then runs once or not at
+/// all, and no other operation receives its reply.
 #[derive(Clone)]
 pub struct RedisBackend {
     pub(crate) shared: Arc<Shared>,
@@ -65,7 +68,7 @@ impl RedisBackend {
         inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
     }
 
-    fn ask(&self, prepared: &Arc<RedisSet>, calls: &[Call], as_of: Option<Timestamp>) -> RedisFuture<Decision> {
+    fn ask(&self, prepared: &Arc<RedisSet>, calls: &[Call], as_of: Option<Timestamp>) -> Answer<Decision> {
         let ask = prepared.ask_as_of(&self.shared, calls, as_of);
         if let Err(error) = ask.check() {
             return refused(error);
@@ -78,7 +81,7 @@ impl RedisBackend {
         &self,
         prepared: &Arc<RedisSet>,
         step: impl FnOnce(Arc<Shared>, Arc<RedisSet>) -> F + Send + 'static,
-    ) -> RedisFuture<T>
+    ) -> Answer<T>
     where
         F: Future<Output = Result<T, CallError>> + Send + 'static,
     {
@@ -86,20 +89,20 @@ impl RedisBackend {
             return refused("the set of limits was prepared by another RedisBackend");
         }
         let (shared, prepared) = (Arc::clone(&self.shared), Arc::clone(prepared));
-        RedisFuture(Box::pin(async { step(shared, prepared).await.map_err(BackendError::from) }))
+        Box::pin(async { step(shared, prepared).await.map_err(BackendError::from) })
     }
 }
 
 /// Something that the caller has to mend. Nothing is sent.
-fn refused<T: Send + 'static>(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RedisFuture<T> {
+fn refused<T: Send + 'static>(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Answer<T> {
     let error = BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(why);
-    RedisFuture(Box::pin(std::future::ready(Err(error))))
+    Box::pin(std::future::ready(Err(error)))
 }
 
 impl Backend for RedisBackend {
     type Prepared = RedisSet;
-    type Decide = RedisFuture<Decision>;
-    type Done = RedisFuture<()>;
+    type Decide = Answer<Decision>;
+    type Done = Answer<()>;
 
     /// # Errors
     ///
@@ -113,7 +116,7 @@ impl Backend for RedisBackend {
         prepared.set()
     }
 
-    fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> RedisFuture<Decision> {
+    fn decide(&self, prepared: &Arc<RedisSet>, calls: &[Call]) -> Answer<Decision> {
         self.ask(prepared, calls, None)
     }
 
@@ -124,22 +127,22 @@ impl Backend for RedisBackend {
         decide::now(&self.shared, &prepared.ask(&self.shared, calls))
     }
 
-    fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> RedisFuture<Decision> {
+    fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> Answer<Decision> {
         self.ask(prepared, calls, Some(at))
     }
 
-    fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> RedisFuture<()> {
+    fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> Answer<()> {
         self.on(prepared, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
     }
 
-    fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> RedisFuture<()> {
+    fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> Answer<()> {
         let key = key.clone();
         self.on(prepared, move |shared, set| async move { reset::reset(&shared, &set, policy, &key).await })
     }
 
-    fn reset_all(&self, prefix: &str) -> RedisFuture<()> {
+    fn reset_all(&self, prefix: &str) -> Answer<()> {
         let (shared, prefix) = (Arc::clone(&self.shared), prefix.to_owned());
-        RedisFuture(Box::pin(async move { reset::reset_all(&shared, &prefix).await.map_err(BackendError::from) }))
+        Box::pin(async move { reset::reset_all(&shared, &prefix).await.map_err(BackendError::from) })
     }
 
     /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may refuse the key for a
@@ -155,14 +158,13 @@ impl Backend for RedisBackend {
                 _ => Ok(()),
             };
             if let Err(error) = exception.check(of, None).and(is_light) {
-                return refused(error).0;
+                return refused(error);
             }
         }
         let key = key.clone();
-        let step = self.on(prepared, move |shared, set| async move {
+        self.on(prepared, move |shared, set| async move {
             except::except(&shared, &set, policy, &key, exception.as_ref()).await
-        });
-        step.0
+        })
     }
 
     /// One round trip, in one step of the server.
@@ -172,18 +174,15 @@ impl Backend for RedisBackend {
     /// If the future is dropped, the strike was counted or not.
     fn strike(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
         let (key, ban) = (key.clone(), *ban);
-        let step = self
-            .on(prepared, move |shared, set| async move { except::strike(&shared, &set, policy, &key, &ban).await });
-        step.0
+        self.on(prepared, move |shared, set| async move { except::strike(&shared, &set, policy, &key, &ban).await })
     }
 
     /// Names each key as the server does. Goes through the keys of the policy on every server, step by step.
     fn exceptions(&self, prepared: &Arc<RedisSet>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
-        let listing = self.on(prepared, move |shared, set| async move {
+        self.on(prepared, move |shared, set| async move {
             let Some(policy) = set.set().policies().get(policy) else { return Ok(Vec::new()) };
             except::exceptions(&shared, policy.name(), most).await
-        });
-        listing.0
+        })
     }
 
     /// By the key prefix alone: the addresses of servers do not show whether two of them are one.
@@ -196,41 +195,6 @@ impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("RedisBackend");
         shown.field("healthy", &self.is_healthy()).field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
-
-/// The future of an operation of a [`RedisBackend`], such as a decision.
-///
-/// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// use throttle_core::Backend;
-/// use throttle_redis::{RedisBackend, RedisFuture};
-///
-/// let backend = RedisBackend::new("redis://127.0.0.1:1")?;
-/// let resetting: RedisFuture<()> = backend.reset_all("per-");
-/// assert!(resetting.await.is_err(), "there is no server");
-/// # Ok::<_, throttle_core::ConfigError>(())
-/// # }).unwrap();
-/// ```
-///
-/// # Cancel safety
-///
-/// The future may be dropped at any point: the operation then runs once or not at all, and no other operation receives
-/// its reply.
-#[must_use = "futures do nothing unless polled"]
-pub struct RedisFuture<T>(Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>);
-
-impl<T> Future for RedisFuture<T> {
-    type Output = Result<T, BackendError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl<T> fmt::Debug for RedisFuture<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RedisFuture")
     }
 }
 
@@ -313,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_backend_shows_its_health_and_its_counters_and_a_future_nothing() {
+    async fn a_backend_shows_its_health_and_its_counters() {
         let store = ByHand::default();
         let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
         let shown = format!("{backend:?}");
@@ -322,7 +286,6 @@ mod tests {
         let shown = format!("{:?}", backend.clone());
         assert!(shown.starts_with("RedisBackend { healthy: true, stats: Stats { decisions: 0, "), "{shown}");
         assert!(shown.contains(" connections: 1,") && shown.ends_with(" }, .. }"), "{shown}");
-        assert_eq!(format!("{:?}", backend.reset_all("p")), "RedisFuture");
     }
 
     /// Without a clock of its own, a backend knows the time by the replies of the server.

@@ -143,7 +143,7 @@ mod shared;
 mod shortcut;
 mod stats;
 
-pub use backend::{RedisBackend, RedisFuture};
+pub use backend::RedisBackend;
 pub use builder::RedisBuilder;
 pub use decide::set::RedisSet;
 pub use inspect::Inspection;

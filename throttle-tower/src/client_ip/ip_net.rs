@@ -1,7 +1,7 @@
 //! A block of addresses in CIDR notation.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use throttle_core::{ConfigError, canonical_ip};
@@ -108,30 +108,10 @@ impl From<IpAddr> for IpNet {
     }
 }
 
-impl From<Ipv4Addr> for IpNet {
-    fn from(address: Ipv4Addr) -> Self {
-        IpAddr::from(address).into()
-    }
-}
-
-impl From<Ipv6Addr> for IpNet {
-    fn from(address: Ipv6Addr) -> Self {
-        IpAddr::from(address).into()
-    }
-}
-
 impl TryFrom<&str> for IpNet {
     type Error = ConfigError;
 
     fn try_from(text: &str) -> Result<Self, ConfigError> {
-        text.parse()
-    }
-}
-
-impl TryFrom<&String> for IpNet {
-    type Error = ConfigError;
-
-    fn try_from(text: &String) -> Result<Self, ConfigError> {
         text.parse()
     }
 }

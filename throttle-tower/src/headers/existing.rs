@@ -3,7 +3,6 @@
 use http::{HeaderMap, HeaderName};
 
 use super::names::{RATELIMIT, Trio};
-use super::scanner::Bare;
 use super::structured;
 
 /// Where the client stands, as the response states it.
@@ -27,18 +26,10 @@ pub(super) fn trio(
 
 /// `None` unless limit, remaining and reset are there and well-formed.
 pub(super) fn dictionary(headers: &HeaderMap) -> Option<Existing> {
-    let [mut limit, mut remaining, mut reset] = [None; 3];
-    for line in headers.get_all(&RATELIMIT) {
-        structured::dictionary(line.as_bytes(), |key, value| match key {
-            b"limit" => limit = Some(value),
-            b"remaining" => remaining = Some(value),
-            b"reset" => reset = Some(value),
-            _ => {}
-        })?;
-    }
-    let count = |value: Option<Bare>| value.and_then(Bare::count);
-    count(limit)?;
-    Some(Existing { remaining: count(remaining)?, reset: Some(count(reset)?) })
+    let keys = [&b"limit"[..], b"remaining", b"reset"];
+    let [limit, remaining, reset] = structured::dictionary_counts(headers, &RATELIMIT, keys)?;
+    limit?;
+    Some(Existing { remaining: remaining?, reset: Some(reset?) })
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {

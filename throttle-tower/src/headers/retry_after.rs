@@ -1,11 +1,11 @@
 use std::num::NonZeroU32;
-use std::time::UNIX_EPOCH;
+use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 
+use super::read_upstream::time_text;
 use super::value_text;
-use crate::time::micros;
 
 /// A wait in whole seconds, as `Retry-After` states it: at least one, rounded up, at most [`RetryAfter::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,44 +41,22 @@ pub(crate) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64)
 /// Keeps one value: ours, which is the last, or a later one of the others.
 #[cold]
 fn keep_latest(headers: &mut HeaderMap, now_unix_us: u64) {
-    // A wait until a date is rounded down, because it has to be provably later than ours.
-    let seconds = |value: &HeaderValue| match Wait::read(value)? {
-        Wait::Seconds(seconds) => Some(seconds),
-        Wait::Until(date_us) => Some(date_us.saturating_sub(now_unix_us) / 1_000_000),
-    };
+    let wait = |value: &HeaderValue| wait(value, now_unix_us);
     let mut values = headers.get_all(RETRY_AFTER).iter();
     let Some(ours) = values.next_back() else { return };
-    let theirs = values.filter_map(|value| Some((seconds(value)?, value)));
+    let theirs = values.filter_map(|value| Some((wait(value)?, value)));
     let latest = match theirs.max_by_key(|(theirs, _)| *theirs) {
-        Some((theirs, value)) if seconds(ours).is_none_or(|ours| theirs >= ours) => value.clone(),
+        Some((theirs, value)) if wait(ours).is_none_or(|ours| theirs >= ours) => value.clone(),
         _ => ours.clone(),
     };
     let _ = headers.try_insert(RETRY_AFTER, latest);
 }
 
-/// How long a value asks to wait, in µs.
-pub(super) fn wait_micros(value: &HeaderValue, now_unix_us: u64) -> Option<u64> {
-    Some(match Wait::read(value)? {
-        Wait::Seconds(seconds) => seconds.saturating_mul(1_000_000),
-        Wait::Until(date_us) => date_us.saturating_sub(now_unix_us),
-    })
-}
-
-/// What an existing value says.
-enum Wait {
-    Seconds(u64),
-    /// µs since the Unix epoch.
-    Until(u64),
-}
-
-impl Wait {
-    fn read(value: &HeaderValue) -> Option<Self> {
-        let value = value.as_bytes().trim_ascii();
-        if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-            let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
-            return date.duration_since(UNIX_EPOCH).ok().map(|since| Self::Until(micros(since)));
-        }
-        let digit = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        Some(Self::Seconds(value.iter().fold(0, digit)))
+/// How long a value asks to wait.
+pub(super) fn wait(value: &HeaderValue, now_unix_us: u64) -> Option<Duration> {
+    let value = value.as_bytes().trim_ascii();
+    match time_text::whole(value).filter(|_| !value.is_empty()) {
+        Some(seconds) => Some(Duration::from_secs(seconds)),
+        None => time_text::http_date(value).map(|date_us| Duration::from_micros(date_us.saturating_sub(now_unix_us))),
     }
 }

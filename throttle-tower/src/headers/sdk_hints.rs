@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::names::RETRY_AFTER_MS;
 use super::read_upstream::millis;
-use super::retry_after::{RetryAfter, wait_micros};
+use super::retry_after::{RetryAfter, wait};
 use super::value_text;
 use crate::time::{micros, wall_micros};
 
@@ -90,7 +90,7 @@ impl SdkHints {
 fn later_retry_after(headers: &HeaderMap, wait_us: u64) -> Option<u64> {
     let value = headers.get(RETRY_AFTER)?;
     let is_own = value.to_str().ok()?.parse() == Ok(RetryAfter::from_micros(wait_us).seconds());
-    if is_own { None } else { wait_micros(value, wall_micros()) }
+    if is_own { None } else { wait(value, wall_micros()).map(micros) }
 }
 
 #[cfg(test)]

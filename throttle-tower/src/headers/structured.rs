@@ -1,6 +1,6 @@
 //! Lists of named members, the syntax of `RateLimit` and `RateLimit-Policy` since draft -08: written, read and joined.
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 use super::scanner::{Bare, Scanner};
@@ -97,19 +97,30 @@ pub(super) fn single_number<'a>(line: &'a [u8], each: impl FnMut(&'a [u8], Bare)
     (scanner.is_done() && number.iter().any(u8::is_ascii_digit)).then_some(number)
 }
 
-/// Reads one header line as a Dictionary of Items. The headers read here contain no inner lists.
-pub(super) fn dictionary(line: &[u8], mut each: impl FnMut(&[u8], Bare)) -> Option<()> {
-    let mut scanner = Scanner::new(line);
-    scanner.skip_spaces();
-    loop {
-        let key = scanner.key()?;
-        let value = scanner.assigned()?;
-        scanner.parameters(|_, _| {})?;
-        each(key, value);
-        if !scanner.next_member()? {
-            return Some(());
+/// Reads all lines of a header as one Dictionary of Items, and returns the counts that some of its keys have: of two
+/// with one key the last. The headers read here contain no inner lists. `None` if a line is anything else.
+pub(super) fn dictionary_counts<const N: usize>(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    keys: [&[u8]; N],
+) -> Option<[Option<u64>; N]> {
+    let mut counts = [None; N];
+    for line in headers.get_all(name) {
+        let mut scanner = Scanner::new(line.as_bytes());
+        scanner.skip_spaces();
+        loop {
+            let place = scanner.key().map(|key| keys.iter().position(|known| *known == key))?;
+            let value = scanner.assigned()?;
+            scanner.parameters(|_, _| {})?;
+            if let Some(place) = place {
+                counts[place] = value.count();
+            }
+            if !scanner.next_member()? {
+                break;
+            }
         }
     }
+    Some(counts)
 }
 
 /// Joins the existing lines of a response with our list into one value.

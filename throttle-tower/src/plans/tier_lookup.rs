@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -115,18 +115,16 @@ struct Running {
 /// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of
 /// this one yet: that result would grow old.
 struct Ends {
-    shared: Weak<CacheAndLookups>,
+    shared: Arc<CacheAndLookups>,
     digest: Digest,
     number: u64,
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            let running = &mut lock(&shared.table).running;
-            if running.get(&self.digest).is_some_and(|running| running.number == self.number) {
-                running.remove(&self.digest);
-            }
+        let running = &mut lock(&self.shared.table).running;
+        if running.get(&self.digest).is_some_and(|running| running.number == self.number) {
+            running.remove(&self.digest);
         }
     }
 }
@@ -209,7 +207,7 @@ impl CachedTierLookup {
             return Err(fallback);
         }
         table.started += 1;
-        let ends = Ends { shared: Arc::downgrade(&self.shared), digest, number: table.started };
+        let ends = Ends { shared: Arc::clone(&self.shared), digest, number: table.started };
         let number = ends.number;
         let started = self.start(identity, fallback, ends).shared();
         let over = now + self.deadline.min(FAR) + GRACE;
@@ -226,15 +224,14 @@ impl CachedTierLookup {
             // Called with the first poll, so that no code of the application runs under the lock. A panic of it would
             // be that of whichever request polls, and the next request would ask again.
             let answer = caught(Box::pin(timeout(deadline, async { lookup(identity).await }))).await;
-            let shared = ends.shared.upgrade();
-            if let (None, Some(shared)) = (&answer, &shared) {
-                shared.log_panic(policy.as_ref());
+            if answer.is_none() {
+                ends.shared.log_panic(policy.as_ref());
             }
             let answer = answer.and_then(Result::ok).unwrap_or(Err(LookupFailed));
             let found = match answer.map(|tier| tier_of(tier, policy.as_ref())) {
                 Ok(Ok(tier)) => Ok(tier),
                 Ok(Err(error)) => {
-                    shared.iter().for_each(|shared| shared.log_invalid(policy.as_ref(), &error));
+                    ends.shared.log_invalid(policy.as_ref(), &error);
                     Err(LookupResult::Invalid)
                 }
                 Err(LookupFailed) => Err(LookupResult::Failed),
@@ -248,9 +245,7 @@ impl CachedTierLookup {
                 Ok(tier) => (tier, keep_for),
                 Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
-            if let Some(shared) = shared {
-                lock(&shared.table).cache.insert(ends.digest, tier.clone(), Instant::now(), keep_for);
-            }
+            lock(&ends.shared.table).cache.insert(ends.digest, tier.clone(), Instant::now(), keep_for);
             tier
         })
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::admin_keys;
-use super::admin_request::{About, Body, Name, Refused, failed, read_body, read_name, read_query, unknown};
+use super::admin_request::{About, Body, Name, Refused, failed, known, read_body, read_query, unknown};
 use super::handle::Handle;
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 
@@ -98,22 +98,15 @@ impl Handle {
             .route(
                 "/limits/{name}",
                 get(async move |name: Name, about: About| {
-                    let name = read_name(name)?;
+                    let name = known(&look, name)?;
                     let explained = explained(&look, &read_query(about)?).await?;
                     let limit = explained.limits.into_iter().find(|limit| limit.name == name);
                     limit.map(|limit| Json(shown_limit(&limit))).ok_or_else(|| unknown(&name))
                 })
                 .delete(async move |name: Name, about: About| {
-                    let name = read_name(name)?;
-                    let head = read_query(about)?;
-                    if !reset.rules().has_limit(&name) {
-                        return Err(unknown(&name));
-                    }
-                    reset
-                        .reset(&name, &head)
-                        .await
-                        .map(|reset| Json(json!({ "reset": reset })))
-                        .map_err(|error| failed(&error))
+                    let (name, head) = (known(&reset, name)?, read_query(about)?);
+                    let done = reset.reset(&name, &head).await;
+                    done.map(|reset| Json(json!({ "reset": reset }))).map_err(|error| failed(&error))
                 }),
             )
             .merge(admin_keys::router(self))

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::extract::rejection::BytesRejection;
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
@@ -14,13 +13,14 @@ use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
 
 use super::Rules;
 use super::admin_request::{
-    About, Body, Described, Name, Refused, failed, head, read_name, read_query, refused, unknown, wrong,
+    About, Body, Described, Name, Refused, failed, head, known, read_json, read_query, refused, wrong,
 };
 use super::handle::Handle;
 use super::registry::Registry;
 
 /// Most keys in a list.
 const MOST: usize = 1_000;
+const EXAMPLE: &str = "write {\"request\": {\"uri\": \"/login\"}, \"treatment\": \"exempt\", \"for\": \"1h\"}";
 
 pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Router<S> {
     let [set, lift, list] = [(); 3].map(|()| handle.clone());
@@ -30,7 +30,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
         Ok::<_, Refused>(Json(json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() })))
     })
     .put(async move |name: Name, body: Body| {
-        let (name, asked) = (known(&set, name)?, read(body)?);
+        let (name, asked) = (known(&set, name)?, read_json::<Asked>(body, EXAMPLE)?);
         let (exception, head) = (asked.exception()?, head(asked.request)?);
         let done = match exception {
             None => set.drain(&name, &head).await,
@@ -44,11 +44,6 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
         done.map(|done| Json(json!({ "lifted": done }))).map_err(|error| failed(&error))
     });
     Router::new().route("/keys/{name}", of_keys)
-}
-
-fn known(handle: &Handle, name: Name) -> Result<String, Refused> {
-    let name = read_name(name)?;
-    if handle.rules().has_limit(&name) { Ok(name) } else { Err(unknown(&name)) }
 }
 
 fn not_set(error: &BackendError) -> Refused {
@@ -67,13 +62,6 @@ struct Asked {
     limit: Option<String>,
     until: Option<u64>,
     r#for: Option<String>,
-}
-
-fn read(body: Body) -> Result<Asked, Refused> {
-    let example = "write {\"request\": {\"uri\": \"/login\"}, \"treatment\": \"exempt\", \"for\": \"1h\"}";
-    let too_long = |error: BytesRejection| refused(error.status(), format!("{error}: {example}, in at most 64 KiB"));
-    let body = body.map_err(too_long)?;
-    serde_json::from_slice(&body).map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {example}")))
 }
 
 impl Asked {

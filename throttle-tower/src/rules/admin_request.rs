@@ -11,9 +11,11 @@ use axum::extract::{Path, Query};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use throttle_core::BackendError;
 
+use super::handle::Handle;
 use crate::extract::{MatchedRoute, PeerAddr};
 
 pub(super) type Refused = (StatusCode, Json<Value>);
@@ -33,10 +35,11 @@ pub(super) fn failed(error: &BackendError) -> Refused {
 /// The name of a limit in a path.
 pub(super) type Name = Result<Path<String>, PathRejection>;
 
-pub(super) fn read_name(name: Name) -> Result<String, Refused> {
+/// The name, if there is a limit of that name.
+pub(super) fn known(handle: &Handle, name: Name) -> Result<String, Refused> {
     let Path(name) =
         name.map_err(|error| refused(error.status(), format!("{}: write a limit's name", error.body_text())))?;
-    Ok(name)
+    if handle.rules().has_limit(&name) { Ok(name) } else { Err(unknown(&name)) }
 }
 
 pub(super) type Body = Result<Bytes, BytesRejection>;
@@ -53,15 +56,26 @@ const EXAMPLE: &str =
     "describe the request as in {\"method\": \"POST\", \"uri\": \"/login\", \"peer\": \"203.0.113.9\"}";
 
 pub(super) fn read_body(body: Body) -> Result<Parts, Refused> {
-    let refusal = |error: BytesRejection| refused(error.status(), format!("{error}: {EXAMPLE}, in at most 64 KiB"));
-    read(&body.map_err(refusal)?)
+    head(read_json(body, EXAMPLE)?)
+}
+
+pub(super) fn read_json<T: DeserializeOwned>(body: Body, example: &str) -> Result<T, Refused> {
+    let too_long = |error: BytesRejection| refused(error.status(), format!("{error}: {example}, in at most 64 KiB"));
+    parse(&body.map_err(too_long)?, example)
+}
+
+/// # Errors
+///
+/// What cannot be read, and what to write.
+fn parse<T: DeserializeOwned>(json: &[u8], example: &str) -> Result<T, Refused> {
+    serde_json::from_slice(json).map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {example}")))
 }
 
 pub(super) fn read_query(about: About) -> Result<Parts, Refused> {
     let refusal = |error: QueryRejection| {
         refused(error.status(), format!("{}: write ?request=…, and {EXAMPLE}", error.body_text()))
     };
-    read(about.map_err(refusal)?.request.as_bytes())
+    head(parse(about.map_err(refusal)?.request.as_bytes(), EXAMPLE)?)
 }
 
 /// A request, as far as limits read it.
@@ -82,15 +96,6 @@ pub(super) struct Described {
 /// A field that cannot be, and what to write.
 pub(super) fn wrong(field: &str, value: impl Display, rule: &str) -> Refused {
     refused(StatusCode::BAD_REQUEST, format!("{field} is {value}: {rule}"))
-}
-
-/// # Errors
-///
-/// What cannot be read, and what to write.
-fn read(json: &[u8]) -> Result<Parts, Refused> {
-    let described: Described = serde_json::from_slice(json)
-        .map_err(|error| refused(StatusCode::BAD_REQUEST, format!("{error}: {EXAMPLE}")))?;
-    head(described)
 }
 
 pub(super) fn head(described: Described) -> Result<Parts, Refused> {

@@ -77,9 +77,9 @@ fn extractor(field: &Field<'_>, context: &Context<'_>) -> Option<Extractor> {
         let key = table.one_of(&KINDS, ("kind of key", FORMS), |(.., kind), value| match kind {
             Kind::ClientIp => network(value, &context.client_ip),
             Kind::Header => header(value, table.field("normalize", "How values are made equal.").as_ref()),
-            Kind::FirstOf => several(value, context).map(|several| {
+            Kind::FirstOf => several(value, context).and_then(|several| {
                 refuse_unreachable(value);
-                Arc::new(FirstOf(several)) as _
+                several.into_iter().reduce(|first, next| Arc::new(first.or(next)))
             }),
         });
         if key.is_none() {
@@ -211,42 +211,26 @@ fn by_identity(_: Header, how: &Field<'_>) -> Option<Header> {
 }
 
 /// All keys together, as a tuple of extractors makes them; missing where one of them is.
-struct Joined(Vec<Arc<dyn KeyExtractor>>);
+struct Joined(Vec<Extractor>);
 
-/// The first key that is not missing.
-struct FirstOf(Vec<Arc<dyn KeyExtractor>>);
-
-macro_rules! several {
-    ($several:ident, $joined_by:literal, $spoofable_if:ident, $extract:expr) => {
-        impl KeyExtractor for $several {
-            fn extract(&self, parts: &Parts) -> Option<Key> {
-                $extract(&self.0, parts)
-            }
-
-            fn parts(&self) -> Vec<&dyn KeyExtractor> {
-                self.0.iter().map(|part| &**part).collect()
-            }
-
-            fn is_spoofable(&self) -> bool {
-                self.0.iter().$spoofable_if(|part| part.is_spoofable())
-            }
-
-            fn describe(&self) -> String {
-                let parts: Vec<String> = self.0.iter().map(|part| part.describe()).collect();
-                format!("({})", parts.join($joined_by))
-            }
+impl KeyExtractor for Joined {
+    fn extract(&self, parts: &Parts) -> Option<Key> {
+        let mut joined = Key::builder();
+        for key in &self.0 {
+            joined = joined.key(&key.extract(parts)?);
         }
-    };
-}
-
-several!(Joined, ", ", all, |keys: &[Arc<dyn KeyExtractor>], parts| {
-    let mut joined = Key::builder();
-    for key in keys {
-        joined = joined.key(&key.extract(parts)?);
+        Some(joined.finish())
     }
-    Some(joined.finish())
-});
-several!(FirstOf, " or ", any, |keys: &[Arc<dyn KeyExtractor>], parts| keys.iter().find_map(|key| key.extract(parts)));
+
+    fn parts(&self) -> Vec<&dyn KeyExtractor> {
+        self.0.iter().map(|part| &**part).collect()
+    }
+
+    fn describe(&self) -> String {
+        let parts: Vec<String> = self.0.iter().map(|part| part.describe()).collect();
+        format!("({})", parts.join(", "))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -262,38 +246,28 @@ mod tests {
         assert_eq!(joined(&["a", "b"]), (Header::new("a"), Header::new("b")).extract(&parts));
         assert_ne!(joined(&["a", "b"]), joined(&["b", "a"]));
         assert_eq!(joined(&["a", "missing"]), None);
-        let first = |names: &[&str]| FirstOf(names.iter().map(|name| header(name)).collect()).extract(&parts);
-        assert_eq!(first(&["missing", "b"]), Header::new("b").extract(&parts));
-        assert_eq!(first(&["b", "a"]), Header::new("b").extract(&parts));
-        assert_eq!(first(&["missing"]), None);
     }
 
     #[test]
     fn key_of_several_uses_what_its_parts_use() {
-        let several = || vec![Arc::new(Route) as Arc<dyn KeyExtractor>, Arc::new(ClientIp::peer())];
-        let (joined, first) = (Joined(several()), FirstOf(several()));
-        assert!(
-            joined.uses_route() && joined.client_ip().is_some() && first.uses_route() && first.client_ip().is_some()
-        );
-        assert!([joined.client_ip(), first.client_ip()].iter().all(|source| *source == Some(&ClientIp::peer())));
-        assert!(joined.describe().ends_with("Route, ClientIp)") && first.describe().ends_with("Route or ClientIp)"));
-        let wrong = vec![Arc::new(Header::new("no name")) as Arc<dyn KeyExtractor>];
-        assert!(Joined(wrong.clone()).check().is_err() && FirstOf(wrong).check().is_err());
+        let joined = Joined(vec![Arc::new(Route), Arc::new(ClientIp::peer())]);
+        assert!(joined.uses_route());
+        assert_eq!(joined.client_ip(), Some(&ClientIp::peer()));
+        assert!(joined.describe().ends_with("Route, ClientIp)"));
+        assert!(Joined(vec![Arc::new(Header::new("no name"))]).check().is_err());
     }
 
     #[test]
     fn key_of_several_uses_nothing_that_none_of_its_parts_uses() {
-        let with = |part: &Arc<dyn KeyExtractor>| vec![Arc::new(Constant) as Arc<dyn KeyExtractor>, Arc::clone(part)];
-        let parts: [(Arc<dyn KeyExtractor>, _); 3] = [
+        let parts: [(Extractor, _); 3] = [
             (Arc::new(Method), (false, false)),
             (Arc::new(Route), (true, false)),
             (Arc::new(ClientIp::peer()), (false, true)),
         ];
         for (part, expected) in parts {
-            let (joined, first) = (Joined(with(&part)), FirstOf(with(&part)));
+            let joined = Joined(vec![Arc::new(Constant), part]);
             assert_eq!((joined.uses_route(), joined.client_ip().is_some()), expected, "{}", joined.describe());
-            assert_eq!((first.uses_route(), first.client_ip().is_some()), expected, "{}", first.describe());
-            assert!(joined.check().is_ok() && first.check().is_ok());
+            assert!(joined.check().is_ok());
         }
     }
 }

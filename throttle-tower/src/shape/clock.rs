@@ -1,5 +1,3 @@
-use std::fmt;
-
 use throttle_core::{Clock, Timestamp};
 use tokio::time::Instant;
 
@@ -23,7 +21,7 @@ use crate::time::micros;
 /// assert_eq!(clock.now().as_micros(), 1_000_000);
 /// # }
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct TokioClock(Instant);
 
 impl TokioClock {
@@ -43,12 +41,6 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         Timestamp::EPOCH.after_micros(micros(self.0.elapsed()))
-    }
-}
-
-impl fmt::Debug for TokioClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokioClock")
     }
 }
 

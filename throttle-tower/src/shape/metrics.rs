@@ -16,7 +16,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
-        self.shaper().report_metrics(ShapeMetrics::new(name.into()));
+        self.shaper.schedule.counters.report_metrics(ShapeMetrics::registered(name.into()));
         self
     }
 }

@@ -16,8 +16,6 @@ use super::start::Start;
 use super::stats::ShapeStats;
 use super::units::ShapeUsage;
 use super::wanted::{Class, Wanted};
-#[cfg(feature = "metrics")]
-use crate::observe::metrics::ShapeMetrics;
 use crate::time::FAR;
 
 /// A steady pace without a service: for queue workers, cron jobs, batch runs.
@@ -213,11 +211,6 @@ impl<B: Backend> Shaper<B> {
         let lost = schedule.background.counters.read().failed;
         let sent_at_once = schedule.one_key.as_ref().map_or(0, OneKey::sent);
         schedule.counters.snapshot(sent_at_once, lost, schedule.queues.paused(Instant::now()))
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn report_metrics(&self, metrics: ShapeMetrics) {
-        self.schedule.counters.report_metrics(metrics);
     }
 
     /// The pace of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.

@@ -3,6 +3,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(feature = "metrics")]
+use throttle_core::metrics::Registered;
+#[cfg(feature = "metrics")]
 use tokio::time::Instant;
 
 #[cfg(feature = "metrics")]
@@ -50,49 +52,49 @@ pub(super) struct Counters {
     cancelled: AtomicU64,
     degraded: AtomicU64,
     #[cfg(feature = "metrics")]
-    metrics: OnceLock<ShapeMetrics>,
+    metrics: OnceLock<Registered<ShapeMetrics>>,
 }
 
 /// Reports to the metrics, if the program wants them.
 macro_rules! report {
     ($counters:expr, $metrics:ident => $report:expr) => {
         #[cfg(feature = "metrics")]
-        if let Some($metrics) = $counters.metrics.get() {
-            $report;
+        if let Some(metrics) = $counters.metrics.get() {
+            metrics.with(|$metrics| $report);
         }
     };
 }
 
 impl Counters {
     #[cfg(feature = "metrics")]
-    pub(super) fn report_metrics(&self, metrics: ShapeMetrics) {
+    pub(super) fn report_metrics(&self, metrics: Registered<ShapeMetrics>) {
         let _ = self.metrics.set(metrics);
     }
 
     pub(super) fn sent(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
-        report!(self, metrics => metrics.sent());
+        report!(self, metrics => metrics.sent.increment(1));
     }
 
     /// A call has left that is counted elsewhere.
     #[inline]
     pub(super) fn sent_at_once(&self) {
-        report!(self, metrics => metrics.sent());
+        report!(self, metrics => metrics.sent.increment(1));
     }
 
     pub(super) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        report!(self, metrics => metrics.refused());
+        report!(self, metrics => metrics.refused.increment(1));
     }
 
     pub(super) fn cancelled(&self) {
         self.cancelled.fetch_add(1, Ordering::Relaxed);
-        report!(self, metrics => metrics.cancelled());
+        report!(self, metrics => metrics.cancelled.increment(1));
     }
 
     pub(super) fn degraded(&self) {
         self.degraded.fetch_add(1, Ordering::Relaxed);
-        report!(self, metrics => metrics.degraded());
+        report!(self, metrics => metrics.degraded.increment(1));
     }
 
     /// The present instant, if it is reported how long calls wait.
@@ -104,11 +106,11 @@ impl Counters {
     /// A call has waited since then.
     #[cfg(feature = "metrics")]
     pub(super) fn waited(&self, since: Option<Instant>) {
-        report!(self, metrics => since.into_iter().for_each(|since| metrics.waited(since.elapsed())));
+        report!(self, metrics => since.into_iter().for_each(|since| metrics.wait.record(since.elapsed())));
     }
 
     fn show_waiting(&self) {
-        report!(self, metrics => metrics.waiting(|| self.waiting.load(Ordering::Acquire) as u64));
+        report!(self, metrics => metrics.show_waiting(|| self.waiting.load(Ordering::Acquire) as u64));
     }
 
     /// Counts one more waiting call, unless `most` calls wait already.

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -99,11 +98,5 @@ impl<B: Backend> Drop for Waits<B> {
             self.schedule.give_up(&self.key, ticket);
             self.schedule.counters.cancelled();
         }
-    }
-}
-
-impl<B: Backend> fmt::Debug for Waits<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Waits")
     }
 }

@@ -86,7 +86,6 @@ fn network_is_read_alike_from_every_kind_of_text() {
         let net = text.parse::<IpNet>();
         assert_eq!(net.is_ok(), text == "10.1.2.3/8", "{text:?}");
         assert_eq!(IpNet::try_from(text), net);
-        assert_eq!(IpNet::try_from(&text.to_owned()), net);
         assert_eq!(IpNet::try_from(text.to_owned()), net);
     }
 }
@@ -95,7 +94,7 @@ fn network_is_read_alike_from_every_kind_of_text() {
 fn trusted_proxies_take_text_addresses_and_networks() {
     let net: IpNet = "10.0.0.0/24".parse().unwrap();
     let texts = vec![String::from("10.0.0.0/24")];
-    assert_eq!(TrustedProxies::new([net]), TrustedProxies::new(&texts));
+    assert_eq!(TrustedProxies::new([net]), TrustedProxies::new(texts.clone()));
     assert_eq!(TrustedProxies::new(texts), TrustedProxies::new(["10.0.0.7/24"]));
     assert_eq!(TrustedProxies::new([ip("10.0.0.7")]), TrustedProxies::new(["10.0.0.7/32"]));
     assert!(TrustedProxies::new(["10.0.0.7"]).unwrap().contains(ip("::ffff:10.0.0.7")));
@@ -200,16 +199,12 @@ fn whole_message_of_each_error() {
 
 #[test]
 fn network_of_one_address_holds_nothing_else() {
-    let (v4, v6) = ("10.1.2.3".parse::<std::net::Ipv4Addr>().unwrap(), "2001:db8::1".parse().unwrap());
-    let mapped: std::net::Ipv6Addr = "::ffff:10.1.2.3".parse().unwrap();
-    for (net, text, prefix) in [
-        (IpNet::from(v4), "10.1.2.3/32", 32),
-        (IpNet::from(IpAddr::V4(v4)), "10.1.2.3/32", 32),
-        (IpNet::from(mapped), "10.1.2.3/32", 32),
-        (IpNet::from(IpAddr::V6(mapped)), "10.1.2.3/32", 32),
-        (IpNet::from(v6), "2001:db8::1/128", 128),
-        (IpNet::from(IpAddr::V6(v6)), "2001:db8::1/128", 128),
+    for (address, text, prefix) in [
+        ("10.1.2.3", "10.1.2.3/32", 32),
+        ("::ffff:10.1.2.3", "10.1.2.3/32", 32),
+        ("2001:db8::1", "2001:db8::1/128", 128),
     ] {
+        let net = IpNet::from(ip(address));
         assert_eq!((net.to_string().as_str(), net.prefix()), (text, prefix));
         assert!(net.contains(net.network()));
     }

@@ -10,7 +10,7 @@ mod spellings;
 mod stated;
 #[cfg(test)]
 mod tests;
-mod time_text;
+pub(super) mod time_text;
 
 pub(crate) use self::allowance::Allowance;
 pub(crate) use self::refusal::{is_refusal, wait};

@@ -39,25 +39,11 @@ pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Stat
         }
     }
     if is_dictionary {
-        stated.add_counts(dictionary(headers));
+        // What is left and the reset, as drafts 07 and earlier write them into one header.
+        let counts = structured::dictionary_counts(headers, &names::RATELIMIT, [&b"remaining"[..], b"reset"]);
+        stated.add_counts(counts.unwrap_or_default());
     }
     stated
-}
-
-/// What is left and the reset, as drafts 07 and earlier write them into one header.
-fn dictionary(headers: &HeaderMap) -> [Option<u64>; 2] {
-    let mut counts = [None; 2];
-    for line in headers.get_all(&names::RATELIMIT) {
-        let read = structured::dictionary(line.as_bytes(), |key, value| match key {
-            b"remaining" => counts[0] = value.count(),
-            b"reset" => counts[1] = value.count(),
-            _ => {}
-        });
-        if read.is_none() {
-            return [None; 2];
-        }
-    }
-    counts
 }
 
 impl Stated {

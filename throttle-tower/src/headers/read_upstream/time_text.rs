@@ -56,7 +56,7 @@ pub(crate) fn millis(text: &[u8]) -> Option<Duration> {
 }
 
 /// In µs since 1970.
-fn http_date(text: &[u8]) -> Option<u64> {
+pub(in crate::headers) fn http_date(text: &[u8]) -> Option<u64> {
     let date = httpdate::parse_http_date(std::str::from_utf8(text.trim_ascii()).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(micros)
 }
@@ -172,7 +172,7 @@ pub(super) fn whole_part(number: &[u8]) -> Option<u64> {
 }
 
 /// Digits alone; the greatest number if there are too many. No digits are zero.
-fn whole(digits: &[u8]) -> Option<u64> {
+pub(in crate::headers) fn whole(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0_u64, |n, byte| {
         byte.is_ascii_digit().then(|| n.saturating_mul(10).saturating_add(u64::from(byte - b'0')))
     })

@@ -28,7 +28,7 @@ pub(super) struct Board {
     pub(super) policies: Box<[PolicyBoard]>,
     pub(super) permits: Box<[PermitBoard]>,
     pub(super) tightest: Tightest,
-    tracker: Arc<Tracker>,
+    pub(super) tracker: Arc<Tracker>,
     pub(super) store: StoreBoard,
     backends: Backends,
     /// The last seconds in which rules replaced the limits, oldest first. No request locks it.
@@ -311,12 +311,4 @@ fn not_negative(number: i64) -> u64 {
 
 fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-impl Board {
-    /// Locks all that requests may lock.
-    pub(super) fn hold_all_locks(&self) -> impl Sized + use<'_> {
-        (self.tightest.hold_lock(), self.tracker.hold_lock(), self.flows.changes.hold_lock())
-    }
 }

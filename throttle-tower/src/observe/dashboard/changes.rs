@@ -13,11 +13,11 @@ use crate::observe::decider::Decider;
 pub(super) struct Changes {
     /// The latest second, and the place of its worst decider: a request that adds nothing to that needs no lock.
     latest: AtomicU64,
-    seconds: Mutex<Seconds>,
+    pub(super) seconds: Mutex<Seconds>,
 }
 
 #[derive(Default)]
-struct Seconds {
+pub(super) struct Seconds {
     /// The running second as a change, which it is none if the second before had the same decider.
     running: Option<Change>,
     /// The latest changes of seconds that have ended, the newest last.
@@ -89,13 +89,6 @@ impl Seconds {
 impl Change {
     fn is_one(&self) -> bool {
         self.from != Some(self.to)
-    }
-}
-
-#[cfg(test)]
-impl Changes {
-    pub(super) fn hold_lock(&self) -> impl Sized + use<'_> {
-        lock(&self.seconds)
     }
 }
 

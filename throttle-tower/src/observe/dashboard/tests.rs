@@ -24,6 +24,7 @@ use super::rendered::Rendered;
 use super::shown::Shown;
 use crate::event::Observer;
 use crate::event::{Event, Outcome};
+use crate::lock::lock;
 use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::plans::Tier;
@@ -306,7 +307,7 @@ fn law_14_request_waits_for_none_of_the_locks_of_the_page() {
     let (throttle, _page) = page_of(per_key(1));
     let observers = throttle.observers();
     let board = observers.find::<Arc<Board>>().unwrap();
-    let held = board.hold_all_locks();
+    let held = (lock(&board.tightest.list), board.tracker.hold_lock(), lock(&board.flows.changes.seconds));
     let (done, is_done) = std::sync::mpsc::channel();
     let calling = throttle.clone();
     thread::spawn(move || {

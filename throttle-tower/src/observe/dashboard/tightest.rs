@@ -13,7 +13,7 @@ use crate::time::micros;
 /// All times are in µs since some instant.
 pub(super) struct Tightest {
     secret: RandomState,
-    list: Mutex<List>,
+    pub(super) list: Mutex<List>,
 }
 
 impl Tightest {
@@ -48,13 +48,6 @@ impl Tightest {
     /// The name of a key by its digest under the same secret.
     pub(super) fn name_of(&self, digest: u64) -> KeyName {
         if digest == self.secret.hash_one(Key::CONSTANT) { KeyName::All } else { KeyName::Digest(digest) }
-    }
-}
-
-#[cfg(test)]
-impl Tightest {
-    pub(super) fn hold_lock(&self) -> impl Sized + use<'_> {
-        lock(&self.list)
     }
 }
 

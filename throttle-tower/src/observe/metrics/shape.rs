@@ -1,30 +1,26 @@
-use std::time::Duration;
-
 use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram};
 use metrics::{gauge, histogram};
 use throttle_core::metrics::Registered;
 
 use super::level::show;
 
-/// Counts what a shaper does.
-pub(crate) struct ShapeMetrics(Registered<Handles>);
-
-struct Handles {
-    sent: Counter,
-    refused: Counter,
-    cancelled: Counter,
-    degraded: Counter,
+/// The metrics of a shaper.
+pub(crate) struct ShapeMetrics {
+    pub(crate) sent: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) cancelled: Counter,
+    pub(crate) degraded: Counter,
     waiting: Gauge,
-    wait: Histogram,
+    pub(crate) wait: Histogram,
 }
 
 impl ShapeMetrics {
-    pub(crate) fn new(layer: String) -> Self {
-        Self(Registered::new(move || {
+    pub(crate) fn registered(layer: String) -> Registered<Self> {
+        Registered::new(move || {
             describe();
             let layer = || layer.clone();
             let calls = |outcome| counter!("throttle_shape_calls_total", "layer" => layer(), "outcome" => outcome);
-            Handles {
+            Self {
                 sent: calls("sent"),
                 refused: calls("refused"),
                 cancelled: calls("cancelled"),
@@ -32,34 +28,12 @@ impl ShapeMetrics {
                 waiting: gauge!("throttle_shape_waiting_calls", "layer" => layer()),
                 wait: histogram!("throttle_shape_wait_seconds", "layer" => layer()),
             }
-        }))
-    }
-
-    #[inline]
-    pub(crate) fn sent(&self) {
-        self.0.with(|handles| handles.sent.increment(1));
-    }
-
-    pub(crate) fn refused(&self) {
-        self.0.with(|handles| handles.refused.increment(1));
-    }
-
-    pub(crate) fn cancelled(&self) {
-        self.0.with(|handles| handles.cancelled.increment(1));
-    }
-
-    pub(crate) fn degraded(&self) {
-        self.0.with(|handles| handles.degraded.increment(1));
+        })
     }
 
     /// The number of waiting calls has changed.
-    pub(crate) fn waiting(&self, waiting: impl Fn() -> u64) {
-        self.0.with(|handles| show(&handles.waiting, waiting));
-    }
-
-    /// A call has waited for so long.
-    pub(crate) fn waited(&self, wait: Duration) {
-        self.0.with(|handles| handles.wait.record(wait));
+    pub(crate) fn show_waiting(&self, waiting: impl Fn() -> u64) {
+        show(&self.waiting, waiting);
     }
 }
 

@@ -82,7 +82,7 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     with_local_recorder(&heard, || {
         let named = Named { name: "per-user".to_owned(), looks_up: true, bans: true, ..Named::default() };
         Handles::register("api", &[named], &["jobs".to_owned()], &candidates);
-        ShapeMetrics::new("calls".to_owned()).sent();
+        ShapeMetrics::registered("calls".to_owned()).with(|metrics| metrics.sent.increment(1));
     });
     let heard = heard.0.into_inner().unwrap();
     assert_eq!(heard.len(), 18, "{:?}", heard.keys());
