@@ -229,11 +229,6 @@ enum Spawned {
     ByEndedCall,
 }
 
-/// Starts the next call, if one may start.
-fn start_calls(shared: &Arc<Shared>, batcher: &Arc<Mutex<Waiting>>) {
-    spawn_start(shared, batcher, batcher.lock(), Spawned::ByEndedCall);
-}
-
 /// The task takes its jobs when it runs: the tasks that run before it may ask too, and their decisions join the call.
 /// The lock is released before the task is spawned, because a runtime that is shutting down drops it at once.
 fn spawn_start(
@@ -263,7 +258,7 @@ impl BatchCall {
     async fn start(mut self) {
         let jobs = self.take_jobs();
         // What the call has no room for starts right behind it.
-        start_calls(&self.shared, &self.batcher);
+        spawn_start(&self.shared, &self.batcher, self.batcher.lock(), Spawned::ByEndedCall);
         send(&self.shared, jobs).await;
     }
 

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::call_error::CallError;
 use super::connection::FaultKind;
-use super::late_answer::{EARLY, SentCommand, Verdict};
 use super::live_connection::LiveConnection;
+use super::sent_command::{EARLY, SentCommand, Verdict};
 use super::{Link, Suspect};
 use crate::breaker::Failure;
 use crate::stats::Count;

@@ -7,8 +7,8 @@ use super::call_error::CallError;
 use super::connection::slot_map::SlotMap;
 use super::connection::{Command, Connection, Reply, Route};
 use super::hash_slot::{RANGES, SLOTS};
-use super::late_answer::SentCommand;
 use super::script::Script;
+use super::sent_command::SentCommand;
 
 /// A connection in use.
 pub(crate) struct LiveConnection {

@@ -10,7 +10,6 @@ mod doubt;
 pub(crate) mod hash_slot;
 pub(crate) mod in_flight_limit;
 mod in_use;
-mod late_answer;
 mod learn;
 pub(crate) mod live_connection;
 mod moving_slots;
@@ -20,6 +19,7 @@ mod reconnect_pauses;
 pub(crate) mod script;
 pub(crate) mod script_call;
 mod send;
+mod sent_command;
 mod server_clock;
 
 use std::sync::Arc;

@@ -168,7 +168,7 @@ fn single(kind: &Kind) -> String {
         Some(_) => format!("value and tell_{}(value, at, now, cost, a, b, c) or ''", kind.name),
         None => "value or ''".to_owned(),
     };
-    parts::ONE_POLICY
+    parts::BATCH
         .replace("@format@", kind.format)
         .replace("@misfit@", &kind.misfit(""))
         .replace("@told@", &told)

@@ -1,7 +1,7 @@
 //! The texts that scripts are assembled from.
 
 pub(super) const ONE_REQUEST: &str = include_str!("../lua/one_request.lua");
-pub(super) const ONE_POLICY: &str = include_str!("../lua/one_policy.lua");
+pub(super) const BATCH: &str = include_str!("../lua/batch.lua");
 pub(super) const CELLS: &str = include_str!("../lua/cells.lua");
 pub(super) const ANY_SET: &str = include_str!("../lua/any_set.lua");
 pub(super) const EXCEPT: &str = include_str!("../lua/except.lua");

@@ -1,7 +1,6 @@
 //! Finds the tier of a request's identity: remembered, or looked up.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,22 +43,9 @@ const GRACE: Duration = Duration::from_millis(5);
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 
 /// A lookup that returned no answer.
-///
-/// ```
-/// use throttle_tower::plans::LookupFailed;
-///
-/// assert_eq!(LookupFailed.to_string(), "the tier of an identity could not be looked up");
-/// ```
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupFailed;
-
-impl fmt::Display for LookupFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the tier of an identity could not be looked up")
-    }
-}
-
-impl std::error::Error for LookupFailed {}
 
 /// `None` if the lookup does not know the identity.
 pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<Tier>, LookupFailed>> + Send>>;

@@ -7,6 +7,7 @@ use throttle_core::backend::{ExceptedKey, Exception};
 use super::Rules;
 use super::handle::Handle;
 use crate::limit::explained::{ExplainedLimit, Explanation, Verdict};
+use crate::throttle::KeyChange;
 
 impl Handle {
     /// Tells what would happen to a request with this head, and charges nothing: which limits apply and why the others
@@ -77,10 +78,7 @@ impl Handle {
     ///
     /// If the store fails. The key may then be unused, or not.
     pub async fn reset(&self, limit: &str, parts: &Parts) -> Result<bool, BackendError> {
-        match self.layer() {
-            Some(layer) => layer.reset(limit, parts).await,
-            None => Ok(false),
-        }
+        self.change(limit, parts, KeyChange::Reset).await
     }
 
     /// Treats the key that a request with this head has in a limit otherwise until an instant, or, with `None`, as
@@ -110,10 +108,7 @@ impl Handle {
     ///
     /// If the store fails, or [cannot](Exception::check) hold the exception.
     pub async fn except(&self, limit: &str, parts: &Parts, exception: Option<Exception>) -> Result<bool, BackendError> {
-        match self.layer() {
-            Some(layer) => layer.except(limit, parts, exception).await,
-            None => Ok(false),
-        }
+        self.change(limit, parts, KeyChange::Except(exception)).await
     }
 
     /// Uses up what the key of a request with this head has left in a limit, and lifts an exception of the key. From
@@ -124,10 +119,7 @@ impl Handle {
     ///
     /// If the store fails, or the key shares the overflow bucket of a full one.
     pub async fn drain(&self, limit: &str, parts: &Parts) -> Result<bool, BackendError> {
-        match self.layer() {
-            Some(layer) => layer.drain(limit, parts).await,
-            None => Ok(false),
-        }
+        self.change(limit, parts, KeyChange::Drain).await
     }
 
     /// Lists the keys of a limit that are treated otherwise, at most `most` of them.
@@ -136,10 +128,13 @@ impl Handle {
     ///
     /// If the store fails.
     pub async fn exceptions(&self, limit: &str, most: usize) -> Result<Vec<ExceptedKey>, BackendError> {
-        match self.layer() {
-            Some(layer) => layer.exceptions(limit, most).await,
-            None => Ok(Vec::new()),
-        }
+        let Some(layer) = self.layer() else { return Ok(Vec::new()) };
+        layer.exceptions(limit, most).await
+    }
+
+    async fn change(&self, limit: &str, parts: &Parts, change: KeyChange) -> Result<bool, BackendError> {
+        let Some(layer) = self.layer() else { return Ok(false) };
+        layer.change(limit, parts, change).await
     }
 }
 

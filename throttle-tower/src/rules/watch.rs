@@ -1,6 +1,5 @@
 //! Reads a file again whenever it changes.
 
-use std::fmt;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -10,6 +9,7 @@ use super::file;
 use super::handle::Handle;
 
 /// Watches the file of a [`Handle`] until it is dropped.
+#[derive(Debug)]
 #[must_use = "the file is watched until this is dropped"]
 pub struct Watch {
     /// The thread ends when it is gone.
@@ -55,12 +55,6 @@ impl Handle {
             }
         })?;
         Ok(Watch { _running: sender })
-    }
-}
-
-impl fmt::Debug for Watch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Watch")
     }
 }
 

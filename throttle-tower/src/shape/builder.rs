@@ -8,10 +8,10 @@ use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend
 
 use super::clock::TokioClock;
 use super::one_key::OneKey;
+use super::pauses::shared::SharedPauses;
 use super::queues::Queues;
 use super::schedule::Schedule;
 use super::shaper::Shaper;
-use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
 use super::units::UnitPaces;
 use crate::limit::OnError;

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::ask::{Answer, Calls};
+use super::answer::{Answer, Calls};
 use super::error::ShapeError;
 use super::queue::{Driver, Due, Next, Queue, Turn};
 use super::schedule::Schedule;

@@ -10,13 +10,12 @@
 //                                        ▲           ▲                                                 │
 //                       driver: offers turns    pauses ◄── obey_upstream: what the upstream allows ◄── response
 
-mod ask;
+mod answer;
 mod builder;
 mod classes;
 mod clock;
 mod driver;
 mod error;
-mod fleet_pauses;
 mod future;
 mod http;
 mod layer;
@@ -26,7 +25,6 @@ mod obey_upstream;
 mod offers;
 mod one_key;
 mod pauses;
-mod pauses_known;
 mod queue;
 mod queues;
 mod request_fields;
@@ -34,7 +32,6 @@ mod schedule;
 mod schedule_future;
 mod service;
 mod shaper;
-mod shared_pauses;
 mod start;
 mod stats;
 mod units;

@@ -1,3 +1,7 @@
+mod fleet;
+mod known;
+pub(super) mod shared;
+
 use std::time::Duration;
 
 use tokio::time::Instant;

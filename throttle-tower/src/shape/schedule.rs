@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::one_key::OneKey;
 use super::pauses::Pauses;
+use super::pauses::shared::SharedPauses;
 use super::queue::{Afterwards, Queue};
 use super::queues::Queues;
-use super::shared_pauses::SharedPauses;
 use super::stats::Counters;
 use super::units::UnitPaces;
 use crate::limit::OnError;

@@ -9,7 +9,7 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, Decision, Key, Timestamp};
 use tokio::time::Instant;
 
-use super::ask::Answer;
+use super::answer::Answer;
 use super::error::{Bound, QueueFull, ShapeError};
 use super::queue::{Bounds, Due, Polled, Queue, Waiting};
 use super::schedule::Schedule;

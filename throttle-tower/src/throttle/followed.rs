@@ -33,14 +33,8 @@ pub(crate) trait Follower: Send + Sync {
     /// What would happen to a request.
     fn explain<'a>(&self, parts: &'a Parts) -> Asking<'a, Explanation>;
 
-    /// Makes the key of a request unused in a limit.
-    fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool>;
-
-    /// Sets an exception for the key of a request in a limit, or lifts it.
-    fn except<'a>(&self, limit: &'a str, parts: &'a Parts, exception: Option<Exception>) -> Asking<'a, bool>;
-
-    /// Uses up what the key of a request has left in a limit.
-    fn drain<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool>;
+    /// Changes the key of a request in a limit.
+    fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Asking<'a, bool>;
 
     /// The keys of a limit with an exception, at most so many.
     fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>>;
@@ -51,6 +45,16 @@ pub(crate) trait Follower: Send + Sync {
     ///
     /// If the limits cannot be enforced on this layer's backend.
     fn build(self: Arc<Self>, next: &Next<'_>) -> Result<Box<dyn FnOnce()>, ConfigError>;
+}
+
+/// What becomes of a key.
+pub(crate) enum KeyChange {
+    /// It is unused.
+    Reset,
+    /// It has an exception, or none any more.
+    Except(Option<Exception>),
+    /// What it had left is used up.
+    Drain,
 }
 
 /// A question to a backend.

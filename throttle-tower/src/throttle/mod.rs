@@ -50,7 +50,7 @@ pub(crate) use condition::LayerCondition;
 #[cfg(feature = "rules")]
 pub(crate) use current::Current;
 #[cfg(feature = "rules")]
-pub(crate) use followed::{Asking, Follower, Followers, Live};
+pub(crate) use followed::{Asking, Follower, Followers, KeyChange, Live};
 pub use future::ResponseFuture;
 pub use layer::ThrottleLayer;
 pub use limit_report::LimitReport;

@@ -71,7 +71,8 @@ impl Fixture {
     /// All but one of the calls under way end, so that all queued decisions start together.
     fn free(&self) {
         self.waiting().in_flight.truncate(1);
-        start_calls(&self.backend.shared, &self.set.batcher.0);
+        let batcher = &self.set.batcher.0;
+        spawn_start(&self.backend.shared, batcher, batcher.lock(), Spawned::ByEndedCall);
     }
 
     fn ask(&self, key: &str) -> Arc<Ask> {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::backend::{self, Call, Exception};
+use throttle_core::backend::{self, Call};
 use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 use crate::limit::{Applied, OnMissing};
-use crate::throttle::{Shared, composition_waits, under};
+use crate::throttle::{KeyChange, Shared, composition_waits, under};
 
 /// Looks at what a request would be charged to, and charges nothing.
 ///
@@ -97,40 +97,26 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
     Explanation { limits, is_admitted: true, is_held: false, retry_after, layer_skips: Some(why) }
 }
 
-/// Makes the key of a request unused in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if
-/// the limit or the whole layer does not apply to the request.
+/// Changes the key of a request in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if the limit
+/// or the whole layer does not apply to the request.
 ///
 /// # Errors
 ///
-/// If the backend fails.
-pub(super) async fn reset<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts: &Parts) -> Result<bool, BackendError> {
-    let Some((place, key, _)) = key(&shared, name, parts).await else { return Ok(false) };
-    shared.backend.reset(&shared.prepared, place, &key).await.map(|()| true)
-}
-
-/// Sets an exception for the key of a request in a limit of that name, or lifts it. `Ok(false)` as for a reset.
-///
-/// # Errors
-///
-/// If the backend fails, or refuses the exception.
-pub(super) async fn except<B: Backend>(
+/// If the backend fails, or refuses an exception.
+pub(super) async fn change<B: Backend>(
     shared: Arc<Shared<B>>,
     name: &str,
     parts: &Parts,
-    exception: Option<Exception>,
+    change: KeyChange,
 ) -> Result<bool, BackendError> {
-    let Some((place, key, _)) = key(&shared, name, parts).await else { return Ok(false) };
-    shared.backend.except(&shared.prepared, place, &key, exception).await.map(|()| true)
-}
-
-/// Uses up what the key of a request has left in a limit of that name. `Ok(false)` as for a reset.
-///
-/// # Errors
-///
-/// If the backend fails.
-pub(super) async fn drain<B: Backend>(shared: Arc<Shared<B>>, name: &str, parts: &Parts) -> Result<bool, BackendError> {
-    let Some((place, _, call)) = key(&shared, name, parts).await else { return Ok(false) };
-    backend::drain(&shared.backend, &shared.prepared, place, &call).await.map(|()| true)
+    let Some((place, key, call)) = key(&shared, name, parts).await else { return Ok(false) };
+    let (backend, prepared) = (&shared.backend, &shared.prepared);
+    match change {
+        KeyChange::Reset => backend.reset(prepared, place, &key).await?,
+        KeyChange::Except(exception) => backend.except(prepared, place, &key, exception).await?,
+        KeyChange::Drain => backend::drain(backend, prepared, place, &call).await?,
+    }
+    Ok(true)
 }
 
 /// The place of the limit on a rate that has the name.
@@ -273,7 +259,7 @@ mod tests {
         let policy = Policy::new("p", Gcra::new(Rate::per_second(1)).burst(10)).unwrap();
         let set = Arc::new(memory.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap());
         let until = throttle_core::Clock::now(&clock) + Duration::from_millis(9_500);
-        let blocked = Exception { treatment: throttle_core::backend::Treatment::Blocked, until };
+        let blocked = backend::Exception { treatment: backend::Treatment::Blocked, until };
         memory.except(&set, 0, &Key::from("key"), Some(blocked)).await.unwrap();
         let call = |cost| [Call::from(Key::from("key")).costing(cost)];
         let look = memory.decide_now(&set, &call(0));

@@ -6,14 +6,14 @@ mod rebuild;
 use std::sync::{Arc, Weak};
 
 use http::request::Parts;
-use throttle_core::backend::{ExceptedKey, Exception};
+use throttle_core::backend::ExceptedKey;
 use throttle_core::{Backend, ConfigError};
 
 use self::rebuild::rebuild;
 use crate::ThrottleLayer;
 use crate::limit::explained::Explanation;
 use crate::lock::lock;
-use crate::throttle::{Asking, Current, Follower, Followers, Live, Next};
+use crate::throttle::{Asking, Current, Follower, Followers, KeyChange, Live, Next};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// The same layer, with limits that are replaced together with those of other followers.
@@ -59,16 +59,8 @@ impl<B: Backend> Follower for Live<B> {
         Box::pin(explain::explain(self.current.load_full(), parts))
     }
 
-    fn reset<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool> {
-        Box::pin(explain::reset(self.current.load_full(), limit, parts))
-    }
-
-    fn except<'a>(&self, limit: &'a str, parts: &'a Parts, exception: Option<Exception>) -> Asking<'a, bool> {
-        Box::pin(explain::except(self.current.load_full(), limit, parts, exception))
-    }
-
-    fn drain<'a>(&self, limit: &'a str, parts: &'a Parts) -> Asking<'a, bool> {
-        Box::pin(explain::drain(self.current.load_full(), limit, parts))
+    fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Asking<'a, bool> {
+        Box::pin(explain::change(self.current.load_full(), limit, parts, change))
     }
 
     fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>> {

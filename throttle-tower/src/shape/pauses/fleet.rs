@@ -5,11 +5,11 @@ use std::sync::Arc;
 use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
-use super::schedule::Schedule;
+use super::super::schedule::Schedule;
 
 impl<B: Backend> Schedule<B> {
     /// No call of a key leaves before `until`, here and in the other processes of the fleet.
-    pub(super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
+    pub(in super::super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
         self.pause_here(key, now, until);
         if let Some(shared) = &self.shared_pauses
             && let Some(sharing) = shared.known.share(key, now, until)
@@ -30,7 +30,7 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// Looks whether another process has heard of a pause, if it is time to.
-    pub(super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
+    pub(in super::super) fn look_for_pauses(self: &Arc<Self>, key: &Key) {
         if let Some(shared) = &self.shared_pauses
             && let Some(look) = shared.known.look(key, Instant::now())
         {

@@ -11,7 +11,7 @@ use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
 use tokio::time::{Instant, sleep};
 
-use super::pauses_known::PausesKnown;
+use super::known::PausesKnown;
 use crate::jitter;
 use crate::time::micros;
 use crate::usage::Background;
@@ -32,7 +32,7 @@ const ATTEMPTS: u32 = 32;
 /// A pause that is shorter than it was written by less than this is as long.
 const EXACT: Duration = Duration::from_millis(1);
 
-pub(super) struct SharedPauses<B: Backend> {
+pub(in super::super) struct SharedPauses<B: Backend> {
     prepared: Arc<B::Prepared>,
     pub(super) longest: Duration,
     pub(super) known: PausesKnown,
@@ -42,10 +42,10 @@ pub(super) struct SharedPauses<B: Backend> {
 
 impl<B: Backend> SharedPauses<B> {
     /// What is added to the name of a schedule.
-    pub(super) const TURNS: &str = "/telling";
+    pub(in super::super) const TURNS: &str = "/telling";
     const PAUSES: &str = "/pauses";
 
-    pub(super) fn new(backend: &B, schedule: &str, longest: Duration) -> Result<Self, ConfigError> {
+    pub(in super::super) fn new(backend: &B, schedule: &str, longest: Duration) -> Result<Self, ConfigError> {
         if longest < SHORTEST || longest > LONGEST {
             let rule = "a pause of a fleet lasts 1 ms to 24 h; write the longest for which an upstream may stop it";
             return Err(ConfigError::new("share_pauses", format_args!("{longest:?}"), rule));
@@ -98,7 +98,7 @@ impl<B: Backend> SharedPauses<B> {
     }
 
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
-    pub(super) async fn forget(&self, backend: &B, key: &Key) -> Result<(), BackendError> {
+    pub(in super::super) async fn forget(&self, backend: &B, key: &Key) -> Result<(), BackendError> {
         // Steps under way apply to it no more. One that has sent its charge already may still make it.
         self.known.forget(key);
         backend.reset(&self.prepared, PAUSES_AT, key).await
