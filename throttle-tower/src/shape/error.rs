@@ -70,6 +70,12 @@ pub enum Bound {
     Class,
 }
 
+impl QueueFull {
+    /// As many calls wait as may.
+    pub(super) const TOO_MANY: Self =
+        Self { bound: Bound::MaxWaiting, retry_after: None, allowed: Duration::ZERO, unit: None };
+}
+
 impl fmt::Display for QueueFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bound = match self.bound {

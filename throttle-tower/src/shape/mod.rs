@@ -19,6 +19,7 @@ mod error;
 mod future;
 mod http;
 mod layer;
+mod leave;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod obey_upstream;
