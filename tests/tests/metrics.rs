@@ -8,6 +8,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -83,6 +84,38 @@ async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
             (r#"throttle_requests_total{layer="api",outcome="refused"}"#, 3.0),
             (r#"throttle_units_total{kind="charged",layer="api",policy="all"}"#, 9.0),
             (r#"throttle_units_total{kind="charged",layer="api",policy="per-key"}"#, 6.0),
+        ]
+    );
+}
+
+/// As one for whose key a request has none. What refuses is counted under its own name, whatever stands before it.
+#[tokio::test(start_paused = true)]
+async fn limit_whose_condition_does_not_hold_is_counted_as_skipped() {
+    let series = metered(async {
+        let for_key = |name: &str, key: &'static str| {
+            shared(name, 2).when(move |parts: &Parts| parts.headers.get("x-api-key").is_some_and(|own| own == key))
+        };
+        let limits = all([for_key("first", "ada"), for_key("second", "bob").refund_successful(), for_key("none", "-")]);
+        let layer = ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap().metrics("api");
+        send_each(&layer, ["ada", "bob", "bob", "ada", "ada", "eve"].map(keyed)).await;
+    });
+    assert_eq!(
+        counted(&series.await),
+        [
+            (r#"throttle_binding_total{layer="api",policy="first"}"#, 1.0),
+            (r#"throttle_decisions_total{layer="api",policy="first",result="admitted"}"#, 1.0),
+            (r#"throttle_decisions_total{layer="api",policy="first",result="near"}"#, 1.0),
+            (r#"throttle_decisions_total{layer="api",policy="first",result="refused"}"#, 1.0),
+            (r#"throttle_decisions_total{layer="api",policy="first",result="skipped"}"#, 3.0),
+            (r#"throttle_decisions_total{layer="api",policy="none",result="skipped"}"#, 6.0),
+            (r#"throttle_decisions_total{layer="api",policy="second",result="admitted"}"#, 2.0),
+            (r#"throttle_decisions_total{layer="api",policy="second",result="skipped"}"#, 4.0),
+            (r#"throttle_keys{layer="api"}"#, 2.0),
+            (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 5.0),
+            (r#"throttle_requests_total{layer="api",outcome="refused"}"#, 1.0),
+            (r#"throttle_units_total{kind="charged",layer="api",policy="first"}"#, 2.0),
+            (r#"throttle_units_total{kind="charged",layer="api",policy="second"}"#, 2.0),
+            (r#"throttle_units_total{kind="refunded",layer="api",policy="second"}"#, 2.0),
         ]
     );
 }

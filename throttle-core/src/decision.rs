@@ -175,6 +175,32 @@ impl Decision {
         self
     }
 
+    /// Returns the decision of a larger set of so many `policies`, in which these stand at `places`, in their order, and
+    /// no other one applies. For a layer that asks only the policies that a request can have.
+    ///
+    /// ```
+    /// use throttle_core::{Gcra, Limiter, Policy, Rate};
+    ///
+    /// let alone = Limiter::in_memory(Policy::new("p", Gcra::new(Rate::per_day(5)))?)?.check("ada", 1);
+    /// let among_three = alone.among(&[1], 3);
+    /// assert_eq!((among_three.binding(), among_three.remaining()), (Some(1), 4));
+    /// assert_eq!([0, 1, 2].map(|place| among_three.statuses()[place].applies()), [false, true, false]);
+    /// # Ok::<(), throttle_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn among(&self, places: &[usize], policies: usize) -> Self {
+        let mut whole = Self::new();
+        let (summary, statuses) = whole.skip(policies);
+        places.iter().zip(self.statuses()).for_each(|(place, status)| statuses[*place] = *status);
+        let (reset, delay) = match &self.0 {
+            Repr::One { status, delay } => (status.standing.reset, *delay),
+            Repr::Many { summary, .. } => (summary.reset, summary.delay),
+        };
+        let binding = self.binding().and_then(|place| places.get(place).copied());
+        *summary = Summary { wait: self.wait(), remaining: self.remaining(), reset, delay, binding };
+        whole.in_one_form()
+    }
+
     /// What decided: [`DecidedBy::Store`] unless the store could not decide. Then [`DecidedBy::Local`] if this process
     /// decided some policy, and [`DecidedBy::Open`] if it decided none.
     #[must_use]

@@ -58,12 +58,12 @@ const NAMES: [&str; 8] = [
     "1,000 limits of one path each",
 ];
 
-/// So many limits of so many paths each, none of which is that of the request, and one of all requests.
+/// So many limits of so many paths each, one of which is that of the request, and one of all requests.
 fn by_path(limits: usize, paths: usize) -> String {
     let limit = |limit: usize| {
         let paths: Vec<String> = (0..paths).map(|path| format!("\"/{limit}/{path}/*\"")).collect();
         format!(
-            "[[limit]]\nname = \"{limit}\"\nby = \"constant\"\ngcra = {{ rate = \"9/second\" }}\nmatch.paths = [{}]\n",
+            "[[limit]]\nname = \"{limit}\"\nby = \"constant\"\ngcra = {{ rate = \"9/second\", burst = 1_000_000_000 }}\nmatch.paths = [{}]\n",
             paths.join(", ")
         )
     };
@@ -113,10 +113,10 @@ fn main() {
     }
 }
 
-/// It begins as the paths of limits do.
+/// Of the first path of the first limit.
 fn request() -> Request<()> {
     let mut request = Request::new(());
-    *request.uri_mut() = Uri::from_static("/0/500/7/9");
+    *request.uri_mut() = Uri::from_static("/0/0/9");
     request
 }
 

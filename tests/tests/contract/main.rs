@@ -7,6 +7,7 @@ mod body;
 mod cancelling;
 mod charging;
 mod composing;
+mod conditions;
 mod deadlines;
 mod keying;
 mod looked_up;

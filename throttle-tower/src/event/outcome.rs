@@ -50,6 +50,8 @@ pub struct Event<'a> {
     pub parts: &'a Parts,
     /// The places of the policies of [`near`](Self::near).
     pub(crate) near: &'a [usize],
+    /// Where the policies stand among those of the layer; empty if they are all of them, as for hooks.
+    pub(crate) places: &'a [usize],
 }
 
 /// Whether a request was passed on or refused, and why.
@@ -82,6 +84,10 @@ pub enum Outcome<'a> {
 pub(crate) const OUTCOMES: [&str; 6] =
     ["admitted", "refused", "missing_key", "no_permit", "failed_open", "failed_closed"];
 
+/// The places of the outcomes of requests that have a decision.
+#[cfg(feature = "metrics")]
+pub(crate) const DECIDED: [usize; 3] = [0, 1, 4];
+
 impl Outcome<'_> {
     /// A label for metrics: `admitted`, `refused`, `missing_key`, `no_permit`, `failed_open` or `failed_closed`.
     #[must_use]
@@ -109,6 +115,12 @@ impl Outcome<'_> {
 }
 
 impl<'a> Event<'a> {
+    /// Where the policy at a place stands among those of the layer.
+    #[inline]
+    pub(crate) fn place(&self, here: usize) -> usize {
+        self.places.get(here).copied().unwrap_or(here)
+    }
+
     /// Why the store did not decide the request; `None` if it did, or was not called. The number of events with a
     /// reason is the number of degraded decisions: admitted or refused by this process's
     /// [share](crate::OnError::Local), admitted by open limits, or refused with 503.
@@ -205,7 +217,7 @@ mod tests {
             (Outcome::MissingKey, None, None),
             (Outcome::NoPermit(&[]), None, None),
         ] {
-            let event = Event { outcome, policies: &[], decision, parts: &parts, near: &[] };
+            let event = Event { outcome, policies: &[], decision, parts: &parts, near: &[], places: &[] };
             assert_eq!(event.degraded(), why, "{event:?}");
             assert_eq!(event.decided_by(), decision.map(Decision::decided_by), "{event:?}");
             assert!(event.binding().is_none(), "{event:?}");
@@ -227,6 +239,7 @@ mod tests {
             decision: Some(&decision),
             parts: &parts,
             near: &[],
+            places: &[],
         };
         let binding = event.binding().unwrap();
         assert_eq!((binding.name(), binding.algorithm().capacity()), ("plan", 3));
@@ -234,7 +247,8 @@ mod tests {
 
     #[test]
     fn debug_output_leaves_the_request_out() {
-        let event = Event { outcome: Outcome::Refused, policies: &[], decision: None, parts: &parts(), near: &[] };
+        let event =
+            Event { outcome: Outcome::Refused, policies: &[], decision: None, parts: &parts(), near: &[], places: &[] };
         assert_eq!(format!("{event:?}"), "Event { outcome: Refused, policies: [], decision: None, .. }");
     }
 }

@@ -9,6 +9,7 @@ use throttle_core::Key;
 use throttle_core::backend::Call;
 
 use super::charge_rules::ChargeRules;
+use super::condition::Condition;
 use super::keying::Keying;
 #[cfg(any(feature = "axum", feature = "rules"))]
 use super::keying::{Found, FoundTier};
@@ -25,7 +26,7 @@ use crate::extract::KeyExtractor;
 pub(crate) struct Applied {
     pub(crate) keying: Keying,
     pub(crate) cost: Option<CostOf>,
-    pub(crate) when: Option<AppliesTo>,
+    pub(crate) when: Option<Arc<dyn Condition>>,
     pub(crate) on_missing: OnMissing,
     pub(crate) on_error: Option<OnError>,
     /// How long a key future may take.
@@ -56,7 +57,6 @@ pub(crate) enum Audit {
 }
 
 pub(crate) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
-pub(crate) type AppliesTo = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 
 const DEFAULT_KEY_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -80,6 +80,18 @@ impl Applied {
             audit: None,
             warn_at: None,
         }
+    }
+
+    /// Whether requests for which its condition does not hold need not be asked about the limit. One that a handler
+    /// settles is known by name to the handlers of all requests.
+    pub(crate) fn may_be_left_out(&self) -> bool {
+        self.when.is_some() && !self.charge_rules.settled_later
+    }
+
+    /// The same limit for requests for which its condition holds, if it may be left out for the others.
+    pub(crate) fn where_it_applies(&self) -> Self {
+        let when = self.when.clone().filter(|_| !self.may_be_left_out());
+        Self { when, key_seen: KeySeen(Arc::clone(&self.key_seen.0)), ..self.clone() }
     }
 
     /// The call with the reserve of the request's class, if the limit has classes and applies.
@@ -113,38 +125,45 @@ impl Applied {
 /// Whether a limit finds keys, and if they are addresses, those of clients. Requests are looked at only until that is
 /// known.
 #[derive(Debug, Default)]
-pub(crate) struct KeySeen {
+pub(crate) struct KeySeen(Arc<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
     /// It is known, or the layer has warned.
     is_settled: AtomicBool,
     has_key: AtomicBool,
     missed: AtomicU32,
-    pub(crate) first_requests: FirstRequests,
+    first_requests: FirstRequests,
 }
 
 impl KeySeen {
     /// Every request reads it, and only the first ones write.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
-        self.is_settled.load(Ordering::Relaxed)
+        self.0.is_settled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn found(&self) {
-        self.has_key.store(true, Ordering::Relaxed);
+        self.0.has_key.store(true, Ordering::Relaxed);
     }
 
     /// Whether a key was found.
     pub(crate) fn has_key(&self) -> bool {
-        self.has_key.load(Ordering::Relaxed)
+        self.0.has_key.load(Ordering::Relaxed)
     }
 
     /// Settles it; whether it was not settled before.
     pub(crate) fn settle(&self) -> bool {
-        !self.is_settled.swap(true, Ordering::Relaxed)
+        !self.0.is_settled.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn first_requests(&self) -> &FirstRequests {
+        &self.0.first_requests
     }
 
     /// Counts a request without a key, and returns the count.
     pub(crate) fn missed(&self) -> u32 {
-        self.missed.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+        self.0.missed.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 }
 

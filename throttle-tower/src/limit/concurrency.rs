@@ -4,7 +4,8 @@ use std::sync::Arc;
 use http::request::Parts;
 use throttle_core::{ConfigError, Key, PolicyName};
 
-use super::applied::{AppliesTo, CostOf};
+use super::applied::CostOf;
+use super::condition::Condition;
 use super::cost::IntoCost;
 use super::on_missing::OnMissing;
 use super::priority::{Priority, class_of};
@@ -57,7 +58,7 @@ pub struct Concurrency {
     cost: Option<CostOf>,
     /// The permits of every request, where that is a number.
     constant_cost: Option<u64>,
-    when: Option<AppliesTo>,
+    when: Option<Arc<dyn Condition>>,
     /// Whether `when` depends on the route.
     pub(crate) for_some_routes: bool,
     on_missing: OnMissing,
@@ -187,7 +188,7 @@ impl Concurrency {
     ///
     /// The status of the refusal, where a required key is missing.
     pub(crate) fn ask(&self, parts: &Parts) -> Result<Option<Need>, http::StatusCode> {
-        if self.when.as_ref().is_some_and(|applies| !applies(parts)) {
+        if self.when.as_ref().is_some_and(|applies| !applies.holds(parts)) {
             return Ok(None);
         }
         let permits = self.cost.as_ref().map_or(1, |cost| cost(parts));

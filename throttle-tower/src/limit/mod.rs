@@ -14,6 +14,7 @@ mod charge_rules;
 mod compile;
 mod compose;
 mod concurrency;
+mod condition;
 mod cost;
 #[cfg(feature = "rules")]
 pub(crate) mod explained;
@@ -33,6 +34,7 @@ pub(crate) use compile::{Compiled, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
 pub use concurrency::Concurrency;
 pub(crate) use concurrency::Need;
+pub(crate) use condition::{Condition, ConditionIndex, Numbers};
 pub use cost::IntoCost;
 #[cfg(feature = "metrics")]
 pub(crate) use keying::LookupCounts;

@@ -7,6 +7,7 @@ use throttle_core::{ConfigError, IntoAlgorithm, Key, Policy};
 use tokio::time::timeout;
 
 use super::applied::Applied;
+use super::condition::Condition;
 use super::cost::IntoCost;
 use super::keying::{FoundTier, Keying, TierLookup};
 use super::on_error::OnError;
@@ -155,6 +156,10 @@ impl Limit {
     /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it to some routes,
     /// compare [`Route::template`](crate::Route::template) rather than the path, which has several spellings.
     ///
+    /// It is called once for each request. A limit that does not apply costs a request this call, and over a store a
+    /// little more. For hundreds of limits of a route each, use the `match` of a rule file (feature `rules`): such limits
+    /// are found by the route, and not asked.
+    ///
     /// ```
     /// use http::request::Parts;
     /// use throttle_tower::{Gcra, Rate, client_ip::ClientIp, is_preflight, limit};
@@ -163,8 +168,12 @@ impl Limit {
     ///     .by(ClientIp::peer())
     ///     .when(|parts: &Parts| !parts.method.is_safe() && !is_preflight(parts));
     /// ```
-    pub fn when(mut self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.applied.when = Some(Arc::new(applies));
+    pub fn when(self, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.on_condition(Arc::new(applies))
+    }
+
+    pub(crate) fn on_condition(mut self, condition: Arc<dyn Condition>) -> Self {
+        self.applied.when = Some(condition);
         self
     }
 

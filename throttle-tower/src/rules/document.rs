@@ -20,8 +20,8 @@ use super::registry::Registry;
 use super::value_text::{Fields, field_name, fields_text, value_text};
 use crate::ThrottleLayer;
 use crate::client_ip::ClientIp;
-use crate::limit::LimitTree;
-use crate::throttle::{LayerCondition, Options, ResponseOptions};
+use crate::limit::{Condition, LimitTree};
+use crate::throttle::{Options, ResponseOptions};
 
 /// What a document says.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl Document {
         }
     }
 
-    fn layer_condition(&self) -> Option<Arc<dyn LayerCondition>> {
+    fn layer_condition(&self) -> Option<Arc<dyn Condition>> {
         self.when.clone().map(|when| when as _)
     }
 }

@@ -191,6 +191,9 @@
 //! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`; at most 100 segments. Upper and lower case differ. A path matches in any spelling: `%61`, `//`, `.`, `..`, `%2f`, a backslash and `;parameters` are no way around it |
 //! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports |
 //!
+//! Limits with `routes` or `paths` are found by them, and those that do not apply cost a request nothing: a file may
+//! have a thousand. Each limit without them is asked whether it applies.
+//!
 //! A path is matched as the client sent it. Inside a nested router of axum, whose handlers see it without the prefix,
 //! it has the prefix (feature `axum`): write `"/api/users/*"`.
 //!

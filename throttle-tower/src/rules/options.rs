@@ -101,7 +101,7 @@ impl Options {
     fn add_matcher(&mut self) {
         self.add(Some(Arc::clone(&self.matcher)).filter(|matcher| !matcher.is_empty()), |limit, matcher| {
             let limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
-            limit.when(move |parts| matcher.matches(parts))
+            limit.on_condition(matcher)
         });
     }
 

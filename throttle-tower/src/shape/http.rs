@@ -106,7 +106,8 @@ where
 }
 
 pin_project! {
-    /// The response future of an [`HttpShape`]. Cancellation and panics are those of a [`ShapeFuture`](super::ShapeFuture).
+    /// The response future of an [`HttpShape`]. Cancellation and panics are those of a
+    /// [`ShapeFuture`](super::ShapeFuture).
     ///
     /// ```
     /// use http::{Request, Response};

@@ -88,8 +88,8 @@ impl<Req> ShapeLayer<Req> {
 }
 
 impl<Req, B: Backend> ShapeLayer<Req, B> {
-    /// Delays calls to the pace of a shaper. Its [builder](Shaper::builder) has options, among them a store that a fleet
-    /// shares.
+    /// Delays calls to the pace of a shaper. Its [builder](Shaper::builder) has options, among them a store that a
+    /// fleet shares.
     ///
     /// ```
     /// use std::time::Duration;

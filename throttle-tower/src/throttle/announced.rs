@@ -34,6 +34,36 @@ pub(crate) struct Announced {
     /// By the place of the policy; none if no limit says it.
     pub(super) warn_at: Arc<[Option<WarnAt>]>,
     pub(crate) options: ResponseOptions,
+    /// If the policies are a part of the layer's.
+    pub(super) part: Option<Arc<Part>>,
+}
+
+/// Some of a layer's policies.
+pub(super) struct Part {
+    /// All of them.
+    policies: Arc<[Policy]>,
+    /// Where those of the part stand among them.
+    places: Box<[usize]>,
+}
+
+impl Part {
+    pub(super) fn new(whole: &Announced, places: Box<[usize]>) -> Self {
+        Self { policies: Arc::clone(&whole.policies), places }
+    }
+
+    /// The decision with a status for each policy of the layer.
+    pub(super) fn whole(&self, decision: &Decision) -> Decision {
+        decision.among(&self.places, self.policies.len())
+    }
+
+    /// All policies, of which those of the part may have the parameters of a request.
+    pub(super) fn policies(&self, announced: &Announced) -> Cow<'_, [Policy]> {
+        let mut policies = Cow::Borrowed(&*self.policies);
+        for (place, _) in &announced.own {
+            policies.to_mut()[self.places[*place]] = announced.policies[*place].clone();
+        }
+        policies
+    }
 }
 
 type InTiers = Arc<[PolicyTerms]>;
@@ -72,7 +102,19 @@ impl Announced {
             problems: Arc::new(Problems::new(policies)),
             warn_at: Arc::default(),
             options,
+            part: None,
         }
+    }
+
+    /// Where the policies stand among those of the layer; empty if they are all of them.
+    #[inline]
+    pub(super) fn places(&self) -> &[usize] {
+        self.part.as_ref().map_or(&[], |part| &part.places)
+    }
+
+    /// Where the policy at a place stands among those of the layer.
+    pub(super) fn place(&self, here: usize) -> usize {
+        self.places().get(here).copied().unwrap_or(here)
     }
 
     /// The problem document of a decision.

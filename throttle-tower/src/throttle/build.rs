@@ -6,6 +6,7 @@ use throttle_core::{Backend, ConfigError, Policy, PolicySet};
 
 use super::announced::Announced;
 use super::local_shares::Shares;
+use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
@@ -53,6 +54,10 @@ pub(crate) fn unshared<B: Backend>(
     }
     let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
+    // Over a store, requests of one set share batches and scripts, which is worth more than to leave out a few limits.
+    // A queue is known by the place of its limit.
+    let is_narrowed = !uses.queues && (!backend.can_fail() || applied.len() > SHARED_BY_A_BATCH);
+    let narrowed = if is_narrowed { Narrowed::new(&applied) } else { None };
     Ok(Shared {
         backend,
         built_on,
@@ -65,8 +70,12 @@ pub(crate) fn unshared<B: Backend>(
         share: None,
         options,
         announced,
+        narrowed,
     })
 }
+
+/// Up to so many limits are one set over a store, whether or not they apply.
+const SHARED_BY_A_BATCH: usize = 32;
 
 /// Tells the observers what the layer runs on.
 pub(crate) fn tell_observers<B: Backend>(shared: &Shared<B>) {

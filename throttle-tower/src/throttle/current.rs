@@ -40,7 +40,10 @@ impl<B: Backend> Current<B> {
     pub(super) fn changed(self, change: impl FnOnce(&mut Shared<B>)) -> Self {
         match self {
             Self::Fixed(mut shared) => {
-                change(Arc::make_mut(&mut shared));
+                let shared_alone = Arc::make_mut(&mut shared);
+                change(shared_alone);
+                // What was made for requests so far has the former settings.
+                shared_alone.narrowed = shared_alone.narrowed.clone();
                 Self::Fixed(shared)
             }
             #[cfg(feature = "rules")]

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use throttle_core::{Decision, Policy, Status};
@@ -56,6 +56,8 @@ struct Decided {
     announced: Arc<Announced>,
     /// When it was decided, if a header states instants.
     now_unix_us: u64,
+    /// The decision with a status for each policy of the layer, if it was made about a part of them and is read.
+    whole: OnceLock<Box<Decision>>,
 }
 
 /// The user's closures in it may be of any kind, but no method of a report runs one.
@@ -67,7 +69,7 @@ impl LimitReport {
     pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
         // To read the clock takes longer than to write the headers.
         let now_unix_us = if announced.options.dialect.form().states_instants { wall_micros() } else { 0 };
-        Self(Arc::new(Decided { decision, announced, now_unix_us }))
+        Self(Arc::new(Decided { decision, announced, now_unix_us, whole: OnceLock::new() }))
     }
 
     #[inline]
@@ -79,16 +81,26 @@ impl LimitReport {
         self.0.now_unix_us
     }
 
-    /// The decision.
+    /// The decision. Its statuses are those of all limits of the layer, in the order given, also of those that do not
+    /// apply to the request: [`statuses`](Self::statuses) leaves these out.
     #[must_use]
     pub fn decision(&self) -> &Decision {
+        match &self.0.announced.part {
+            Some(part) => self.0.whole.get_or_init(|| Box::new(part.whole(&self.0.decision))),
+            None => &self.0.decision,
+        }
+    }
+
+    /// The decision about the [announced](Self::announced) policies.
+    #[inline]
+    pub(super) fn decided(&self) -> &Decision {
         &self.0.decision
     }
 
     /// The policies that apply to the request, each with its status. A policy with tiers has the parameters of the
     /// request's tier.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        let statuses = self.announced().policies.iter().zip(self.decision().statuses());
+        let statuses = self.announced().policies.iter().zip(self.decided().statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
@@ -97,8 +109,8 @@ impl LimitReport {
     /// left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
-        let place = self.decision().binding()?;
-        Some(self.announced().policies.get(place)?.tier(self.decision().statuses().get(place)?.tier()))
+        let place = self.decided().binding()?;
+        Some(self.announced().policies.get(place)?.tier(self.decided().statuses().get(place)?.tier()))
     }
 
     /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
@@ -107,7 +119,7 @@ impl LimitReport {
     /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for such parameters.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.announced().policies.iter().zip(self.decision().statuses());
+        let mut statuses = self.announced().policies.iter().zip(self.decided().statuses());
         let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
         policy.tier_name(status.tier()).or_else(|| (status.tier() == Policy::OWN).then_some("own"))
     }
@@ -117,7 +129,7 @@ impl LimitReport {
     /// remains beyond the reserve.
     #[must_use]
     pub fn class(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.announced().policies.iter().zip(self.decision().statuses()).enumerate();
+        let mut statuses = self.announced().policies.iter().zip(self.decided().statuses()).enumerate();
         let (place, (_, status)) = statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
         self.announced().terms(place, status.tier()).class.as_deref()
     }
@@ -136,14 +148,14 @@ impl LimitReport {
     /// The policies that the request has brought near their ends: its charge has reached the part that
     /// [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
     pub fn near(&self) -> impl Iterator<Item = &Policy> {
-        let (policies, statuses) = (&self.announced().policies, self.decision().statuses());
+        let (policies, statuses) = (&self.announced().policies, self.decided().statuses());
         self.near_places().into_iter().filter_map(|place| Some(policies.get(place)?.tier(statuses.get(place)?.tier())))
     }
 
     /// Their places.
     #[inline(never)]
     pub(super) fn near_places(&self) -> SmallVec<[usize; 2]> {
-        let (announced, decision) = (self.announced(), self.decision());
+        let (announced, decision) = (self.announced(), self.decided());
         let limits = announced.warn_at.iter().zip(decision.statuses()).enumerate();
         let near = limits.filter(|(place, (warn_at, status))| {
             let most = announced.terms(*place, status.tier()).quota.most;
@@ -154,7 +166,7 @@ impl LimitReport {
 
     /// The policies that refused the request, with their places.
     pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
-        let statuses = self.announced().policies.iter().zip(self.decision().statuses()).enumerate();
+        let statuses = self.announced().policies.iter().zip(self.decided().statuses()).enumerate();
         statuses.filter(|(_, (_, status))| status.is_violated()).map(|(place, (policy, _))| (place, policy))
     }
 }
@@ -162,7 +174,7 @@ impl LimitReport {
 impl fmt::Debug for LimitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policies = &self.announced().policies;
-        f.debug_struct("LimitReport").field("decision", self.decision()).field("policies", policies).finish()
+        f.debug_struct("LimitReport").field("decision", self.decided()).field("policies", policies).finish()
     }
 }
 

@@ -8,7 +8,6 @@ mod announced;
 mod body;
 mod build;
 mod candidates;
-mod condition;
 mod current;
 #[cfg(feature = "rules")]
 mod followed;
@@ -19,6 +18,7 @@ mod layer;
 mod limit_report;
 mod line;
 mod local_shares;
+mod narrowed;
 #[cfg(feature = "rules")]
 mod next;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
@@ -45,8 +45,6 @@ pub(crate) use announced::under;
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]
 pub(crate) use build::{make_share, tell_observers, unshared};
-#[cfg(feature = "rules")]
-pub(crate) use condition::LayerCondition;
 #[cfg(feature = "rules")]
 pub(crate) use current::Current;
 #[cfg(feature = "rules")]

@@ -15,8 +15,8 @@ pub(super) struct OptionalSteps {
     pub(super) refund_aborted: bool,
     /// A key depends on the route, or whether a limit applies does.
     pub(super) routes: bool,
-    /// Whether a limit of requests in flight applies depends on the route.
-    pub(super) routes_for_permits: bool,
+    /// Whether a limit applies depends on the route.
+    pub(super) for_some_routes: bool,
     /// Requests may wait in a queue.
     pub(super) queues: bool,
     /// A request needs permits, or is in a class. One test for both, as most layers have neither.
@@ -29,14 +29,14 @@ impl OptionalSteps {
     pub(super) fn of(applied: &[Applied], permits: &Permits) -> Self {
         let has_classes = applied.iter().any(|limit| limit.priority.is_some());
         let any = |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
+        let for_some_routes = applied.iter().any(|limit| limit.for_some_routes) || permits.are_for_some_routes();
         Self {
             accounts: any(ChargeRules::may_change),
             handlers: any(|rules| rules.settled_later),
             charge_refused: any(|rules| rules.charge_refused || rules.ban.is_some()),
             refund_aborted: any(|rules| rules.refund_aborted),
-            routes: applied.iter().any(|limit| limit.by_route || limit.for_some_routes)
-                || permits.are_for_some_routes(),
-            routes_for_permits: permits.are_for_some_routes(),
+            routes: applied.iter().any(|limit| limit.by_route) || for_some_routes,
+            for_some_routes,
             queues: applied.iter().any(|limit| limit.wait_up_to.is_some()),
             permits_or_classes: !permits.is_empty() || has_classes,
             terms: has_classes || applied.iter().any(|limit| matches!(limit.keying, Keying::Tiered(_))),

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use throttle_core::Key;
 
-use super::condition::LayerCondition;
 use super::local_shares::LocalStore;
 use super::response_builder::ResponseBuilder;
 use crate::event::Event;
 use crate::event::Observers;
 use crate::jitter;
-use crate::limit::{Applied, OnError};
+use crate::limit::{Applied, Condition, OnError};
 use crate::log::OncePerMinute;
 use crate::usage::Background;
 
@@ -20,7 +19,7 @@ use crate::usage::Background;
 #[derive(Clone)]
 pub(crate) struct Options {
     /// Which requests the layer applies to. Without it, all.
-    pub(crate) when: Option<Arc<dyn LayerCondition>>,
+    pub(crate) when: Option<Arc<dyn Condition>>,
     pub(super) response: Option<ResponseBuilder>,
     /// Whether gRPC requests are refused in its words.
     pub(crate) grpc_refusals: bool,

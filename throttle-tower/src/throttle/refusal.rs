@@ -104,7 +104,7 @@ impl Refusal<'_> {
     pub fn retry_after(&self) -> Option<Duration> {
         match self.reason {
             Reason::Quota(report) => {
-                Some(report.decision().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
+                Some(report.decided().retry_after()?.saturating_add(Duration::from_micros(self.extra)))
             }
             Reason::Store(..) | Reason::NoPermit(_) => self.unavailable,
             Reason::MissingKey(_) => None,
@@ -121,7 +121,7 @@ impl Refusal<'_> {
             return response;
         }
         let body = match self.reason {
-            Reason::Quota(report) => report.announced().problem(report.decision()),
+            Reason::Quota(report) => report.announced().problem(report.decided()),
             Reason::Store(_, policies) => {
                 Problem::TemporaryReducedCapacity.body(policies.iter().map(|policy| policy.name()))
             }
@@ -229,14 +229,14 @@ impl Refusal<'_> {
     /// With the numbers of the quotas, or with their names alone.
     fn quota_exceeded(&self, report: &LimitReport, content_type: HeaderValue, with_numbers: bool) -> Response<Bytes> {
         let quota = |place: usize| {
-            let tier = report.decision().statuses().get(place)?.tier();
+            let tier = report.decided().statuses().get(place)?.tier();
             Some(&report.announced().terms(place, tier).quota)
         };
         let used_up = report.violated_places().filter_map(|(place, policy)| {
             let (quota, unit) = (quota(place)?, policy.unit().unwrap_or("requests"));
             Some(UsedUp { policy: policy.name(), unit, q: quota.q, w: quota.w })
         });
-        let binding = report.decision().binding().and_then(|place| Some((report.binding()?.name(), quota(place)?.q)));
+        let binding = report.decided().binding().and_then(|place| Some((report.binding()?.name(), quota(place)?.q)));
         grpc::quota_exceeded(report.violated(), used_up, binding, self.retry_after(), with_numbers, content_type)
     }
 

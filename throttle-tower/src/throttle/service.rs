@@ -69,11 +69,11 @@ where
                 ResponseFuture::calling(inner.call(Request::from_parts(parts, body)), admitted)
             }
             Started::Judged(Judged::Refuse(refused)) => ResponseFuture::refused(refused),
-            Started::Waits(asked, lookups) => {
+            Started::Waits(shared, asked, lookups) => {
                 // Takes the service that `poll_ready` prepared; a clone would not be ready.
                 let clone = inner.clone();
                 let inner = mem::replace(inner, clone);
-                let judging = pipeline::finish(Arc::clone(shared), asked, lookups, parts);
+                let judging = pipeline::finish(shared, asked, lookups, parts);
                 ResponseFuture::waiting(Box::pin(judging), inner, body)
             }
         })

@@ -4,6 +4,7 @@ use throttle_core::Backend;
 
 use super::announced::Announced;
 use super::local_shares::Shares;
+use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
@@ -30,6 +31,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) options: Options,
     /// Also part of every report, so that a request clones one pointer only.
     pub(crate) announced: Arc<Announced>,
+    /// The same for the requests to which not all limits apply, if limits have conditions.
+    pub(super) narrowed: Option<Narrowed<Arc<Self>>>,
 }
 
 impl<B: Backend> Clone for Shared<B> {
@@ -46,6 +49,7 @@ impl<B: Backend> Clone for Shared<B> {
             share: self.share.clone(),
             options: self.options.clone(),
             announced: Arc::clone(&self.announced),
+            narrowed: self.narrowed.clone(),
         }
     }
 }

@@ -153,7 +153,7 @@ async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitRepo
 fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> String {
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
-    for (place, (policy, status)) in announced.policies.iter().zip(report.decision().statuses()).enumerate() {
+    for (place, (policy, status)) in announced.policies.iter().zip(report.decided().statuses()).enumerate() {
         if !announced.tells(place, status) {
             continue;
         }

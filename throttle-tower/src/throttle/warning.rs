@@ -134,7 +134,7 @@ fn unknown_client(
     sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
-    let verdict = limit.key_seen.first_requests.judge(source, extract::peer(parts), parts);
+    let verdict = limit.key_seen.first_requests().judge(source, extract::peer(parts), parts);
     if verdict == Verdict::Open || !limit.key_seen.settle() {
         return None;
     }
@@ -209,11 +209,8 @@ impl Watch {
     pub(super) fn suspects(&self, uses: OptionalSteps, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
         !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
-            && (uses.routes_for_permits
-                || applied
-                    .iter()
-                    .zip(calls)
-                    .any(|(how, call)| how.for_some_routes || (how.by_route && call.key().is_some())))
+            && (uses.for_some_routes
+                || applied.iter().zip(calls).any(|(how, call)| how.by_route && call.key().is_some()))
     }
 
     /// Warns once, if a request without a route succeeded.

@@ -180,7 +180,7 @@ impl Observer for Arc<Board> {
         for (place, ((status, call), policy)) in statuses.iter().zip(calls).zip(event.policies).enumerate() {
             if let (true, Some(key)) = (status.applies(), call.key()) {
                 let of = policy.tier(status.tier()).algorithm().capacity().saturating_sub(call.reserve());
-                self.tightest.note((place, key), status, of, moment.micros);
+                self.tightest.note((event.place(place), key), status, of, moment.micros);
             }
         }
     }

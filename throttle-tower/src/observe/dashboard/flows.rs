@@ -65,13 +65,14 @@ impl Flows {
             self.changes.note(second, decider, event.degraded());
         }
         if let Some(decision) = event.decision {
-            self.count_decision(second, decision);
+            self.count_decision(second, event, decision);
         }
     }
 
-    fn count_decision(&self, second: u32, decision: &Decision) {
+    fn count_decision(&self, second: u32, event: &Event<'_>, decision: &Decision) {
         let is_admitted = decision.is_admitted();
-        for (PolicyFlow { flow, .. }, status) in self.policies.iter().zip(decision.statuses()) {
+        for (place, status) in decision.statuses().iter().enumerate() {
+            let Some(PolicyFlow { flow, .. }) = self.policies.get(event.place(place)) else { continue };
             // A member of an `any` that refuses a request which another one admits did neither.
             if status.applies() && is_admitted && !status.refuses() {
                 flow.admitted.count(second);
@@ -79,7 +80,7 @@ impl Flows {
                 flow.refused.count(second);
             }
         }
-        if let Some(policy) = decision.binding().and_then(|binding| self.policies.get(binding)) {
+        if let Some(policy) = decision.binding().and_then(|binding| self.policies.get(event.place(binding))) {
             if is_admitted { &policy.bound_admitted } else { &policy.bound_refused }.count(second / TEN);
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -62,6 +63,32 @@ async fn data(page: &Router) -> Value {
 
 fn per_key(burst: u64) -> crate::Limit {
     limit("per-key", Gcra::new(Rate::per_hour(burst)).burst(burst)).by(Header::new("x-key"))
+}
+
+/// They are listed under their own names, whatever stands before them.
+#[tokio::test(start_paused = true)]
+async fn limits_that_do_not_apply_are_not_counted_for_others() {
+    let total = |name: &str| limit(name, Gcra::new(Rate::per_hour(100)).burst(1)).by(Constant);
+    let for_key = |name: &'static str| total(name).when(move |parts: &Parts| parts.headers["x-key"] == name);
+    let (throttle, page) = page_of(all(["ada", "bob", "cyd"].map(for_key)));
+    for key in ["bob", "bob", "cyd", "bob", "eve"] {
+        send(&throttle, key).await;
+    }
+    advance(SECOND).await;
+    let found = data(&page).await;
+    let counts = |policy: usize| {
+        let policy = &found["policies"][policy];
+        [&policy["admitted"][0], &policy["refused"][0], &policy["binding"]["refused"]].map(|n| n.as_u64().unwrap())
+    };
+    assert_eq!([0, 1, 2].map(counts), [[0, 0, 0], [1, 2, 2], [1, 0, 0]]);
+    let listed = |list: &str| -> Vec<String> {
+        let keys = found[list].as_array().unwrap().iter();
+        keys.map(|key| key["policy"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((found["binding"].as_str(), listed("offenders")), (Some("bob"), vec!["bob".to_owned()]));
+    let mut tightest = listed("tightest");
+    tightest.sort_unstable();
+    assert_eq!(tightest, ["bob", "cyd"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -530,7 +557,7 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
 fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
     let (parts, ()) = Request::new(()).into_parts();
     let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
-    let event = Event { outcome, policies: &policies, decision, parts: &parts, near: &[] };
+    let event = Event { outcome, policies: &policies, decision, parts: &parts, near: &[], places: &[] };
     board.passed_or_refused(&event, calls);
 }
 

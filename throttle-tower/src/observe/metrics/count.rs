@@ -11,29 +11,32 @@ use crate::observe::decider::Decider;
 
 impl Metrics {
     pub(super) fn count(&self, rows: Rows<'_>, event: &Event<'_>, calls: &[Call]) {
-        rows.add(place::REQUESTS, event.outcome.place(), 1);
         if let Some(decision) = event.decision {
-            self.count_decision(rows, decision, event.policies, calls);
+            self.count_decision(rows, event, decision, calls);
             if let (Outcome::Refused, Some(policy)) = (event.outcome, decision.binding())
                 && decision.statuses().get(policy).is_some_and(Status::is_violated)
             {
-                rows.add(place::POLICIES + policy, place::BINDING, 1);
+                rows.add(place::POLICIES + event.place(policy), place::BINDING, 1);
             }
         }
         if let (Some(why), Some(decider)) = (event.degraded(), Decider::of(event)) {
             rows.add(place::DEGRADED, place::degraded(decider, why), 1);
         }
+        // Behind its decisions: see `place::SKIPPED`.
+        rows.add(place::REQUESTS, event.outcome.place(), 1);
     }
 
-    fn count_decision(&self, rows: Rows<'_>, decision: &Decision, policies: &[Policy], calls: &[Call]) {
+    fn count_decision(&self, rows: Rows<'_>, event: &Event<'_>, decision: &Decision, calls: &[Call]) {
         let is_admitted = decision.is_admitted();
-        for (n, (status, watched)) in decision.statuses().iter().zip(&self.policies).enumerate() {
-            let row = place::POLICIES + n;
+        for (n, status) in decision.statuses().iter().enumerate().filter(|(_, status)| status.applies()) {
+            let place = event.place(n);
+            let Some(watched) = self.policies.get(place) else { continue };
+            let row = place::POLICIES + place;
             let reserve = calls.get(n).map_or(0, Call::reserve);
-            let place = watched.place_of(status, policies.get(n), reserve);
+            let result = watched.result_of(status, event.policies.get(n), reserve);
             // Only the highest class may leave nothing free.
-            let of_class = if reserve > 0 && place != place::SKIPPED { watched.row_of_class(reserve) } else { None };
-            rows.add(of_class.unwrap_or(row), place, 1);
+            let of_class = if reserve > 0 { watched.row_of_class(reserve) } else { None };
+            rows.add(of_class.unwrap_or(row), result, 1);
             if is_admitted {
                 rows.add(row, place::CHARGED, status.charged());
             }
@@ -50,10 +53,7 @@ impl Watched {
         self.lower_classes.iter().find(|(own, _)| *own == reserve).map(|(_, row)| *row)
     }
 
-    fn place_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> usize {
-        if !status.applies() {
-            return place::SKIPPED;
-        }
+    fn result_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> usize {
         if status.refuses() && (status.is_violated() || status.is_audited()) {
             return place::REFUSED;
         }

@@ -48,6 +48,8 @@ pub(super) mod place {
     pub(in super::super) const NEAR: usize = 1;
     /// Of an audited policy: that it would have refused.
     pub(in super::super) const REFUSED: usize = 2;
+    /// Nothing is counted there: it is what the other results leave of the requests that were decided. So a limit that
+    /// does not apply costs a request nothing.
     pub(in super::super) const SKIPPED: usize = 3;
     pub(in super::super) const BINDING: usize = 4;
     pub(in super::super) const CHARGED: usize = 5;

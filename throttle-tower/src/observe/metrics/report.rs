@@ -1,7 +1,10 @@
 //! Brings what a layer has counted to the recorder, a few times a second.
 
+use super::handles::place;
 use super::level::show;
-use super::throttle::Metrics;
+use super::per_thread::counts::ROW;
+use super::throttle::{Metrics, Watched};
+use crate::event::DECIDED;
 use crate::lock::{lock, try_lock};
 
 impl Metrics {
@@ -11,8 +14,14 @@ impl Metrics {
         let Some(handles) = self.handles.get() else { return };
         // Another thread may be reporting, and reports again.
         let Some(mut reported) = try_lock(&self.reported) else { return };
+        // Read first: of each request that it counts, the rows of policies have the results.
+        let requests = self.counts.sums(place::REQUESTS);
+        let decided = DECIDED.iter().map(|outcome| requests[*outcome]).sum();
         for ((row, counters), reported) in handles.counters.iter().enumerate().zip(&mut *reported) {
-            let sums = self.counts.sums(row);
+            let mut sums = self.counts.sums(row);
+            if let Some(policy) = row.checked_sub(place::POLICIES).and_then(|policy| self.policies.get(policy)) {
+                sums[place::SKIPPED] = self.skipped(decided, &sums, policy);
+            }
             for ((counter, count), reported) in counters.iter().zip(sums).zip(&mut *reported) {
                 // A request that is being counted is in some of the sums.
                 let more = count.saturating_sub(*reported);
@@ -38,5 +47,12 @@ impl Metrics {
                 *reported = counts;
             }
         }
+    }
+
+    /// How many of the requests that were decided a policy did not apply to.
+    fn skipped(&self, decided: u64, sums: &[u64; ROW], policy: &Watched) -> u64 {
+        let results = |sums: &[u64; ROW]| sums[place::ADMITTED] + sums[place::NEAR] + sums[place::REFUSED];
+        let of_classes = policy.lower_classes.iter().map(|(_, row)| results(&self.counts.sums(*row)));
+        decided.saturating_sub(results(sums) + of_classes.sum::<u64>())
     }
 }

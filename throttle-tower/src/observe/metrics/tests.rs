@@ -183,7 +183,14 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
         for calls in [[key(), key()], [Call::SKIP, key()], [key(), Call::SKIP]] {
             let decision = store.decide_now(&set, &calls);
             let outcome = if decision.is_admitted() { Outcome::Admitted } else { Outcome::Refused };
-            let event = Event { outcome, policies: &policies, decision: Some(&decision), near: &[], parts: &parts };
+            let event = Event {
+                outcome,
+                policies: &policies,
+                decision: Some(&decision),
+                near: &[],
+                places: &[],
+                parts: &parts,
+            };
             layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
         }
     });
@@ -217,6 +224,7 @@ fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
                 decision: Some(&decision),
                 parts: &parts,
                 near: &[],
+                places: &[],
             };
             layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
         }

@@ -46,7 +46,7 @@ impl Observer for Arc<Tracker> {
 fn refused_key<'a>(event: &Event<'a>, calls: &'a [Call]) -> Option<(usize, &'a Policy, &'a Key)> {
     let Outcome::Refused = event.outcome else { return None };
     let place = event.decision?.binding()?;
-    Some((place, event.policies.get(place)?, calls.get(place)?.key()?))
+    Some((event.place(place), event.policies.get(place)?, calls.get(place)?.key()?))
 }
 
 impl Tracker {

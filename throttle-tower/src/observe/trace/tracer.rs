@@ -36,13 +36,13 @@ impl Tracer {
     }
 
     /// The request's class in the policy at a place.
-    fn class(&self, place: usize, calls: &[Call]) -> Option<&str> {
-        self.applied.get(place)?.priority.as_ref()?.name(calls.get(place)?.reserve())
+    fn class(&self, place: usize, event: &Event<'_>, calls: &[Call]) -> Option<&str> {
+        self.applied.get(event.place(place))?.priority.as_ref()?.name(calls.get(place)?.reserve())
     }
 
     /// Returns how many events were left out before this one, unless this one is.
-    fn take(&self, place: Option<usize>, budget: impl Fn(&Budgets) -> &EventBudget) -> Option<u64> {
-        let budgets = place.and_then(|place| self.budgets.get(place)).or(self.budgets.last())?;
+    fn take(&self, event: &Event<'_>, place: Option<usize>, budget: impl Fn(&Budgets) -> &EventBudget) -> Option<u64> {
+        let budgets = place.and_then(|place| self.budgets.get(event.place(place))).or(self.budgets.last())?;
         budget(budgets).take(self.started.elapsed().as_secs())
     }
 }
@@ -71,27 +71,27 @@ impl Tracer {
             binding.record(&Span::current());
         }
         let place = binding.as_ref().map(|binding| binding.place);
-        let class = || place.and_then(|place| self.class(place, calls));
+        let class = || place.and_then(|place| self.class(place, event, calls));
         let is_refusal = !event.outcome.is_passed_on();
         if event.degraded().is_some() {
             // What nobody reads is neither emitted nor left out.
             if tracing::enabled!(target: "throttle", Level::WARN)
-                && let Some(left_out) = self.take(place, |budgets| &budgets.degraded)
+                && let Some(left_out) = self.take(event, place, |budgets| &budgets.degraded)
             {
                 Fields::of(event, binding.as_ref(), class(), is_refusal).warn(left_out);
             }
         } else if is_refusal
             && tracing::enabled!(target: "throttle", Level::INFO)
-            && let Some(left_out) = self.take(place, |budgets| &budgets.refusals)
+            && let Some(left_out) = self.take(event, place, |budgets| &budgets.refusals)
         {
             Fields::of(event, binding.as_ref(), class(), is_refusal).info("request refused", left_out);
         }
         for place in event.near {
             if tracing::enabled!(target: "throttle", Level::INFO)
-                && let Some(left_out) = self.take(Some(*place), |budgets| &budgets.near)
+                && let Some(left_out) = self.take(event, Some(*place), |budgets| &budgets.near)
             {
                 let near = Binding::at(event, *place);
-                Fields::of(event, near.as_ref(), self.class(*place, calls), false)
+                Fields::of(event, near.as_ref(), self.class(*place, event, calls), false)
                     .info("limit nearly used up", left_out);
             }
         }

@@ -97,8 +97,8 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
     Explanation { limits, is_admitted: true, is_held: false, retry_after, layer_skips: Some(why) }
 }
 
-/// Changes the key of a request in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if the limit
-/// or the whole layer does not apply to the request.
+/// Changes the key of a request in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if the
+/// limit or the whole layer does not apply to the request.
 ///
 /// # Errors
 ///
@@ -135,7 +135,7 @@ async fn key<B: Backend>(shared: &Shared<B>, name: &str, parts: &Parts) -> Optio
 /// and the look.
 async fn ask(limit: &Applied, parts: &Parts) -> (Result<(u64, bool), Verdict>, Call) {
     let unasked = |verdict| (Err(verdict), Call::SKIP);
-    if limit.when.as_ref().is_some_and(|applies| !applies(parts)) {
+    if limit.when.as_ref().is_some_and(|applies| !applies.holds(parts)) {
         return unasked(Verdict::Skips(String::new()));
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));

@@ -1,23 +1,26 @@
 //! Which requests a limit applies to: `match` and `when`; and which the layer, `when` before all limits.
 
 mod host;
+mod index;
 mod method;
 mod path;
 mod read;
 mod route;
 mod spelling;
 
+use std::any::Any;
 use std::collections::HashSet;
 
 use http::Method;
 use http::request::Parts;
 
 use self::host::Hosts;
-use self::path::PathPatterns;
+use self::index::Index;
+use self::path::{PathPatterns, path_of};
 pub(super) use self::read::{read, read_layer};
 use super::registry::Condition;
 use crate::extract::Route;
-use crate::throttle::LayerCondition;
+use crate::limit::{self, ConditionIndex, Numbers};
 
 /// A request matches if each part that is there matches.
 #[derive(Default)]
@@ -50,12 +53,12 @@ impl Matcher {
     }
 
     pub(super) fn matches(&self, parts: &Parts) -> bool {
-        self.missed(parts).is_none()
+        self.missed(parts, false).is_none()
     }
 
     /// The part of the limit that a request does not match; `None` if it matches.
     pub(super) fn mismatch(&self, parts: &Parts) -> Option<String> {
-        Some(match self.missed(parts)? {
+        Some(match self.missed(parts, false)? {
             Missed::Method => "its method is not among match.methods".to_owned(),
             Missed::Route if Route::template(parts).is_none() => {
                 "it has no route, and match.routes needs one".to_owned()
@@ -68,15 +71,17 @@ impl Matcher {
         })
     }
 
-    fn missed(&self, parts: &Parts) -> Option<Missed<'_>> {
+    /// Of a limit that the index has found, what the index has compared is left out.
+    fn missed(&self, parts: &Parts, is_found: bool) -> Option<Missed<'_>> {
         let Self { methods, routes, paths, hosts, conditions } = self;
         if methods.as_ref().is_some_and(|methods| !method::any_matches(methods, &parts.method)) {
             return Some(Missed::Method);
         }
-        if routes.as_ref().is_some_and(|routes| !routes_contain(routes, parts)) {
+        if !is_found && routes.as_ref().is_some_and(|routes| !routes_contain(routes, parts)) {
             return Some(Missed::Route);
         }
-        if paths.as_ref().is_some_and(|paths| !paths.match_path(path_of(parts))) {
+        let has_path = |paths: &PathPatterns| is_found && routes.is_none() || paths.match_path(path_of(parts));
+        if paths.as_ref().is_some_and(|paths| !has_path(paths)) {
             return Some(Missed::Path);
         }
         if hosts.as_ref().is_some_and(|hosts| !hosts.contain_host_of(parts)) {
@@ -95,9 +100,17 @@ enum Missed<'m> {
     Condition(&'m Expected),
 }
 
-impl LayerCondition for Matcher {
+impl limit::Condition for Matcher {
     fn holds(&self, parts: &Parts) -> bool {
         self.matches(parts)
+    }
+
+    fn index(&self) -> Option<Box<dyn ConditionIndex>> {
+        (self.routes.is_some() || self.paths.is_some()).then(|| Box::new(Index::default()) as _)
+    }
+
+    fn holds_where_found(&self, parts: &Parts) -> bool {
+        self.missed(parts, true).is_none()
     }
 
     fn mismatch(&self, parts: &Parts) -> Option<String> {
@@ -106,6 +119,21 @@ impl LayerCondition for Matcher {
 
     fn is_from_file(&self) -> bool {
         true
+    }
+}
+
+impl ConditionIndex for Index {
+    fn add(&mut self, condition: &dyn limit::Condition, number: u16) -> bool {
+        match (condition as &dyn Any).downcast_ref() {
+            Some(Matcher { routes: Some(routes), .. }) => self.add_routes(routes, number),
+            Some(Matcher { paths: Some(paths), .. }) => self.add_paths(paths, number),
+            _ => return false,
+        }
+        true
+    }
+
+    fn find(&self, parts: &Parts, found: &mut Numbers) {
+        self.find(parts, found);
     }
 }
 
@@ -119,11 +147,81 @@ fn routes_contain(routes: &HashSet<Box<str>>, parts: &Parts) -> bool {
     Route::template(parts).is_some_and(|route| routes.contains(&*route::without_names(route)))
 }
 
-/// The path as the client sent it. Inside a nested router of axum, the URI is without the router's prefix.
-fn path_of(parts: &Parts) -> &str {
-    #[cfg(feature = "axum")]
-    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
-        return uri.path();
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::extract::MatchedRoute;
+
+    const ROUTES: [&str; 4] = ["/", "/users/{}", "/users/{}/posts", "/files/{*}"];
+    const PATTERNS: [&str; 8] = ["/", "/**", "/a", "/a/**", "/a/*", "/*/b", "/a/b", "/a/b/c"];
+    const PATHS: [&str; 12] = [
+        "/",
+        "/a",
+        "/a/",
+        "/a/b",
+        "/a/b/c",
+        "/x/b",
+        "/a%2fb",
+        "/x/../a/b",
+        "//a//b",
+        "/a;x/b",
+        "/%61/b/c",
+        "/a/b/../x",
+    ];
+    const METHODS: [Method; 2] = [Method::GET, Method::POST];
+
+    fn some<T: Clone + std::fmt::Debug + 'static>(of: &'static [T]) -> impl Strategy<Value = Option<Vec<T>>> {
+        prop::option::of(prop::sample::subsequence(of.to_vec(), 1..=of.len()))
     }
-    parts.uri.path()
+
+    type Written = (Option<Vec<Method>>, Option<Vec<&'static str>>, Option<Vec<&'static str>>);
+
+    fn matcher((methods, routes, patterns): Written) -> Matcher {
+        let paths = patterns.map(|patterns| {
+            let mut paths = PathPatterns::default();
+            patterns.iter().for_each(|pattern| paths.add(pattern).unwrap());
+            paths
+        });
+        let routes = routes.map(|routes| routes.into_iter().map(Into::into).collect());
+        Matcher { methods, routes, paths, ..Matcher::default() }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn index_finds_the_limits_that_match_and_only_those(
+            matchers in prop::collection::vec((some(&METHODS), some(&ROUTES), some(&PATTERNS)), 1..12),
+            requests in prop::collection::vec((0..2_usize, prop::option::of(0..4_usize), 0..PATHS.len() + 1), 1..20),
+        ) {
+            let matchers: Vec<Matcher> = matchers.into_iter().map(matcher).collect();
+            let mut index = Index::default();
+            let numbers = || matchers.iter().zip(0_u16..);
+            let asked: Vec<u16> =
+                numbers().filter(|(one, number)| !index.add(*one, *number)).map(|(_, number)| number).collect();
+            for (method, route, path) in requests {
+                // Of too many segments, so that it fits all patterns.
+                let path = PATHS.get(path).map_or_else(|| format!("/%2f{}", "/a".repeat(1_000)), ToString::to_string);
+                let mut request = Request::builder().method(METHODS[method].clone()).uri(path);
+                if let Some(route) = route {
+                    request = request.extension(MatchedRoute(ROUTES[route].into()));
+                }
+                let parts = request.body(()).unwrap().into_parts().0;
+                let mut found = Numbers::from_slice(&asked);
+                ConditionIndex::find(&index, &parts, &mut found);
+                found.sort_unstable();
+                found.dedup();
+                found.retain(|number| {
+                    let matcher: &dyn limit::Condition = &matchers[usize::from(*number)];
+                    matcher.holds_where_found(&parts)
+                });
+                let expected: Vec<u16> =
+                    numbers().filter(|(one, _)| one.matches(&parts)).map(|(_, number)| number).collect();
+                prop_assert_eq!(found.to_vec(), expected, "{:?}", parts.uri);
+            }
+        }
+    }
 }

@@ -1,20 +1,24 @@
 //! Patterns of paths, for services without axum's routes.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
+use http::request::Parts;
+
 use super::spelling;
+use crate::limit::Numbers;
 
 /// Patterns by their segments: to match a path takes as long as the path is, however many patterns there are, but for
 /// those with a `*` that the path also fits. `/api/*` is one segment below `/api`, `/api/**` is `/api` and everything
-/// below it.
+/// below it. They may be those of several limits, which have numbers.
 #[derive(Default)]
 pub(super) struct PathPatterns {
     texts: HashMap<Box<str>, Self>,
     any: Option<Box<Self>>,
-    /// Whether a pattern ends here.
-    is_end: bool,
-    /// Whether one ends here that more segments may follow.
-    is_open: bool,
+    /// The limits of which a pattern ends here.
+    ends: Vec<u16>,
+    /// Those of which one ends here that more segments may follow.
+    opens: Vec<u16>,
 }
 
 const PLAIN: &str = "it must be a plain path, without //, . and ..";
@@ -54,26 +58,65 @@ impl PathPatterns {
             "*" => node.any.get_or_insert_default(),
             text => node.texts.entry(text.into()).or_default(),
         });
-        end.is_open |= is_open;
-        end.is_end = true;
+        end.opens.extend(is_open.then_some(0));
+        end.ends.push(0);
         Ok(())
+    }
+
+    /// Adds the patterns of a limit.
+    pub(super) fn add_all(&mut self, of: &Self, number: u16) {
+        self.ends.extend((!of.ends.is_empty()).then_some(number));
+        self.opens.extend((!of.opens.is_empty()).then_some(number));
+        for (text, next) in &of.texts {
+            self.texts.entry(text.clone()).or_default().add_all(next, number);
+        }
+        if let Some(next) = &of.any {
+            self.any.get_or_insert_default().add_all(next, number);
+        }
     }
 
     /// Whether some pattern matches the path, in any of the ways in which servers and proxies read it: a spelling must
     /// not be a way around a limit.
     pub(super) fn match_path(&self, path: &str) -> bool {
-        if spelling::has_one_reading(path) {
-            // Empty segments are before the first slash and after the last.
-            return self.match_segments(path.split('/').filter(|segment| !segment.is_empty()));
-        }
-        spelling::any_reading(path, |segments| self.match_segments(segments.iter().copied()))
+        self.any_reading(path, |numbers| !numbers.is_empty())
     }
 
-    fn match_segments<'p>(&self, mut path: impl Iterator<Item = &'p str> + Clone) -> bool {
-        let Some(segment) = path.next() else { return self.is_end };
-        let text = self.texts.get(segment);
-        self.is_open || text.into_iter().chain(self.any.as_deref()).any(|next| next.match_segments(path.clone()))
+    /// Adds the limits of which some pattern matches the path, some more than once; whether all of them match it.
+    pub(super) fn find(&self, path: &str, found: &mut Numbers) -> bool {
+        let found = RefCell::new(found);
+        self.any_reading(path, |numbers| {
+            found.borrow_mut().extend_from_slice(numbers);
+            false
+        })
     }
+
+    /// Calls `on` with the limits of the patterns that match the path, until it returns true.
+    fn any_reading(&self, path: &str, on: impl Fn(&[u16]) -> bool) -> bool {
+        if spelling::has_one_reading(path) {
+            // Empty segments are before the first slash and after the last.
+            return self.match_segments(path.split('/').filter(|segment| !segment.is_empty()), &on);
+        }
+        spelling::any_reading(path, |segments| self.match_segments(segments.iter().copied(), &on))
+    }
+
+    fn match_segments<'p>(
+        &self,
+        mut path: impl Iterator<Item = &'p str> + Clone,
+        on: &impl Fn(&[u16]) -> bool,
+    ) -> bool {
+        let Some(segment) = path.next() else { return on(&self.ends) };
+        let text = self.texts.get(segment);
+        on(&self.opens) || text.into_iter().chain(self.any.as_deref()).any(|next| next.match_segments(path.clone(), on))
+    }
+}
+
+/// The path as the client sent it. Inside a nested router of axum, the URI is without the router's prefix.
+pub(super) fn path_of(parts: &Parts) -> &str {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
+        return uri.path();
+    }
+    parts.uri.path()
 }
 
 fn check_segment(segment: &str) -> Result<(), &'static str> {

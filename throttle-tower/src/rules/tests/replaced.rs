@@ -554,11 +554,14 @@ async fn new_limits_of_a_replaced_file_each_have_their_own_event_budget() {
 }
 
 /// Two files in turn while requests run: each request is decided by one of them, and none gets more than the larger.
+/// Some limits are found by the path, and one does not apply.
 #[test]
 fn law_05_no_request_is_decided_by_a_mixture_of_two_files() {
+    let here = |name, rate| limit(name, rate, "match = { paths = [\"/\"] }");
+    let elsewhere = limit("elsewhere", "1/day", "match = { paths = [\"/elsewhere\"] }");
     let files = [
-        file(&[limit("a", "1000/day", ""), limit("b", "2000/day", ""), limit("c", "3000/day", "")]),
-        file(&[limit("a", "5000/day", ""), limit("b", "6000/day", ""), limit("d", "7000/day", "")]),
+        file(&[elsewhere.clone(), limit("a", "1000/day", ""), here("b", "2000/day"), limit("c", "3000/day", "")]),
+        file(&[here("a", "5000/day"), elsewhere, limit("b", "6000/day", ""), here("d", "7000/day")]),
     ];
     let expected = [
         "\"a\";q=1000;w=86400, \"b\";q=2000;w=86400, \"c\";q=3000;w=86400",

@@ -3,6 +3,7 @@ use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Cost, Key};
 
+use super::narrow::{self, Holding};
 use super::{classes, first_keys, missing_key, refuse};
 use crate::limit::{Found, Keying, LookedUp};
 use crate::throttle::permits::Needs;
@@ -36,15 +37,13 @@ pub(in crate::throttle) struct Lookup {
 #[inline]
 pub(super) fn ask<B: Backend>(
     shared: &Shared<B>,
+    holding: &Holding,
     parts: &Parts,
-    asked: &mut Asked,
-    lookups: &mut Vec<Lookup>,
+    (asked, lookups): (&mut Asked, &mut Vec<Lookup>),
 ) -> Result<(), Box<Refused>> {
     asked.calls.reserve_exact(shared.applied.len());
     for (policy, limit) in shared.applied.iter().enumerate() {
-        if let Some(applies) = &limit.when
-            && !applies(parts)
-        {
+        if limit.when.is_some() && !narrow::applies(shared, policy, holding, parts) {
             asked.calls.push(Call::SKIP);
             continue;
         }

@@ -11,6 +11,7 @@ use throttle_core::{Backend, ConfigError, Decision};
 
 use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
+use super::narrow::narrow;
 use super::notify::notify;
 use super::{correct_charges, pipeline, strike, wait_queue};
 use crate::candidate::{Answer, Trial, Verdict};
@@ -52,8 +53,9 @@ fn ask_candidate<B: Backend>(shared: &Arc<Shared<B>>, parts: &Parts) -> Answer {
     if shared.options.when.as_ref().is_some_and(|when| !when.holds(parts)) {
         return Answer::Now(Verdict::Admitted);
     }
+    let (shared, holding) = narrow(shared, parts);
     let (mut asked, mut lookups) = (Asked::default(), Vec::new());
-    if ask::ask(shared, parts, &mut asked, &mut lookups).is_err() {
+    if ask::ask(shared, &holding, parts, (&mut asked, &mut lookups)).is_err() {
         return Answer::Now(Verdict::Refused(None));
     }
     if lookups.is_empty()

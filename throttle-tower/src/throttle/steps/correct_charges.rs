@@ -59,7 +59,7 @@ pub(super) fn in_background<B: Backend>(
 
 /// Corrects charges, in the background.
 pub(super) fn settle_receipt<B: Backend>(shared: &Shared<B>, receipt: Receipt, runtime: Option<&Handle>) {
-    let corrected = Corrected::by(&shared.options.observers, &receipt);
+    let corrected = Corrected::by(shared, &receipt);
     let share = shared.share.as_ref().map(Shares::for_receipts);
     let settling = Settling { backend: &shared.backend, prepared: &shared.prepared, share, receipt };
     shared.options.background.settle(settling, runtime, || corrected.tell());
@@ -72,7 +72,8 @@ pub(super) struct Corrected {
 }
 
 impl Corrected {
-    pub(super) fn by(observers: &Observers, receipt: &Receipt) -> Self {
+    pub(super) fn by<B: Backend>(shared: &Shared<B>, receipt: &Receipt) -> Self {
+        let observers = &shared.options.observers;
         if observers.is_empty() {
             return Self { observers: Observers::default(), changes: SmallVec::new() };
         }
@@ -82,15 +83,15 @@ impl Corrected {
                 Some(less) => Correction::Refunded(less),
                 None => Correction::Short(item.actual() - item.taken()),
             };
-            Some((item.policy(), correction))
+            Some((shared.announced.place(item.policy()), correction))
         });
         Self { observers: observers.clone(), changes: changes.collect() }
     }
 
     /// Tells what a decision has charged that no observer has seen.
-    pub(super) fn tell_charged(observers: &Observers, receipt: &Receipt) {
+    pub(super) fn tell_charged<B: Backend>(shared: &Shared<B>, receipt: &Receipt) {
         for item in receipt.items() {
-            observers.each(|observer| observer.corrected(item.policy(), Correction::Charged(item.taken())));
+            tell(shared, item.policy(), Correction::Charged(item.taken()));
         }
     }
 
@@ -99,6 +100,12 @@ impl Corrected {
             self.observers.each(|observer| observer.corrected(policy, correction));
         }
     }
+}
+
+/// Tells the observers of a change that is done.
+fn tell<B: Backend>(shared: &Shared<B>, place: usize, correction: Correction) {
+    let place = shared.announced.place(place);
+    shared.options.observers.each(|observer| observer.corrected(place, correction));
 }
 
 /// What is charged after a decision.
@@ -122,7 +129,7 @@ fn charge<B: Backend>(
         let (receipt, result) = take_what_is_left(&charging, place, &call, decided_by).await;
         let short = call.cost() - receipt.map_or(0, |receipt| receipt.taken(place));
         if short > 0 && charged == Charged::Usage {
-            charging.options.observers.each(|observer| observer.corrected(place, Correction::Short(short)));
+            tell(&charging, place, Correction::Short(short));
         }
         result
     };
@@ -142,8 +149,7 @@ async fn take_what_is_left<B: Backend>(
 ) -> (Option<Receipt>, Result<(), BackendError>) {
     let (receipt, result) = try_to_take(shared, place, call, decided_by).await;
     if let Some(receipt) = &receipt {
-        let charged = Correction::Charged(receipt.taken(place));
-        shared.options.observers.each(|observer| observer.corrected(place, charged));
+        tell(shared, place, Correction::Charged(receipt.taken(place)));
     }
     (receipt, result)
 }

@@ -27,7 +27,7 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
         return Some(report(shared, not_limited(calls), calls));
     }
     let report = report(shared, shared.backend.decide_at_once(&shared.prepared, calls)?, calls);
-    note(shared, report.decision(), calls);
+    note(shared, report.decided(), calls);
     Some(report)
 }
 

@@ -9,7 +9,7 @@ use crate::throttle::shared::Shared;
 /// Gives back all that a decision has charged, in the background.
 pub(super) fn refund_all<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) {
     if let Some(receipt) = Receipt::of(decision, calls) {
-        Corrected::tell_charged(&shared.options.observers, &receipt);
+        Corrected::tell_charged(shared, &receipt);
         correct_charges::settle_receipt(shared, receipt.actual(0), None);
     }
 }
@@ -26,10 +26,10 @@ pub(super) async fn refund_aborted<B: Backend>(
         Err(error) => return Err(error),
     };
     let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
-    Corrected::tell_charged(&shared.options.observers, &receipt);
+    Corrected::tell_charged(shared, &receipt);
     let refunded = shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.refund_aborted);
     let receipt = refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0));
-    let corrected = Corrected::by(&shared.options.observers, &receipt);
+    let corrected = Corrected::by(shared, &receipt);
     let mut receipt = Some(receipt);
     if let Some(share) = &shared.share {
         share.note(&decision, calls);

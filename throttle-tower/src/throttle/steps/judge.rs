@@ -56,7 +56,7 @@ pub(super) fn judge_decided<B: Backend>(
     asked: &Asked,
     parts: &mut Parts,
 ) -> Judged {
-    let decision = report.decision();
+    let decision = report.decided();
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
             correct_charges::charge_refused(shared, decision, &asked.calls);

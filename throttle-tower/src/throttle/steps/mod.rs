@@ -2,6 +2,7 @@
 //!
 //! | step | what it does |
 //! |---|---|
+//! | [`narrow`] | finds the limits whose conditions hold, and the set of those |
 //! | [`ask`] | finds one key and cost per policy: the calls |
 //! | [`classes`] | adds what a request leaves free for the classes above its own |
 //! | [`first_keys`] | warns if the first addresses are only those of proxies |
@@ -34,6 +35,7 @@ mod give_back_unserved;
 pub(super) mod judge;
 mod look_up;
 mod missing_key;
+mod narrow;
 mod notify;
 pub(super) mod pipeline;
 pub(super) mod refuse;

@@ -1,4 +1,5 @@
 use http::request::Parts;
+use smallvec::SmallVec;
 use throttle_core::Backend;
 use throttle_core::backend::Call;
 
@@ -19,11 +20,18 @@ pub(super) fn notify<B: Backend>(
         return;
     }
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
-    let decision = report.map(LimitReport::decision);
+    let decision = report.map(LimitReport::decided);
     let near = report.map(LimitReport::near_places).unwrap_or_default();
-    let event = Event { outcome, policies: &announced.policies, decision, parts, near: &near };
-    if let Some(hook) = &shared.options.on_decision {
-        hook(&event);
+    let places = announced.places();
+    let event = Event { outcome, policies: &announced.policies, decision, parts, near: &near, places };
+    match (&shared.options.on_decision, &announced.part) {
+        (Some(hook), None) => hook(&event),
+        (Some(hook), Some(part)) => {
+            let (policies, decision) = (part.policies(announced), report.map(LimitReport::decision));
+            let near: SmallVec<[usize; 2]> = near.iter().map(|here| event.place(*here)).collect();
+            hook(&Event { policies: &policies, decision, near: &near, places: &[], ..event });
+        }
+        (None, _) => {}
     }
     shared.options.observers.each(|observer| observer.passed_or_refused(&event, calls));
 }

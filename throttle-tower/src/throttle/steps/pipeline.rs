@@ -10,6 +10,7 @@ use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
 use super::judge::{Admitted, Judged, judge, judge_decided};
 use super::look_up::look_up;
+use super::narrow::narrow;
 use super::refuse_early::{Early, refuse_early};
 use super::wait_queue;
 use crate::event::Outcome;
@@ -17,24 +18,26 @@ use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
-pub(in crate::throttle) enum Started {
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each request that waits")]
+pub(in crate::throttle) enum Started<B: Backend> {
     Judged(Judged),
     /// It has to wait for a key, the store or its turn.
-    Waits(Asked, Vec<Lookup>),
+    Waits(Arc<Shared<B>>, Asked, Vec<Lookup>),
 }
 
 /// Judges a request, if nothing has to be waited for.
 #[inline]
-pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mut Parts) -> Started {
-    if let Some(when) = &shared.options.when
+pub(in crate::throttle) fn start<B: Backend>(whole: &Arc<Shared<B>>, parts: &mut Parts) -> Started<B> {
+    if let Some(when) = &whole.options.when
         && !when.holds(parts)
     {
         return Started::Judged(Judged::Pass(Admitted::untouched()));
     }
+    let (shared, holding) = narrow(whole, parts);
     // A pair would be moved out of its initializer.
     let mut asked = Asked::default();
     let mut lookups = Vec::new();
-    if let Err(refusal) = ask::ask(shared, parts, &mut asked, &mut lookups) {
+    if let Err(refusal) = ask::ask(shared, &holding, parts, (&mut asked, &mut lookups)) {
         return Started::Judged(Judged::Refuse(*refusal));
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
@@ -42,12 +45,12 @@ pub(in crate::throttle) fn start<B: Backend>(shared: &Arc<Shared<B>>, parts: &mu
             return Started::Judged(judge(shared, saturated, &asked, parts));
         }
         if let Some(report) = decide::at_once(shared, &asked.calls)
-            && !wait_queue::may_wait(shared, report.decision())
+            && !wait_queue::may_wait(shared, report.decided())
         {
             return Started::Judged(judge_decided(shared, report, Outcome::Admitted, &asked, parts));
         }
     }
-    Started::Waits(asked, lookups)
+    Started::Waits(Arc::clone(shared), asked, lookups)
 }
 
 /// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline each, and a queue

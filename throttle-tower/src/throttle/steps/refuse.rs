@@ -28,7 +28,7 @@ pub(super) fn over_limit<B: Backend>(
     parts: &Parts,
 ) -> Refused {
     notify(shared, Outcome::Refused, Some(&report), calls, parts);
-    let extra = extra_wait(shared, report.decision(), calls);
+    let extra = extra_wait(shared, report.decided(), calls);
     build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
         write_refused(&report, response, extra);
         response.extensions_mut().insert(report);

@@ -39,7 +39,7 @@ impl Admitted {
 #[inline]
 fn is_refused(response: &Extensions) -> bool {
     !response.is_empty()
-        && (response.get::<LimitReport>().is_some_and(|report| !report.decision().is_admitted())
+        && (response.get::<LimitReport>().is_some_and(|report| !report.decided().is_admitted())
             || response.get::<RefusedByThrottle>().is_some())
 }
 

@@ -48,6 +48,7 @@ pub(super) fn strike<B: Backend>(
             _ => None,
         };
         if begun.is_some() {
+            let place = striking.announced.place(place);
             striking.options.observers.each(|observer| observer.banned(place));
         }
         Ok(())

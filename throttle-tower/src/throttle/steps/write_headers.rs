@@ -33,7 +33,7 @@ pub(in crate::throttle) fn write_refused<B>(report: &LimitReport, response: &mut
     let headers = response.headers_mut();
     // An existing Retry-After may be a date, to compare the wait with.
     let now_unix_us = if headers.contains_key(RETRY_AFTER) { wall_micros() } else { report.now_unix_us() };
-    let wait_us = wait(report.decision().retry_after(), extra);
+    let wait_us = wait(report.decided().retry_after(), extra);
     let mut statuses = Statuses::new();
     describe(report, extra, &mut statuses);
     let retry_after = wait_us.map(RetryAfter::from_micros);
@@ -51,7 +51,7 @@ type Statuses<'a> = SmallVec<[PolicyStatus<'a>; 3]>;
 #[inline(always)]
 fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>) {
     let announced = report.announced();
-    for (place, (policy, status)) in announced.policies.iter().zip(report.decision().statuses()).enumerate() {
+    for (place, (policy, status)) in announced.policies.iter().zip(report.decided().statuses()).enumerate() {
         if !announced.tells(place, status) {
             continue;
         }

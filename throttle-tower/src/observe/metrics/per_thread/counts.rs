@@ -62,10 +62,10 @@ impl Counts {
         &self.own.at(place).unwrap_or(&self.shared).turns.0
     }
 
-    /// The sums of a row.
+    /// The sums of a row. What a thread counted before what is in them is in sums that are taken later.
     pub(in crate::observe) fn sums(&self, row: usize) -> [u64; ROW] {
         let places = || self.own.iter().chain([&self.shared]);
-        array::from_fn(|counter| places().map(|place| place.rows[row].0[counter].load(Ordering::Relaxed)).sum())
+        array::from_fn(|counter| places().map(|place| place.rows[row].0[counter].load(Ordering::Acquire)).sum())
     }
 }
 
@@ -74,9 +74,9 @@ impl<'a> Rows<'a> {
     pub(in crate::observe) fn add(self, row: usize, counter: usize, units: u64) {
         let counter = &self.place.rows[row].0[counter];
         if self.is_own {
-            counter.store(counter.load(Ordering::Relaxed).wrapping_add(units), Ordering::Relaxed);
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(units), Ordering::Release);
         } else {
-            counter.fetch_add(units, Ordering::Relaxed);
+            counter.fetch_add(units, Ordering::Release);
         }
     }
 
