@@ -561,3 +561,30 @@ async fn candidate_is_counted_by_its_results_and_once() {
     let results = ["both_admit", "both_refuse", "would_refuse", "would_admit", "not_decided"];
     assert_eq!(results.map(of), [1.0, 1.0, 3.0, 0.0, 0.0]);
 }
+
+#[tokio::test]
+async fn candidate_that_a_reload_brings_is_counted() {
+    let folder = std::env::temp_dir().join(format!("throttle-candidate-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |file: &str, head: &str, burst: u64| {
+        let limit = format!("gcra = {{ rate = \"1/hour\", burst = {burst} }}\nby = \"constant\"\n");
+        std::fs::write(folder.join(file), format!("version = 1\n{head}\n[[limit]]\nname = \"p\"\n{limit}")).unwrap();
+    };
+    write("rules.toml", "", 9);
+    write("next.toml", "", 1);
+    let series = metered(async {
+        let rules = Rules::from_path(folder.join("rules.toml"), Registry::new()).unwrap();
+        let (live, file) = rules.layer(MemoryBackend::new()).unwrap();
+        let live = live.metrics("api");
+        send_each(&live, [get()]).await;
+        write("rules.toml", "candidate = \"next.toml\"", 9);
+        file.reload().unwrap();
+        send_each(&live, [get(), get()]).await;
+        sleep(Duration::from_millis(250)).await;
+    })
+    .await;
+    std::fs::remove_dir_all(&folder).unwrap();
+    let of =
+        |result| series[&format!(r#"throttle_candidate_total{{candidate="next.toml",layer="api",result="{result}"}}"#)];
+    assert_eq!(["both_admit", "would_refuse"].map(of), [1.0, 1.0]);
+}

@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::env;
+use std::io::{BufRead, BufReader, Write, stderr, stdin};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
 use throttle_core::backend::{Ban, Exception, Treatment};
 use throttle_core::{Backend, Clock, FixedWindow, Key, ManualClock, Rate, Timestamp};
-use throttle_redis::{Cluster, RedisBackend};
+use throttle_redis::{Cluster, RedisBackend, Single};
 use throttle_test_servers::{Cluster as Servers, Shared};
 
 const MINUTES: Duration = Duration::from_secs(600);
@@ -24,35 +27,60 @@ async fn strike(limits: &LimitTree, key: &str, ban: &Ban) -> Option<u8> {
     Some(strikes.level)
 }
 
-/// Each has connections of its own, as processes do.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+const PROCESSES: usize = 8;
+/// What a process that strikes is given: the server, and the prefix of the keys.
+const STRIKER: &str = "THROTTLE_TEST_STRIKER";
+
+/// This program starts itself again as the processes, which strike whenever they are given an instant.
+#[tokio::test]
 async fn law_06_strikes_of_eight_processes_begin_one_ban_for_each_crossing() {
-    let shared = Shared::new();
-    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
-    let processes: Vec<_> =
-        (0..8).map(|_| std::sync::Arc::new(limits(&builder(&shared).clock(clock.clone()).build().unwrap()))).collect();
     let ban = Ban::after(5).lasting(MINUTES);
-    for level in 1..=3_u8 {
-        let striking = processes.iter().map(|process| {
-            let process = std::sync::Arc::clone(process);
-            tokio::spawn(async move {
-                let mut begun = Vec::new();
-                for _ in 0..25 {
-                    begun.extend(strike(&process, "eve", &ban).await);
-                }
-                begun
-            })
-        });
-        let mut begun = Vec::new();
-        for striking in striking.collect::<Vec<_>>() {
-            begun.extend(striking.await.unwrap());
+    let at = |clock: &ManualClock, url: &str, prefix: &str| {
+        let redis = RedisBackend::builder(Single::new(url).unwrap()).prefix(prefix).clock(clock.clone());
+        limits(&redis.deadline(Duration::from_secs(10)).build().unwrap())
+    };
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    if let Ok(given) = env::var(STRIKER) {
+        let (url, prefix) = given.split_once(' ').unwrap();
+        let limits = at(&clock, url, prefix);
+        limits.left("eve").await;
+        writeln!(stderr(), "ready").unwrap();
+        for now in stdin().lines() {
+            clock.set(Timestamp::from_micros(now.unwrap().parse().unwrap()));
+            let mut begun = String::new();
+            for _ in 0..25 {
+                begun.extend(strike(&limits, "eve", &ban).await.map(|level| format!("{level} ")));
+            }
+            writeln!(stderr(), "{begun}").unwrap();
         }
-        assert_eq!(begun, [level]);
-        let refused = processes[7].take("eve", 1).await;
+        return;
+    }
+    let shared = Shared::new();
+    let limits = at(&clock, &shared.url(), shared.prefix());
+    let mut processes: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            let mut again = Command::new(env::current_exe().unwrap());
+            again.args(["--exact", "--nocapture", "law_06_strikes_of_eight_processes_begin_one_ban_for_each_crossing"]);
+            again.env(STRIKER, format!("{} {}", shared.url(), shared.prefix())).stdout(Stdio::null());
+            let mut process = again.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+            (process.stdin.take().unwrap(), lines.map(Result::unwrap), process)
+        })
+        .collect();
+    assert!(processes.iter_mut().all(|(_, lines, _)| lines.next().as_deref() == Some("ready")));
+    for level in 1..=3_u8 {
+        processes.iter_mut().for_each(|(input, ..)| writeln!(input, "{}", clock.now().as_micros()).unwrap());
+        let begun: String = processes.iter_mut().map(|(_, lines, _)| lines.next().unwrap()).collect();
+        assert_eq!(begun, format!("{level} "));
+        let refused = limits.take("eve", 1).await;
         let length = MINUTES * (1 << (level - 1));
         assert_eq!((refused.statuses()[0].is_banned(), refused.retry_after()), (true, Some(length)));
         clock.set(clock.now() + length);
-        assert!(processes[3].take("eve", 1).await.is_admitted());
+        assert!(limits.take("eve", 1).await.is_admitted());
+    }
+    for (input, _, mut process) in processes {
+        drop(input);
+        assert!(process.wait().unwrap().success());
     }
 }
 

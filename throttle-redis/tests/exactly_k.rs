@@ -1,6 +1,5 @@
 //! Processes that race for the last units of many keys admit exactly as many requests as there are units: on one
 //! server, and on a cluster.
-//! cluster.
 //!
 //! This program starts itself again as the racing processes, so it has a `main` of its own.
 

@@ -16,8 +16,11 @@ const PLANS: [(&str, u64); 2] = [("free", 5), ("pro", 50)];
 pub fn layer() -> anyhow::Result<ThrottleLayer> {
     // The load sends from this machine, in the name of several addresses, as a proxy would.
     let proxies = TrustedProxies::new(["127.0.0.0/8"])?;
+    let address = ClientIp::x_forwarded_for(proxies);
+    // Asked beside the limits in force, and only counted.
+    let half = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(address.clone()))?;
     let limits = all((
-        limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(ClientIp::x_forwarded_for(proxies)),
+        limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(address),
         limit("per-key", TokenBucket::new(Rate::per_second(20)).burst(40)).by(api_key()).refund_server_errors(),
         plans("per-plan", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_second(count)).burst(2 * count))))
             .by(api_key())
@@ -40,7 +43,7 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
         Concurrency::new(64),
         Concurrency::new(4).name("in-flight-per-key").by(api_key()),
     ));
-    Ok(ThrottleLayer::new(limits)?.on_error(OnError::local(PROCESSES)))
+    Ok(ThrottleLayer::new(limits)?.on_error(OnError::local(PROCESSES)).candidate("half-per-ip", half)?)
 }
 
 /// In production, accept the keys that you have issued.

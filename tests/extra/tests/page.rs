@@ -43,6 +43,7 @@ const BOTH: &str = "
             admitted: text('admitted'), refused: text('refused'), binding: text('binding'), since: text('since'),
             service: text('service'), tightest: rows('tightest'),
             policies: rows('policies'), permits: rows('permits'), offenders: rows('offenders').length,
+            candidates: rows('candidates'),
             charts: document.querySelectorAll('#charts figure').length,
         },
     };";
@@ -95,7 +96,14 @@ fn equal(both: &Value) -> Result<u64, String> {
             same(field, &row[cell], number(permits[field].as_u64().unwrap()))?;
         }
     }
+    let (candidate, results) = (&data["candidates"][0], shown["candidates"].as_array().unwrap());
+    for (row, field) in results.iter().zip(["both_admit", "both_refuse", "would_refuse", "would_admit", "not_decided"])
+    {
+        same("a result", &row[0], format!("half-per-ip: {}", field.replace('_', " ")))?;
+        same(field, &row[1], number(candidate[field].as_u64().unwrap()))?;
+    }
     let counts = [("charts", policies.len() + 1), ("offenders", data["offenders"].as_array().unwrap().len())];
+    assert_eq!(results.len(), 5);
     for (what, wanted) in counts {
         if shown[what] != wanted {
             return Err(format!("{} {what}, not {wanted}", shown[what]));

@@ -12,7 +12,7 @@ use throttle_tower::{Constant, Header};
 use toml::Table;
 
 /// What a schema cannot say: a part of the parser's message, and why.
-const NOT_IN_A_SCHEMA: [(&str, &str); 26] = [
+const NOT_IN_A_SCHEMA: [(&str, &str); 27] = [
     ("the name is taken", "names are compared"),
     ("no limit has this name", "a name is looked up in another list"),
     ("compose does not name it", "a name is looked up in another list"),
@@ -38,6 +38,7 @@ const NOT_IN_A_SCHEMA: [(&str, &str); 26] = [
     ("strikes count toward a ban", "it depends on another field"),
     ("an audited limit ", "it depends on another field, on defaults, or on compose"),
     ("must hold and not hold", "names in two forms are compared"),
+    ("the file cannot be read", "another file is read"),
     ("is not an address or a CIDR network", "the address of a NAT64's prefix is left to the reader"),
 ];
 

@@ -80,6 +80,7 @@ trait ErasedBackend: Any + Send + Sync {
     fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>>;
     fn keys_held(&self) -> Option<usize>;
     fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool;
+    fn unused(&self) -> Option<BoxBackend>;
     fn can_fail(&self) -> bool;
 }
 
@@ -153,6 +154,10 @@ impl<B: Backend> ErasedBackend for B {
         (other as &dyn Any).downcast_ref().is_some_and(|other| Backend::shares_keys_with(self, other))
     }
 
+    fn unused(&self) -> Option<BoxBackend> {
+        Backend::unused(self).map(BoxBackend::new)
+    }
+
     fn can_fail(&self) -> bool {
         Backend::can_fail(self)
     }
@@ -217,6 +222,10 @@ impl Backend for BoxBackend {
 
     fn shares_keys_with(&self, other: &Self) -> bool {
         self.0.shares_keys_with(&*other.0)
+    }
+
+    fn unused(&self) -> Option<Self> {
+        self.0.unused()
     }
 
     fn can_fail(&self) -> bool {

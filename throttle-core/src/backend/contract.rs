@@ -209,6 +209,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Returns a backend like this one that holds no key yet and shares none with it. Layers decide the candidate of a
+    /// rule file by it. A backend with a connection has none: calls of the candidate would delay those of the live
+    /// limits. Defaults to `None`.
+    fn unused(&self) -> Option<Self> {
+        None
+    }
+
     /// Returns whether a decision can fail. If it can, a layer on this backend requires a rule for failures. Defaults
     /// to `true`.
     fn can_fail(&self) -> bool {

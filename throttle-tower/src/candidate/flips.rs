@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throttle_core::PolicyName;
 
+use crate::event::{Event, Outcome};
 #[cfg(feature = "metrics")]
 use crate::lock::lock;
 
@@ -85,8 +86,23 @@ pub(crate) enum Verdict {
     Refused(Option<PolicyName>),
 }
 
+impl Verdict {
+    pub(super) fn of(event: &Event<'_>) -> Self {
+        match event.outcome {
+            Outcome::NoPermit(limits) => Self::Refused(limits.first().cloned()),
+            outcome if outcome.is_passed_on() => Self::Admitted,
+            _ => Self::Refused(event.binding().map(|policy| policy.policy_name().clone())),
+        }
+    }
+}
+
 impl Counts {
-    pub(super) fn compare(&self, live: &Verdict, candidate: Option<&Verdict>) {
+    /// Counts what the candidate does with a request of the live layer; `None` if it was not decided.
+    pub(crate) fn compare(&self, live: &Event<'_>, candidate: Option<&Verdict>) {
+        self.add(&Verdict::of(live), candidate);
+    }
+
+    pub(super) fn add(&self, live: &Verdict, candidate: Option<&Verdict>) {
         use Verdict::{Admitted, Refused};
         let (result, refusing) = match (live, candidate) {
             (Admitted, Some(Admitted)) => (0, None),
@@ -135,6 +151,7 @@ struct Row {
 }
 
 impl ByPolicy {
+    #[cold]
     fn of(&self, policy: &PolicyName) -> &[AtomicU64; 2] {
         let new = || Box::new(Row { policy: policy.clone(), counts: Default::default(), next: Self::default() });
         let mut row = self.0.get_or_init(new);

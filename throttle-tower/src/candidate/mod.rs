@@ -27,7 +27,8 @@
 //! ```
 //!
 //! A rule file is a candidate, too: `rules.layer(…)` of the next file, which may be reloaded while it is one. The page on
-//! changed limits in the [guide](crate::guide) has a program.
+//! changed limits in the [guide](crate::guide) has a program. In memory, a rule file can name the next one itself:
+//! `candidate = "next.toml"`.
 //!
 //! # What it decides
 //!
@@ -56,6 +57,8 @@ mod observer;
 
 #[cfg(feature = "metrics")]
 pub(crate) use flips::RESULTS;
-pub(crate) use flips::Verdict;
+pub(crate) use flips::{Counts, Verdict};
 pub use flips::{Flips, PolicyFlips};
-pub(crate) use observer::{Answer, Candidate, Candidates, Trial};
+#[cfg(feature = "rules")]
+pub(crate) use observer::store_beside;
+pub(crate) use observer::{Candidate, Candidates, Comparing, Trial};

@@ -1,18 +1,14 @@
 //! Asks the candidates of a layer about each of its requests.
 
 use std::any::Any;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 
-use http::request::Parts;
-use throttle_core::ConfigError;
 use throttle_core::backend::Call;
+use throttle_core::{Backend, ConfigError};
 
 use super::flips::{Counts, Verdict};
-use crate::event::{Event, Observer, Outcome};
-use crate::usage::Background;
+use crate::event::{Event, Observer};
 
 /// The candidates of a layer. They are an observer, so that a layer without a candidate pays nothing for them.
 #[derive(Clone, Default)]
@@ -23,13 +19,29 @@ pub(crate) struct Candidate {
     pub(crate) name: Arc<str>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) trial: Arc<dyn Trial>,
+    /// Whether the layer's rule file names it.
+    pub(crate) is_of_rules: bool,
 }
 
 impl Candidates {
     /// # Errors
     ///
-    /// If one of them may have its keys in the backend of the live layer.
-    pub(crate) fn check(&self, backend: &dyn Any) -> Result<(), ConfigError> {
+    /// If there is one of its name.
+    pub(crate) fn add(&mut self, candidate: Candidate) -> Result<(), ConfigError> {
+        let name = &*candidate.name;
+        if self.0.iter().any(|other| *other.name == *name) {
+            let rule = "the name tells the counts of candidates apart; choose another one";
+            return Err(ConfigError::new("candidate", format_args!("{name:?} twice"), rule));
+        }
+        self.0.push(candidate);
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// If one of them may have its keys in the backend of the live layer, or cannot be beside it.
+    pub(crate) fn check<B: Backend>(&self, backend: &B) -> Result<(), ConfigError> {
+        self.0.iter().filter(|own| own.is_of_rules).try_for_each(|own| store_beside(backend, &own.name).map(drop))?;
         let Some(Candidate { name, .. }) = self.0.iter().find(|candidate| candidate.trial.shares_keys_with(backend))
         else {
             return Ok(());
@@ -40,36 +52,24 @@ impl Candidates {
     }
 }
 
+/// A store for the candidate of a rule file.
+///
+/// # Errors
+///
+/// If the backend of the live layer makes none.
+pub(crate) fn store_beside<B: Backend>(backend: &B, name: &str) -> Result<B, ConfigError> {
+    let rule = "the backend of this layer makes no store beside its own; remove it, and in the program pass a layer of \
+                that file to ThrottleLayer::candidate, on Redis with another key prefix";
+    backend.unused().ok_or_else(|| ConfigError::new("candidate", format_args!("{name:?}"), rule))
+}
+
 /// A layer whose limits are on trial.
-pub(crate) trait Trial: Send + Sync {
-    /// Decides a request, and charges it if it is admitted.
-    fn ask(&self, parts: &Parts) -> Answer;
+pub(crate) trait Trial: Any + Send + Sync {
+    /// Decides a request of the live layer, charges it if it is admitted, and counts whether the two agree.
+    fn ask(&self, event: &Event<'_>, counts: &Arc<Counts>);
 
     /// Whether it may share keys with a backend.
     fn shares_keys_with(&self, backend: &dyn Any) -> bool;
-}
-
-pub(crate) enum Answer {
-    Now(Verdict),
-    /// In the background. It is `None` if the store fails.
-    Later {
-        deciding: Deciding,
-        background: Background,
-        needs_runtime: bool,
-    },
-    Never,
-}
-
-type Deciding = Pin<Box<dyn Future<Output = Option<Verdict>> + Send>>;
-
-impl Verdict {
-    fn of(event: &Event<'_>) -> Self {
-        match event.outcome {
-            Outcome::NoPermit(limits) => Self::Refused(limits.first().cloned()),
-            outcome if outcome.is_passed_on() => Self::Admitted,
-            _ => Self::Refused(event.binding().map(|policy| policy.policy_name().clone())),
-        }
-    }
 }
 
 impl Observer for Candidates {
@@ -81,37 +81,31 @@ impl Observer for Candidates {
 impl Candidate {
     fn compare(&self, event: &Event<'_>) {
         // A panic of the candidate's closures is not one of the request.
-        match catch_unwind(AssertUnwindSafe(|| self.trial.ask(event.parts))) {
-            Ok(Answer::Now(verdict)) => self.counts.compare(&Verdict::of(event), Some(&verdict)),
-            Ok(Answer::Later { deciding, background, needs_runtime }) => {
-                let live = Verdict::of(event);
-                let comparing = Comparing { counts: Arc::clone(&self.counts), live, candidate: None };
-                let step = async move {
-                    comparing.end(deciding.await);
-                    Ok(())
-                };
-                background.send(Box::pin(step), None, needs_runtime);
-            }
-            Ok(Answer::Never) | Err(_) => self.counts.compare(&Verdict::Admitted, None),
+        if catch_unwind(AssertUnwindSafe(|| self.trial.ask(event, &self.counts))).is_err() {
+            self.counts.compare(event, None);
         }
     }
 }
 
-/// Compares the verdicts when it is dropped, even if the decision was dropped before it was made.
-struct Comparing {
+/// Compares a decision that is made in the background when it is dropped, even if that is before the decision.
+pub(crate) struct Comparing {
     counts: Arc<Counts>,
     live: Verdict,
     candidate: Option<Verdict>,
 }
 
 impl Comparing {
-    fn end(mut self, candidate: Option<Verdict>) {
+    pub(crate) fn new(counts: &Arc<Counts>, event: &Event<'_>) -> Self {
+        Self { counts: Arc::clone(counts), live: Verdict::of(event), candidate: None }
+    }
+
+    pub(crate) fn end(mut self, candidate: Option<Verdict>) {
         self.candidate = candidate;
     }
 }
 
 impl Drop for Comparing {
     fn drop(&mut self) {
-        self.counts.compare(&self.live, self.candidate.as_ref());
+        self.counts.add(&self.live, self.candidate.as_ref());
     }
 }

@@ -18,10 +18,11 @@ pub(crate) trait Observer: Any + Send + Sync {
         let _ = on;
     }
 
-    /// The observer of the limits that replace those of this one. `None` if this one serves for them, too.
+    /// The observer of the limits that replace those of this one, beside these observers. `None` if this one serves for
+    /// them, too.
     #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
-    fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
-        let _ = (former, of);
+    fn renewed(&self, former: &Observed, of: &Observed, beside: &Observers) -> Option<Box<dyn Observer>> {
+        let _ = (former, of, beside);
         None
     }
 
@@ -117,11 +118,11 @@ impl Observers {
     /// The observers of the limits that replace theirs.
     #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
     pub(crate) fn renewed(&self, former: &Observed, of: &Observed) -> Self {
-        self.iter().map(|own| own.renewed(former, of).map_or_else(|| Arc::clone(own), Arc::new)).collect()
+        self.iter().map(|own| own.renewed(former, of, self).map_or_else(|| Arc::clone(own), Arc::new)).collect()
     }
 
     /// Those of other types.
-    #[cfg(feature = "dashboard")]
+    #[cfg(any(feature = "dashboard", feature = "rules"))]
     pub(crate) fn without<T: Observer>(&self) -> Self {
         self.iter().filter(|own| !is::<T>(own)).cloned().collect()
     }

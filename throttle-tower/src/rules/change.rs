@@ -46,6 +46,8 @@ pub struct Change {
     /// much as the new limit holds, or more, is refused until enough units have recovered at the former pace: at most
     /// the former window. To end that earlier, [reset](super::Handle::reset) the key.
     pub tightened: Vec<String>,
+    /// Whether the file of the [candidate](super#a-candidate) says something else, or is another one.
+    pub candidate_changed: bool,
 }
 
 /// A field that a reload has changed.
@@ -78,7 +80,8 @@ impl Change {
     /// Whether nothing has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.renamed.is_empty() && self.changed.is_empty()
+        let is_empty = self.added.is_empty() && self.removed.is_empty() && self.renamed.is_empty();
+        is_empty && self.changed.is_empty() && !self.candidate_changed
     }
 
     /// The names of limits under which what was used under the former file does not count: because they are new, were
@@ -92,8 +95,8 @@ impl Change {
 
     /// No change of what is in force.
     pub(super) fn none(revision: u64) -> Self {
-        let (added, removed, renamed, changed, tightened) = Default::default();
-        Self { revision, added, removed, renamed, changed, tightened }
+        let (added, removed, renamed, changed, tightened, candidate_changed) = Default::default();
+        Self { revision, added, removed, renamed, changed, tightened, candidate_changed }
     }
 
     /// The difference of two files.
@@ -120,7 +123,7 @@ impl Change {
             false
         });
         let (added, removed) = (added.into_keys().collect(), removed.into_keys().collect());
-        Self { revision, added, removed, renamed, changed, tightened: Vec::new() }
+        Self { added, removed, renamed, changed, ..Self::none(revision) }
     }
 }
 
@@ -174,6 +177,9 @@ impl fmt::Display for Change {
             write!(f, "\nlimit {old:?}: renamed to {new:?}, so that nothing counts as used")?;
         }
         self.changed.iter().try_for_each(|changed| write!(f, "\n{changed}"))?;
+        if self.candidate_changed {
+            f.write_str("\nthe candidate's file says something else")?;
+        }
         let note = "keys that have used it up can be refused for as long as the former window; reset them to end that";
         each(f, &self.tightened, note)
     }

@@ -7,6 +7,7 @@ use throttle_core::{Backend, ConfigError, PolicySet};
 use toml::de::{DeTable, DeValue};
 
 use super::bounds;
+use super::candidate::Named;
 use super::client_ip;
 use super::compose::compose;
 use super::context::{Context, Defaults};
@@ -32,6 +33,7 @@ pub(super) struct Document {
     /// Which requests the layer applies to, if the file says so.
     pub(super) when: Option<Arc<Matcher>>,
     pub(super) limits: Vec<Entry>,
+    pub(super) candidate: Option<Named>,
     /// What it says outside of limits.
     pub(super) others: Fields,
 }
@@ -107,6 +109,7 @@ pub(super) fn read_table<'a>(
     let context = Context { registry, client_ip: client_ip::read(&root), defaults: Defaults::read(&root) };
     let settings = LayerSettings::read(&root);
     let when = matching::read_layer(&root, registry);
+    let candidate = Named::read(&root);
     let entries = read_entries(&root, &context);
     let compose_field = root.field("compose", "");
     let compose_span = compose_field.as_ref().map_or(0..0, |field| field.span.clone());
@@ -120,7 +123,7 @@ pub(super) fn read_table<'a>(
     {
         problems.add(Some(compose_span), refused_composition(&error));
     }
-    Some(Document { tree, client_ip: context.client_ip, settings, when, limits, others: others(table) })
+    Some(Document { tree, client_ip: context.client_ip, settings, when, limits, candidate, others: others(table) })
 }
 
 /// What a document says outside of limits.

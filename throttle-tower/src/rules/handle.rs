@@ -155,7 +155,9 @@ impl Handle {
         let _replacing = lock(&self.0.replacing);
         let former = self.rules();
         let text = match read(&former) {
-            Ok(text) if *text == *former.text => {
+            Ok(text)
+                if *text == *former.text && former.look_at_candidate().as_deref() == former.text_of_candidate() =>
+            {
                 let status = &mut lock(&self.0.state).status;
                 (status.failing_since, status.last_error) = (None, None);
                 return Ok(Change::none(status.revision));
@@ -177,18 +179,20 @@ impl Handle {
     }
 
     fn put_in_force(&self, former: &Rules, text: String) -> Result<Change, RulesError> {
-        let read = Rules::read(Arc::clone(&former.file), text.into(), former.registry.clone())?;
-        let rules = Rules { path: former.path.clone(), ..read };
+        let (file, path) = (Arc::clone(&former.file), former.path.clone());
+        let rules = Rules::read(file, path, text.into(), former.registry.clone())?;
         rules.check_failures(self.0.followers.need_on_error())?;
-        let next = Next {
+        let replaced = self.0.followers.replace(&Next {
             limits: rules.tree(),
             adjust: &|options, responses| rules.document.replace(&former.document, options, responses),
-        };
-        self.0.followers.replace(&next).map_err(|error| rules.error(&error))?;
+            candidate: rules.candidate(),
+        });
+        replaced.map_err(|error| rules.error(&error))?;
         let mut state = lock(&self.0.state);
         let tightened = tightened(&former.policies(), &rules.policies());
         let change = Change::between(&former.document, &rules.document, state.status.revision + 1);
-        let change = Change { tightened, ..change };
+        let candidates = former.text_of_candidate().zip(rules.text_of_candidate());
+        let change = Change { tightened, candidate_changed: candidates.is_some_and(|(a, b)| a != b), ..change };
         *state = State::of(rules, change.revision);
         Ok(change)
     }

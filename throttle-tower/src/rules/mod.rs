@@ -115,6 +115,7 @@
 //! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
 //! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
 //! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
+//! | [`candidate`](#a-candidate) | at the top, before the first section: another file, whose limits are only counted |
 //! | [`when`](#defaults-and-the-layer) | at the top, before the first section: which requests the layer applies to; by default all |
 //!
 //! [`coming_from`] shows the rule sets of other limiters as such files.
@@ -233,6 +234,26 @@
 //! 16 members, and with `charge = "every-admitting"` charges each that admits; `{ all = […] }` is a list within. Each
 //! limit is named once. Without `compose`, all limits must admit a request, in the file's order.
 //!
+//! # A candidate
+//!
+//! ```toml
+//! candidate = "next.toml"
+//! ```
+//!
+//! The limits of that file are asked about the same requests and refuse none of them: they are a
+//! [candidate](mod@crate::candidate) of each layer of these rules. [`flips`](crate::ThrottleLayer::flips) returns its
+//! counts under the text that stands here. The path is relative to the folder of this file, so rules that are read from
+//! a text cannot name one.
+//!
+//! * [`reload`](Handle::reload) and `watch` read both files, and put both in force or neither. As long as the file has
+//!   the same name, its counts and budgets go on. A reload may bring a candidate, and remove it.
+//! * It reads the same [`Registry`], and what its `[client-ip]`, `[defaults]`, `[layer]` and `when` say is its own. It
+//!   cannot have a candidate, nor limits that act on responses.
+//! * Its budgets are in a [store of their own](throttle_core::Backend::unused), in the memory of the process. A backend
+//!   that makes no such store, as that of Redis, is refused: there, the program passes a layer of the file to
+//!   [`candidate`](crate::ThrottleLayer::candidate), on another key prefix.
+//! * While its file is missing, a file that names it is refused. `watch` reads this one again when it changes.
+//!
 //! # The client's address
 //!
 //! | field of `[client-ip]` | value |
@@ -264,6 +285,7 @@ mod admin_keys;
 mod admin_request;
 mod algorithm;
 mod bounds;
+mod candidate;
 mod change;
 mod client_ip;
 #[doc = include_str!("coming_from.md")]
@@ -295,13 +317,16 @@ mod values;
 mod watch;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError, Policy};
 
+use self::candidate::Beside;
 pub use self::change::{Change, ChangedField};
 use self::document::Document;
+use self::followers::beside::beside;
 pub use self::handle::Handle;
 use self::problem::Problems;
 pub use self::problem::{Problem, RulesError};
@@ -343,6 +368,7 @@ pub struct Rules {
     text: Arc<str>,
     registry: Registry,
     document: Document,
+    candidate: Option<Arc<Beside>>,
 }
 
 impl Rules {
@@ -360,8 +386,7 @@ impl Rules {
         let path = path.as_ref();
         let file: Arc<str> = path.display().to_string().into();
         let text = file::read(path, &file)?;
-        let rules = Self::read(file, text.into(), registry)?;
-        Ok(Self { path: Some(path.to_owned()), ..rules })
+        Self::read(file, Some(path.to_owned()), text.into(), registry)
     }
 
     /// Reads a text. Errors call it by the name of the file.
@@ -370,12 +395,19 @@ impl Rules {
     ///
     /// If the text is longer than 1 MiB, or if anything is wrong with what it says.
     pub fn from_str(file: &str, text: &str, registry: Registry) -> Result<Self, RulesError> {
-        Self::read(file.into(), text.into(), registry)
+        Self::read(file.into(), None, text.into(), registry)
     }
 
-    fn read(file: Arc<str>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
+    fn read(file: Arc<str>, path: Option<PathBuf>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
+        let rules = Self::alone(file, path, text, registry)?;
+        let candidate = rules.read_candidate()?;
+        Ok(Self { candidate, ..rules })
+    }
+
+    /// The rules without their candidate.
+    fn alone(file: Arc<str>, path: Option<PathBuf>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
         let document = document::read(&file, &text, &registry)?;
-        Ok(Self { file, path: None, text, registry, document })
+        Ok(Self { file, path, text, registry, document, candidate: None })
     }
 
     /// The limits as the file composes them, for a program that composes them further. They have the file's defaults,
@@ -421,7 +453,12 @@ impl Rules {
     pub fn layer<B: Backend>(&self, backend: B) -> Result<(ThrottleLayer<B>, Handle), RulesError> {
         self.check_failures(backend.can_fail())?;
         let layer = ThrottleLayer::new(self.tree()).map(|layer| self.document.apply(layer));
-        let layer = layer.and_then(|layer| layer.backend(backend)).map_err(|error| self.error(&error))?;
+        let layer = layer.and_then(|layer| {
+            let layer = layer.backend(backend)?;
+            let observers = layer.current.with(|shared| beside(shared, self.candidate()))?;
+            Ok(layer.with_options(|options| options.observers = observers))
+        });
+        let layer = layer.map_err(|error| self.error(&error))?;
         let followers = Arc::default();
         Ok((layer.following(&followers), Handle::new(self.clone(), followers)))
     }
@@ -442,17 +479,20 @@ impl Rules {
         problems.into_result(&self.file, &self.text)
     }
 
-    /// An error of a layer, at the limit that it is about.
+    /// An error of a layer, at the limit or the candidate that it is about.
     fn error(&self, error: &ConfigError) -> RulesError {
         let limit = self.document.limits.iter().find(|limit| Some(&*limit.name) == error.policy());
+        let Some(limit) = limit else {
+            let candidate = self.document.candidate.as_ref().filter(|_| error.field() == "candidate");
+            return self.problem(candidate.map(|candidate| candidate.span.clone()), error.to_string());
+        };
+        let message = format!("{}: {}", limit.owner, reader::without_policy(error));
+        self.problem(Some(limit.span.clone()), message)
+    }
+
+    fn problem(&self, span: Option<Range<usize>>, message: String) -> RulesError {
         let problems = Problems::default();
-        match limit {
-            Some(limit) => {
-                let message = format!("{}: {}", limit.owner, reader::without_policy(error));
-                problems.add(Some(limit.span.clone()), message);
-            }
-            None => problems.add(None, error.to_string()),
-        }
+        problems.add(span, message);
         problems.into_error(&self.file, &self.text)
     }
 }

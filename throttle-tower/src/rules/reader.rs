@@ -35,7 +35,7 @@ pub(super) struct Section<'a> {
 }
 
 /// Fields of the document that TOML takes for those of the table above them, if they stand below one.
-const ROOT_FIELDS: [&str; 5] = ["compose", "version", "defaults", "layer", "when"];
+const ROOT_FIELDS: [&str; 6] = ["compose", "version", "defaults", "layer", "when", "candidate"];
 
 /// A value of the document.
 #[derive(Clone)]

@@ -40,12 +40,12 @@ impl Handle {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, rule));
         };
         let (handle, rules) = (self.clone(), self.rules());
-        let mut looks = Looks::after(rules.text.to_string());
+        let mut looks = Looks::after((Ok(rules.text.to_string()), rules.text_of_candidate().map(str::to_owned)));
         let (sender, running) = mpsc::channel();
         thread::Builder::new().name("throttle-rules".to_owned()).spawn(move || {
             while running.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 let found = file::read(&path, &rules.file).map_err(|error| error.to_string());
-                if looks.find_news(found.clone()) {
+                if looks.find_news((found.clone(), handle.rules().look_at_candidate())) {
                     // The hooks and the status tell what came of it. Another read might find another text.
                     let _ = match found {
                         Ok(text) => handle.attempt(|_| Ok(text)),
@@ -58,22 +58,20 @@ impl Handle {
     }
 }
 
-/// What a look has found: a text, or why it cannot be read.
-type Found = Result<String, String>;
-
-struct Looks {
-    last: Found,
+/// What looks have found: the text of the file, or why it cannot be read, and that of the candidate's.
+struct Looks<T> {
+    last: T,
     /// What was read last.
-    known: Found,
+    known: T,
 }
 
-impl Looks {
-    fn after(text: String) -> Self {
-        Self { last: Ok(text.clone()), known: Ok(text) }
+impl<T: Clone + PartialEq> Looks<T> {
+    fn after(known: T) -> Self {
+        Self { last: known.clone(), known }
     }
 
     /// Whether a look finds something new that the look before has found, too. What it finds once may be half written.
-    fn find_news(&mut self, found: Found) -> bool {
+    fn find_news(&mut self, found: T) -> bool {
         let is_new = found == self.last && found != self.known;
         self.last = found;
         if is_new {
@@ -89,7 +87,7 @@ mod tests {
 
     #[test]
     fn file_is_read_once_two_looks_find_the_same_that_is_new() {
-        let mut looks = Looks::after("1".to_owned());
+        let mut looks = Looks::after(Ok("1"));
         for (found, is_read) in [
             (Ok("1"), false),
             (Ok("2"), false),
@@ -109,8 +107,7 @@ mod tests {
             (Ok("whole"), false),
             (Ok("whole"), true),
         ] {
-            let look = found.map(str::to_owned).map_err(str::to_owned);
-            assert_eq!(looks.find_news(look), is_read, "{found:?}");
+            assert_eq!(looks.find_news(found), is_read, "{found:?}");
         }
     }
 }

@@ -17,8 +17,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// prefix. A memory store holds up to a million keys, unless it is [built](throttle_core::MemoryBuilder::max_keys)
     /// for less. Where it is full, the candidate's keys share budgets, and those of this layer do not.
     ///
-    /// Call it before the layer is cloned or applied, and before [`metrics`](Self::metrics), which then reports
-    /// `throttle_candidate_total`. A layer may have several candidates; each costs about as much as a limit.
+    /// Call it before the layer is cloned or applied, and before `metrics`, which then reports
+    /// `throttle_candidate_total`, and `dashboard`, whose page then shows the counts. A layer may have several candidates; each costs about as much as a limit.
     ///
     /// # Errors
     ///
@@ -28,13 +28,10 @@ impl<B: Backend> ThrottleLayer<B> {
     pub fn candidate<C: Backend>(self, name: impl Into<String>, layer: ThrottleLayer<C>) -> Result<Self, ConfigError> {
         let name = name.into();
         layer.current.with(|shared| check_candidate(shared))?;
-        let mut all =
-            self.current.with(|shared| shared.options.observers.find::<Candidates>().cloned()).unwrap_or_default();
-        if all.0.iter().any(|other| *other.name == *name) {
-            let rule = "the name tells the counts of candidates apart; choose another one";
-            return Err(ConfigError::new("candidate", format_args!("{name:?} twice"), rule));
-        }
-        all.0.push(Candidate { name: name.into(), counts: Arc::default(), trial: Arc::new(layer.current) });
+        let mut all: Candidates =
+            self.current.with(|shared| shared.options.observers.find().cloned()).unwrap_or_default();
+        let trial = Arc::new(layer.current);
+        all.add(Candidate { name: name.into(), counts: Arc::default(), trial, is_of_rules: false })?;
         self.current.with(|shared| all.check(&shared.backend))?;
         Ok(self.with_options(|options| options.observers = options.observers.with(all)))
     }

@@ -72,5 +72,7 @@ pub use service::Throttle;
 #[cfg(feature = "rules")]
 pub(crate) use shared::Shared;
 #[cfg(feature = "rules")]
+pub(crate) use steps::ask_candidate::check_candidate;
+#[cfg(feature = "rules")]
 pub(crate) use steps::wait_queue::waits as composition_waits;
 pub use warning::Warning;

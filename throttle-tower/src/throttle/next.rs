@@ -1,3 +1,4 @@
+use super::layer::ThrottleLayer;
 use super::options::Options;
 use super::response_options::ResponseOptions;
 use crate::limit::LimitTree;
@@ -7,4 +8,6 @@ pub(crate) struct Next<'a> {
     pub(crate) limits: LimitTree,
     /// Changes the options that the rules say something about.
     pub(crate) adjust: &'a dyn Fn(&mut Options, &mut ResponseOptions),
+    /// The candidate that the rules name: its name, and a layer of its limits.
+    pub(crate) candidate: Option<(&'a str, &'a ThrottleLayer)>,
 }

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use super::flows::{Flows, Recent, TEN, second};
 use super::shown::Shown;
 use super::tightest::Tightest;
+use crate::candidate::Candidates;
 use crate::event::Backends;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
-use crate::event::{BuiltOn, Observer};
+use crate::event::{BuiltOn, Observer, Observers};
 use crate::event::{Event, Outcome};
 use crate::lock::lock;
 use crate::observe::Offender;
@@ -33,6 +34,8 @@ pub(super) struct Board {
     backends: Backends,
     /// The last seconds in which rules replaced the limits, oldest first. No request locks it.
     rules_changes: Mutex<Vec<u32>>,
+    /// No request locks it.
+    pub(super) candidates: Mutex<Candidates>,
     /// The limits that it is of.
     of: Arc<[Policy]>,
     #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "limits are replaced by rules alone"))]
@@ -87,6 +90,7 @@ impl Board {
             store: StoreBoard::default(),
             backends: Backends::default(),
             rules_changes: Mutex::default(),
+            candidates: Mutex::default(),
             of,
             page: Arc::downgrade(page),
         }
@@ -125,9 +129,15 @@ impl Board {
         lock(&self.rules_changes).iter().rev().copied().collect()
     }
 
+    /// The candidates are those among the observers of the layer.
+    pub(super) fn note_candidates(&self, observers: &Observers) {
+        *lock(&self.candidates) = observers.find().cloned().unwrap_or_default();
+    }
+
     /// Rules have replaced the limits of a layer, if only by the same ones.
     #[cfg(feature = "rules")]
-    fn note_rules_change(&self) {
+    fn note_rules_change(&self, beside: &Observers) {
+        self.note_candidates(beside);
         let (second, mut changes) = (self.moment().second(), lock(&self.rules_changes));
         // Each layer of a page notes it.
         if changes.last() != Some(&second) {
@@ -147,20 +157,20 @@ impl Observer for Arc<Board> {
 
     /// It knows limits by their places, and what an unused key has of each. The page goes on with another board.
     #[cfg(feature = "rules")]
-    fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
+    fn renewed(&self, former: &Observed, of: &Observed, beside: &Observers) -> Option<Box<dyn Observer>> {
         if self.is_of(of) {
-            self.note_rules_change();
+            self.note_rules_change(beside);
             return None;
         }
         let page = self.page.upgrade();
         if let Some(made) = page.as_ref().and_then(|page| page.made_for(|made| made.is_of(of), self)) {
-            made.note_rules_change();
+            made.note_rules_change(beside);
             return Some(Box::new(made));
         }
         let tracker = if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };
         let page = page.unwrap_or_default();
         let board = Arc::new(Board::new(Arc::clone(&of.policies), &of.permits, tracker, &page));
-        board.note_rules_change();
+        board.note_rules_change(beside);
         page.add(Arc::clone(&board));
         Some(Box::new(board))
     }

@@ -6,7 +6,9 @@ use super::changes::Change;
 use super::flows::{Flow, PolicyFlow};
 use super::tight_list::{KeyName, TightKey};
 use super::tightest::Tightest;
+use crate::candidate::{Candidate, Flips};
 use crate::event::OUTCOMES;
+use crate::lock::lock;
 use crate::observe::Offender;
 use crate::observe::decider::Decider;
 
@@ -47,6 +49,7 @@ pub(super) fn data(
         "permits": board.permits.iter().map(|permits| of_permits(permits, moment)).collect::<Vec<_>>(),
         "keys_held": board.keys_held(),
         "offenders": offenders.iter().map(|offender| of_offender(offender, &board.tightest)).collect::<Vec<_>>(),
+        "candidates": lock(&board.candidates).0.iter().map(of_candidate).collect::<Vec<_>>(),
     })
 }
 
@@ -125,5 +128,17 @@ fn of_offender(offender: &Offender, names: &Tightest) -> Value {
         "key": key.to_string(),
         "refused": offender.refused,
         "shown": offender.shown,
+    })
+}
+
+fn of_candidate(candidate: &Candidate) -> Value {
+    let Flips { both_admit, both_refuse, would_refuse, would_admit, not_decided, .. } = candidate.counts.read();
+    json!({
+        "name": &*candidate.name,
+        "both_admit": both_admit,
+        "both_refuse": both_refuse,
+        "would_refuse": would_refuse,
+        "would_admit": would_admit,
+        "not_decided": not_decided,
     })
 }

@@ -99,6 +99,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `permits` | of each [`Concurrency`](crate::Concurrency): `name`, `taken` now, `most_taken` at once and requests `refused` in the last two minutes |
     /// | `keys_held` | keys in memory now, or null if the backend is elsewhere |
     /// | `offenders` | the ten keys that were [refused most](Self::offenders): `policy`, `key` (the same digest as above), `refused`, and `shown`, their text or null |
+    /// | `candidates` | of each [candidate](Self::candidate) that the layer has: `name`, and requests by what it would have done: `both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided` |
     ///
     /// The last two minutes are at least 120 seconds and at most 130.
     pub fn dashboard<S: Clone + Send + Sync + 'static>(self) -> (Self, Router<S>) {
@@ -134,6 +135,7 @@ impl<B: Backend> ThrottleLayer<B> {
         let tracker = self.tracker().unwrap_or_else(|| Arc::new(Tracker::new(None)));
         let (of, shown) = (self.observed(), Arc::<Shown<Board>>::default());
         let board = Arc::new(Board::new(of.policies, &of.permits, tracker, &shown));
+        board.note_candidates(&self.observers());
         shown.add(Arc::clone(&board));
         // The page keeps no layer, so that it knows whether one is left that reports to the board.
         let page = router::router(head(Rendered::new(shown, Board::offenders)));

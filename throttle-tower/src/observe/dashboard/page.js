@@ -179,6 +179,16 @@ function limits(data) {
   });
 }
 
+// A row for each result, because a narrow window has no room for so many columns.
+function candidates(data) {
+  const results = data.candidates.flatMap(({ name, ...all }) => Object.entries(all).map(([result, n]) => ({ name, result, n })));
+  rows(at('candidates'), results, ['cell'], (cells, { name, result, n }) => {
+    write(cells[0], `${name}: ${result.replace('_', ' ')}`);
+    counts(cells, [number(n)]);
+  });
+  show(at('candidates-table'), results.length > 0);
+}
+
 function keys(data) {
   const same = (one, other) => one.policy === other.policy && one.key === other.key;
   rows(at('tightest'), data.tightest, ['bar-cell', 'cell'], (cells, item) => {
@@ -266,7 +276,7 @@ function present(data) {
   write(at('notice'), notice);
   show(at('notice'), !filled || !data.reporting);
   show(at('numbers'), filled);
-  if (filled) for (const part of [tiles, limits, keys, decides, waits]) part(data);
+  if (filled) for (const part of [tiles, limits, candidates, keys, decides, waits]) part(data);
   const since = `${plural(requests, 'request', 'requests')} since ${clock(started)} (${running < 60 ? `${running} s` : duration(running * 1000)}).`;
   write(at('since'), restarted ? `The server has restarted and counts from zero. ${since}` : since);
 }

@@ -33,10 +33,15 @@ use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer,
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A layer whose limits see no time pass, and its page.
-fn page_of(limits: impl Into<LimitTree>) -> (ThrottleLayer<MemoryBackend<ManualClock>>, Router) {
+/// A layer whose limits see no time pass.
+fn layer_of(limits: impl Into<LimitTree>) -> ThrottleLayer<MemoryBackend<ManualClock>> {
     let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
-    ThrottleLayer::new(limits.into()).unwrap().backend(memory).unwrap().dashboard()
+    ThrottleLayer::new(limits.into()).unwrap().backend(memory).unwrap()
+}
+
+/// Such a layer, and its page.
+fn page_of(limits: impl Into<LimitTree>) -> (ThrottleLayer<MemoryBackend<ManualClock>>, Router) {
+    layer_of(limits).dashboard()
 }
 
 async fn send<B: Backend>(throttle: &ThrottleLayer<B>, key: &str) -> StatusCode {
@@ -94,7 +99,8 @@ async fn limits_that_do_not_apply_are_not_counted_for_others() {
 #[tokio::test(start_paused = true)]
 async fn data_is_what_was_done() {
     let total = limit("total", Gcra::new(Rate::per_hour(100)).burst(4)).by(Constant);
-    let (throttle, page) = page_of(all((per_key(2), total)));
+    let throttle = layer_of(all((per_key(2), total))).candidate("next", layer_of(per_key(1))).unwrap();
+    let (throttle, page): (_, Router) = throttle.dashboard();
     for key in ["ada", "ada", "ada", "bob"] {
         send(&throttle, key).await;
     }
@@ -158,7 +164,11 @@ async fn data_is_what_was_done() {
             "offenders": [
                 {"policy": "total", "key": "all", "refused": 2, "shown": null},
                 {"policy": "per-key", "key": "digest", "refused": 1, "shown": null}
-            ]
+            ],
+            "candidates": [{
+                "name": "next",
+                "both_admit": 2, "both_refuse": 2, "would_refuse": 2, "would_admit": 1, "not_decided": 0
+            }]
         })
     );
 }

@@ -150,7 +150,7 @@ fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
     with_local_recorder(&recorder, || {
         layer.observers().each(|former| {
             former.took_permits(0, 5);
-            let renewed = former.renewed(&of, &of).unwrap();
+            let renewed = former.renewed(&of, &of, &crate::event::Observers::default()).unwrap();
             renewed.took_permits(0, 1);
             renewed.returned_permits(1, 2);
         });

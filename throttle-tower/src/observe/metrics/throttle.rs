@@ -104,8 +104,8 @@ impl Metrics {
 
     /// The metrics of the limits that replace those of these metrics. What waits or is in flight counts on.
     #[cfg(feature = "rules")]
-    fn renewed(&self, of: &Observed) -> Self {
-        let mut renewed = Self::new(self.layer.clone(), of, self.candidates.clone());
+    fn renewed(&self, of: &Observed, candidates: Candidates) -> Self {
+        let mut renewed = Self::new(self.layer.clone(), of, candidates);
         for policy in &mut renewed.policies {
             if let Some(former) = self.policies.iter().find(|former| former.name == policy.name) {
                 policy.queued = Arc::clone(&former.queued);
@@ -155,8 +155,8 @@ pub(super) fn capacity(policy: &Policy) -> u64 {
 
 impl Observer for Reporting {
     #[cfg(feature = "rules")]
-    fn renewed(&self, _: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
-        Some(Box::new(Self(Arc::new(self.0.renewed(of)))))
+    fn renewed(&self, _: &Observed, of: &Observed, beside: &crate::event::Observers) -> Option<Box<dyn Observer>> {
+        Some(Box::new(Self(Arc::new(self.0.renewed(of, beside.find().cloned().unwrap_or_default())))))
     }
 
     fn built(&self, on: &Arc<BuiltOn>) {

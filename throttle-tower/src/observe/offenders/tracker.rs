@@ -31,7 +31,7 @@ pub(in crate::observe) struct Tracker {
 impl Observer for Arc<Tracker> {
     /// It knows limits by their places.
     #[cfg(feature = "rules")]
-    fn renewed(&self, former: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
+    fn renewed(&self, former: &Observed, of: &Observed, _: &crate::event::Observers) -> Option<Box<dyn Observer>> {
         if former.has_names_of(of) { None } else { Some(Box::new(Self::new(self.anew()))) }
     }
 

@@ -49,7 +49,7 @@ impl Tracer {
 
 impl Observer for Tracer {
     #[cfg(feature = "rules")]
-    fn renewed(&self, _: &Observed, of: &Observed) -> Option<Box<dyn Observer>> {
+    fn renewed(&self, _: &Observed, of: &Observed, _: &crate::event::Observers) -> Option<Box<dyn Observer>> {
         Some(Box::new(Self::new(of)))
     }
 

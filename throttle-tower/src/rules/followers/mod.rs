@@ -1,5 +1,6 @@
 //! Layers whose limits are replaced while requests run: what a rule file does to them, and what it asks of them.
 
+pub(super) mod beside;
 pub(crate) mod explain;
 mod rebuild;
 

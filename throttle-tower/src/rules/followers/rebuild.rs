@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use throttle_core::{Backend, ConfigError};
 
+use super::beside::beside;
 use crate::limit::Compiled;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 use crate::throttle::observed;
@@ -19,6 +20,7 @@ pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result
     let permits = Arc::new(former.permits.replaced_by(concurrency, permit_tree));
     let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
     (next.adjust)(&mut options, &mut responses);
+    options.observers = beside(former, next.candidate)?;
     if let Some(share) = &former.share {
         options.local_store = Some(share.store().clone());
     }

@@ -1,9 +1,9 @@
 #[cfg(feature = "admin")]
 mod administered;
 mod bad;
+mod beside;
 mod coming_from;
 mod explained;
-#[cfg(feature = "watch")]
 mod folder;
 mod good;
 mod hostile;
@@ -17,5 +17,4 @@ mod schema;
 mod watched;
 
 pub(super) use self::bad::registry;
-#[cfg(feature = "watch")]
 pub(super) use self::folder::Folder;

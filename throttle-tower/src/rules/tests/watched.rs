@@ -71,6 +71,22 @@ fn file_that_is_replaced_or_written_is_put_in_force() {
     drop(watch);
 }
 
+/// Also where this file is as it was.
+#[test]
+fn file_of_a_candidate_is_watched_too() {
+    let folder = Folder::new("candidate");
+    let next = folder.0.join("next.toml");
+    fs::write(folder.file(), text(1).replace("1\n", "1\ncandidate = 'next.toml'\n")).unwrap();
+    fs::write(&next, text(1)).unwrap();
+    let (handle, told) = live(&folder.file());
+    let _watch = handle.watch().unwrap();
+    for (written, is_right) in [(text(2), true), ("version = 2".to_owned(), false), (text(3), true)] {
+        fs::write(&next, written).unwrap();
+        let reloaded = told.recv_timeout(LONG).unwrap();
+        assert_eq!(reloaded.map(|change| change.candidate_changed).is_ok_and(|changed| changed), is_right);
+    }
+}
+
 /// Exchanges the link `..data` for one to a folder whose file has this rate.
 fn exchange(folder: &Folder, rate: u64) {
     let data = folder.0.join(format!("..{rate}"));

@@ -21,7 +21,7 @@ pub(super) fn notify<B: Backend>(
     }
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
     let decision = report.map(LimitReport::decided);
-    let near = report.map(LimitReport::near_places).unwrap_or_default();
+    let near = report.filter(|_| !announced.warn_at.is_empty()).map(LimitReport::near_places).unwrap_or_default();
     let places = announced.places();
     let event = Event { outcome, policies: &announced.policies, decision, parts, near: &near, places };
     match (&shared.options.on_decision, &announced.part) {

@@ -7,7 +7,7 @@ use crate::rules::reader::Row;
 use crate::rules::registry::HEADER;
 
 /// The texts that the reader expects under a name, what they are, and their form.
-pub(in crate::rules) const TEXTS: [Row<fn() -> String>; 15] = [
+pub(in crate::rules) const TEXTS: [Row<fn() -> String>; 16] = [
     ("name", "1 to 64 printable ASCII characters, because clients read it in headers.", printable),
     ("rate", "A count and a period, as in \"10/second\", \"100/15m\" or \"1000 per hour\".", rate),
     ("duration", "A number and a unit, as in \"500ms\", \"15m\" or \"1 day\".", duration),
@@ -22,6 +22,7 @@ pub(in crate::rules) const TEXTS: [Row<fn() -> String>; 15] = [
     ("path", "A pattern, as in \"/api/**\".", path),
     ("host", "A host, as in \"api.example.com\".", host),
     ("network", "An address or a network.", network),
+    ("file", "The path of a file, from the folder of this one, as in \"next.toml\".", || ".+".to_owned()),
     ("nat64", "The prefix of a NAT64, as in \"2001:db8:64::/96\".", nat64),
 ];
 

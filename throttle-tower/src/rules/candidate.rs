@@ -1,0 +1,73 @@
+//! The file that a rule file names as its candidate.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::problem::RulesError;
+use super::reader::Section;
+use super::{Rules, file};
+use crate::ThrottleLayer;
+use crate::throttle::check_candidate;
+
+/// What a file says of its candidate.
+#[derive(Clone)]
+pub(super) struct Named {
+    file: String,
+    pub(super) span: Range<usize>,
+}
+
+impl Named {
+    pub(super) fn read(root: &Section<'_>) -> Option<Self> {
+        let about = "Another rule file, whose limits are asked about the same requests and only counted.";
+        let field = root.field("candidate", about)?;
+        let file = field.expect_text("file", "write the path of another rule file, as in \"next.toml\"")?;
+        Some(Self { file: file.to_owned(), span: field.span })
+    }
+}
+
+/// What that file says.
+pub(super) struct Beside {
+    rules: Rules,
+    /// A layer of its limits, on no store yet.
+    layer: ThrottleLayer,
+}
+
+impl Rules {
+    /// Reads the file of the candidate, if there is one.
+    pub(super) fn read_candidate(&self) -> Result<Option<Arc<Beside>>, RulesError> {
+        let Some(Named { file, span }) = &self.document.candidate else { return Ok(None) };
+        let problem = |rule: &str| self.problem(Some(span.clone()), format!("candidate is {file:?}: {rule}"));
+        let rule = "these rules were read from a text, so there is no folder to look in; read them with \
+                    Rules::from_path, or pass a layer of that file to ThrottleLayer::candidate";
+        let path = self.path.as_ref().ok_or_else(|| problem(rule))?.with_file_name(file);
+        let name: Arc<str> = path.display().to_string().into();
+        let text = file::read(&path, &name).map_err(|error| problem(&error.to_string()))?;
+        let rules = Self::alone(name, Some(path), text.into(), self.registry.clone())?;
+        if let Some(nested) = &rules.document.candidate {
+            let message = format!("candidate is {:?}: a candidate has none of its own; remove it", nested.file);
+            return Err(rules.problem(Some(nested.span.clone()), message));
+        }
+        let layer = ThrottleLayer::new(rules.tree()).and_then(|layer| {
+            layer.current.with(|shared| check_candidate(shared))?;
+            Ok(rules.document.apply(layer))
+        });
+        let layer = layer.map_err(|error| rules.error(&error))?;
+        Ok(Some(Arc::new(Beside { rules, layer })))
+    }
+
+    /// The name of the candidate, and its layer.
+    pub(super) fn candidate(&self) -> Option<(&str, &ThrottleLayer)> {
+        Some((&self.document.candidate.as_ref()?.file, &self.candidate.as_ref()?.layer))
+    }
+
+    /// What the file of the candidate said when it was read.
+    pub(super) fn text_of_candidate(&self) -> Option<&str> {
+        Some(&self.candidate.as_ref()?.rules.text)
+    }
+
+    /// What it says now, or why it cannot be read.
+    pub(super) fn look_at_candidate(&self) -> Option<String> {
+        let Self { file, path, .. } = &self.candidate.as_ref()?.rules;
+        Some(file::read(path.as_ref()?, file).unwrap_or_else(|error| error.to_string()))
+    }
+}
