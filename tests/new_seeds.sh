@@ -5,6 +5,8 @@
 #   sh tests/new_seeds.sh        draws a seed
 #   sh tests/new_seeds.sh 1234   draws the same cases as a former run with that seed
 #
+# Half as many cases for each law as in tests/run.sh, or PROPTEST_CASES.
+#
 # Fails if a test fails or a group finds no test, and then prints the command that repeats the run. After tests/run.sh
 # there is nothing left to compile.
 set -eu
@@ -13,6 +15,8 @@ cd "$(dirname "$0")/.."
 PROPTEST_RNG_SEED=${1:-$(od -An -N6 -tu8 /dev/urandom | tr -d ' ')}
 export PROPTEST_RNG_SEED
 repeat="${PROPTEST_CASES:+PROPTEST_CASES=$PROPTEST_CASES }sh tests/new_seeds.sh $PROPTEST_RNG_SEED"
+PROPTEST_CASES=${PROPTEST_CASES:-128}
+export PROPTEST_CASES
 echo "==> random tests with the seed $PROPTEST_RNG_SEED"
 
 log=$(mktemp)

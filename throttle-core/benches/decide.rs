@@ -5,14 +5,13 @@
 //!
 //! Run with `cargo bench -p tower-throttle-core --bench decide`.
 
-#![allow(missing_docs, reason = "criterion_group! makes a public function")]
+#![allow(clippy::print_stdout, reason = "it prints figures")]
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use throttle_core::backend::Call;
 use throttle_core::{
     Algorithm, Backend, CalendarQuota, Clock, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket,
@@ -59,44 +58,53 @@ fn key(n: u32) -> Key {
     Key::from(IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)))
 }
 
+const CALLS: u32 = 10_000;
+const ROUNDS: usize = 101;
+
+/// Prints the median of the rounds, in picoseconds a call.
+fn time<T>(name: &str, mut call: impl FnMut() -> T) {
+    let mut rounds: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            (0..CALLS).for_each(|_| drop(black_box(call())));
+            start.elapsed()
+        })
+        .collect();
+    rounds.sort_unstable();
+    println!("{name:<24} {:>9} ps", rounds[ROUNDS / 2].as_nanos() * 1_000 / u128::from(CALLS));
+}
+
 /// Decides again and again about the same calls, the key of each built anew.
-fn decide<const N: usize>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, rule: PolicyTree, keys: [u32; N]) {
+fn decide<const N: usize>(name: &str, rule: PolicyTree, keys: [u32; N]) {
     let backend = MemoryBackend::new();
     let set = backend.prepare(PolicySet::new(rule).expect("the set is valid")).expect("the backend has room");
-    let ask = || backend.decide_now(&set, &keys.map(|n| Call::from(key(black_box(n)))));
-    // The single unit of those that refuse is gone before the first measurement.
-    let _ = ask();
-    group.bench_function(name, |bencher| bencher.iter(ask));
+    // The single unit of those that refuse is gone before the median round.
+    time(name, || backend.decide_now(&set, &keys.map(|n| Call::from(key(black_box(n))))));
 }
 
 fn policy(name: &str, algorithm: Algorithm) -> PolicyTree {
     Policy::new(name, algorithm).expect("the policy is valid").into()
 }
 
-fn algorithms(criterion: &mut Criterion) {
+fn algorithms() {
     for (what, admits) in [("allow", true), ("deny", false)] {
-        let mut group = criterion.benchmark_group(what);
         for (name, allow, deny) in each() {
-            decide(&mut group, name, policy("one", if admits { allow } else { deny }), [0]);
+            decide(&format!("{what} {name}"), policy("one", if admits { allow } else { deny }), [0]);
         }
-        group.finish();
     }
 }
 
-fn sets(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("all");
+fn sets() {
     let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
     let all = |count: usize| PolicyTree::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect());
-    decide(&mut group, "1", policy("one", gcra), [0]);
-    decide(&mut group, "3 on one key", all(3), [0; 3]);
-    decide(&mut group, "3 on three keys", all(3), [0, 1, 2]);
-    decide(&mut group, "10 on one key", all(10), [0; 10]);
-    group.finish();
+    decide("all 1", policy("one", gcra), [0]);
+    decide("all 3 on one key", all(3), [0; 3]);
+    decide("all 3 on three keys", all(3), [0, 1, 2]);
+    decide("all 10 on one key", all(10), [0; 10]);
 }
 
 /// What it costs to keep a share warm: one decision of three policies, and of one.
-fn notes(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("note");
+fn notes() {
     let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
     for count in [1, 3] {
         let set = PolicySet::new(PolicyTree::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect()));
@@ -106,15 +114,14 @@ fn notes(criterion: &mut Criterion) {
         let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN).expect("the backend has room");
         let calls = vec![Call::from(key(black_box(0))); count];
         let decision = backend.decide_now(&prepared, &calls);
-        group.bench_function(count.to_string(), |bencher| bencher.iter(|| share.note(&decision, black_box(&calls))));
+        time(&format!("note {count}"), || share.note(&decision, black_box(&calls)));
     }
-    group.finish();
 }
 
-fn clock(criterion: &mut Criterion) {
+fn main() {
+    algorithms();
+    sets();
+    notes();
     let clock = SystemClock::new();
-    criterion.bench_function("clock", |bencher| bencher.iter(|| clock.now()));
+    time("clock", || clock.now());
 }
-
-criterion_group!(benches, algorithms, sets, notes, clock);
-criterion_main!(benches);

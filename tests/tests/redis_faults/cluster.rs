@@ -1,7 +1,6 @@
 //! A cluster that loses a master, or moves slots.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::BackendErrorKind;
@@ -10,8 +9,8 @@ use throttle_test_servers::{Cluster, slot_of};
 
 use crate::app::{Heard, Mode, Path, Sample};
 use crate::course::Course;
+use crate::place;
 use crate::report::Report;
-use crate::{aside, place};
 
 /// The node timeout of the test clusters.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,124 +59,92 @@ fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
 
 pub(crate) fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
     let masters: Vec<_> = cluster.masters().into_iter().map(|node| cluster.node(node)).collect();
-    report.check_charges(&masters, lost, true);
+    report.check_charges(&masters, lost);
 }
+
+/// A load on a cluster of which one master is lost, until another one must have taken its place.
+async fn through(fault: &str, backend: impl Fn() -> RedisBuilder, lose: impl Fn()) -> Report {
+    let report = Course::changed(backend, NODE_TIMEOUT + ELECTION, lose, || ()).await;
+    report.check(fault);
+    report.check_breaker(fault);
+    check_failover(&report, fault);
+    report
+}
+
+/// The first and the last of its slots share a breaker with slots of its neighbours.
+const DEAD: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_killed_with_keys_spread() {
     let _place = place().await;
-    let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
-    // The first and the last of its slots share a breaker with slots of its neighbours.
-    const DEAD: usize = 1;
+    let cluster = Cluster::start();
     let owned = cluster.slots_of(DEAD);
-    course.fault_begins();
-    let dying = Arc::clone(&cluster);
-    aside(move || dying.node(DEAD).kill()).await;
-    course.run_for(NODE_TIMEOUT + ELECTION).await;
-    course.fault_ends();
-    course.run_for(Duration::from_secs(1)).await;
-    let report = course.finish().await;
-    report.check("a master of a cluster killed, keys spread");
-    report.check_breaker("master killed, spread");
-    check_failover(&report, "master killed, spread");
-    aside(move || {
-        cluster.wait_for_failover_of(*owned[0].start(), DEAD);
-        check_charges(&report, &cluster, LOST);
-        check_others(&report, &owned);
-    })
-    .await;
+    let spread = || clustered(&cluster).per_key_slot();
+    let report = through("a master killed, keys spread", spread, || cluster.node(DEAD).kill()).await;
+    cluster.wait_for_failover_of(*owned[0].start(), DEAD);
+    check_charges(&report, &cluster, LOST);
+    check_others(&report, &owned);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_killed_with_keys_together() {
     let _place = place().await;
-    let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).single_slot(TAG)).await;
+    let cluster = Cluster::start();
+    let together = || clustered(&cluster).single_slot(TAG);
     let dead = cluster.master_of(slot_of(TAG));
-    course.fault_begins();
-    let dying = Arc::clone(&cluster);
-    aside(move || dying.node(dead).kill()).await;
-    course.run_for(NODE_TIMEOUT + ELECTION).await;
-    course.fault_ends();
-    course.run_for(Duration::from_secs(1)).await;
-    let report = course.finish().await;
-    report.check("the master of all keys killed");
-    report.check_breaker("master killed, together");
-    check_failover(&report, "master killed, together");
-    aside(move || check_charges(&report, &cluster, LOST)).await;
+    let report = through("the master of all keys killed", together, || cluster.node(dead).kill()).await;
+    check_charges(&report, &cluster, LOST);
 }
 
 /// The node holds its connections open and answers nothing; the breaker of each of its slot ranges opens by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_stopped_with_keys_spread() {
     let _place = place().await;
-    let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).per_key_slot()).await;
-    const HUNG: usize = 1;
-    let owned = cluster.slots_of(HUNG);
-    course.fault_begins();
-    let hanging = Arc::clone(&cluster);
-    aside(move || hanging.node(HUNG).stop()).await;
-    course.run_for(NODE_TIMEOUT + ELECTION).await;
-    course.fault_ends();
-    course.run_for(Duration::from_secs(1)).await;
-    let report = course.finish().await;
-    report.check("a master of a cluster stopped, keys spread");
-    report.check_breaker("master stopped, spread");
-    check_failover(&report, "master stopped, spread");
+    let cluster = Cluster::start();
+    let owned = cluster.slots_of(DEAD);
+    let spread = || clustered(&cluster).per_key_slot();
+    let report = through("a master stopped, keys spread", spread, || cluster.node(DEAD).stop()).await;
     check_others(&report, &owned);
 }
 
 /// Longer than the pause of a server that writes the slot map to a busy disk. Nothing else in a migration depends on
 /// time.
-/// that is no matter of time.
 const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// Redirections are followed, and no request is degraded by them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_migrated_under_load() {
     let _place = place().await;
-    let cluster = Arc::new(aside(Cluster::start).await);
+    let cluster = Cluster::start();
     // With all keys in one slot, the slots' new servers do not have the scripts.
     for together in [false, true] {
         let backend =
             || if together { clustered(&cluster).single_slot(TAG) } else { clustered(&cluster).per_key_slot() };
-        let mut course = Course::start(|| backend().deadline(UNHURRIED)).await;
         let slot = |mode: Mode, key: u8| slot_of(format!("{}{{bkey-{key:02}}}wide:", mode.prefix()));
         let moved: Vec<u16> = if together {
             vec![slot_of(TAG)]
         } else {
             Mode::ALL.into_iter().flat_map(|mode| (0..6).map(move |key| slot(mode, key))).collect()
         };
-        course.fault_begins();
-        let moving = Arc::clone(&cluster);
-        aside(move || {
-            for slot in moved {
-                let from = moving.master_of(slot);
-                moving.migrate_slots(from, (from + 1) % 3, slot..=slot);
+        let fault = async |course: &Course| {
+            for slot in &moved {
+                let from = cluster.master_of(*slot);
+                cluster.migrate_slots(from, (from + 1) % 3, *slot..=*slot);
             }
-        })
-        .await;
-        course.run_for(Duration::from_millis(300)).await;
-        course.fault_ends();
-        course.run_for(Duration::from_millis(300)).await;
-        let report = course.finish().await;
+            course.run_for(Duration::from_millis(300)).await;
+        };
+        let report = Course::through(|| backend().deadline(UNHURRIED), fault, Duration::from_millis(300)).await;
         report.check_answers(if together { "the slot of all keys migrated" } else { "18 slots migrated, keys spread" });
         assert_eq!(report.degraded(), 0, "every redirection is followed to an answer");
         for run in &report.runs {
             assert!(run.app.backend.stats().repeated > 0, "{:?}: no request was redirected", run.app.mode);
         }
         report.check_most_in_time();
-        let counted = Arc::clone(&cluster);
-        aside(move || {
-            check_charges(&report, &counted, 0);
-            for node in counted.masters() {
-                // Start the next round from zero.
-                counted.node(node).command(&["FLUSHALL"]);
-            }
-        })
-        .await;
+        check_charges(&report, &cluster, 0);
+        for node in cluster.masters() {
+            // Start the next round from zero.
+            cluster.node(node).command(&["FLUSHALL"]);
+        }
     }
 }
 
@@ -186,23 +153,19 @@ async fn slots_migrated_under_load() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_half_migrated() {
     let _place = place().await;
-    let cluster = Arc::new(aside(Cluster::start).await);
-    let mut course = Course::start(|| clustered(&cluster).single_slot(TAG).deadline(UNHURRIED / 8)).await;
-    let (slot, moving) = (slot_of(TAG), Arc::clone(&cluster));
-    course.fault_begins();
-    aside(move || {
-        let from = moving.master_of(slot);
+    let cluster = Cluster::start();
+    let slot = slot_of(TAG);
+    let migrate = async |_: &Course| {
+        let from = cluster.master_of(slot);
         let to = (from + 1) % 3;
-        moving.open_slot(from, to, slot);
-        while moving.move_keys(from, to, slot, 10) > 0 {
+        cluster.open_slot(from, to, slot);
+        while cluster.move_keys(from, to, slot, 10) > 0 {
             std::thread::sleep(Duration::from_millis(30));
         }
-        moving.close_slot(from, to, slot);
-    })
-    .await;
-    course.fault_ends();
-    course.run_for(Duration::from_millis(800)).await;
-    let report = course.finish().await;
+        cluster.close_slot(from, to, slot);
+    };
+    let backend = || clustered(&cluster).single_slot(TAG).deadline(UNHURRIED / 8);
+    let report = Course::through(backend, migrate, Duration::from_millis(800)).await;
     report.check_answers("a slot migrated key by key");
     report.check_return("a slot migrated key by key");
     for run in &report.runs {
@@ -216,5 +179,5 @@ async fn slot_half_migrated() {
         };
         assert_eq!(run.degraded(single), 0, "{:?}: a single policy was not found where its key is", run.app.mode);
     }
-    aside(move || check_charges(&report, &cluster, 0)).await;
+    check_charges(&report, &cluster, 0);
 }

@@ -31,6 +31,39 @@ pub(crate) struct Course {
 }
 
 impl Course {
+    /// A load that runs before a fault, throughout it, and for some time after the store is back.
+    pub(crate) async fn through(
+        backend: impl Fn() -> RedisBuilder,
+        fault: impl AsyncFnOnce(&Self),
+        after: Duration,
+    ) -> Report {
+        Self::start(backend).await.with(fault, after).await
+    }
+
+    /// A load on a store that is changed for some time and then changed back.
+    pub(crate) async fn changed(
+        backend: impl Fn() -> RedisBuilder,
+        lasts: Duration,
+        change: impl Fn(),
+        back: impl Fn(),
+    ) -> Report {
+        let fault = async |course: &Self| {
+            change();
+            course.run_for(lasts).await;
+            back();
+        };
+        Self::through(backend, fault, Duration::from_millis(1200)).await
+    }
+
+    /// The rest of a course that has started.
+    pub(crate) async fn with(mut self, fault: impl AsyncFnOnce(&Self), after: Duration) -> Report {
+        self.began = Some(Instant::now());
+        fault(&self).await;
+        self.ended = Some(Instant::now());
+        self.run_for(after).await;
+        self.finish().await
+    }
+
     /// Starts the load and lets it run for a moment, to measure a healthy store first.
     pub(crate) async fn start(backend: impl Fn() -> RedisBuilder) -> Self {
         let course = Self::start_at_once(backend);
@@ -49,16 +82,6 @@ impl Course {
         tasks.push(tokio::spawn(oversleep(Arc::clone(&overshoots), Arc::clone(&running))));
         tasks.push(tokio::spawn(watch(apps.clone(), Arc::clone(&opened), Arc::clone(&running))));
         Self { apps, running, tasks, overshoots, began: None, ended: None, opened }
-    }
-
-    /// Call it just before the fault.
-    pub(crate) fn fault_begins(&mut self) {
-        self.began = Some(Instant::now());
-    }
-
-    /// Call it when the store is back.
-    pub(crate) fn fault_ends(&mut self) {
-        self.ended = Some(Instant::now());
     }
 
     pub(crate) async fn run_for(&self, duration: Duration) {
@@ -94,7 +117,7 @@ impl Course {
     }
 
     /// Stops the load, waits for the requests under way, and returns the record.
-    pub(crate) async fn finish(self) -> Report {
+    async fn finish(self) -> Report {
         self.running.store(false, Ordering::SeqCst);
         for task in self.tasks {
             task.await.expect("no request panics");

@@ -1,48 +1,39 @@
 //! Answers that make no sense, caused by the server or by another program that writes to it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use throttle_test_servers::{Proxy, Server};
 
 use crate::app::{Heard, Mode};
 use crate::course::Course;
+use crate::place;
 use crate::server::single;
-use crate::{aside, place};
 
 /// Another program stores a list in place of a key. Requests about that key are degraded, all others are not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn something_else_in_a_keys_place() {
     let _place = place().await;
-    let server = Arc::new(aside(Server::start).await);
-    let url = server.url();
+    let server = Server::start();
     // The deadline is long enough that a stall of the machine makes no answer late.
-    let mut course = Course::start(|| single(&url).deadline(Duration::from_secs(2))).await;
-    let scanned = Arc::clone(&server);
-    let names = aside(move || scanned.keys("*wide:*key-03")).await;
+    let course = Course::start(|| single(&server.url()).deadline(Duration::from_secs(2))).await;
+    let names = server.keys("*wide:*key-03");
     let names: Vec<String> = names.into_iter().map(|name| String::from_utf8(name).expect("readable names")).collect();
     assert_eq!(names.len(), Mode::ALL.len(), "{names:?}");
-    course.fault_begins();
-    let put = |words: &'static [&'static str]| {
-        let (server, names) = (Arc::clone(&server), names.clone());
-        aside(move || {
-            for name in names {
-                server.command(&["DEL", &name]);
-                let words: Vec<&str> = [words[0], &name].into_iter().chain(words[1..].iter().copied()).collect();
-                server.command(&words);
-                server.command(&["PEXPIRE", &name, "60000"]);
-            }
-        })
+    let put = |words: &[&str]| {
+        for name in &names {
+            server.command(&["DEL", name]);
+            server.command(&[&words[..1], &[name.as_str()], &words[1..]].concat());
+            server.command(&["PEXPIRE", name, "60000"]);
+        }
     };
-    put(&["RPUSH", "of", "things"]).await;
-    course.run_for(Duration::from_secs(1)).await;
-    put(&["SET", "nonsense"]).await;
-    course.run_for(Duration::from_secs(1)).await;
-    let (cleared, cleared_names) = (Arc::clone(&server), names.clone());
-    aside(move || cleared_names.iter().for_each(|name| drop(cleared.command(&["DEL", name])))).await;
-    course.fault_ends();
-    course.run_for(Duration::from_millis(500)).await;
-    let report = course.finish().await;
+    let fault = async |course: &Course| {
+        put(&["RPUSH", "of", "things"]);
+        course.run_for(Duration::from_secs(1)).await;
+        put(&["SET", "nonsense"]);
+        course.run_for(Duration::from_secs(1)).await;
+        names.iter().for_each(|name| drop(server.command(&["DEL", name])));
+    };
+    let report = course.with(fault, Duration::from_millis(500)).await;
     report.check_answers("something else in a key's place for 2 s");
     report.check_most_in_time();
     report.check_return("something else");
@@ -68,25 +59,21 @@ async fn garbage_replies() {
         b"*1\r\n:1\r\n",
         b"-WRONGTYPE Operation against a key\r\n",
     ];
-    let server = Arc::new(aside(Server::start).await);
-    let proxy = Arc::new(Proxy::start(server.port()));
-    let url = proxy.url();
-    let mut course = Course::start(|| single(&url)).await;
-    course.fault_begins();
-    for bytes in garbage {
-        proxy.replace_replies(Some(bytes));
-        course.run_for(Duration::from_millis(400)).await;
-    }
-    let last = std::time::Instant::now();
-    proxy.replace_replies(None);
-    course.fault_ends();
-    // The rest of the last piece precedes the answers on that connection.
-    course.until_decided_since(last, Duration::from_secs(3)).await;
-    course.run_for(Duration::from_millis(500)).await;
-    let report = course.finish().await;
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    let mut last = Instant::now();
+    let fault = async |course: &Course| {
+        for bytes in garbage {
+            proxy.replace_replies(Some(bytes));
+            course.run_for(Duration::from_millis(400)).await;
+        }
+        last = Instant::now();
+        proxy.replace_replies(None);
+    };
+    let report = Course::through(|| single(&proxy.url()), fault, Duration::from_secs(1)).await;
     report.check("garbage for 2.4 s");
     report.check_return("garbage");
-    report.check_charges(&[&server], 0, true);
+    report.check_charges(&[&server], 0);
     for run in &report.runs {
         let began = last - Duration::from_millis(2300);
         let during = run.samples.iter().filter(|sample| sample.sent > began && sample.sent < last);

@@ -4,7 +4,8 @@
 //! fault. The requirements are the same for all of them: see [`Report`](report::Report). `--nocapture` shows the
 //! figures.
 //!
-//! Latencies are asserted, so few tests run at a time: each one holds a [`place`].
+//! Latencies are asserted, so few tests run at a time: each one holds a [`place`]. A test may block its own thread: the
+//! load runs on those of the runtime.
 
 mod app;
 mod cluster;
@@ -31,9 +32,4 @@ const BACK: Duration = Duration::from_millis(500);
 async fn place() -> tokio::sync::SemaphorePermit<'static> {
     static PLACES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
     PLACES.acquire().await.expect("never closed")
-}
-
-/// Runs blocking work, which may take long, outside of the load's threads.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work).await.expect("the blocking work does not panic")
 }

@@ -82,6 +82,14 @@ impl Report {
         decided.map(|sample| sample.decided() - ended).min()
     }
 
+    /// All that holds for most faults: the answers, the breaker, the store's return, and the charges.
+    pub(crate) fn check_all(&self, fault: &str, server: &Server) {
+        self.check(fault);
+        self.check_breaker(fault);
+        self.check_return(fault);
+        self.check_charges(&[server], 0);
+    }
+
     /// No request gets a response that its mode does not allow; every account of degraded requests agrees; no request
     /// waits longer than the deadline. Prints the figures.
     pub(crate) fn check(&self, fault: &str) {
@@ -129,14 +137,12 @@ impl Report {
     }
 
     /// Charges are counted exactly, except for those that a failover may lose; and nothing is stored for ever.
-    pub(crate) fn check_charges(&self, servers: &[&Server], lost: u64, one_step: bool) {
+    pub(crate) fn check_charges(&self, servers: &[&Server], lost: u64) {
         for run in &self.runs {
             let ledger = Ledger::of(&run.app, servers.iter().copied());
             say(&format!("  {:<7} charges: {:?}\n", run.app.mode.prefix(), ledger.total()));
             ledger.check(lost);
-            if one_step {
-                ledger.check_that_pairs_agree();
-            }
+            ledger.check_that_pairs_agree();
         }
         for server in servers {
             assert_eq!(server.keys_without_ttl(), Vec::<String>::new());

@@ -3,6 +3,7 @@
 mod bounds;
 mod classes;
 mod contract;
+mod counting;
 mod failing;
 mod fairness;
 mod giving_up;

@@ -52,8 +52,7 @@ fn steps(settles: bool) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn cases() -> ProptestConfig {
-    let config = ProptestConfig::default();
-    ProptestConfig { cases: config.cases.max(300), failure_persistence: None, ..config }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Result<ShapeUsage, ShapeError>>>>;

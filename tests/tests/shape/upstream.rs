@@ -16,16 +16,13 @@ use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
 
+use super::counting::Upstream;
+
 /// The most calls in a period. The headroom covers how much more a busy machine may delay one call than another.
 const COUNT: u64 = 80;
 const PERIOD: Duration = Duration::from_secs(1);
 const HEADROOM: Duration = Duration::from_millis(250);
 const CALLS: usize = 192;
-
-#[path = "../support/counting.rs"]
-mod counting;
-
-use counting::Upstream;
 
 type Http = Client<HttpConnector, Empty<Bytes>>;
 

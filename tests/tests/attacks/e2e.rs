@@ -1,10 +1,9 @@
 //! A real server and a real client: what is sent over the wire, and what outer layers and handlers see.
 
-mod support;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::support::{field, from, layer, list, ok, parameter, retry_after, send, three_by};
 use axum::Router;
 use axum::routing::{any, get};
 use bytes::Bytes;
@@ -13,7 +12,6 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use support::{field, from, layer, list, ok, parameter, retry_after, send, three_by};
 use throttle_tower::ClientIp;
 use throttle_tower::headers::{Dialect, Problem, ResetFormat};
 use throttle_tower::{Gcra, LimitReport, Rate, ThrottleLayer, all, limit};

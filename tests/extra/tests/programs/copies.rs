@@ -22,7 +22,7 @@ fn repository() -> PathBuf {
 }
 
 #[test]
-fn quickstart_builds_in_a_copy_without_a_network() {
+fn quickstart_compiles_in_a_copy_without_a_network() {
     let (repository, copy) = (repository(), child::folder());
     let example = repository.join("examples/quickstart");
     let manifest = fs::read_to_string(example.join("Cargo.toml")).unwrap();
@@ -30,7 +30,7 @@ fn quickstart_builds_in_a_copy_without_a_network() {
     fs::write(copy.join("Cargo.toml"), uncommented(&manifest, &repository)).unwrap();
     fs::copy(repository.join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
     fs::copy(example.join("src/main.rs"), copy.join("src/main.rs")).unwrap();
-    let cargo = Command::new("cargo").args(["build", "--offline"]).current_dir(&copy).output().unwrap();
+    let cargo = Command::new("cargo").args(["check", "--offline"]).current_dir(&copy).output().unwrap();
     assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
     fs::remove_dir_all(copy).unwrap();
 }

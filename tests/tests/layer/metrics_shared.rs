@@ -1,7 +1,5 @@
 //! What is reported of layers that share a runtime, a thread, plans or a backend with others.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::panic;
 use std::sync::Arc;
@@ -16,7 +14,7 @@ use throttle_tower::{Gcra, Header, OnError, Rate, ThrottleLayer, limit, plans};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use common::{Memory, Remote, get, keyed, memory, send_each, shared};
+use crate::common::{Memory, Remote, get, keyed, memory, send_each, shared};
 
 /// More than a report takes, on a clock that stands still otherwise.
 const REPORTED: Duration = Duration::from_millis(250);

@@ -1,7 +1,5 @@
 //! What the layer does when the store cannot decide.
 
-mod common;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +15,7 @@ use throttle_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-use common::{Remote, Strict, Text, get, shared, text};
+use crate::common::{Remote, Strict, Text, get, shared, text};
 
 /// The errors of a store that is broken.
 const BROKEN: [BackendErrorKind; 3] =
@@ -159,7 +157,7 @@ fn a_backend_that_can_fail_needs_an_error_rule() {
 #[test]
 fn a_box_can_fail_if_what_is_in_it_can() {
     let unsaid = || ThrottleLayer::new(shared("p", 5)).unwrap();
-    assert!(unsaid().backend(BoxBackend::new(common::memory())).is_ok());
+    assert!(unsaid().backend(BoxBackend::new(crate::common::memory())).is_ok());
     let error = unsaid().backend(BoxBackend::new(down())).map(drop).unwrap_err();
     assert_eq!((error.policy(), error.field()), (Some("p"), "on_error"));
 }

@@ -1,18 +1,16 @@
 //! Attacks through HTTP itself: aliases of a path, routes that match nothing, methods, preflights.
 
-mod support;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Dice, Site, field, from, layer, ok, text, three, three_by};
 use axum::body::Body;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::{Builder, Parts};
 use http::{Method as HttpMethod, Request, StatusCode};
-use support::{Dice, Site, field, from, layer, ok, text, three, three_by};
 use throttle_tower::ClientIp;
 use throttle_tower::extract::{MatchedRoute, Method};
 use throttle_tower::headers::{Dialect, ResetFormat};
@@ -98,7 +96,7 @@ type Seen = Arc<Mutex<Vec<Warning>>>;
 
 fn watched(
     by: impl KeyExtractor,
-    wrap: impl FnOnce(throttle_tower::ThrottleLayer<support::Store>) -> Router,
+    wrap: impl FnOnce(throttle_tower::ThrottleLayer<crate::support::Store>) -> Router,
 ) -> (Router, Seen) {
     let seen = Seen::default();
     let (layer, ..) = layer(limit("per-route", three().burst(100)).by(by));
@@ -112,10 +110,10 @@ fn router() -> Router {
 }
 
 async fn visit(app: &Router, path: &str) -> StatusCode {
-    support::send(app, from("203.0.113.9").uri(path)).await.status()
+    crate::support::send(app, from("203.0.113.9").uri(path)).await.status()
 }
 
-fn around(layer: &throttle_tower::ThrottleLayer<support::Store>) -> Router {
+fn around(layer: &throttle_tower::ThrottleLayer<crate::support::Store>) -> Router {
     Router::new().fallback_service(layer.layer(router()))
 }
 
@@ -164,7 +162,7 @@ async fn attack_28_a_layer_that_knows_the_route_or_needs_none_is_not_warned_of()
     assert!(seen.lock().unwrap().is_empty());
 
     // A limit that does not apply causes no warning either.
-    let (layer, ..) = support::layer(three_by(Route).when(|parts: &Parts| parts.uri.path() != "/known"));
+    let (layer, ..) = crate::support::layer(three_by(Route).when(|parts: &Parts| parts.uri.path() != "/known"));
     let hook = Arc::clone(&seen);
     let app = around(&layer.on_warning(move |warning| hook.lock().unwrap().push(warning.clone())));
     assert_eq!(visit(&app, "/known").await, StatusCode::OK);

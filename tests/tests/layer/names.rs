@@ -1,7 +1,5 @@
 //! Limits of one name on one store: they share its budgets, and each layer decides by its own parameters.
 
-mod common;
-
 use std::time::Duration;
 
 use http::{Response, StatusCode};
@@ -13,7 +11,7 @@ use throttle_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-use common::{Remote, Strict, Text, get, memory};
+use crate::common::{Remote, Strict, Text, get, memory};
 
 fn per_minute(count: u64) -> Limit {
     limit("per-ip", Gcra::new(Rate::per_minute(count))).by(Constant).on_error(OnError::Closed)

@@ -1,7 +1,5 @@
 //! Decisions of this process when the store cannot decide.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +11,7 @@ use throttle_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-use common::{Memory, Remote, Strict, Text, get, memory, shared, text};
+use crate::common::{Memory, Remote, Strict, Text, get, memory, shared, text};
 
 const DOWN: BackendErrorKind = BackendErrorKind::Unavailable;
 const LATE: BackendErrorKind = BackendErrorKind::Timeout;
@@ -279,7 +277,7 @@ async fn law_13_busy_store_leaves_an_open_limit_to_the_whole_share() {
         let here = Some(DecidedBy::Local(kind));
         let admitted = ("admitted", Some(kind), here);
         assert_eq!(process.heard(), [admitted, admitted, admitted, ("refused", Some(kind), here)]);
-        assert_eq!(common::left(&process.remote.memory, "p", 3), 3, "nothing is charged at the store");
+        assert_eq!(crate::common::left(&process.remote.memory, "p", 3), 3, "nothing is charged at the store");
     }
 }
 
@@ -313,7 +311,7 @@ async fn law_13_share_of_an_open_limit_is_not_kept_warm_beside_a_local_one() {
 async fn attempts_that_the_store_has_charged_keep_the_share_warm() {
     let process = Process::new(all([local("attempts", 9, 1).charge_refused(), local("tight", 1, 1)]));
     assert_eq!(process.statuses(3).await, [200, 429, 429]);
-    assert_eq!(common::left(&process.remote.memory, "attempts", 9), 6);
+    assert_eq!(crate::common::left(&process.remote.memory, "attempts", 9), 6);
     process.remote.trouble(Some(DOWN));
     let refused = process.answer(get()).await;
     assert_eq!((refused.status(), remaining(&refused)), (StatusCode::TOO_MANY_REQUESTS, vec![6, 0]));
@@ -346,7 +344,7 @@ async fn running_charge_that_the_store_fails_is_made_in_the_share_and_counted() 
         std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(Text::default())))
     }));
     drop(service.clone().oneshot(get()).await.unwrap());
-    assert_eq!((layer.settlements().failed, common::left(&remote.memory, "tokens", 9)), (1, 8));
+    assert_eq!((layer.settlements().failed, crate::common::left(&remote.memory, "tokens", 9)), (1, 8));
 }
 
 /// A limit that this process would have to decide, and cannot, is closed.

@@ -1,14 +1,12 @@
 //! Attacks on what is charged: refunds used twice or too late, and charges of refused requests.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{START, Site, from, ok, parameter, retry_after, send, three, three_by};
 use axum::Router;
 use axum::routing::any;
 use http::StatusCode;
-use support::{START, Site, from, ok, parameter, retry_after, send, three, three_by};
 use throttle_core::{Algorithm, Backend, BoxBackend, ManualClock, Timestamp};
 use throttle_core::{Charge, Limiter, Policy, PolicySet};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};

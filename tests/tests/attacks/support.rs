@@ -1,8 +1,6 @@
 //! Support that the tests share: a site with a clock that stands still, requests from chosen peers, and sums over the
 //! responses.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use std::net::{IpAddr, SocketAddr};
 
 use axum::Router;
@@ -175,12 +173,6 @@ impl Dice {
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
-    }
-
-    /// A public IPv4 address.
-    pub(crate) fn ip(&mut self) -> String {
-        let [a, b, c, ..] = self.roll().to_be_bytes();
-        format!("6.{a}.{b}.{c}")
     }
 
     pub(crate) fn token(&mut self) -> String {

@@ -1,17 +1,15 @@
 //! Attacks on what responses and logs show: caches, injected headers, leaks, logs and labels.
 
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Site, Store, field, from, layer, list, ok, send, text, three, three_by};
 use axum::Router;
 use axum::routing::any;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, SET_COOKIE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
-use support::{Site, Store, field, from, layer, list, ok, send, text, three, three_by};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, MemorySet, PolicySet};
 use throttle_tower::client_ip::{ClientIp, TrustedProxies};

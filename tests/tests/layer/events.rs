@@ -1,7 +1,5 @@
 //! What a hook and an outer layer see of a decision.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +15,7 @@ use throttle_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-use common::{Memory, Remote, Strict, Text, get, shared};
+use crate::common::{Memory, Remote, Strict, Text, get, shared};
 
 /// The parts of an event that can be kept.
 #[derive(Debug, PartialEq)]
@@ -165,7 +163,8 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
         shared("later", 90).cost(2).settled_later().on_error(OnError::local(3)),
         limit("keyed", Gcra::new(Rate::per_minute(1)).burst(200)).by(Header::new("x-none")).on_error(OnError::Open),
     ]);
-    let layer = ThrottleLayer::new(limits).unwrap().local_store(&common::memory()).backend(remote.clone()).unwrap();
+    let layer =
+        ThrottleLayer::new(limits).unwrap().local_store(&crate::common::memory()).backend(remote.clone()).unwrap();
     let looks = Arc::new(AtomicU64::new(0));
     let look = || {
         let looks = Arc::clone(&looks);
@@ -215,8 +214,8 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
         }
         answers.push((response.status(), response.headers().clone()));
     }
-    let left =
-        [("wide", 40), ("tight", 12), ("later", 90)].map(|(name, burst)| common::left(&remote.memory, name, burst));
+    let left = [("wide", 40), ("tight", 12), ("later", 90)]
+        .map(|(name, burst)| crate::common::left(&remote.memory, name, burst));
     let questions = remote.decisions.load(Ordering::SeqCst);
     (Course { answers, questions, left, settlements: layer.settlements() }, looks.load(Ordering::SeqCst))
 }

@@ -3,8 +3,6 @@
 //! `PROPTEST_CASES=100000 cargo test -p throttle-tests --test candidates law_14` draws more histories, also on
 //! Redis.
 
-mod common;
-
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +21,7 @@ use throttle_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-use common::{Remote, Strict, Text, get, keyed, memory, shared};
+use crate::common::{Remote, Strict, Text, get, keyed, memory, shared};
 
 /// What is sent: after so many milliseconds, with one of a few keys, at a cost.
 type Step = (u64, u8, u64);
@@ -173,7 +171,7 @@ async fn law_14_no_response_waits_for_a_store_that_hangs() {
         let live = on(memory(), shared("live", 2)).candidate("v2", hanging.clone()).unwrap();
         for _ in 0..4 {
             let mut response = live.layer(Strict::default()).oneshot(get());
-            assert!(common::poll(&mut response).is_ready());
+            assert!(crate::common::poll(&mut response).is_ready());
         }
         let counted = results(&live.flips("v2").unwrap());
         assert_eq!((counted, hanging.settlements().pending), ([0, 0, 0, 0, 2], 2), "two are under way");
@@ -215,7 +213,7 @@ async fn request_that_is_dropped_before_it_is_decided_is_not_compared() {
     let candidate = ThrottleLayer::new(shared("candidate", 9)).unwrap();
     let live = on(store, shared("live", 2)).candidate("v2", candidate).unwrap();
     let mut response = live.layer(Strict::default()).oneshot(get());
-    assert!(common::poll(&mut response).is_pending());
+    assert!(crate::common::poll(&mut response).is_pending());
     drop(response);
     assert_eq!(results(&live.flips("v2").unwrap()), [0; 5]);
 }
@@ -283,7 +281,7 @@ async fn candidate_charges_refused_requests_if_it_says_so() {
     let store = memory();
     let candidate = on(store.clone(), shared("p", 5).cost(3).charge_refused());
     assert_eq!(after(2, candidate).await, [1, 0, 1, 0, 0]);
-    assert_eq!(common::left(&store, "p", 5), 0);
+    assert_eq!(crate::common::left(&store, "p", 5), 0);
 }
 
 fn refused(result: Result<ThrottleLayer<impl Backend>, throttle_tower::ConfigError>) -> String {
@@ -292,7 +290,7 @@ fn refused(result: Result<ThrottleLayer<impl Backend>, throttle_tower::ConfigErr
 
 #[test]
 fn candidate_without_an_honest_meaning_does_not_build() {
-    let live = |store: &common::Memory| on(store.clone(), shared("p", 2));
+    let live = |store: &crate::common::Memory| on(store.clone(), shared("p", 2));
     let (store, own) = (memory(), memory());
     let with = |limits: Limit| refused(live(&store).candidate("v2", ThrottleLayer::new(limits).unwrap()));
     let starts =
@@ -310,10 +308,11 @@ fn candidate_without_an_honest_meaning_does_not_build() {
     assert!(refused(live(&store).candidate("v2", live(&store))).starts_with(shares));
     let moved = live(&store).candidate("v2", live(&own)).unwrap().backend(own.clone());
     assert!(refused(moved).starts_with(shares), "moved to the store of the candidate later");
-    let boxed = |store: &common::Memory| on(throttle_core::BoxBackend::new(store.clone()), shared("p", 2));
+    let boxed = |store: &crate::common::Memory| on(throttle_core::BoxBackend::new(store.clone()), shared("p", 2));
     assert!(refused(boxed(&store).candidate("v2", boxed(&store))).starts_with(shares));
     assert!(boxed(&store).candidate("v2", boxed(&own)).is_ok());
-    let share = |store: &common::Memory| on(LocalShareBackend::new(store.clone(), NonZeroU32::MIN), shared("p", 2));
+    let share =
+        |store: &crate::common::Memory| on(LocalShareBackend::new(store.clone(), NonZeroU32::MIN), shared("p", 2));
     assert!(refused(share(&store).candidate("v2", share(&store))).starts_with(shares));
     let redis = |prefix: &str| {
         let redis = RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap()).prefix(prefix).build().unwrap();

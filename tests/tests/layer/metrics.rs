@@ -1,7 +1,5 @@
 //! What a layer counts through the `metrics` facade.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::pending;
@@ -24,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use common::{Remote, Strict, Text, get, keyed, memory, send_each, shared};
+use crate::common::{Remote, Strict, Text, get, keyed, memory, send_each, shared};
 
 /// The series of a recorder: `name{label="value"}` and what it has counted. Of a histogram, how many values.
 type Series = BTreeMap<String, f64>;
@@ -474,7 +472,7 @@ async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
 
 /// The rows of the tables in the docs: a metric's name, its type, and its labels beside `layer`.
 fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let docs = include_str!("../../throttle-tower/src/observe/metrics/mod.rs");
+    let docs = include_str!("../../../throttle-tower/src/observe/metrics/mod.rs");
     let rows = docs.lines().filter_map(|line| line.strip_prefix("//! | `throttle_"));
     rows.map(|row| {
         let cells: Vec<&str> = row.split('|').collect();

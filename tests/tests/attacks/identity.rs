@@ -1,14 +1,12 @@
 //! Attacks on the client's identity: made-up keys, keys that collide or split. What a spoofed address does is tested
 //! with the code that reads it, in `throttle_tower::client_ip`.
 
-mod support;
-
+use crate::support::{Dice, PROXY, Site, field, from, layer, list, ok, parameter, send, three, three_by};
 use axum::Router;
 use axum::routing::any;
 use http::request::{Builder, Parts};
 use http::{Request, StatusCode};
 use proptest::prelude::*;
-use support::{Dice, PROXY, Site, field, from, layer, list, ok, parameter, send, three, three_by};
 use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
 use throttle_tower::extract::{Extension, from_fn};
 use throttle_tower::limit::IntoLimitTree;
@@ -120,7 +118,7 @@ async fn attack_18_parts_of_a_key_do_not_run_into_each_other() {
 }
 
 proptest! {
-    #![proptest_config(support::cases(300))]
+    #![proptest_config(crate::support::cases(300))]
 
     /// Compares random parts with others, and with the same parts of which two are joined, with and without the bytes
     /// that an encoding might put between them.

@@ -1,12 +1,10 @@
 //! Attacks by oversized keys, and by guessing what a secret of the process hides.
 
-mod support;
-
+use crate::support::{Site, from, ok, retry_after, send, three_by};
 use axum::Router;
 use axum::routing::any;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
-use support::{Site, from, ok, retry_after, send, three_by};
 use throttle_tower::ClientIp;
 use throttle_tower::extract::{Extension, from_fn};
 use throttle_tower::{Header, Key, KeyExtractor, OnMissing};
@@ -61,7 +59,7 @@ async fn attack_21_long_keys_are_distinct_and_not_stored() {
 #[tokio::test]
 async fn attack_24_jitter_cannot_be_learnt_from_another_process() {
     let waits = async || {
-        let (layer, ..) = support::layer(three_by(Extension::by(|key: &Random| key.0)));
+        let (layer, ..) = crate::support::layer(three_by(Extension::by(|key: &Random| key.0)));
         let app = Router::new().route("/", any(ok)).layer(layer.retry_jitter(100));
         let mut waits = Vec::new();
         for key in 0..100 {

@@ -1,7 +1,5 @@
 //! Plans end to end: a real client, axum, a lookup whose table changes, and the store, in memory and in Redis.
 
-mod common;
-
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -173,7 +171,7 @@ async fn failing_store_leaves_the_share_of_a_plan() {
     let table = Table::default();
     table.put("ada", "pro");
     let limits = table.plans().on_error(OnError::local(2));
-    let server = Server::start(limits, common::Remote::failing(BackendErrorKind::Unavailable)).await;
+    let server = Server::start(limits, crate::common::Remote::failing(BackendErrorKind::Unavailable)).await;
     assert_eq!(server.left("ada").await, "29 of 60", "half of sixty is this process's");
     assert_eq!(server.left("bob").await, "2 of 6", "half of six");
     let fields = field(&server.ask(Some("ada")).await, "ratelimit");
@@ -303,7 +301,7 @@ async fn law_05_request_admitted_after_a_refusing_peek_is_charged_once() {
 /// Over a store: one decision if the tier is remembered, a peek before it if it is not, and no peek for other keys.
 #[tokio::test]
 async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
-    let (store, table) = (common::Remote::faltering(false), Table::default());
+    let (store, table) = (crate::common::Remote::faltering(false), Table::default());
     table.put("ada", "pro");
     let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
     let remembering = table.remembered_for(Duration::from_secs(600));
@@ -313,7 +311,7 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
         assert_eq!(store.decisions.load(Ordering::SeqCst), asked);
     }
 
-    let store = common::Remote::faltering(false);
+    let store = crate::common::Remote::faltering(false);
     let once = limit("per-ip", Gcra::new(Rate::per_minute(1))).by(Constant).on_error(OnError::Closed);
     let slow = limit("per-user", Gcra::new(Rate::per_minute(9))).by_async(|_| async {
         tokio::task::yield_now().await;
@@ -329,14 +327,14 @@ async fn store_is_asked_once_more_for_a_tier_that_is_not_remembered() {
 /// There is nothing to peek at where no other limit applies; an async key changes nothing.
 #[tokio::test]
 async fn store_is_asked_before_a_lookup_only_about_limits_whose_keys_are_known() {
-    let (store, table) = (common::Remote::faltering(false), Table::default());
+    let (store, table) = (crate::common::Remote::faltering(false), Table::default());
     let server = Server::start(table.plans(), store.clone()).await;
     for asked in [1, 2] {
         server.left("ada").await;
         assert_eq!(store.decisions.load(Ordering::SeqCst), asked);
     }
 
-    let store = common::Remote::faltering(false);
+    let store = crate::common::Remote::faltering(false);
     let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(OnError::Closed);
     let slow = limit("slow", Gcra::new(Rate::per_minute(9))).by_async(|_| async {
         tokio::task::yield_now().await;
@@ -356,7 +354,7 @@ async fn law_12_store_that_fails_at_the_peek_is_not_asked_again() {
         (OnError::local(1), StatusCode::OK, 1),
         (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE, 0),
     ] {
-        let (store, table) = (common::Remote::failing(BackendErrorKind::Timeout), Table::default());
+        let (store, table) = (crate::common::Remote::failing(BackendErrorKind::Timeout), Table::default());
         let ten = limit("per-ip", Gcra::new(Rate::per_minute(10))).by(Constant).on_error(rule);
         let server = Server::start(all((ten, table.plans().on_error(rule))), store.clone()).await;
         assert_eq!(server.ask(Some("ada")).await.status(), status);

@@ -1,17 +1,15 @@
 //! Attacks on arithmetic and time: absurd costs and rates, clocks that jump, false waits.
 
-mod support;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::support::{Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
 use axum::Router;
 use axum::body::Body;
 use axum::routing::any;
 use http::request::{Builder, Parts};
 use http::{Response, StatusCode};
 use proptest::prelude::*;
-use support::{Site, field, from, layer, list, ok, parameter, retry_after, send, three_by};
 use throttle_core::Algorithm;
 use throttle_tower::ClientIp;
 use throttle_tower::extract::Extension;
@@ -157,7 +155,7 @@ fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, 
 }
 
 proptest! {
-    #![proptest_config(support::cases(60))]
+    #![proptest_config(crate::support::cases(60))]
 
     /// For every configuration, no more remains than the quota, every dialect states the same quota, and the stated
     /// rate is no faster than the limit.
@@ -289,7 +287,7 @@ fn limits() -> impl Strategy<Value = LimitTree> {
 }
 
 proptest! {
-    #![proptest_config(support::cases(2_000))]
+    #![proptest_config(crate::support::cases(2_000))]
 
     #[test]
     fn attack_44_a_client_that_waits_exactly_retry_after_is_admitted(

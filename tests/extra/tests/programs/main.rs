@@ -1,0 +1,15 @@
+//! Tests that start other programs and mostly wait for them, so that they share the processors well: the fuzzer's targets
+//! run beside a browser, a Prometheus and the validators. Tests that measure time or count everything in their process
+//! are programs of their own.
+
+mod bans;
+mod copies;
+mod fuzz;
+mod goaccess;
+mod nginx;
+mod openapi;
+mod page;
+mod pictures;
+mod prometheus;
+mod replay_pages;
+mod schema;

@@ -1,0 +1,29 @@
+//! What the layer promises to tower, axum, hyper, and those who watch it, in memory and with a store that fails.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod body;
+mod bounds;
+mod cancelling;
+mod candidates;
+mod charging;
+mod composing;
+mod conditions;
+mod deadlines;
+mod events;
+mod failure;
+mod keying;
+mod local;
+mod looked_up;
+mod metrics;
+mod metrics_shared;
+mod names;
+mod plans;
+mod readiness;
+mod refusing;
+mod routers;
+mod servers;
+mod sharing;
+mod showing;
+mod status;
