@@ -161,7 +161,7 @@ fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
 /// The largest depth that [`fitting`] takes: with `steps` the µs in which it drains, it is at most `steps`·p, and
 /// together they are at most 2^53 − 1.
 fn deepest(p: u64) -> u64 {
-    let steps = (EXACT_MAX - 1 + p) / (2 * p);
+    let steps = (EXACT_MAX + p) / (2 * p);
     (steps * p).min(EXACT_MAX - steps * p)
 }
 

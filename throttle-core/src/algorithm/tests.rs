@@ -117,19 +117,16 @@ proptest! {
 
     /// A single charge counts until its window is over, which is when the state is that of an unused key.
     #[test]
-    fn the_window_of_a_charge_is_over_when_nothing_of_it_counts(
-        which in 0..16_usize,
-        at in -200_i64..200,
-        cost in 1..4_u64,
-    ) {
-        let algorithm = algorithms()[which];
-        let now = Timestamp::from_micros(T0.as_micros() + at);
-        let mut repr = algorithm.fresh_repr();
-        let taken = algorithm.take(&mut repr, now, cost).1;
-        let reset = algorithm.standing(&repr, now).reset;
-        let is_over = |micros| algorithm.is_over(now.after_micros(micros), taken.mark);
-        let expected = if has_windows(&algorithm) { [false, true, true] } else { [false; 3] };
-        prop_assert_eq!([reset - 1, reset, reset + 40 * DAY].map(is_over), expected, "{:?}", algorithm);
+    fn the_window_of_a_charge_is_over_when_nothing_of_it_counts(at in -200_i64..200, cost in 1..4_u64) {
+        for algorithm in algorithms() {
+            let now = Timestamp::from_micros(T0.as_micros() + at);
+            let mut repr = algorithm.fresh_repr();
+            let taken = algorithm.take(&mut repr, now, cost).1;
+            let reset = algorithm.standing(&repr, now).reset;
+            let is_over = |micros| algorithm.is_over(now.after_micros(micros), taken.mark);
+            let expected = if has_windows(&algorithm) { [false, true, true] } else { [false; 3] };
+            prop_assert_eq!([reset - 1, reset, reset + 40 * DAY].map(is_over), expected, "{:?}", algorithm);
+        }
     }
 }
 
@@ -213,6 +210,25 @@ fn law_10_a_rolling_quota_is_debited_in_its_own_period_only() {
         quota.take(&mut repr, now, 2);
         quota.settle(&mut repr, now, early, 4);
         assert_eq!(quota.standing(&repr, now).remaining, left, "{later} µs later");
+    }
+}
+
+/// Of a queue nothing comes back behind which another departure is scheduled.
+#[test]
+fn law_10_a_settled_charge_returns_from_the_latest_one_of_others() {
+    for (by, writer) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two))) {
+        let mut repr = by.fresh_repr();
+        let taken = by.take(&mut repr, T0, 1).1;
+        let now = T0.after_micros(1);
+        let mut cell = Cell::new(&writer, &by, repr, now);
+        if cell.is_own() || writer.delays() {
+            continue;
+        }
+        cell.take(1);
+        let left = cell.standing().remaining;
+        let mut cell = Cell::new(&by, &writer, cell.into_repr(), now);
+        cell.settle(taken, 0);
+        assert_eq!(writer.standing(&cell.into_repr(), now).remaining, left + 1, "{writer:?} after {by:?}");
     }
 }
 

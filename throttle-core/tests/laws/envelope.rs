@@ -118,6 +118,8 @@ fn attack_38_known_edges() {
     assert!(Spec::Gcra { limit: 999_983, period: month, burst: 1_737 }.build().is_ok());
     let error = Spec::Gcra { limit: 999_983, period: month, burst: 1_738 }.build().unwrap_err();
     assert!(error.to_string().contains("between 1 and 1737"), "{error}");
+    // The debt and the time in which it drains make exactly 2^53 - 1.
+    assert!(Spec::Gcra { limit: 2, period: 1, burst: (1 << 52) - 1 }.build().is_ok());
 }
 
 const EXTREMES: [u64; 14] = [

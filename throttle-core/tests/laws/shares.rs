@@ -191,7 +191,9 @@ fn shares_are_what_one_would_write_by_hand() {
     use std::time::Duration;
     use throttle_core::{IntervalBucket, LeakyBucket};
 
-    let minutes = |n: u64| Duration::from_secs(60 * n);
+    let (minutes, micros) = (|n: u64| Duration::from_secs(60 * n), Duration::from_micros);
+    let rare = |wait| LeakyBucket::new(Rate::new(3, micros(1 << 40))).max_wait(wait).build();
+    let spaced = |wait| LeakyBucket::new(Rate::new(1, micros(3_665_038_759_253_334))).max_wait(wait).build();
     for (whole, n, share) in [
         (
             IntervalBucket::new(100).refill(10, minutes(1)).build(),
@@ -215,6 +217,10 @@ fn shares_are_what_one_would_write_by_hand() {
             10,
             LeakyBucket::new(Rate::per_second(1)).max_wait(minutes(1)).build(),
         ),
+        // Three in 2^40 µs by ten thousand is beyond what can be counted: one in so many whole microseconds. The wait
+        // stays, and where both exceed 2^52 it is the rest.
+        (rare(minutes(1)), 10_000, spaced(minutes(1))),
+        (rare(micros(1 << 50)), 10_000, spaced(micros((1 << 52) - 1 - 3_665_038_759_253_334))),
     ] {
         assert_eq!(whole.unwrap().share(nonzero(n)), share.unwrap());
     }
