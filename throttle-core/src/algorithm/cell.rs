@@ -20,6 +20,10 @@ use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};
 use crate::time::Timestamp;
 
+/// The parameters that wrote a state. Those that have a number are lent, because to copy them costs more than to read
+/// the state.
+pub(crate) type Writer<'a> = Cow<'a, Arc<Algorithm>>;
+
 /// The state of a key, the parameters that decide about it, and the instant at which they do.
 #[derive(Clone)]
 pub(crate) struct Cell<'a> {
@@ -27,10 +31,10 @@ pub(crate) struct Cell<'a> {
     /// A large one may be borrowed for a look.
     pub(super) repr: Cow<'a, Repr>,
     /// The parameters that wrote the state, as long as they are others than `by`.
-    pub(super) writer: Option<Arc<Algorithm>>,
+    pub(super) writer: Option<Writer<'a>>,
     pub(super) at: Timestamp,
     /// What stands over the state.
-    pub(super) exception: Option<Box<Exception>>,
+    pub(super) exception: Option<Cow<'a, Box<Exception>>>,
     /// µs by which the clock is behind `at`.
     pub(super) lag: u64,
     /// Whether `at` counts only until the first charge; later requests are decided at the clock's time.
@@ -42,14 +46,25 @@ pub(crate) struct Cell<'a> {
 impl<'a> Cell<'a> {
     /// The cell of a key that was never used.
     pub(crate) fn fresh(by: &'a Algorithm, at: Timestamp) -> Self {
-        Self::new(by, by, by.fresh_repr(), at)
+        Self::new(by, None, by.fresh_repr(), at)
     }
 
-    /// A state that the parameters `writer` wrote, to be decided by others or the same.
-    pub(crate) fn new(by: &'a Algorithm, writer: &Algorithm, repr: Repr, at: Timestamp) -> Self {
-        let writer = if writer.is_alike(by) { None } else { Some(Arc::new(*writer)) };
+    /// A state that the parameters `writer` wrote, or without them `by`.
+    pub(crate) fn new(by: &'a Algorithm, writer: Option<Writer<'a>>, repr: Repr, at: Timestamp) -> Self {
+        let writer = writer.filter(|writer| !writer.is_alike(by));
         let (exception, repr) = repr.without_exception();
-        Self { by, repr: Cow::Owned(repr), writer, at, exception, lag: 0, until_charged: false, reserve: 0 }
+        let (repr, exception) = (Cow::Owned(repr), exception.map(Cow::Owned));
+        Self { by, repr, writer, at, exception, lag: 0, until_charged: false, reserve: 0 }
+    }
+
+    /// The same for a look.
+    pub(crate) fn lent(by: &'a Algorithm, writer: &'a Arc<Algorithm>, repr: &'a Repr, at: Timestamp) -> Self {
+        let writer = if writer.is_alike(by) { None } else { Some(Cow::Borrowed(writer)) };
+        let (exception, repr) = match repr {
+            Repr::Excepted(exception, beneath) => (Some(Cow::Borrowed(exception)), &**beneath),
+            repr => (None, repr),
+        };
+        Self { by, repr: Cow::Borrowed(repr), writer, at, exception, lag: 0, until_charged: false, reserve: 0 }
     }
 
     /// Sets the clock's own time, which may be behind the instant that counts.
@@ -77,7 +92,7 @@ impl<'a> Cell<'a> {
     }
 
     pub(crate) fn into_repr(self) -> Repr {
-        self.repr.into_owned().beneath(self.exception)
+        self.repr.into_owned().beneath(self.exception.map(Cow::into_owned))
     }
 
     /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity together with the reserve.
@@ -179,7 +194,7 @@ impl<'a> Cell<'a> {
 
     /// The state of which everything that counts now was used at another instant.
     pub(crate) fn moved_to(self, at: Timestamp) -> Repr {
-        used_now(self.by, self.used(self.writer.as_deref().unwrap_or(self.by)), at)
+        used_now(self.by, self.used(self.writer.as_deref().map_or(self.by, |writer| writer)), at)
     }
 
     /// A wait from the instant that counts, as a wait from the clock's time.

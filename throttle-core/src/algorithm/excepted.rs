@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::cell::Cell;
 use super::exception::{Exception, Treatment};
 use super::kind::Algorithm;
+use super::stored::Repr;
 use super::verdict::{NEVER, Standing, Taken};
 use crate::time::Timestamp;
 
@@ -21,17 +22,17 @@ pub(crate) enum Excepted {
 impl<'a> Cell<'a> {
     /// Sets an exception in place of one that there is, or lifts it. The state beneath stays as it is.
     pub(crate) fn except(&mut self, exception: Option<Exception>) {
-        self.exception = exception.map(Box::new);
+        self.exception = exception.map(Box::new).map(Cow::Owned);
     }
 
     /// The exception, if it decides.
     pub(super) fn in_force(&self) -> Option<&Exception> {
-        self.exception.as_deref().filter(|exception| self.at < exception.ends())
+        self.exception().filter(|exception| self.at < exception.ends())
     }
 
     /// What stands over the state, whether it decides or not.
     pub(crate) fn exception(&self) -> Option<&Exception> {
-        self.exception.as_deref()
+        self.exception.as_deref().map(Box::as_ref)
     }
 
     /// Forgets an exception that is over.
@@ -48,10 +49,19 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The parameters that wrote the state, if an exception stands over it: they are kept beside the state then.
-    pub(crate) fn writer_beneath(&self) -> Option<Arc<Algorithm>> {
+    /// Whether an admitted cost is charged.
+    pub(crate) fn charges(&self) -> bool {
+        self.in_force().is_none_or(|exception| matches!(exception.treatment, Treatment::Limit(_)))
+    }
+
+    /// The parameters that wrote the state, if an exception stands over it: they are kept beside the state then. Those
+    /// that were there before may be the same.
+    pub(crate) fn writer_beneath(&self, before: Option<Arc<Algorithm>>) -> Option<Arc<Algorithm>> {
         self.exception.as_ref()?;
-        Some(self.writer.clone().unwrap_or_else(|| Arc::new(*self.by)))
+        Some(match &self.writer {
+            Some(writer) => Arc::clone(writer),
+            None => before.filter(|before| before.is_alike(self.by)).unwrap_or_else(|| Arc::new(*self.by)),
+        })
     }
 
     /// µs until the cost is admitted: under the exception, or else after it.
@@ -68,16 +78,18 @@ impl<'a> Cell<'a> {
 
     /// Where the key stands under the exception.
     pub(super) fn standing_under(&self, exception: &Exception) -> Standing {
-        let unused = || Cell::fresh(self.by, self.at).standing();
+        let unused = || self.by.standing(&self.by.fresh_repr(), self.at);
         let mut standing = match &exception.treatment {
             Treatment::Exempt => unused(),
             Treatment::Blocked | Treatment::Struck(_) => Standing { remaining: 0, ..unused() },
             Treatment::Limit(limit) => self.under(limit).standing(),
         };
         standing.reset = self.left_of(exception) + self.after(exception).standing().reset;
-        match self.wait_under(exception, standing.remaining.saturating_add(1)) {
-            NEVER => {}
-            wait => standing.next = wait,
+        if exception.treatment != Treatment::Exempt {
+            match self.wait_under(exception, standing.remaining.saturating_add(1)) {
+                NEVER => {}
+                wait => standing.next = wait,
+            }
         }
         standing
     }
@@ -85,10 +97,12 @@ impl<'a> Cell<'a> {
     /// Charges an admitted cost under the exception.
     pub(super) fn take_under(&mut self, treatment: &Treatment, cost: u64) -> (u64, Taken) {
         let Treatment::Limit(limit) = treatment else { return Default::default() };
-        let mut cell = self.under(limit);
+        // Moved, because a log is dear to copy.
+        let repr = std::mem::replace(&mut self.repr, Cow::Owned(Repr::EMPTY));
+        let mut cell = Cell { repr, ..self.under(limit) };
         let taken = cell.take(cost);
-        let (repr, writer) = (cell.repr.into_owned(), cell.writer.unwrap_or_else(|| Arc::clone(limit)));
-        (self.repr, self.writer) = (Cow::Owned(repr), Some(writer).filter(|writer| !writer.is_alike(self.by)));
+        self.repr = Cow::Owned(cell.repr.into_owned());
+        self.writer = if limit.is_alike(self.by) { None } else { Some(Cow::Owned(Arc::clone(limit))) };
         taken
     }
 
@@ -99,9 +113,9 @@ impl<'a> Cell<'a> {
 
     /// The same state, as the exception's limit reads it.
     fn under<'b>(&'b self, limit: &'b Algorithm) -> Cell<'b> {
-        let writer = self.writer.as_deref().unwrap_or(self.by);
-        let writer = if writer.is_alike(limit) { None } else { Some(Arc::new(*writer)) };
-        Cell { by: limit, writer, ..self.at_instant(self.at) }
+        let cell = self.at_instant(self.at);
+        let writer = cell.writer.unwrap_or_else(|| Cow::Owned(Arc::new(*self.by)));
+        Cell { by: limit, writer: Some(writer).filter(|writer| !writer.is_alike(limit)), ..cell }
     }
 
     /// The same state at the end of the exception.
@@ -112,7 +126,7 @@ impl<'a> Cell<'a> {
     /// The same state without the exception, at some instant.
     fn at_instant(&self, at: Timestamp) -> Cell<'_> {
         let Self { by, writer, lag, until_charged, reserve, .. } = self;
-        let (repr, writer) = (Cow::Borrowed(&*self.repr), writer.clone());
+        let (repr, writer) = (Cow::Borrowed(&*self.repr), writer.as_deref().map(Cow::Borrowed));
         let (lag, until_charged, reserve) = (*lag, *until_charged, *reserve);
         Cell { by, repr, writer, at, exception: None, lag, until_charged, reserve }
     }

@@ -1,6 +1,7 @@
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::cell::Cell;
+use super::cell::{Cell, Writer};
 use super::exception::Exception;
 use super::kind::Algorithm;
 use super::stored::Repr;
@@ -81,9 +82,9 @@ impl State {
         Self { repr: repr.beneath(exception.map(Box::new)), writer: self.writer }
     }
 
-    /// The parameters that wrote the state; `reader` if it names none.
-    pub(crate) fn writer(&self, reader: &Algorithm) -> Algorithm {
-        self.writer.as_deref().copied().unwrap_or(*reader)
+    /// The parameters that wrote the state, if it names them.
+    pub(crate) fn writer(&self) -> Option<Writer<'static>> {
+        self.writer.clone().map(Cow::Owned)
     }
 
     /// Moves the state out.
@@ -118,7 +119,7 @@ impl Algorithm {
     #[must_use]
     pub fn decide(&self, state: State, now: Timestamp, cost: u64) -> (State, Verdict) {
         let State { repr, writer } = state;
-        let mut cell = Cell::new(self, self, repr, now);
+        let mut cell = Cell::new(self, None, repr, now);
         let wait = cell.wait(cost);
         let delay = if wait == 0 && cost > 0 { cell.take(cost).0 } else { 0 };
         let verdict = Verdict { standing: cell.standing(), wait, delay };
@@ -130,7 +131,7 @@ impl Algorithm {
     #[must_use]
     pub fn peek(&self, state: &State, now: Timestamp) -> Verdict {
         let standing = match &state.repr {
-            Repr::Excepted(..) => Cell::new(self, self, state.repr.clone(), now).standing(),
+            Repr::Excepted(..) => Cell::new(self, None, state.repr.clone(), now).standing(),
             repr => self.standing(repr, now),
         };
         Verdict { standing, wait: 0, delay: 0 }

@@ -1,10 +1,13 @@
 //! What every algorithm keeps to itself and the headers and backends rely on: when the next unit comes, when the window
 //! of a charge is over, and states that are settled, foreign or written under other parameters.
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::cell::Writer;
 use super::{
     Algorithm, CalendarQuota, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, SlidingLog,
     SlidingWindow, State, TokenBucket,
@@ -200,6 +203,11 @@ fn a_log_keeps_no_more_runs_than_units() {
 }
 
 /// A charge of an earlier period owes nothing in a later one.
+/// The parameters that wrote a state.
+fn wrote<'a>(by: Algorithm) -> Option<Writer<'a>> {
+    Some(Cow::Owned(Arc::new(by)))
+}
+
 #[test]
 fn law_10_a_rolling_quota_is_debited_in_its_own_period_only() {
     let quota = CalendarQuota::rolling(9, micros(90)).build().unwrap();
@@ -220,15 +228,32 @@ fn law_10_a_settled_charge_returns_from_the_latest_one_of_others() {
         let mut repr = by.fresh_repr();
         let taken = by.take(&mut repr, T0, 1).1;
         let now = T0.after_micros(1);
-        let mut cell = Cell::new(&writer, &by, repr, now);
+        let mut cell = Cell::new(&writer, wrote(by), repr, now);
         if cell.is_own() || writer.delays() {
             continue;
         }
         cell.take(1);
         let left = cell.standing().remaining;
-        let mut cell = Cell::new(&by, &writer, cell.into_repr(), now);
+        let mut cell = Cell::new(&by, wrote(writer), cell.into_repr(), now);
         cell.settle(taken, 0);
         assert_eq!(writer.standing(&cell.into_repr(), now).remaining, left + 1, "{writer:?} after {by:?}");
+    }
+}
+
+/// A store may have dropped such a state, so that the charge is settled over none.
+#[test]
+fn law_09_settling_over_what_counts_nothing_is_settling_over_none() {
+    for (by, writer) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two))) {
+        let mut returned = writer.fresh_repr();
+        let charge = writer.take(&mut returned, T0, 1).1;
+        writer.settle(&mut returned, T0, charge, 0);
+        let taken = by.take(&mut by.fresh_repr(), T0, 1).1;
+        let [over_it, over_none] =
+            [Cell::new(&by, wrote(writer), returned, T0), Cell::fresh(&by, T0)].map(|mut cell| {
+                cell.settle(taken, 3);
+                cell.standing()
+            });
+        assert_eq!(over_it, over_none, "{writer:?} before {by:?}");
     }
 }
 
@@ -239,7 +264,10 @@ fn next_unit_under_other_parameters_comes_when_it_is_admitted() {
     {
         for used in 1..=former.capacity() {
             let (state, _) = former.decide(former.fresh(), T0, used);
-            let cell = |after: u64| Cell::new(&later, &former, state.repr.clone(), T0.after_micros(after));
+            let cell = |after: u64| {
+                let writer = wrote(former);
+                Cell::new(&later, writer, state.repr.clone(), T0.after_micros(after))
+            };
             let standing = cell(0).standing();
             if cell(0).is_own() || standing.remaining == later.capacity() {
                 continue;

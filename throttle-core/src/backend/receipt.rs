@@ -144,8 +144,7 @@ impl ReceiptItem {
     pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
         if self.decided_by == DecidedBy::Store {
             let by = self.parameters(policy);
-            let writer = state.writer(by);
-            let mut cell = Cell::new(by, &writer, state.take(), now);
+            let mut cell = Cell::new(by, state.writer(), state.take(), now);
             cell.settle(self.taken, self.actual);
             state.put(cell, by, true);
         }

@@ -1,5 +1,7 @@
 //! One key of one policy in a locked shard: finds its state or makes room for one, and stores the outcome.
 
+use std::borrow::Cow;
+
 use super::policies::Parameters;
 use super::shard::{LockedShard, Shared, Written};
 use super::slot::Label;
@@ -30,7 +32,7 @@ impl<'a> Entry<'a> {
         (cost, now): (u64, Timestamp),
         shard: &mut LockedShard<'_>,
         kept: &[Label],
-        shared: &Shared,
+        shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
         if let Some(index) = shard.find(label) {
             return Self::load(parameters, label, index, now, shard, shared);
@@ -69,7 +71,7 @@ impl<'a> Entry<'a> {
         label: Label,
         (item, now): (&ReceiptItem, Timestamp),
         shard: &mut LockedShard<'_>,
-        shared: &Shared,
+        shared: &'a Shared,
     ) {
         let is_over = parameters.algorithm.is_over(now, item.taken.mark);
         let more = if is_over { 0 } else { item.actual.saturating_sub(item.taken.cost) };
@@ -91,25 +93,28 @@ impl<'a> Entry<'a> {
         index: usize,
         now: Timestamp,
         shard: &mut LockedShard<'_>,
-        shared: &Shared,
+        shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
         let content = shard.table.get(index).expect("a slot that was found is used");
-        let by = &parameters.algorithm;
         let (repr, written) = shard.take_state(&content, &shared.policies);
-        let writer = written.unnumbered.as_deref().or_else(|| content.algorithm(&shared.policies)).unwrap_or(by);
+        let numbered = || content.algorithm(&shared.policies).map(Cow::Borrowed);
+        let writer = written.unnumbered.clone().map(Cow::Owned).or_else(numbered);
         // A key that was forgotten may share an overflow bucket.
         let at = if label.is_overflow() { shard.earliest(now) } else { now };
-        let cell = Cell::new(by, writer, repr, at).behind(now);
+        let cell = Cell::new(&parameters.algorithm, writer, repr, at).behind(now);
         (Self { parameters, label, place: Place::Slot { index, written } }, cell)
     }
 
     /// Puts the state back into the key's slot. A key without a slot gets one if `insert` is set.
     pub(super) fn store(self, cell: Cell<'_>, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
         let Self { parameters, label, place } = self;
-        let written_by = |former: Option<Written>| match (cell.writer_beneath(), former) {
-            (Some(writer), _) => Written::beside(writer),
-            (None, Some(former)) if !cell.is_own() => former,
-            (None, _) => Written::by(parameters),
+        let written_by = |former: Option<Written>| {
+            let before = former.as_ref().and_then(|former| former.unnumbered.clone());
+            match (cell.writer_beneath(before), former) {
+                (Some(writer), _) => Written::beside(writer),
+                (None, Some(former)) if !cell.is_own() => former,
+                (None, _) => Written::by(parameters),
+            }
         };
         match place {
             Place::Slot { index, written } => {

@@ -1,5 +1,5 @@
-//! Sets, lifts and lists exceptions, and counts strikes. The general way decides their keys, because the parameters that wrote such a state
-//! are beside it.
+//! Sets, lifts and lists exceptions, and counts strikes. Such a state lies [beside the table](super::beside), with the
+//! parameters that wrote it.
 
 use super::entry::Entry;
 use super::slot::Label;

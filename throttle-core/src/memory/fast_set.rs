@@ -2,14 +2,18 @@
 //!
 //! The tables of the keys are held. Every policy with a small state is asked as if it was charged alone, and what it
 //! would write is kept until the set has decided. Large states are asked without a charge, and their shards are locked
-//! first. A small state that other parameters wrote is read by a [`Cell`].
+//! first. A [`Cell`] reads a small state that other parameters wrote, or for a call with a reserve. States that lie
+//! [beside the table](super::beside) for another reason take the locks of their shards if those are free.
 //!
 //! A key without a slot counts as unused. If it is charged it gets a slot, after all known states are written, because
 //! that moves slots. It takes locks that are free. A request that would have to wait for one, or that meets a nearly full
 //! store, is decided anew on the [general way](Store::decide_located).
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
+use super::beside::{Beside, Kind};
 use super::policies::Parameters;
 use super::request::{Request, Run};
 use super::shard::{LockedShard, Rest};
@@ -20,6 +24,7 @@ use super::table::ChangingTable;
 use crate::algorithm::{Cell, Repr, Stored, Transition, Visitor, Words, ask, decide, take};
 use crate::backend::Call;
 use crate::decision::{Decision, Status, Summary};
+use crate::policy::Policy;
 use crate::set;
 use crate::time::Timestamp;
 
@@ -32,6 +37,7 @@ struct Asked<'a> {
     /// What a small state is after the charge, or where a large one is.
     words: Words,
     run: &'a Run<'a>,
+    kind: Kind,
 }
 
 impl Asked<'_> {
@@ -72,9 +78,6 @@ impl<'a> Request<'a> {
     fn decide_known(&self, decision: &mut Decision) -> bool {
         let mut found = Found { rests: SmallVec::new(), asked: SmallVec::new(), misses: false };
         if self.has_large() {
-            if self.set.audits_delays {
-                return false;
-            }
             found.rests.extend(self.shards.iter().map(|shard| shard.lock_rest()));
         }
         let mut held: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
@@ -109,21 +112,20 @@ impl<'a> Request<'a> {
     fn ask<'b>(&'b self, place: usize, run: &'b Run<'a>, status: &mut Status, found: &mut Found<'b>) -> bool {
         let (call, now) = (&self.calls[place], self.now);
         let parameters = self.set.policies[place].parameters(call.tier());
-        if !call.is_usual() {
-            return false;
-        }
         let slot = run.shard.table.find_held(Label::new(run.hash, parameters.policy));
         status.tier = parameters.tier;
-        if let Some(known) = slot
+        if call.is_usual()
+            && let Some(known) = slot
             && let Some(words) = known.words_of(parameters.writer)
         {
-            let mut part = Asked { place, parameters, slot, words, run };
+            let mut part = Asked { place, parameters, slot, words, run, kind: Kind::Small };
             if parameters.is_plain {
                 part.words = parameters.algorithm.accept(Step { words, cost: call.cost, now, status });
             } else if parameters.unnumbered.is_none() {
+                part.kind = Kind::Large;
                 self.step(&mut part, Some(call.cost), &mut found.rests, status);
             } else {
-                return false;
+                return self.ask_unusual(place, run, slot, status, found);
             }
             found.asked.push(part);
             return true;
@@ -131,7 +133,7 @@ impl<'a> Request<'a> {
         self.ask_unusual(place, run, slot, status, found)
     }
 
-    /// The same for a key without a slot, or with a state that other parameters wrote.
+    /// The same for a key without a slot, a call with a reserve, and a state beside the table or of other parameters.
     #[inline(never)]
     fn ask_unusual<'b>(
         &'b self,
@@ -141,31 +143,85 @@ impl<'a> Request<'a> {
         status: &mut Status,
         found: &mut Found<'b>,
     ) -> bool {
-        let (Call { cost, .. }, now) = (&self.calls[place], self.now);
-        let parameters = self.set.policies[place].parameters(self.calls[place].tier());
-        let mut part = Asked { place, parameters, slot, words: parameters.algorithm.fresh_words(), run };
-        if let Some(slot) = slot {
-            let Some(words) = self.ask_of_others(parameters, slot, *cost, status) else { return false };
-            part.words = words;
-        } else if parameters.unnumbered.is_some() || !run.shard.absent.is_unused(now) {
+        let call = &self.calls[place];
+        let parameters = self.set.policies[place].parameters(call.tier());
+        let mut part =
+            Asked { place, parameters, slot, words: parameters.algorithm.fresh_words(), run, kind: Kind::Small };
+        let is_numbered = call.own.is_none() && parameters.unnumbered.is_none();
+        if slot.is_none() && !(is_numbered && run.shard.absent.is_unused(self.now)) {
             return false;
-        } else if parameters.is_plain {
-            part.words = parameters.algorithm.accept(Step { words: part.words, cost: *cost, now, status });
+        }
+        if is_numbered
+            && parameters.is_plain
+            && let Some(words) = self.ask_small(&part, call.cost, status)
+        {
+            part.words = words;
+        } else if let Some(slot) = slot {
+            if !self.ask_beside(&mut part, slot, found, status) {
+                return false;
+            }
+        } else if call.is_usual() {
+            part.kind = Kind::Large;
+            self.step(&mut part, Some(call.cost), &mut found.rests, status);
         } else {
-            self.step(&mut part, Some(*cost), &mut found.rests, status);
+            return false;
         }
         found.misses |= slot.is_none();
         found.asked.push(part);
         true
     }
 
-    /// Asks a state that other parameters wrote. Returns it after the charge; `None` if one of both does not fit a slot.
+    /// Asks a state beside the table. Returns `false` if that means to wait for a lock, or if its charge would move it.
+    fn ask_beside<'b>(&'b self, part: &mut Asked<'b>, slot: &Slot, found: &mut Found<'b>, status: &mut Status) -> bool {
+        if found.rests.is_empty() {
+            found.rests.extend(self.shards.iter().map_while(|shard| shard.try_lock_rest()));
+        }
+        if found.rests.len() < self.shards.len() {
+            return false;
+        }
+        let (state, call) = (self.beside(part, slot.content()), &self.calls[part.place]);
+        let rest = &found.rests[self.shard(part.run)];
+        let Some(kind) = state.kind(rest) else { return false };
+        (part.kind, part.words) = (kind, slot.content().words());
+        status.tier = if call.own.is_some() { Policy::OWN } else { status.tier };
+        if kind == Kind::Large {
+            self.step(part, Some(call.cost), &mut found.rests, status);
+        } else {
+            state.ask(rest, call.cost, status);
+        }
+        true
+    }
+
+    fn beside<'b>(&'b self, part: &Asked<'b>, content: Content) -> Beside<'b> {
+        let (call, policies) = (&self.calls[part.place], &self.store.shared.policies);
+        let by = call.own.as_deref().unwrap_or(&part.parameters.algorithm);
+        Beside { content, by, reserve: call.reserve(), now: self.now, policies }
+    }
+
+    /// Asks a small state as if it was charged. Returns it after the charge; `None` if what other parameters wrote does
+    /// not fit a slot.
+    #[inline(always)]
+    fn ask_small(&self, part: &Asked<'_>, cost: u64, status: &mut Status) -> Option<Words> {
+        let (Parameters { algorithm, writer, .. }, now) = (part.parameters, self.now);
+        let own = part.slot.map_or_else(|| Some(algorithm.fresh_words()), |slot| slot.words_of(*writer));
+        match own.filter(|_| self.calls[part.place].is_usual()) {
+            Some(words) => Some(algorithm.accept(Step { words, cost, now, status })),
+            None => self.ask_cell(part, cost, status),
+        }
+    }
+
+    /// The same for a call with a reserve, or a state that other parameters wrote.
     #[inline(never)]
-    fn ask_of_others(&self, parameters: &Parameters, slot: &Slot, cost: u64, status: &mut Status) -> Option<Words> {
-        let content = slot.content();
-        let writer = content.algorithm(&self.store.shared.policies);
-        let writer = writer.filter(|writer| writer.is_small() && parameters.is_plain)?;
-        let mut cell = Cell::new(&parameters.algorithm, writer, Repr::Words(content.words()), self.now);
+    fn ask_cell(&self, part: &Asked<'_>, cost: u64, status: &mut Status) -> Option<Words> {
+        let (algorithm, reserve) = (&part.parameters.algorithm, self.calls[part.place].reserve());
+        let (writer, words) = match part.slot.map(Slot::content) {
+            Some(content) => {
+                let writer = content.algorithm(&self.store.shared.policies).filter(|writer| writer.is_small())?;
+                (Some(Cow::Borrowed(writer)), content.words())
+            }
+            None => (None, algorithm.fresh_words()),
+        };
+        let mut cell = Cell::new(algorithm, writer, Repr::Words(words), self.now).leaving(reserve);
         status.ask(cell.wait(cost), cost);
         if status.taken.cost > 0 {
             (_, status.taken) = cell.take(cost);
@@ -180,8 +236,14 @@ impl<'a> Request<'a> {
         for part in &mut found.asked {
             let status = &mut statuses[part.place];
             match part.slot {
-                _ if !part.parameters.is_plain => {
-                    summary.delay = summary.delay.max(self.step(part, None, &mut found.rests, status));
+                _ if part.kind != Kind::Small => {
+                    let delay = match part.kind {
+                        Kind::Beside => self.answer_beside(part, &mut found.rests, status),
+                        _ => self.step(part, None, &mut found.rests, status),
+                    };
+                    // An audited policy delays no request.
+                    let is_audited = delay > 0 && self.set.set.policies()[part.place].is_audited();
+                    summary.delay = summary.delay.max(if is_audited { 0 } else { delay });
                 }
                 Some(slot) if status.taken.cost > 0 => slot.set(part.parameters.writer, part.words),
                 _ if (status.taken.cost | status.wait) == 0 && self.calls[part.place].cost > 0 => {
@@ -231,18 +293,21 @@ impl<'a> Request<'a> {
     /// Reports where a key stands that was asked as if it was charged, and was not.
     #[inline(never)]
     fn withdraw(&self, part: &Asked<'_>, status: &mut Status) {
-        let (Parameters { algorithm, writer, .. }, now) = (part.parameters, self.now);
-        let words = part.slot.map_or_else(|| Some(algorithm.fresh_words()), |slot| slot.words_of(*writer));
-        match (words, part.slot) {
-            (Some(words), _) => drop(algorithm.accept(Step { words, cost: 0, now, status })),
-            (None, slot) => drop(slot.and_then(|slot| self.ask_of_others(part.parameters, slot, 0, status))),
-        }
+        self.ask_small(part, 0, status);
+    }
+
+    /// Charges a state beside the table by a [`Cell`]. Returns the µs to wait before going on.
+    #[inline(never)]
+    fn answer_beside(&self, part: &Asked<'_>, rests: &mut Rests<'_>, status: &mut Status) -> u64 {
+        let rest = &mut rests[self.shard(part.run)];
+        part.slot.map_or(0, |slot| self.beside(part, slot.content()).answer(rest, status))
     }
 
     /// Asks or charges a large state.
     #[inline(never)]
     fn step(&self, part: &mut Asked<'_>, asked: Option<u64>, rests: &mut Rests<'_>, status: &mut Status) -> u64 {
-        let algorithm = &part.parameters.algorithm;
+        let own = self.calls[part.place].own.as_deref();
+        let algorithm = own.unwrap_or(&part.parameters.algorithm);
         let is_new = part.slot.is_none() && asked.is_none() && status.taken.cost > 0;
         let large = rests.get_mut(self.shard(part.run)).and_then(|rest| {
             if is_new {

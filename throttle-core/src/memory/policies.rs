@@ -26,7 +26,7 @@ pub(super) const UNNUMBERED: u8 = u8::MAX;
 #[derive(Debug)]
 struct Entry {
     name: String,
-    parameters: GrowOnly<Box<Algorithm>, { UNNUMBERED as usize }>,
+    parameters: GrowOnly<Arc<Algorithm>, { UNNUMBERED as usize }>,
 }
 
 /// The parameters that a call is decided by.
@@ -121,7 +121,7 @@ impl Policies {
         };
         let numbered = match tier {
             Policy::OWN => None,
-            _ => entry.parameters.find_or_push(|known| known.is_alike(&algorithm), |_| Box::new(algorithm)),
+            _ => entry.parameters.find_or_push(|known| known.is_alike(&algorithm), |_| Arc::new(algorithm)),
         };
         let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
         let unnumbered = if numbered.is_none() { Some(Arc::new(algorithm)) } else { None };
@@ -139,9 +139,9 @@ impl Policies {
 
     /// The parameters of a policy that have this number; `None` for [`UNNUMBERED`].
     #[inline]
-    pub(super) fn algorithm(&self, policy: u16, writer: u8) -> Option<&Algorithm> {
+    pub(super) fn algorithm(&self, policy: u16, writer: u8) -> Option<&Arc<Algorithm>> {
         let entry = self.entries.get(usize::from(policy))?;
-        entry.parameters.get(usize::from(writer)).map(Box::as_ref)
+        entry.parameters.get(usize::from(writer))
     }
 }
 

@@ -189,7 +189,7 @@ impl Rest {
 
     /// Moves out a slot's state and its parameters, if they are here, and frees their place.
     fn take_large(&mut self, content: &Content, policies: &Policies) -> Option<(Repr, Option<Arc<Algorithm>>)> {
-        if content.algorithm(policies).is_some_and(Algorithm::is_small) {
+        if content.algorithm(policies).is_some_and(|writer| writer.is_small()) {
             return None;
         }
         let (large, place) = (self.large.as_mut()?, content.words().amount as u32);
@@ -200,12 +200,25 @@ impl Rest {
 
     /// A slot's state and the parameters that wrote it.
     pub(super) fn copy(&self, content: &Content, policies: &Policies) -> Option<(Repr, Algorithm)> {
+        if let Some(writer) = content.algorithm(policies).filter(|writer| writer.is_small()) {
+            return Some((Repr::Words(content.words()), **writer));
+        }
+        let (repr, writer) = self.look(content, policies)?;
+        Some((repr.clone(), **writer))
+    }
+
+    /// A state that is here and not in its slot, and the parameters that wrote it.
+    pub(super) fn look<'a>(
+        &'a self,
+        content: &Content,
+        policies: &'a Policies,
+    ) -> Option<(&'a Repr, &'a Arc<Algorithm>)> {
         let writer = content.algorithm(policies);
-        if let Some(writer) = writer.filter(|writer| writer.is_small()) {
-            return Some((Repr::Words(content.words()), *writer));
+        if writer.is_some_and(|writer| writer.is_small()) {
+            return None;
         }
         let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
-        Some((repr.clone(), *writer.or(unnumbered.as_deref())?))
+        Some((repr, writer.or(unnumbered.as_ref())?))
     }
 
     /// A slot's state, if its parameters are here, too.
@@ -228,18 +241,27 @@ impl Rest {
 
     /// The first instant from which a slot's state is as good as unused.
     #[inline]
-    pub(super) fn fresh_at(&mut self, content: &Content, writer: Option<&Algorithm>) -> Option<Timestamp> {
+    pub(super) fn fresh_at(&mut self, content: &Content, writer: Option<&Arc<Algorithm>>) -> Option<Timestamp> {
         if let Some(writer) = writer.filter(|writer| writer.is_small()) {
             return Some(writer.repr_fresh_at(&Repr::Words(content.words())));
         }
         let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
-        Some(writer.or(unnumbered.as_deref())?.repr_fresh_at(repr))
+        Some(writer.or(unnumbered.as_ref())?.repr_fresh_at(repr))
     }
 
-    /// The large state that a slot's words refer to.
+    /// The large state that a slot's words refer to, without an exception that stands over it.
     #[inline]
     pub(super) fn large_state(&mut self, words: Words) -> Option<&mut Repr> {
-        self.large.as_mut()?.states.get_mut(words.amount as usize).map(|(repr, _)| repr)
+        match self.large_place(words)? {
+            (Repr::Excepted(_, beneath), _) => Some(beneath),
+            (repr, _) => Some(repr),
+        }
+    }
+
+    /// A large state, and the parameters that wrote it if they have no number.
+    #[inline]
+    pub(super) fn large_place(&mut self, words: Words) -> Option<&mut (Repr, Option<Arc<Algorithm>>)> {
+        self.large.as_mut()?.states.get_mut(words.amount as usize)
     }
 }
 

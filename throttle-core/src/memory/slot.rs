@@ -1,6 +1,7 @@
 //! One key of one policy, and its state.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::key_hash::KeyHash;
@@ -113,7 +114,7 @@ impl Content {
 
     /// The parameters that wrote the state, if they have a number.
     #[inline]
-    pub(super) fn algorithm<'a>(&self, policies: &'a Policies) -> Option<&'a Algorithm> {
+    pub(super) fn algorithm<'a>(&self, policies: &'a Policies) -> Option<&'a Arc<Algorithm>> {
         policies.algorithm(self.label().policy(), self.writer())
     }
 

@@ -13,7 +13,6 @@ use crate::backend::Receipt;
 use crate::decided_by::DecidedBy;
 use crate::error::ConfigError;
 use crate::key::Key;
-use crate::policy::Policy;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
@@ -57,8 +56,6 @@ pub struct MemorySet {
     pub(super) alone: Option<Member>,
     /// Whether some policy has states that do not fit a slot.
     pub(super) has_large: bool,
-    /// Whether an audited policy delays requests, which the fast path would do.
-    pub(super) audits_delays: bool,
 }
 
 impl Store {
@@ -93,10 +90,7 @@ impl Store {
         let is_alone = policies.len() == 1 && set.is_plain();
         let alone = policies.first().filter(|policy| is_alone && !policy.has_unnumbered()).cloned();
         let has_large = policies.iter().any(Member::has_large);
-        let delays =
-            |policy: &Policy| policy.algorithm().delays() || policy.tiers().any(|(_, tier)| tier.algorithm().delays());
-        let audits_delays = set.policies().iter().any(|policy| policy.is_audited() && delays(policy));
-        Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, has_large, audits_delays })
+        Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, has_large })
     }
 
     /// # Panics

@@ -4,6 +4,7 @@
 //! growing would move it. In a store that is nearly full, every new key also sweeps a few slots of its shard, and more
 //! when the store is full. A key that found no room sweeps a part of another shard, for later keys.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::shard::{LockedShard, Rest, Shared};
@@ -83,7 +84,7 @@ impl Rest {
     fn stale(
         &mut self,
         content: &Content,
-        writer: Option<&Algorithm>,
+        writer: Option<&Arc<Algorithm>>,
         (now, kept): (Timestamp, &[Label]),
     ) -> Option<Timestamp> {
         let fresh_at = self.fresh_at(content, writer)?;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::policy_set::{AnyCharge, PolicyNode, PolicySet};
-use crate::algorithm::{Algorithm, Cell, NEVER, State, Taken};
+use crate::algorithm::{Cell, NEVER, State, Taken};
 use crate::call::Call;
 use crate::decision::{Decision, Status, Summary};
 use crate::policy::Policy;
@@ -218,12 +218,10 @@ impl PolicySet {
             let call = calls.get(place).filter(|call| call.key.is_some())?;
             Some((call, call.parameters(&policies[place])))
         };
-        let writers: SmallVec<[Algorithm; 3]> = (states.iter().zip(policies).enumerate())
-            .map(|(place, (state, policy))| state.writer(by(place).map_or(policy.algorithm(), |(_, by)| by)))
-            .collect();
         let cells = policies.iter().enumerate().filter_map(|(place, policy)| {
             let (call, by) = by(place)?;
-            let cell = Cell::new(by, &writers[place], states.get_mut(place)?.take(), at(place)).leaving(call.reserve());
+            let state = states.get_mut(place)?;
+            let cell = Cell::new(by, state.writer(), state.take(), at(place)).leaving(call.reserve());
             let tier = if call.own.is_some() { Policy::OWN } else { policy.effective_tier(call.tier()) };
             Some(PolicyCell { place, cell, cost: call.cost, tier, overflow: false })
         });

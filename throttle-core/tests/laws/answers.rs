@@ -26,6 +26,19 @@ fn memory() -> MemoryBackend<ManualClock> {
     MemoryBackend::builder().clock(ManualClock::new(T0)).build()
 }
 
+/// Backends name the same policy: the first of those with equal waits, and the first with the least remaining.
+#[test]
+fn law_08_the_first_of_equal_policies_binds_in_each_kind_of_tree() {
+    let equal = || ["a", "b", "c"].map(|name| PolicyTree::from(per_day(name, 2))).to_vec();
+    for tree in [PolicyTree::All(equal()), PolicyTree::Any(vec![PolicyTree::All(equal())], AnyCharge::First)] {
+        let limiter = Limiter::new(memory(), PolicySet::new(tree).unwrap()).unwrap();
+        for admitted in [true, true, false] {
+            let decision = limiter.check("ada", 1);
+            assert_eq!((decision.is_admitted(), decision.binding()), (admitted, Some(0)));
+        }
+    }
+}
+
 /// Two queues in one set, in either order: the request waits for the slower one, and not for both in turn.
 #[test]
 fn a_request_waits_for_the_longest_of_its_delays() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
+use throttle_core::backend::{Ban, Call, Exception, Receipt, Strikes, Treatment};
 use throttle_core::{
     Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
     PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
@@ -330,9 +330,10 @@ fn tree(shape: usize, members: Vec<PolicyTree>) -> PolicyTree {
     }
 }
 
-/// A set of any number of policies and any shape, of which any may not apply, decides as the pure function does.
+/// A set of any number of policies and any shape, of which any may not apply, decides as the pure function does. Some
+/// calls leave a reserve or have parameters of their own, and exceptions come and go.
 #[test]
-fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
+fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = move |bound: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -341,21 +342,46 @@ fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
     for (count, shape) in (1..=20_usize).flat_map(|count| (0..7).map(move |shape| (count, shape))) {
         let clock = ManualClock::default();
         let backend = MemoryBackend::builder().clock(clock.clone()).build();
-        let policy = |n: usize| match n % 5 {
-            2 => Policy::new(&format!("p{n}"), SlidingLog::new(Rate::per_minute(9))),
-            4 => Policy::new(&format!("p{n}"), FixedWindow::new(Rate::per_minute(5))),
-            _ => Policy::new(&format!("p{n}"), Gcra::new(Rate::per_minute(7 + n as u64))),
+        let algorithm = |n: usize, more: u64| match n % 5 {
+            2 => SlidingLog::new(Rate::per_minute(9 + more)).build().unwrap(),
+            4 => FixedWindow::new(Rate::per_minute(5 + more)).build().unwrap(),
+            _ => Gcra::new(Rate::per_minute(7 + n as u64 + more)).build().unwrap(),
         };
-        let set = PolicySet::new(tree(shape, (0..count).map(|n| policy(n).unwrap().into()).collect())).unwrap();
-        let prepared = backend.prepare(set.clone()).unwrap();
+        let policy = |n: usize| Policy::new(&format!("p{n}"), algorithm(n, 0)).unwrap();
+        let set = PolicySet::new(tree(shape, (0..count).map(|n| policy(n).into()).collect())).unwrap();
+        let prepared = Arc::new(backend.prepare(set.clone()).unwrap());
+        let own: Vec<_> = (0..count).map(|n| policy(n).own(algorithm(n, 3)).unwrap()).collect();
         let mut states: HashMap<(usize, u64), State> = HashMap::new();
         for step in 0..300 {
             let keys: Vec<Option<u64>> = (0..count).map(|_| (below(4) > 0).then(|| below(3))).collect();
-            let calls: Vec<Call> = keys
-                .iter()
-                .map(|key| key.map_or(Call::SKIP, |key| Call::from(Key::from(key)).costing(below(3))))
-                .collect();
+            let mut call = |place: usize, key: u64| {
+                let call = Call::from(Key::from(key)).costing(below(3));
+                match below(12) {
+                    0 => call.reserving(below(4)),
+                    1 => call.under(Arc::clone(&own[place])),
+                    2 => call.under(Arc::clone(&own[place])).reserving(1),
+                    _ => call,
+                }
+            };
+            let calls: Vec<Call> =
+                keys.iter().enumerate().map(|(place, key)| key.map_or(Call::SKIP, |key| call(place, key))).collect();
             let fresh = |place: usize| set.policies()[place].algorithm().fresh();
+            if below(4) == 0 {
+                let (place, key) = (below(count as u64) as usize, below(3));
+                let [now, later] = [0, below(9_000_000)].map(|more| clock.now().after_micros(more));
+                let strikes = Strikes { banned_until: later, since: now, strikes: 1, level: 1 };
+                let (treatment, until) = match below(5) {
+                    0 => (Treatment::Exempt, later),
+                    1 => (Treatment::Blocked, later),
+                    2 => (Treatment::Limit(Arc::clone(&own[place])), later),
+                    3 => (Treatment::Struck(strikes), later.after_micros(below(20_000_000))),
+                    _ => (Treatment::Struck(Strikes { banned_until: Timestamp::MIN, ..strikes }), later),
+                };
+                let exception = Some(Exception { treatment, until: until.after_micros(1) });
+                drop(backend.except(&prepared, place, &Key::from(key), exception.clone()));
+                let state = states.remove(&(place, key)).unwrap_or_else(|| fresh(place));
+                states.insert((place, key), state.excepted(exception));
+            }
             let held = |(place, key): (usize, &Option<u64>)| {
                 key.and_then(|key| states.get(&(place, key)).cloned()).unwrap_or_else(|| fresh(place))
             };
@@ -373,7 +399,8 @@ fn law_05_policies_that_do_not_apply_change_nothing_for_the_others() {
     }
 }
 
-/// Eight threads skip limits at random. Each limit admits exactly what it holds to those that it applied to, and no
+/// Eight threads skip limits at random, and ask for some with a reserve, or under parameters of their own that say the
+/// same. One key has a strike, and one an exception of the same limit. Each limit admits exactly what it holds to those that it applied to, and no
 /// request is charged by a part of its set.
 #[test]
 fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
@@ -383,18 +410,24 @@ fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
         let kinds = [Kind::Gcra, Kind::Fixed, Kind::Log, Kind::TokenBucket, Kind::Buckets];
         let member = |n: usize| one_of(&format!("p{n}"), kinds[n], limits[n]).into();
         let set = PolicySet::new(tree(shape, (0..limits.len()).map(member).collect())).unwrap();
-        let set = backend.prepare(set).unwrap();
+        let own: [_; 5] = std::array::from_fn(|n| Arc::new(*set.policies()[n].algorithm()));
+        let set = Arc::new(backend.prepare(set).unwrap());
+        drop(backend.strike(&set, 1, &Key::from(0), &Ban::after(2)));
+        let same = Exception { treatment: Treatment::Limit(Arc::clone(&own[3])), until: Timestamp::MAX };
+        drop(backend.except(&set, 3, &Key::from(1), Some(same)));
         let charged: [AtomicU64; 5] = std::array::from_fn(|_| AtomicU64::new(0));
         std::thread::scope(|scope| {
             for thread in 0..8_u64 {
-                let (backend, set, charged) = (&backend, &set, &charged);
+                let (backend, set, charged, own) = (&backend, &set, &charged, &own);
                 scope.spawn(move || {
                     let mut seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread + 1);
                     for _ in 0..400 {
                         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                         // Some limits have the same key, and so the same shard.
-                        let call = |n: usize| match seed >> (40 + n) & 1 {
-                            0 => Call::SKIP,
+                        let call = |n: usize| match seed >> (30 + 4 * n) & 15 {
+                            0..7 => Call::SKIP,
+                            7 => Call::from(Key::from(n as u64 / 2)).reserving(5),
+                            8 => Call::from(Key::from(n as u64 / 2)).under(Arc::clone(&own[n])),
                             _ => Call::from(Key::from(n as u64 / 2)),
                         };
                         let decision = backend.decide_now(set, &std::array::from_fn::<_, 5, _>(call));

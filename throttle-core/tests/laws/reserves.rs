@@ -89,8 +89,7 @@ fn law_02_a_reserve_of_the_capacity_or_more_never_admits() {
     }
 }
 
-/// Half of the threads ask in the lower class, on the general way, until they are refused. The others ask for fewer units
-/// than there are, on the fast path.
+/// Half of the threads ask in the lower class until they are refused. The others ask for fewer units than there are.
 #[test]
 fn law_06_no_thread_of_a_lower_class_spends_the_reserve() {
     const UNITS: u64 = 4_000;

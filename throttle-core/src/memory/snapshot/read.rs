@@ -122,7 +122,7 @@ impl Restored {
         let (after, _) = scaled(shard.saturating_add(1));
         let places = (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
         let (label, policies) = (Label::overflow(parameters), &self.store.shared.policies);
-        let left = |by: &Algorithm, repr: Repr| Cell::new(by, by, repr, self.now).standing().remaining;
+        let left = |by: &Algorithm, repr: Repr| Cell::new(by, None, repr, self.now).standing().remaining;
         for shard in self.store.shards.get(places).unwrap_or_default() {
             if !is_live(&parameters.algorithm, repr, self.now, shard) {
                 continue;
@@ -146,7 +146,7 @@ impl Restored {
         if self.saved_at <= self.now {
             return repr;
         }
-        Cell::new(algorithm, algorithm, repr, self.saved_at).moved_to(self.now)
+        Cell::new(algorithm, None, repr, self.saved_at).moved_to(self.now)
     }
 }
 

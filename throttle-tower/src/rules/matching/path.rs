@@ -78,7 +78,7 @@ impl PathPatterns {
     /// Whether some pattern matches the path, in any of the ways in which servers and proxies read it: a spelling must
     /// not be a way around a limit.
     pub(super) fn match_path(&self, path: &str) -> bool {
-        self.any_reading(path, |numbers| !numbers.is_empty())
+        self.any_reading(path, |_| true)
     }
 
     /// Adds the limits of which some pattern matches the path, some more than once; whether all of them match it.
@@ -90,7 +90,7 @@ impl PathPatterns {
         })
     }
 
-    /// Calls `on` with the limits of the patterns that match the path, until it returns true.
+    /// Calls `on` with the limits of each pattern that matches the path, until it returns true.
     fn any_reading(&self, path: &str, on: impl Fn(&[u16]) -> bool) -> bool {
         if spelling::has_one_reading(path) {
             // Empty segments are before the first slash and after the last.
@@ -104,9 +104,12 @@ impl PathPatterns {
         mut path: impl Iterator<Item = &'p str> + Clone,
         on: &impl Fn(&[u16]) -> bool,
     ) -> bool {
-        let Some(segment) = path.next() else { return on(&self.ends) };
+        // Most nodes are no end.
+        let on_some = |numbers: &[u16]| !numbers.is_empty() && on(numbers);
+        let Some(segment) = path.next() else { return on_some(&self.ends) };
         let text = self.texts.get(segment);
-        on(&self.opens) || text.into_iter().chain(self.any.as_deref()).any(|next| next.match_segments(path.clone(), on))
+        on_some(&self.opens)
+            || text.into_iter().chain(self.any.as_deref()).any(|next| next.match_segments(path.clone(), on))
     }
 }
 
