@@ -55,6 +55,11 @@ pub struct ExceptedKey {
 /// Decisions are those of this crate's algorithms, bit for bit. A refused request and a peek change nothing that a
 /// later decision could observe. A state may be forgotten only when it equals a fresh one.
 ///
+/// ## Sets
+///
+/// [`prepare`](Self::prepare) may be called while requests run, by several threads at once, and for many sets that have
+/// policies in common. A state belongs to the policy's name, in whatever set it is.
+///
 /// ## Other parameters
 ///
 /// A call carries its parameters, and a key has one state, which names the parameters that wrote it. Other parameters

@@ -44,7 +44,7 @@ impl Scripts {
         let shape: String = first.iter().map(|kind| kind.letter).chain(tree.chars()).collect();
         let mut known = KNOWN.lock();
         if known.len() > MOST_KNOWN {
-            known.clear();
+            known.retain(|_, scripts| Arc::strong_count(scripts) > 1);
         }
         Arc::clone(known.entry(shape).or_insert_with(|| Arc::new(Self::assemble(set, &first, &tree))))
     }
@@ -94,7 +94,7 @@ const REPLY: &str = "local reply, decided = {pack('<d', now)}, 0\n";
 /// No limit's state names an instant from here on, in µs: the server accepts no such time to live.
 const LATEST: &str = "1e18";
 
-/// Scripts that are kept for further sets.
+/// From so many on, only scripts are kept that sets use.
 const MOST_KNOWN: usize = 64;
 
 /// Up to this many policies are decided one after the other, without a loop.

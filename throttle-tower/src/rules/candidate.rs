@@ -1,13 +1,17 @@
 //! The file that a rule file names as its candidate.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+
+use throttle_core::MemoryBackend;
+use toml::de::DeTable;
 
 use super::problem::RulesError;
 use super::reader::Section;
 use super::{Rules, file};
 use crate::ThrottleLayer;
-use crate::throttle::check_candidate;
+use crate::throttle::{Shared, check_candidate};
 
 /// What a file says of its candidate.
 #[derive(Clone)]
@@ -28,8 +32,8 @@ impl Named {
 /// What that file says.
 pub(super) struct Beside {
     rules: Rules,
-    /// A layer of its limits, on no store yet.
-    layer: ThrottleLayer,
+    /// Its limits, on no store yet.
+    limits: Arc<Shared<MemoryBackend>>,
 }
 
 impl Rules {
@@ -47,17 +51,17 @@ impl Rules {
             let message = format!("candidate is {:?}: a candidate has none of its own; remove it", nested.file);
             return Err(rules.problem(Some(nested.span.clone()), message));
         }
-        let layer = ThrottleLayer::new(rules.tree()).and_then(|layer| {
+        let limits = ThrottleLayer::new(rules.tree()).and_then(|layer| {
             layer.current.with(|shared| check_candidate(shared))?;
-            Ok(rules.document.apply(layer))
+            Ok(rules.document.apply(layer).current.with(Arc::clone))
         });
-        let layer = layer.map_err(|error| rules.error(&error))?;
-        Ok(Some(Arc::new(Beside { rules, layer })))
+        let limits = limits.map_err(|error| rules.error(&error))?;
+        Ok(Some(Arc::new(Beside { rules, limits })))
     }
 
-    /// The name of the candidate, and its layer.
-    pub(super) fn candidate(&self) -> Option<(&str, &ThrottleLayer)> {
-        Some((&self.document.candidate.as_ref()?.file, &self.candidate.as_ref()?.layer))
+    /// The name of the candidate, and its limits.
+    pub(super) fn candidate(&self) -> Option<(&str, &Shared<MemoryBackend>)> {
+        Some((&self.document.candidate.as_ref()?.file, &self.candidate.as_ref()?.limits))
     }
 
     /// What the file of the candidate said when it was read.
@@ -67,7 +71,13 @@ impl Rules {
 
     /// What it says now, or why it cannot be read.
     pub(super) fn look_at_candidate(&self) -> Option<String> {
-        let Self { file, path, .. } = &self.candidate.as_ref()?.rules;
-        Some(file::read(path.as_ref()?, file).unwrap_or_else(|error| error.to_string()))
+        look_beside(self.path.as_ref()?, &self.text)
     }
+}
+
+/// What the file of the candidate says that the rules of a file name, or why it cannot be read.
+pub(super) fn look_beside(path: &Path, text: &str) -> Option<String> {
+    let table = DeTable::parse(text).ok()?;
+    let beside = path.with_file_name(table.get_ref().get("candidate")?.get_ref().as_str()?);
+    Some(file::read(&beside, &"candidate".into()).unwrap_or_else(|error| error.to_string()))
 }

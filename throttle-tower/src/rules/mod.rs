@@ -252,7 +252,10 @@
 //! * Its budgets are in a [store of their own](throttle_core::Backend::unused), in the memory of the process. A backend
 //!   that makes no such store, as that of Redis, is refused: there, the program passes a layer of the file to
 //!   [`candidate`](crate::ThrottleLayer::candidate), on another key prefix.
-//! * While its file is missing, a file that names it is refused. `watch` reads this one again when it changes.
+//! * While its file is missing or wrong, a file that names it is refused. `watch` reads both again when one changes.
+//! * It is made for each layer when the rules are, or by the reload that brings it. So clones that have other options by
+//!   then count apart, and a layer that is moved to another [backend](crate::ThrottleLayer::backend) keeps its candidate
+//!   where it is until the next reload.
 //!
 //! # The client's address
 //!
@@ -381,7 +384,7 @@ impl Rules {
     /// # Errors
     ///
     /// If the file cannot be read or is no regular file ([`source`](std::error::Error::source) is the I/O error), is
-    /// longer than 1 MiB, or if anything is wrong with what it says.
+    /// longer than 1 MiB, or if anything is wrong with what it says, or with the file of its candidate.
     pub fn from_path(path: impl AsRef<Path>, registry: Registry) -> Result<Self, RulesError> {
         let path = path.as_ref();
         let file: Arc<str> = path.display().to_string().into();

@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use super::candidate::look_beside;
 use super::file;
 use super::handle::Handle;
 
@@ -45,7 +46,9 @@ impl Handle {
         thread::Builder::new().name("throttle-rules".to_owned()).spawn(move || {
             while running.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 let found = file::read(&path, &rules.file).map_err(|error| error.to_string());
-                if looks.find_news((found.clone(), handle.rules().look_at_candidate())) {
+                // Of what the files say, and not of what is in force: that may have been replaced.
+                let beside = found.as_ref().ok().and_then(|text| look_beside(&path, text));
+                if looks.find_news((found.clone(), beside)) {
                     // The hooks and the status tell what came of it. Another read might find another text.
                     let _ = match found {
                         Ok(text) => handle.attempt(|_| Ok(text)),

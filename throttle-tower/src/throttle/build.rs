@@ -26,6 +26,7 @@ pub(super) fn build<B: Backend>(
     permits: Arc<Permits>,
     settings: (Options, ResponseOptions),
 ) -> Result<Shared<B>, ConfigError> {
+    settings.0.observers.find().map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
     let built_on = BuiltOn::new({
         let backend = backend.clone();
         move || backend.keys_held()
@@ -34,6 +35,17 @@ pub(super) fn build<B: Backend>(
     make_share(&mut shared)?;
     tell_observers(&shared);
     Ok(shared)
+}
+
+/// The same limits and settings on another backend.
+///
+/// # Errors
+///
+/// If the limits cannot be enforced on it.
+pub(crate) fn build_on<B: Backend, C: Backend>(backend: C, own: &Shared<B>) -> Result<Shared<C>, ConfigError> {
+    let set = B::set(&own.prepared).clone();
+    let (applied, permits) = (Arc::clone(&own.applied), Arc::clone(&own.permits));
+    build(backend, set, applied, permits, (own.options.clone(), own.announced.options.clone()))
 }
 
 /// A layer without shares, which no observer knows yet.
@@ -57,7 +69,7 @@ pub(crate) fn unshared<B: Backend>(
     // Over a store, requests of one set share batches and scripts, which is worth more than to leave out a few limits.
     // A queue is known by the place of its limit.
     let is_narrowed = !uses.queues && (!backend.can_fail() || applied.len() > SHARED_BY_A_BATCH);
-    let narrowed = if is_narrowed { Narrowed::new(&applied) } else { None };
+    let narrowed = if is_narrowed { Narrowed::new(&applied, backend.can_fail()) } else { None };
     Ok(Shared {
         backend,
         built_on,
@@ -114,7 +126,6 @@ fn check<B: Backend>(
     applied: &[Applied],
     options: &Options,
 ) -> Result<(), ConfigError> {
-    options.observers.find().map_or(Ok(()), |candidates: &Candidates| candidates.check(backend))?;
     for (limit, policy) in applied.iter().zip(policies) {
         match options.on_error_of(limit) {
             None if backend.can_fail() => {

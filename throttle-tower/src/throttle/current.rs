@@ -15,7 +15,7 @@ pub(crate) enum Current<B: Backend> {
 }
 
 impl<B: Backend> Current<B> {
-    pub(super) fn fixed(shared: Shared<B>) -> Self {
+    pub(crate) fn fixed(shared: Shared<B>) -> Self {
         Self::Fixed(Arc::new(shared))
     }
 

@@ -10,7 +10,7 @@ use throttle_core::{Backend, BackendError, Clock, ConfigError, MemoryBackend};
 use tower_layer::Layer;
 
 use super::announced::Announced;
-use super::build::{build, make_share};
+use super::build::{build, build_on, make_share};
 use super::current::Current;
 use super::local_shares::LocalStore;
 use super::options::{Jitter, Options};
@@ -144,13 +144,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// If the backend can fail and a limit does not say what happens then ([`Limit::on_error`](crate::Limit::on_error),
     /// or [`on_error`](Self::on_error) before this), or if the backend does not support these limits.
     pub fn backend<C: Backend>(self, backend: C) -> Result<ThrottleLayer<C>, ConfigError> {
-        let current = self.current.moved(|own| {
-            let set = B::set(&own.prepared).clone();
-            let (applied, permits) = (Arc::clone(&own.applied), Arc::clone(&own.permits));
-            let options = (own.options.clone(), own.announced.options.clone());
-            build(backend, set, applied, permits, options)
-        })?;
-        Ok(ThrottleLayer { current })
+        Ok(ThrottleLayer { current: self.current.moved(|own| build_on(backend, own))? })
     }
 
     /// Sets what happens when the store fails, for limits without a rule of their own. Set it before

@@ -44,7 +44,7 @@ mod without_layer;
 pub(crate) use announced::under;
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]
-pub(crate) use build::{make_share, tell_observers, unshared};
+pub(crate) use build::{build_on, make_share, tell_observers, unshared};
 #[cfg(feature = "rules")]
 pub(crate) use current::Current;
 #[cfg(feature = "rules")]

@@ -39,6 +39,7 @@ struct Conditions {
     index: Option<Box<dyn ConditionIndex>>,
     /// How many limits are in every set.
     others: usize,
+    most_entries: usize,
 }
 
 struct Numbered {
@@ -53,14 +54,18 @@ struct Numbered {
 const FEW: usize = 8;
 const FEWEST_ENTRIES: usize = 1 << FEW;
 const MOST_ENTRIES: usize = 4_096;
-/// A limit in an entry takes about a kilobyte.
+/// Each may have a script of its own on a server.
+const MOST_ENTRIES_OVER_A_STORE: usize = 256;
+/// A limit in an entry takes about a kilobyte for each of its tiers and classes.
 const MOST_LIMITS: usize = 1 << 14;
+/// Few requests meet more limits, and they would soon leave no room for others.
+const MOST_LIMITS_OF_AN_ENTRY: usize = 64;
 /// In how many places a combination may be.
 const PROBES: usize = 16;
 
 impl<T> Narrowed<T> {
     /// `None` if no limit may be left out.
-    pub(super) fn new(applied: &[Applied]) -> Option<Self> {
+    pub(super) fn new(applied: &[Applied], is_over_a_store: bool) -> Option<Self> {
         let mut index: Option<Box<dyn ConditionIndex>> = None;
         let mut asked = Numbers::new();
         let conditional = || applied.iter().enumerate().filter(|(_, limit)| limit.may_be_left_out());
@@ -77,14 +82,18 @@ impl<T> Narrowed<T> {
             all.push(Numbered { place, condition, mark: mark(number) });
         }
         let others = applied.len() - all.len();
-        (!all.is_empty()).then(|| Self::of(Arc::new(Conditions { all: all.into(), asked, index, others })))
+        let most_entries = if is_over_a_store { MOST_ENTRIES_OVER_A_STORE } else { MOST_ENTRIES };
+        if all.is_empty() {
+            return None;
+        }
+        Some(Self::of(Arc::new(Conditions { all: all.into(), asked, index, others, most_entries })))
     }
 
     fn of(conditions: Arc<Conditions>) -> Self {
         let count = conditions.all.len();
         let entries = match count {
             0..=FEW => 1 << count,
-            _ => (4 * count).next_power_of_two().clamp(FEWEST_ENTRIES, MOST_ENTRIES),
+            _ => (4 * count).next_power_of_two().clamp(FEWEST_ENTRIES, conditions.most_entries),
         };
         Self { conditions, table: (0..entries).map(|_| OnceLock::new()).collect(), limits: AtomicUsize::new(0) }
     }
@@ -147,13 +156,15 @@ impl<T> Narrowed<T> {
         holding: &[u16],
         make: &impl Fn() -> Option<T>,
     ) -> Option<&'s Entry<T>> {
-        let limits = self.conditions.others + holding.len();
-        if self.limits.load(Ordering::Relaxed) + limits > MOST_LIMITS {
+        if holding.len() > MOST_LIMITS_OF_AN_ENTRY {
             return None;
         }
-        self.limits.fetch_add(limits, Ordering::Relaxed);
+        let limits = self.conditions.others + holding.len();
+        let has_room = self.limits.fetch_add(limits, Ordering::Relaxed) + limits <= MOST_LIMITS;
         // Another thread's entry may be of another combination.
-        let _ = slot.set(Entry { holding: holding.into(), kept: make() });
+        if !has_room || slot.set(Entry { holding: holding.into(), kept: make() }).is_err() {
+            self.limits.fetch_sub(limits, Ordering::Relaxed);
+        }
         slot.get()
     }
 
@@ -166,7 +177,7 @@ impl<T> Narrowed<T> {
     /// Whether a limit applies that may be left out, by its place.
     pub(super) fn applies(&self, place: usize, holding: &[u16]) -> bool {
         let number = self.conditions.all.binary_search_by_key(&place, |condition| condition.place);
-        number.is_ok_and(|number| holding.iter().any(|holds| usize::from(*holds) == number))
+        number.is_ok_and(|number| holding.binary_search(&(number as u16)).is_ok())
     }
 }
 
@@ -207,7 +218,7 @@ mod tests {
             })
         };
         let limits = all((0..limits).map(one).collect::<Vec<_>>()).into_limit_tree().compile().unwrap();
-        Narrowed::new(&limits.applied).unwrap()
+        Narrowed::new(&limits.applied, false).unwrap()
     }
 
     fn kept<'n>(narrowed: &'n Narrowed<Vec<u16>>, numbers: &[u16]) -> Option<&'n Vec<u16>> {

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -84,6 +84,26 @@ fn file_of_a_candidate_is_watched_too() {
         fs::write(&next, written).unwrap();
         let reloaded = told.recv_timeout(LONG).unwrap();
         assert_eq!(reloaded.map(|change| change.candidate_changed).is_ok_and(|changed| changed), is_right);
+    }
+}
+
+#[test]
+fn replaced_rules_stay_until_a_file_changes() {
+    let folder = Folder::new("replaced");
+    let with_candidate = |name: &str, rate| text(rate).replace("1\n", &format!("1\ncandidate = '{name}'\n"));
+    let next = folder.0.join("next.toml");
+    fs::write(folder.file(), with_candidate("next.toml", 1)).unwrap();
+    fs::write(&next, text(1)).unwrap();
+    let (handle, told) = live(&folder.file());
+    let _watch = handle.watch().unwrap();
+    handle.replace(&text(9)).unwrap();
+    assert!(told.recv_timeout(LONG).unwrap().is_ok());
+    assert_eq!(told.recv_timeout(Duration::from_secs(2)), Err(RecvTimeoutError::Timeout));
+    fs::write(folder.file(), with_candidate("later.toml", 2)).unwrap();
+    assert!(told.recv_timeout(LONG).unwrap().unwrap_err().contains("cannot be read"));
+    for (written, is_right) in [("version = 2".to_owned(), false), (text(3), true)] {
+        fs::write(folder.0.join("later.toml"), written).unwrap();
+        assert_eq!(told.recv_timeout(LONG).unwrap().is_ok(), is_right, "which the file in force does not name");
     }
 }
 
