@@ -29,9 +29,9 @@ const KEYS: u32 = 10_000;
 const DECISIONS: [(&str, &str); 3] =
     [("hot key, admitted", "admits"), ("hot key, refused", "refuses"), ("10 k keys, admitted", "10k")];
 
-/// Sets of limits on hot keys: how they are composed, how many, on how many keys, how many do not apply, and whether they
-/// admit.
-const SETS: [&str; 20] = [
+/// Sets of limits, mostly on hot keys: how they are composed, how many, on how many keys, how many do not apply, and
+/// whether they admit. Of some, one limit leaves units free for other classes.
+const SETS: [&str; 22] = [
     "all 1 1 0 admits",
     "all 2 1 0 admits",
     "all 3 1 0 admits",
@@ -40,6 +40,8 @@ const SETS: [&str; 20] = [
     "all 16 1 0 admits",
     "all 17 1 0 admits",
     "all 3 3 0 admits",
+    "all 3 new 0 admits",
+    "all 3 1 0 reserves",
     "all 2 1 1 admits",
     "all 3 1 1 admits",
     "all 8 1 1 admits",
@@ -161,10 +163,19 @@ fn needs_valgrind() {
 
 fn set_in_words(set: &str) -> String {
     let [composed, limits, keys, skipped, does] = set.split(' ').collect::<Vec<_>>()[..] else { unreachable!("{set}") };
-    let keys = if keys == "1" { "one key" } else { "as many keys" };
+    let keys = match keys {
+        "1" => "one key",
+        "new" => "one new key",
+        _ => "as many keys",
+    };
     let skipped = if skipped == "0" { String::new() } else { format!(", {skipped} of them do not apply") };
     let composed = if composed == "nested" { "all, of which two in an any" } else { composed };
-    format!("{composed}: {limits} on {keys}{skipped}, {}", if does == "admits" { "admitted" } else { "refused" })
+    let does = match does {
+        "admits" => "admitted",
+        "reserves" => "admitted by one with a reserve",
+        _ => "refused",
+    };
+    format!("{composed}: {limits} on {keys}{skipped}, {does}")
 }
 
 /// Instructions of one shaped call.
@@ -235,8 +246,9 @@ fn decide_set(name: &str, steps: usize) {
     let [_, composed, limits, keys, skipped, does] = name.split(' ').collect::<Vec<_>>()[..] else {
         panic!("six words: {name}")
     };
+    let (is_new, keys) = (keys == "new", if keys == "new" { "1" } else { keys });
     let [limits, keys, skipped] = [limits, keys, skipped].map(|n| n.parse::<u32>().expect("a number"));
-    let limit = if does == "admits" { Limit::NEVER_REFUSES } else { Limit::REFUSES };
+    let limit = if does == "refuses" { Limit::REFUSES } else { Limit::NEVER_REFUSES };
     let policy = |n| {
         let gcra = Gcra::new(Rate::new(1, limit.every)).burst(limit.burst.into());
         Policy::new(&format!("member {n}"), gcra).expect("the limit is valid").into()
@@ -253,11 +265,16 @@ fn decide_set(name: &str, steps: usize) {
     };
     let throttle = Throttle::with(tree, 1_000_000);
     // The first one applies: it is what the others are beside.
-    let call = |n| if n > 0 && n <= skipped { Call::SKIP } else { Call::from(Key::from(address(n % keys))) };
-    let calls: Vec<_> = (0..limits).map(call).collect();
+    let call = |n, first_key| match n {
+        n if n > 0 && n <= skipped => Call::SKIP,
+        0 if does == "reserves" => Call::from(Key::from(address(first_key))).reserving(1),
+        n => Call::from(Key::from(address(first_key + n % keys))),
+    };
+    let calls = |first_key| (0..limits).map(|n| call(n, first_key)).collect::<Vec<_>>();
     // Each member of an `any` is charged once, so that all have a state.
-    (0..limits).for_each(|_| _ = throttle.ask(&calls));
-    counted_steps(vec![&*calls; steps], &mut |calls: &[Call]| _ = black_box(throttle.ask(calls)));
+    (0..limits).for_each(|_| _ = throttle.ask(&calls(0)));
+    let steps: Vec<_> = (1..=steps as u32).map(|step| calls(if is_new { step } else { 0 })).collect();
+    counted_steps(steps.iter().collect(), &mut |calls: &Vec<Call>| _ = black_box(throttle.ask(calls)));
 }
 
 /// The function that callgrind collects, by its name.

@@ -181,7 +181,8 @@ function limits(data) {
 
 // A row for each result, because a narrow window has no room for so many columns.
 function candidates(data) {
-  const results = data.candidates.flatMap(({ name, ...all }) => Object.entries(all).map(([result, n]) => ({ name, result, n })));
+  const all = ['both_admit', 'both_refuse', 'would_refuse', 'would_admit', 'not_decided'];
+  const results = data.candidates.flatMap(candidate => all.map(result => ({ name: candidate.name, result, n: candidate[result] })));
   rows(at('candidates'), results, ['cell'], (cells, { name, result, n }) => {
     write(cells[0], `${name}: ${result.replace('_', ' ')}`);
     counts(cells, [number(n)]);
