@@ -6,7 +6,7 @@
 //! [beside the table](super::beside) for another reason take the locks of their shards if those are free.
 //!
 //! A key without a slot counts as unused. If it is charged it gets a slot, after all known states are written, because
-//! that moves slots. It takes locks that are free. A request that would have to wait for one, or that meets a nearly full
+//! that moves slots. It takes locks that are free. A request that would have to wait for one, or that meets a full
 //! store, is decided anew on the [general way](Store::decide_located).
 
 use std::borrow::Cow;
@@ -271,7 +271,7 @@ impl<'a> Request<'a> {
         if found.rests.is_empty() {
             rests.extend(self.shards.iter().map_while(|shard| shard.try_lock_rest()));
         }
-        if found.rests.len() + rests.len() < held.len() || shared.is_nearly_full() || !shared.reserve(new) {
+        if found.rests.len() + rests.len() < held.len() || !shared.reserve(new) {
             return false;
         }
         self.answer_all(found, summary, statuses);
@@ -282,6 +282,7 @@ impl<'a> Request<'a> {
         let mut locked: SmallVec<[LockedShard<'_>; 4]> = locked.collect();
         for Asked { run, parameters, words, .. } in found.asked.iter().filter(|part| part.is_new(statuses)) {
             let (shard, label) = (&mut locked[self.shard(run)], Label::new(run.hash, parameters.policy));
+            shard.sweep_if_nearly_full(self.now, &[], shared);
             if shard.table.is_full() {
                 shard.forget_all_stale(self.now, &[], shared);
             }

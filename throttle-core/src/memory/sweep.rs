@@ -23,14 +23,20 @@ pub(super) const SWEEP_ELSEWHERE: usize = 64;
 impl LockedShard<'_> {
     /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels stay.
     pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
-        if shared.is_nearly_full() {
-            self.sweep(now, SWEEP, kept, shared);
-        }
+        self.sweep_if_nearly_full(now, kept, shared);
         let reserved = shared.reserve(1) || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve(1));
         if reserved && self.table.is_full() {
             self.forget_all_stale(now, kept, shared);
         }
         reserved
+    }
+
+    /// What each new key of a store that is nearly full does for later ones.
+    #[inline]
+    pub(super) fn sweep_if_nearly_full(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
+        if shared.is_nearly_full() {
+            self.sweep(now, SWEEP, kept, shared);
+        }
     }
 
     /// Forgets all stale keys of the shard, except `kept`, and puts the others in place again.

@@ -8,7 +8,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// never becomes markup. A test compares the hashes with the files, and prints the right ones.
 pub(super) const POLICY: &str = concat!(
     "default-src 'none'; style-src 'sha256-DWGWxZTWe8Hj4ow8LAtod/2ucQ/Uf+R5wPJXbTuoiEE='; ",
-    "script-src 'sha256-H0isE14qiQOeuLSGeX3sOsVo64GHjY7F30jujakhKqg='; img-src data:; connect-src 'self'; ",
+    "script-src 'sha256-pcyVEStQQE25CHw6Je1K0IjoONu67zEsU7SVhya9Lm0='; img-src data:; connect-src 'self'; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 );
 
