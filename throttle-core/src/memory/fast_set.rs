@@ -283,9 +283,7 @@ impl<'a> Request<'a> {
         for Asked { run, parameters, words, .. } in found.asked.iter().filter(|part| part.is_new(statuses)) {
             let (shard, label) = (&mut locked[self.shard(run)], Label::new(run.hash, parameters.policy));
             shard.sweep_if_nearly_full(self.now, &[], shared);
-            if shard.table.is_full() {
-                shard.forget_all_stale(self.now, &[], shared);
-            }
+            shard.make_slot(self.now, &[], shared);
             shard.table.insert(Content::new(label, parameters.writer, *words));
         }
         true

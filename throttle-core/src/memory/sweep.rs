@@ -25,10 +25,18 @@ impl LockedShard<'_> {
     pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
         self.sweep_if_nearly_full(now, kept, shared);
         let reserved = shared.reserve(1) || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve(1));
-        if reserved && self.table.is_full() {
-            self.forget_all_stale(now, kept, shared);
+        if reserved {
+            self.make_slot(now, kept, shared);
         }
         reserved
+    }
+
+    /// Makes a slot for a key that has room, unless the table grows for it.
+    #[inline]
+    pub(super) fn make_slot(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
+        if self.table.is_full() {
+            self.forget_all_stale(now, kept, shared);
+        }
     }
 
     /// What each new key of a store that is nearly full does for later ones.
@@ -40,7 +48,7 @@ impl LockedShard<'_> {
     }
 
     /// Forgets all stale keys of the shard, except `kept`, and puts the others in place again.
-    pub(super) fn forget_all_stale(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
+    fn forget_all_stale(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) {
         let (rest, absent, mut forgotten, mut writer) = (&mut *self.rest, self.absent, 0, None);
         self.table.rebuild(|content| {
             // Most keys of a shard have the same writer.

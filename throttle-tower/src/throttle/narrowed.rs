@@ -116,7 +116,10 @@ impl<T> Narrowed<T> {
         } else {
             self.holding(parts)
         };
-        self.get(&holding, || make(&holding)).ok_or_else(|| Box::new(holding.clone()))
+        match self.get(&holding, || make(&holding)) {
+            Some(kept) => Ok(kept),
+            None => Err(Box::new(holding)),
+        }
     }
 
     /// The numbers of the conditions that hold for a request, in their order. Each that may hold is asked once.
