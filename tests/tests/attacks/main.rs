@@ -1,4 +1,4 @@
-//! What an attacker may try (`tests/ATTACKS.md`), and what clients of a site see that nobody attacks.
+//! The attacks of `tests/ATTACKS.md`, and a site that nobody attacks.
 
 mod e2e;
 mod identity;

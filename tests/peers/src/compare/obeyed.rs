@@ -1,4 +1,4 @@
-//! Row 3: a client that waits for as long as it is told.
+//! Row 3: a client that waits exactly as long as `Retry-After` says.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ async fn client(app: Router, n: u8) -> Seen {
         seen.zeros += usize::from(told == 0);
         if send().status() != StatusCode::OK {
             seen.refused += 1;
-            // A client that is told to come at once would do nothing else.
+            // With `Retry-After: 0` the client would send without a pause.
             sleep(Duration::from_millis(100)).await;
         }
     }
