@@ -35,7 +35,8 @@
 //!
 //! Decisions are computed in integers and exact to the microsecond. A refused request changes nothing, `retry_after` is
 //! the time to the first instant at which the request is admitted, and `remaining` is the largest cost that is admitted
-//! now. The limits hold even if the clock steps in either direction. For HTTP, use `tower-throttle`.
+//! now. A clock that steps back admits no extra units, and one that steps forward at most one more burst. For HTTP, use
+//! `tower-throttle`.
 //!
 //! # Features
 //!

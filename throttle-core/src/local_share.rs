@@ -26,7 +26,8 @@ use crate::time::{Clock, Timestamp};
 ///   share, and returns those of the store.
 ///
 /// If N processes all decide by their shares, they together admit no more than the limit. The exception is units that a
-/// process had admitted beyond its share before the store failed. If N is too small, the processes admit too much; if N
+/// process had admitted beyond its share before the store failed, and limits of fewer units than there are processes,
+/// because each share holds at least one. If N is too small, the processes admit too much; if N
 /// is too large, too little. The library does not count processes: set N to the number that you run.
 ///
 /// A call with a [reserve](Call::reserving) leaves 1/N of it free, rounded up, whether the share decides the call or

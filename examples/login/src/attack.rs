@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bans_grow_while_the_attack_goes_on_and_a_user_beside_it_notices_nothing() {
+    async fn bans_grow_during_an_attack_and_spare_a_user_beside_it() {
         let banned = day(Some(crate::ban())).await.unwrap();
         // Of the first ban, the wait is longer: the limit itself admits no guess before.
         let lengths: Vec<u64> = banned.bans.iter().map(|(_, wait)| wait.as_secs()).collect();

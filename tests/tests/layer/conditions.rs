@@ -58,7 +58,7 @@ fn on<B: Backend>(backend: B, said: Said) -> ThrottleLayer<B> {
 }
 
 #[test]
-fn law_08_limits_that_do_not_apply_are_left_out_alike_on_redis_and_in_memory() {
+fn law_08_limits_that_do_not_apply_are_left_out_on_redis_as_in_memory() {
     let (runtime, shared) = (tokio::runtime::Runtime::new().unwrap(), Shared::new());
     let _guard = runtime.enter();
     let start = Timestamp::from_micros(1_790_000_000_000_000);

@@ -32,9 +32,9 @@
     "'></p>"
 )]
 //!
-//! All of them are exact: they compute in integers, admit on equality, and change nothing on refusal. Their limits hold
-//! when the clock steps in either direction: a step back admits no extra units, and two clocks that disagree do not
-//! admit the same units twice.
+//! All of them compute in integers, admit on equality, and change nothing on refusal; [`SlidingWindow`] is exact about
+//! its own estimate. A clock that steps back admits no extra units, one that steps forward at most one more burst, and
+//! two clocks that disagree do not admit the same units twice.
 
 // `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
 // bucket and leaky meter are one `drain` in three vocabularies.

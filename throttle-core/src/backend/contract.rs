@@ -160,7 +160,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn settle(&self, prepared: &Arc<Self::Prepared>, receipt: Receipt) -> Self::Done;
 
     /// Resets one key of the policy at a place in the set. The key is then unused, unless it shares an overflow bucket
-    /// of a full store.
+    /// of a full store. It must have the parts of the key that was charged: bytes are not the same part as a text.
     fn reset(&self, prepared: &Arc<Self::Prepared>, policy: usize, key: &Key) -> Self::Done;
 
     /// Forgets every key of every policy whose name starts with `prefix`.

@@ -110,7 +110,7 @@ fn decision_as_of_an_instant_is_by_the_share() {
 }
 
 #[test]
-fn law_10_charge_gives_back_no_more_than_it_took_whatever_the_number_is_by_then() {
+fn law_10_charge_gives_back_at_most_what_it_took_whatever_the_number() {
     let step = (0_u8..8, 1_u64..=6, 1_u32..=5, 0_i64..=3);
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Undelayed) {
         run(&format!("{kind:?}"), &(small(kind), prop::collection::vec(step.clone(), 40)), |(spec, steps)| {

@@ -81,7 +81,7 @@ impl FromStr for IpNet {
                 "network",
                 text,
                 "is not an address or a CIDR network",
-                "write 10.0.0.0/8, 2001:db8::/32 or one address, without leading zeros, spaces or a zone",
+                "write 10.0.0.0/28, 2001:db8::/64 or one address, without leading zeros, spaces or a zone",
             )
         };
         let Some((address, prefix)) = text.split_once('/') else {

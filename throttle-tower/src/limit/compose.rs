@@ -45,7 +45,7 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
 }
 
 /// Admits a request if some member admits it, and charges the first such member in the order given, for example the
-/// client's own budget before a shared pool.
+/// client's own budget before a shared pool. A request to which no member applies is admitted.
 ///
 /// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates
 /// by the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency`

@@ -39,8 +39,8 @@ impl Handle {
     /// `drained`, which has neither, the key has nothing [left](Self::drain) now and recovers from there:
     ///
     /// ```text
-    /// curl -X PUT localhost:3007/admin/keys/login -d '{"request": {"uri": "/login", "peer": "203.0.113.9"},
-    ///     "treatment": "limit", "limit": "sliding-log = { rate = \"50/15m\" }", "for": "2h"}'
+    /// curl -X PUT localhost:3007/admin/keys/login -d '{"treatment": "limit", "limit": "sliding-log = { rate = \"50/15m\" }",
+    ///     "for": "2h", "request": {"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}}'
     /// ```
     ///
     /// A request is described in JSON, as the limits see it: `uri`, and where it matters `method` (by default GET),

@@ -36,7 +36,9 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
             None => set.drain(&name, &head).await,
             exception => set.except(&name, &head, exception).await,
         };
-        done.map(|done| Json(json!({ "set": done }))).map_err(|error| not_set(&error))
+        let why = "the limit does not apply to this request: POST /explain says why";
+        let answer = |done| if done { json!({ "set": true }) } else { json!({ "set": false, "why": why }) };
+        done.map(|done| Json(answer(done))).map_err(|error| not_set(&error))
     })
     .delete(async move |name: Name, about: About| {
         let (name, head) = (known(&lift, name)?, read_query(about)?);

@@ -206,7 +206,7 @@ fn by_identity(header: Header, _: &Field<'_>) -> Option<Header> {
 
 #[cfg(not(feature = "unicode"))]
 fn by_identity(_: Header, how: &Field<'_>) -> Option<Header> {
-    how.problem("this program was built without the feature unicode of throttle-tower; enable it");
+    how.problem("this program was built without the feature unicode of tower-throttle; enable it");
     None
 }
 

@@ -82,7 +82,7 @@ impl fmt::Display for Warning {
                 f,
                 "the limit {:?} is by the client's address, and the request has no peer address; its on_missing rule \
                  applies, and by default all such requests share one budget. With axum, enable the feature `axum` of \
-                 throttle-tower and serve with app.into_make_service_with_connect_info::<SocketAddr>(). With tonic, \
+                 tower-throttle and serve with app.into_make_service_with_connect_info::<SocketAddr>(). With tonic, \
                  enable the feature `tonic`. With another server, insert a throttle_tower::extract::PeerAddr into the \
                  request's extensions before this layer, or key by an extractor of your own: from_fn(|parts: &Parts| \
                  …)",

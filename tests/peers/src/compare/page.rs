@@ -11,7 +11,7 @@ const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/COMPARE.md");
 
 const HEAD: &str = "# throttle and its peers
 
-This program writes this page; see [README.md](README.md). All contenders of a row run in the same minutes on the same
+`tests/peers` writes this page; see [README.md](README.md). All contenders of a row run in the same minutes on the same
 machine, configured as the row says. Rows in which throttle is worse are included. A row says *not comparable* and why
 where no honest number exists.
 

@@ -24,7 +24,7 @@ fn refusal(url: &str, tls: bool) -> Option<&'static str> {
     }
     let is_over_tls = |scheme: &str| ["rediss", "valkeys"].iter().any(|name| name.eq_ignore_ascii_case(scheme));
     if scheme(url).is_some_and(is_over_tls) && !tls {
-        return Some("TLS needs the feature `tls` of throttle-redis, which is not enabled");
+        return Some("TLS needs the feature `tls` of tower-throttle-redis, which is not enabled");
     }
     None
 }

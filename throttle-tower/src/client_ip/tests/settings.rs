@@ -137,7 +137,7 @@ fn the_default_prefix_is_one_ipv4_address_and_one_ipv6_subnet() {
 fn whole_message_of_each_error() {
     let text = |error: Option<throttle_core::ConfigError>| error.expect("it is wrong").to_string();
     let net = |text: &str| text.parse::<IpNet>().err();
-    let cidr = "is not an address or a CIDR network; write 10.0.0.0/8, 2001:db8::/32 or one address, without leading \
+    let cidr = "is not an address or a CIDR network; write 10.0.0.0/28, 2001:db8::/64 or one address, without leading \
                 zeros, spaces or a zone";
     let hops = "is out of range; write 1 to 20: the number of your proxies that append to the header";
     let mapped =

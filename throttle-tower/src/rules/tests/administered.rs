@@ -313,7 +313,9 @@ async fn drained_key_has_nothing_left_and_its_exception_is_lifted() {
     assert_eq!((&shown["left"], &shown["excepted"], &shown["verdict"]), (&json!(0), &Value::Null, &json!("refuses")));
     assert_eq!(answer(&handle, "GET", &bare, "").await.1, json!({"keys": []}));
     let body = r#"{"request": {"uri": "/"}, "treatment": "drained"}"#;
-    assert_eq!(answer(&handle, "PUT", &bare, body).await, (StatusCode::OK, json!({"set": false})));
+    let (status, answered) = answer(&handle, "PUT", &bare, body).await;
+    assert_eq!((status, &answered["set"]), (StatusCode::OK, &json!(false)));
+    assert!(answered["why"].as_str().unwrap().contains("does not apply to this request"), "{answered}");
 }
 
 #[tokio::test]
