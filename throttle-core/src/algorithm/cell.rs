@@ -8,7 +8,8 @@
 //! the state as so many used units: those that the writer counts at this instant, at most their own capacity. They
 //! admit a cost once the writer counts few enough, and write the state anew with the first charge.
 //!
-//! [`decide`] is the same decision on a state whose algorithm is known when the code is compiled.
+//! [`Transition::decide`](super::Transition::decide) is the same decision on a state whose algorithm is known when the
+//! code is compiled.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use super::exception::Exception;
 use super::kind::Algorithm;
 use super::stored::Repr;
-use super::transition::{Transition, ask};
 use super::verdict::{NEVER, Standing, Taken};
 use crate::time::Timestamp;
 
@@ -217,33 +217,4 @@ fn used_now(by: &Algorithm, used: u64, at: Timestamp) -> Repr {
         by.take(&mut repr, at, used);
     }
     repr
-}
-
-/// What a request did to a state.
-#[derive(Clone, Copy)]
-pub(crate) struct Outcome {
-    /// µs until the cost is admitted.
-    pub(crate) wait: u64,
-    /// µs to wait before going on.
-    pub(crate) delay: u64,
-    pub(crate) taken: Taken,
-}
-
-/// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted. A cost of 0 is
-/// admitted and charges nothing.
-#[inline(always)]
-pub(crate) fn decide<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
-    let wait = ask(algorithm, state, now, cost);
-    if wait > 0 || cost == 0 {
-        return Outcome { wait, delay: 0, taken: Taken::default() };
-    }
-    take(algorithm, state, now, cost)
-}
-
-/// Charges `cost` units that [`ask`] has just admitted.
-#[inline(always)]
-pub(crate) fn take<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
-    let delay = algorithm.delay(state, now);
-    let mark = algorithm.take(state, now, cost);
-    Outcome { wait: 0, delay, taken: Taken { cost, mark } }
 }

@@ -134,8 +134,7 @@ impl Drain {
     pub(crate) fn room(&self, debt: u64) -> (u64, u64) {
         let free = self.depth.saturating_sub(debt);
         let units = self.q.divide(free);
-        let next =
-            if debt == 0 { 0 } else { self.micros((debt + (units + 1) * self.q.get()).saturating_sub(self.depth)) };
+        let next = if debt == 0 { 0 } else { self.micros(debt + (units + 1) * self.q.get() - self.depth) };
         (units, next)
     }
 

@@ -1,6 +1,6 @@
 use super::drain::Drain;
-use super::transition::Transition;
-use super::verdict::{Mark, Standing};
+use super::transition::{Transition, ask};
+use super::verdict::{Mark, NEVER, Outcome, Standing};
 use super::wire::{Numbers, Wire, amount};
 use crate::error::ConfigError;
 use crate::rate::Rate;
@@ -92,6 +92,16 @@ impl Arrival {
     }
 }
 
+impl Arrival {
+    /// The decision on a cost above the capacity, or after the clock has stepped back so far that more than the depth is
+    /// owed: nothing is charged.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, tat: Tat, now: Timestamp, cost: u64) -> (u64, Standing) {
+        (ask(self, &tat, now, cost), self.standing(&tat, now))
+    }
+}
+
 enum Debt {
     Grains(u64),
     BeyondDepth(u64),
@@ -141,6 +151,33 @@ impl Transition for Arrival {
             }
             Debt::BeyondDepth(_) => Standing { remaining: 0, reset, next: self.wait(tat, now, 1) },
         }
+    }
+
+    #[inline(always)]
+    fn decide(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> (Outcome, Standing) {
+        let Self(drain) = self;
+        if cost > drain.capacity {
+            return (Outcome::uncharged(NEVER), self.standing(tat, now));
+        }
+        let from = if tat.whole < now.as_micros() { Tat { whole: now.as_micros(), frac: 0 } } else { *tat };
+        let ahead = (from.whole - now.as_micros()).cast_unsigned();
+        if ahead > drain.empties_in {
+            let (wait, standing) = self.refuse(*tat, now, cost);
+            return (Outcome::uncharged(wait), standing);
+        }
+        let debt = ahead * drain.p.get() + from.frac;
+        let owed = debt + drain.grains(cost);
+        if cost == 0 || owed > drain.depth {
+            let wait = if cost == 0 { 0 } else { drain.micros(owed - drain.depth) };
+            let (remaining, next) = drain.room(debt);
+            let standing = Standing { remaining, reset: ahead + u64::from(from.frac > 0), next };
+            return (Outcome::uncharged(wait), standing);
+        }
+        let (whole, frac) = drain.p.split(owed);
+        *tat = Tat { whole: now.as_micros() + whole.cast_signed(), frac };
+        let (remaining, next) = drain.room(owed);
+        let standing = Standing { remaining, reset: whole + u64::from(frac > 0), next };
+        (Outcome::charged(cost, Mark::at(now)), standing)
     }
 
     fn give_back(&self, tat: &mut Tat, now: Timestamp, _: Mark, _: u64, units: u64) {

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use super::drain::Drain;
-use super::transition::Transition;
-use super::verdict::{Mark, Standing};
+use super::transition::{Transition, ask};
+use super::verdict::{Mark, Outcome, Standing};
 use super::wire::{Numbers, Wire, amount, instant};
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -113,6 +113,20 @@ impl<V: Vocabulary> Transition for Leveled<V> {
         let (remaining, next) = self.0.room(debt);
         let lag = if debt == 0 { 0 } else { Self::lag(level, now) };
         Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next }
+    }
+
+    #[inline(always)]
+    fn decide(&self, level: &mut Level, now: Timestamp, cost: u64) -> (Outcome, Standing) {
+        let debt = self.debt(level, now);
+        if cost == 0 || cost > self.0.capacity || debt + self.0.grains(cost) > self.0.depth {
+            let wait = ask(self, level, now, cost);
+            return (Outcome::uncharged(wait), self.standing(level, now));
+        }
+        let (debt, lag) = (debt + self.0.grains(cost), Self::lag(level, now));
+        self.set(level, now, debt);
+        let (remaining, next) = self.0.room(debt);
+        let standing = Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next };
+        (Outcome::charged(cost, Mark::at(now)), standing)
     }
 
     fn give_back(&self, level: &mut Level, now: Timestamp, _: Mark, _: u64, units: u64) {

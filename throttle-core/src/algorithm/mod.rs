@@ -85,13 +85,13 @@ pub mod builders {
 pub use ban::{Ban, Struck};
 #[doc(inline)]
 pub use builders::*;
-pub(crate) use cell::{Cell, Outcome, decide, take};
+pub(crate) use cell::Cell;
 pub(crate) use dispatch::Visitor;
 pub(crate) use excepted::Excepted;
 pub use exception::{Exception, Strikes, Treatment};
 pub use kind::{Algorithm, IntoAlgorithm};
 pub use state::State;
 pub(crate) use stored::{Repr, Stored, Words};
-pub(crate) use transition::{Transition, ask};
+pub(crate) use transition::{Transition, ask, take};
 pub use verdict::Verdict;
-pub(crate) use verdict::{Mark, NEVER, Standing, Taken};
+pub(crate) use verdict::{Mark, NEVER, Outcome, Standing, Taken};

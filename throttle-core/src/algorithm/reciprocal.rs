@@ -28,11 +28,6 @@ impl Divisor {
     /// The quotient of a dividend below 2^63, rounded down.
     #[inline]
     pub(crate) const fn divide(self, dividend: u64) -> u64 {
-        // Most rates that people write drain one grain a microsecond. A branch that is guessed right takes no time at
-        // all.
-        if self.value == 1 {
-            return dividend;
-        }
         let product = (dividend << 1) as u128 * self.reciprocal as u128;
         (product >> 64) as u64 >> self.shift
     }
@@ -40,6 +35,11 @@ impl Divisor {
     /// Quotient and remainder.
     #[inline]
     pub(crate) const fn split(self, dividend: u64) -> (u64, u64) {
+        // Most rates that people write drain one grain a microsecond. A branch that is guessed right takes no time at
+        // all.
+        if self.value == 1 {
+            return (dividend, 0);
+        }
         let quotient = self.divide(dividend);
         (quotient, dividend - quotient * self.value)
     }

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::cell::Writer;
 use super::{
-    Algorithm, CalendarQuota, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, State, TokenBucket,
+    Algorithm, CalendarQuota, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Outcome, Repr,
+    SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket, Transition, Visitor, ask, take,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -62,6 +62,33 @@ fn steps() -> impl Strategy<Value = Vec<(i64, u64)>> {
     prop::collection::vec((by, 0..10_u64), 1..40)
 }
 
+struct PassAndSteps<'a> {
+    repr: &'a Repr,
+    now: Timestamp,
+    cost: u64,
+}
+
+impl Visitor for PassAndSteps<'_> {
+    type Output = [(Repr, Outcome, Standing); 2];
+
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Self::Output {
+        let Self { repr, now, cost } = self;
+        let in_steps = |state: &mut A::State| {
+            let outcome = match ask(algorithm, state, now, cost) {
+                0 if cost > 0 => take(algorithm, state, now, cost),
+                wait => Outcome::uncharged(wait),
+            };
+            (outcome, algorithm.standing(state, now))
+        };
+        let after = |step: &dyn Fn(&mut A::State) -> (Outcome, Standing)| {
+            let mut repr = repr.clone();
+            let (outcome, standing) = A::State::change(&mut repr, step).expect("a state of this algorithm");
+            (repr, outcome, standing)
+        };
+        [after(&|state| algorithm.decide(state, now, cost)), after(&in_steps)]
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -96,6 +123,19 @@ proptest! {
             let state = State::of(repr.clone());
             let bytes = state.to_wire(&algorithm).unwrap();
             prop_assert_eq!(State::from_wire(&algorithm, &bytes), Some(state), "{:?}", algorithm);
+        }
+    }
+
+    /// An algorithm may decide in one pass. Its steps give the same.
+    #[test]
+    fn law_08_one_pass_decides_as_its_steps_do(which in 0..16_usize, steps in steps()) {
+        let algorithm = algorithms()[which];
+        let (mut repr, mut now) = (algorithm.fresh_repr(), T0);
+        for (by, cost) in steps {
+            now = Timestamp::from_micros(now.as_micros() + by);
+            let [pass, steps] = algorithm.accept(PassAndSteps { repr: &repr, now, cost });
+            prop_assert_eq!(&pass, &steps, "{:?}", algorithm);
+            repr = pass.0;
         }
     }
 

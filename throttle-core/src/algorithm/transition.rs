@@ -1,6 +1,6 @@
 //! The contract of an algorithm: what it computes from a state, an instant and a cost.
 
-use super::verdict::{Mark, NEVER, Standing};
+use super::verdict::{Mark, NEVER, Outcome, Standing};
 use crate::rate::Rate;
 use crate::time::Timestamp;
 
@@ -51,6 +51,16 @@ pub(crate) trait Transition: Sized {
     /// Where the key stands at this instant.
     fn standing(&self, state: &Self::State, now: Timestamp) -> Standing;
 
+    /// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted. A cost of
+    /// 0 is admitted and charges nothing. Returns where the key stands then, too. An algorithm may do the steps in one
+    /// pass, with the same results.
+    #[inline(always)]
+    fn decide(&self, state: &mut Self::State, now: Timestamp, cost: u64) -> (Outcome, Standing) {
+        let wait = ask(self, state, now, cost);
+        let outcome = if wait == 0 && cost > 0 { take(self, state, now, cost) } else { Outcome::uncharged(wait) };
+        (outcome, self.standing(state, now))
+    }
+
     /// Gives back `units` of an earlier charge of `cost` units, never into a later window.
     fn give_back(&self, state: &mut Self::State, now: Timestamp, mark: Mark, cost: u64, units: u64);
 
@@ -85,6 +95,14 @@ pub(crate) fn ask<A: Transition>(algorithm: &A, state: &A::State, now: Timestamp
     } else {
         algorithm.wait(state, now, cost)
     }
+}
+
+/// Charges `cost` units that [`ask`] has just admitted.
+#[inline(always)]
+pub(crate) fn take<A: Transition>(algorithm: &A, state: &mut A::State, now: Timestamp, cost: u64) -> Outcome {
+    let delay = algorithm.delay(state, now);
+    let mark = algorithm.take(state, now, cost);
+    Outcome { delay, ..Outcome::charged(cost, mark) }
 }
 
 /// µs from `now` to an instant, which may lie after [`Timestamp::MAX`]: cut off there, a wait at the end of time would

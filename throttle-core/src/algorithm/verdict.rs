@@ -91,3 +91,25 @@ pub(crate) struct Taken {
     pub(crate) cost: u64,
     pub(crate) mark: Mark,
 }
+
+/// What a request did to a state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// µs until the cost is admitted.
+    pub(crate) wait: u64,
+    /// µs to wait before going on.
+    pub(crate) delay: u64,
+    pub(crate) taken: Taken,
+}
+
+impl Outcome {
+    /// Of a request that is charged nothing.
+    pub(crate) fn uncharged(wait: u64) -> Self {
+        Self { wait, ..Self::default() }
+    }
+
+    /// Of a request that is charged, and goes on at once.
+    pub(crate) fn charged(cost: u64, mark: Mark) -> Self {
+        Self { taken: Taken { cost, mark }, ..Self::default() }
+    }
+}

@@ -23,7 +23,7 @@ impl Store {
         if let (Some(policy), [call @ Call { key: Some(key), cost, .. }]) = (&set.alone, calls)
             && call.is_usual()
         {
-            return self.decide_alone(&Asked { parameters: policy.parameters(call.tier()), key, cost: *cost, now });
+            return self.decide_alone(Asked { parameters: policy.parameters(call.tier()), key, cost: *cost, now });
         }
         let mut decision = Decision::new();
         self.decide_set(set, calls, now, &mut decision);

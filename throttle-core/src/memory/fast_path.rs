@@ -10,7 +10,7 @@ use super::shard::Shard;
 use super::slot::Label;
 use super::store::Store;
 use super::table::{Known, Unread};
-use crate::algorithm::{Stored, Transition, Visitor, decide};
+use crate::algorithm::{Repr, Stored, Transition, Visitor};
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::time::Timestamp;
@@ -27,10 +27,13 @@ pub(super) struct Asked<'a> {
 impl Store {
     /// Decides one policy.
     #[inline(always)]
-    pub(super) fn decide_alone(&self, asked: &Asked<'_>) -> Decision {
-        let (shard, label, writer) = self.place(asked);
+    pub(super) fn decide_alone(&self, asked: Asked<'_>) -> Decision {
+        let (shard, label, writer) = self.place(&asked);
         match shard.table.read(label, writer) {
-            Ok(known) => asked.parameters.algorithm.accept(Alone { store: self, shard, known, asked }),
+            Ok(known) if asked.parameters.is_plain => {
+                asked.parameters.algorithm.accept(Alone { store: self, known, asked })
+            }
+            Ok(known) => self.decide_large(asked, shard, known),
             Err(unread) => self.decide_otherwise(asked, unread),
         }
     }
@@ -38,19 +41,19 @@ impl Store {
     /// Decides one policy whose key is not known, or could not be read because of other threads.
     #[cold]
     #[inline(never)]
-    fn decide_otherwise(&self, asked: &Asked<'_>, unread: Unread) -> Decision {
+    fn decide_otherwise(&self, asked: Asked<'_>, unread: Unread) -> Decision {
         if unread == Unread::Disturbed && asked.parameters.algorithm.is_small() {
             self.decide_undisturbed(asked, false)
         } else {
-            self.decide_new(asked).unwrap_or_else(|| self.decide_one(asked))
+            self.decide_new(&asked).unwrap_or_else(|| self.decide_one(&asked))
         }
     }
 
     /// Decides one policy with a small state, and keeps other threads from changing the shard meanwhile.
     #[cold]
     #[inline(never)]
-    fn decide_undisturbed(&self, asked: &Asked<'_>, was_disturbed: bool) -> Decision {
-        let (shard, label, writer) = self.place(asked);
+    fn decide_undisturbed(&self, asked: Asked<'_>, was_disturbed: bool) -> Decision {
+        let (shard, label, writer) = self.place(&asked);
         let mut table = shard.table.change();
         let known = table.read_held(label, writer);
         if was_disturbed {
@@ -58,9 +61,28 @@ impl Store {
         }
         let Some(known) = known else {
             drop(table);
-            return self.decide_one(asked);
+            return self.decide_one(&asked);
         };
-        asked.parameters.algorithm.accept(Alone { store: self, shard, known, asked })
+        asked.parameters.algorithm.accept(Alone { store: self, known, asked })
+    }
+
+    /// Decides one policy whose state is too large for its slot.
+    #[inline(never)]
+    fn decide_large(&self, asked: Asked<'_>, shard: &Shard, known: Known<'_>) -> Decision {
+        self.decide_known_large(&asked, shard, known).unwrap_or_else(|| self.decide_one(&asked))
+    }
+
+    /// The same. `None` if the key is gone.
+    fn decide_known_large(&self, asked: &Asked<'_>, shard: &Shard, known: Known<'_>) -> Option<Decision> {
+        let mut rest = shard.lock_rest();
+        // Keys do not move from here on.
+        let words = if known.is_still() {
+            known.words
+        } else {
+            let (shard, label, writer) = self.place(asked);
+            shard.table.change().read_held(label, writer)?.words
+        };
+        asked.parameters.algorithm.accept(Large { state: rest.large_state(words)?, asked })
     }
 
     #[inline(always)]
@@ -70,12 +92,11 @@ impl Store {
     }
 }
 
-/// One policy's decision on a known key.
+/// One policy's decision on a known key with a small state.
 struct Alone<'a> {
     store: &'a Store,
-    shard: &'a Shard,
     known: Known<'a>,
-    asked: &'a Asked<'a>,
+    asked: Asked<'a>,
 }
 
 impl Visitor for Alone<'_> {
@@ -83,37 +104,30 @@ impl Visitor for Alone<'_> {
 
     #[inline(always)]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
-        let Self { store, known, asked, .. } = self;
-        let Asked { parameters, cost, now, .. } = *asked;
-        let Some(mut state) = A::State::from_words(known.words) else {
-            return self.on_large(algorithm).unwrap_or_else(|| store.decide_one(asked));
-        };
-        let outcome = decide(algorithm, &mut state, now, cost);
+        let Self { store, known, asked: Asked { parameters, key, cost, now } } = self;
+        let Some(mut state) = A::State::from_words(known.words) else { unreachable!("the state is small") };
+        let (outcome, standing) = algorithm.decide(&mut state, now, cost);
         if let Some(words) = state.words().filter(|_| outcome.taken.cost > 0)
-            && !known.replace(words)
+            && !known.replace(parameters.writer, words)
         {
-            return store.decide_undisturbed(asked, true);
+            return store.decide_undisturbed(Asked { parameters, key, cost, now }, true);
         }
-        Decision::of_one(outcome, algorithm.standing(&state, now), parameters.tier, false)
+        Decision::of_one(outcome, standing, parameters.tier, false)
     }
 }
 
-impl Alone<'_> {
-    /// Decides on a state that is too large for its slot. `None` if the key is gone.
-    #[inline(never)]
-    fn on_large<A: Transition<State: Stored>>(&self, algorithm: &A) -> Option<Decision> {
+/// The same with a state that is too large for its slot. `None` if other parameters wrote it.
+struct Large<'a> {
+    state: &'a mut Repr,
+    asked: &'a Asked<'a>,
+}
+
+impl Visitor for Large<'_> {
+    type Output = Option<Decision>;
+
+    fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
         let Asked { parameters, cost, now, .. } = *self.asked;
-        let mut rest = self.shard.lock_rest();
-        // Keys do not move from here on.
-        let words = if self.known.is_still() {
-            self.known.words
-        } else {
-            let (shard, label, writer) = self.store.place(self.asked);
-            shard.table.change().read_held(label, writer)?.words
-        };
-        let (outcome, standing) = A::State::change(rest.large_state(words)?, |state| {
-            (decide(algorithm, state, now, cost), algorithm.standing(state, now))
-        })?;
+        let (outcome, standing) = A::State::change(self.state, |state| algorithm.decide(state, now, cost))?;
         Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }
 }

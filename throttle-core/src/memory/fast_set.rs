@@ -21,7 +21,7 @@ use super::slot::{Content, Label, Slot};
 use super::store::{MemorySet, Store};
 use super::sync::MutexGuard;
 use super::table::ChangingTable;
-use crate::algorithm::{Cell, Repr, Stored, Transition, Visitor, Words, ask, decide, take};
+use crate::algorithm::{Cell, Repr, Stored, Transition, Visitor, Words, ask, take};
 use crate::backend::Call;
 use crate::decision::{Decision, Status, Summary};
 use crate::policy::Policy;
@@ -333,8 +333,8 @@ impl Visitor for Step<'_> {
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Words {
         let Self { words, cost, now, status } = self;
         let Some(mut state) = A::State::from_words(words) else { return words };
-        let outcome = decide(algorithm, &mut state, now, cost);
-        status.report(outcome, algorithm.standing(&state, now));
+        let (outcome, standing) = algorithm.decide(&mut state, now, cost);
+        status.report(outcome, standing);
         state.words().unwrap_or(words)
     }
 }

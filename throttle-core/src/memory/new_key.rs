@@ -5,7 +5,7 @@ use super::fast_path::Asked;
 use super::shard::{LockedShard, Shared};
 use super::slot::{Content, Label};
 use super::store::Store;
-use crate::algorithm::{Stored, Transition, Visitor, decide};
+use crate::algorithm::{Stored, Transition, Visitor};
 use crate::decision::Decision;
 
 impl Store {
@@ -39,7 +39,7 @@ impl Visitor for NewKey<'_, '_> {
         let Self { shard, shared, label, asked } = self;
         let Asked { parameters, cost, now, .. } = *asked;
         let mut state = algorithm.fresh();
-        let outcome = decide(algorithm, &mut state, now, cost);
+        let (outcome, standing) = algorithm.decide(&mut state, now, cost);
         if outcome.taken.cost > 0 {
             let words = state.words()?;
             if !shard.make_room(now, &[], shared) {
@@ -47,6 +47,6 @@ impl Visitor for NewKey<'_, '_> {
             }
             shard.table.insert(Content::new(label, parameters.writer, words));
         }
-        Some(Decision::of_one(outcome, algorithm.standing(&state, now), parameters.tier, false))
+        Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }
 }

@@ -129,7 +129,7 @@ impl Content {
 
 #[inline]
 fn instant(writer: u8, words: Words) -> u64 {
-    u64::from(writer) << INSTANT_BITS | words.instant.cast_unsigned() << 8 >> 8
+    (words.instant.cast_unsigned() << (u64::BITS - INSTANT_BITS) | u64::from(writer)).rotate_left(INSTANT_BITS)
 }
 
 #[inline]
@@ -210,12 +210,6 @@ impl Slot {
         let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
         self.instant.store(instant(writer, words), Ordering::Relaxed);
         self.amount.store(amount(tag, words), Ordering::Relaxed);
-    }
-
-    /// Replaces the state. The parameters that wrote it stay the same.
-    #[inline]
-    pub(super) fn set_words(&self, words: Words) {
-        self.set((self.instant.load(Ordering::Relaxed) >> INSTANT_BITS) as u8, words);
     }
 }
 

@@ -39,12 +39,12 @@ impl Timestamp {
     /// the nearer of the two.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
-        if micros < Self::MIN.0 {
-            Self::MIN
-        } else if micros > Self::MAX.0 {
-            Self::MAX
-        } else {
+        if micros.unsigned_abs() <= EXACT_MAX {
             Self(micros)
+        } else if micros < 0 {
+            Self::MIN
+        } else {
+            Self::MAX
         }
     }
 
