@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::transition::{Transition, micros_between};
-use super::verdict::{Mark, Standing};
+use super::verdict::{Mark, NEVER, Outcome, Standing};
 use super::wire::{Numbers, Wire, amount, amounts};
 use crate::error::ConfigError;
 use crate::rate::{Rate, part};
@@ -141,6 +141,11 @@ impl<W: Windows> Counter<W> {
         Count { start, used: if start == state.start { state.used } else { 0 } }
     }
 
+    /// Where a key stands that has used so many units of a window, which ends in `next` µs.
+    fn standing_with(&self, used: u64, next: u64) -> Standing {
+        Standing { remaining: self.limit.saturating_sub(used), reset: if used == 0 { 0 } else { next }, next }
+    }
+
     /// µs until the window that starts at `start` ends.
     #[inline]
     fn until_end(&self, start: i64, now: Timestamp) -> u64 {
@@ -176,8 +181,19 @@ impl<W: Windows> Transition for Counter<W> {
     #[inline]
     fn standing(&self, state: &Count, now: Timestamp) -> Standing {
         let Count { start, used } = self.view(*state, now);
+        self.standing_with(used, self.until_end(start, now))
+    }
+
+    #[inline]
+    fn decide(&self, state: &mut Count, now: Timestamp, cost: u64) -> (Outcome, Standing) {
+        let Count { start, used } = self.view(*state, now);
         let next = self.until_end(start, now);
-        Standing { remaining: self.limit.saturating_sub(used), reset: if used == 0 { 0 } else { next }, next }
+        if cost == 0 || cost > self.limit || used + cost > self.limit {
+            let wait = if cost > self.limit { NEVER } else { next };
+            return (Outcome::uncharged(if cost == 0 { 0 } else { wait }), self.standing_with(used, next));
+        }
+        *state = Count { start, used: used + cost };
+        (Outcome::charged(cost, Mark { at: start, frac: 0 }), self.standing_with(used + cost, next))
     }
 
     fn give_back(&self, state: &mut Count, _: Timestamp, mark: Mark, _: u64, units: u64) {

@@ -51,9 +51,9 @@ pub(crate) trait Transition: Sized {
     /// Where the key stands at this instant.
     fn standing(&self, state: &Self::State, now: Timestamp) -> Standing;
 
-    /// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted. A cost of
-    /// 0 is admitted and charges nothing. Returns where the key stands then, too. An algorithm may do the steps in one
-    /// pass, with the same results.
+    /// Asks for `cost` units of a state that the same parameters wrote, and charges them if they are admitted. A cost
+    /// of 0 is admitted and charges nothing. Returns where the key stands then, too. An algorithm may compute all of it
+    /// in one pass, with the same results.
     #[inline(always)]
     fn decide(&self, state: &mut Self::State, now: Timestamp, cost: u64) -> (Outcome, Standing) {
         let wait = ask(self, state, now, cost);

@@ -69,20 +69,18 @@ impl Store {
     /// Decides one policy whose state is too large for its slot.
     #[inline(never)]
     fn decide_large(&self, asked: Asked<'_>, shard: &Shard, known: Known<'_>) -> Decision {
-        self.decide_known_large(&asked, shard, known).unwrap_or_else(|| self.decide_one(&asked))
-    }
-
-    /// The same. `None` if the key is gone.
-    fn decide_known_large(&self, asked: &Asked<'_>, shard: &Shard, known: Known<'_>) -> Option<Decision> {
         let mut rest = shard.lock_rest();
         // Keys do not move from here on.
-        let words = if known.is_still() {
-            known.words
+        let known = if known.is_still() {
+            Some(known)
         } else {
-            let (shard, label, writer) = self.place(asked);
-            shard.table.change().read_held(label, writer)?.words
+            let (shard, label, writer) = self.place(&asked);
+            shard.table.change().read_held(label, writer)
         };
-        asked.parameters.algorithm.accept(Large { state: rest.large_state(words)?, asked })
+        let state = known.and_then(|known| rest.large_state(known.words));
+        let decision = state.and_then(|state| asked.parameters.algorithm.accept(Large { state, asked }));
+        drop(rest);
+        decision.unwrap_or_else(|| self.decide_one(&asked))
     }
 
     #[inline(always)]
@@ -92,7 +90,8 @@ impl Store {
     }
 }
 
-/// One policy's decision on a known key with a small state.
+/// One policy's decision on a known key with a small state. It lends nothing of itself to a function that is not
+/// inlined, so its parts stay in registers.
 struct Alone<'a> {
     store: &'a Store,
     known: Known<'a>,
@@ -116,17 +115,17 @@ impl Visitor for Alone<'_> {
     }
 }
 
-/// The same with a state that is too large for its slot. `None` if other parameters wrote it.
+/// The same with a state that is too large for its slot. `None` if another algorithm wrote it.
 struct Large<'a> {
     state: &'a mut Repr,
-    asked: &'a Asked<'a>,
+    asked: Asked<'a>,
 }
 
 impl Visitor for Large<'_> {
     type Output = Option<Decision>;
 
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
-        let Asked { parameters, cost, now, .. } = *self.asked;
+        let Asked { parameters, cost, now, .. } = self.asked;
         let (outcome, standing) = A::State::change(self.state, |state| algorithm.decide(state, now, cost))?;
         Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }

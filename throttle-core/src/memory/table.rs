@@ -147,8 +147,8 @@ impl Known<'_> {
         self.seen.is_none_or(|seen| self.table.version.is_still(seen))
     }
 
-    /// Replaces the state, and the number of the parameters that wrote it. Returns `false`, and does nothing, if the table
-    /// was changed since it was read.
+    /// Replaces the state, and the number of the parameters that wrote it. Returns `false`, and does nothing, if the
+    /// table was changed since it was read.
     #[inline(always)]
     pub(super) fn replace(&self, writer: u8, words: Words) -> bool {
         let change = self.seen.map(|seen| self.table.version.begin(seen));
