@@ -183,7 +183,7 @@ impl Ban {
             (key.level, key.strikes) = (Strikes::TOP.min(key.level + 1), 0);
         }
         let counted = if key.strikes > 0 { key.since.after_micros(within.saturating_add(1)) } else { now };
-        let forgotten = if key.level > 0 { key.banned_until.after_micros(forgotten_after) } else { now };
+        let forgotten = if key.level == 0 { now } else { key.banned_until.after_micros(forgotten_after) };
         Some(Struck {
             exception: Exception { treatment: Treatment::Struck(key), until: counted.max(forgotten) },
             is_ban,

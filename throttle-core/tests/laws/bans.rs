@@ -108,6 +108,23 @@ fn strike_counts_for_as_long_as_it_is_within_the_time_of_the_first() {
     }
 }
 
+/// Two strikes within a minute; bans of a second, forgotten after two.
+#[test]
+fn strikes_behind_a_ban_begin_anew_and_are_forgotten_with_it() {
+    let ban = Ban::after(2).within(secs(60)).lasting(secs(1)).forgotten_after(secs(120));
+    for (times, bans) in [(&[0, 0, 50, 110][..], 2), (&[0, 0, 50, 111], 1), (&[0, 0, 50, 111, 111], 2)] {
+        let (mut over, mut begun) = (None, 0);
+        for time in times {
+            let struck = ban.strike(over.as_ref(), T0 + secs(*time)).expect("it counts");
+            begun += i32::from(struck.is_ban);
+            over = Some(struck.exception);
+        }
+        assert_eq!(begun, bans, "{times:?}");
+    }
+    let soon = Ban::after(1).within(secs(60)).lasting(secs(1)).forgotten_after(secs(2));
+    assert_eq!(soon.strike(None, T0).expect("it counts").exception.until, T0 + secs(3));
+}
+
 #[test]
 fn law_06_of_strikes_that_race_each_crossing_begins_one_ban() {
     let (store, ban) = (Store::new(9), Ban::after(5).lasting(secs(1)));
@@ -187,11 +204,20 @@ fn ban_that_cannot_be_is_refused_with_its_field_and_bound() {
     ] {
         assert_eq!(wrong.check().unwrap_err().to_string(), message);
     }
-    for right in
-        [ban, Ban::after(1), ban.growing(1), ban.up_to(secs(600)), ban.growing(100).within(Duration::from_micros(1))]
-    {
+    let longest = secs(3_650 * 86_400);
+    for right in [
+        ban,
+        Ban::after(1),
+        ban.growing(1),
+        ban.up_to(secs(600)),
+        ban.growing(100).within(Duration::from_micros(1)),
+        ban.forgotten_after(longest),
+    ] {
         assert!(right.check().is_ok(), "{right:?}");
     }
+    assert!(ban.forgotten_after(longest + Duration::from_nanos(1)).check().is_err());
+    let day = 86_400_000_000;
+    assert_eq!(ban.numbers(), [5, 2, 600_000_000, 600_000_000, day, 7 * day], "the defaults");
 }
 
 /// Any bytes may stand in a store.
