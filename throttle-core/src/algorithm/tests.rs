@@ -297,6 +297,22 @@ fn law_09_settling_over_what_counts_nothing_is_settling_over_none() {
     }
 }
 
+/// Until the store drops such a state, a clock that steps back finds it.
+#[test]
+fn law_07_settling_over_what_counts_no_more_leaves_it_as_it_is() {
+    for (by, writer) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two))) {
+        let mut repr = writer.fresh_repr();
+        writer.take(&mut repr, T0, 1);
+        let later = T0.after_micros(writer.standing(&repr, T0).reset);
+        let taken = by.take(&mut by.fresh_repr(), later, 1).1;
+        let mut cell = Cell::new(&by, wrote(writer), repr.clone(), later);
+        if !cell.is_own() {
+            cell.settle(taken, 0);
+            assert_eq!(cell.into_repr(), repr, "{writer:?} before {by:?}");
+        }
+    }
+}
+
 /// More remains of a state that others wrote when a request for one unit more is admitted.
 #[test]
 fn next_unit_under_other_parameters_comes_when_it_is_admitted() {

@@ -82,7 +82,7 @@ impl<'a> Entry<'a> {
         };
         cell.settle(item.taken, item.actual);
         // What other parameters count in a shared bucket stays there.
-        let insert = more > 0 && cell.is_own();
+        let insert = cell.is_own();
         entry.store(cell, insert, shard, shared);
     }
 

@@ -271,4 +271,14 @@ mod tests {
         assert!(PolicySet::new(of(1_023)).is_ok());
         assert_eq!(error(of(1_024)), "number of policies is 1024: a set holds at most 1023");
     }
+
+    #[test]
+    fn audited_policy_makes_its_set_audited_and_no_any() {
+        let audited = || PolicyTree::from(Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy").audit());
+        let any = |members| PolicyTree::Any(members, AnyCharge::First);
+        let of = |members| PolicySet::new(PolicyTree::All(members)).expect("a set").has_audited();
+        assert!(of(vec![any(vec![policy("a")]), audited()]) && !of(vec![any(vec![policy("a")])]));
+        let error = error(any(vec![policy("a"), PolicyTree::All(vec![audited()])]));
+        assert!(error.contains("audit is inside an any"), "{error}");
+    }
 }

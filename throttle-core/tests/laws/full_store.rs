@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use throttle_core::algorithm::State;
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
     Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock, MemoryBackend,
     MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp, TokenBucket,
@@ -108,6 +108,23 @@ fn law_09_a_key_that_gets_a_place_keeps_what_its_bucket_counts() {
     let decision = store.ask(&set, 0, 1);
     assert_eq!((decision.statuses()[0].is_overflow(), decision.remaining()), (false, 3));
     assert_eq!(store.left(&set, 1), 93, "one state for all tiers");
+}
+
+#[test]
+fn law_10_refund_of_a_forgotten_key_leaves_the_bucket_of_others_as_it_is() {
+    let store = FullStore::of(1);
+    store.make_room();
+    let set = Arc::new(store.prepare(Policy::new("p", per_hour(9)).unwrap()));
+    let take = |key: &'static str, cost| {
+        let calls = [Call::from(Key::from(key)).costing(cost)];
+        let decision = store.backend.decide_now(&set, &calls);
+        (decision.remaining(), Receipt::of(&decision, &calls))
+    };
+    let (_, forgotten) = take("ada", 3);
+    drop(store.backend.reset(&set, 0, &Key::from("ada")));
+    assert_eq!([take("bob", 1).0, take("eve", 5).0], [8, 4], "bob has a place, and eve the bucket");
+    store.backend.settle_now(&set, forgotten.unwrap().actual(0));
+    assert_eq!(take("eve", 0).0, 4);
 }
 
 /// The shared bucket of one policy is idle, and another policy of the same request looks for room, mostly among other

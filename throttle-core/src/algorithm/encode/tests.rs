@@ -230,8 +230,15 @@ fn the_table_of_bytes() {
     }
     let quota = CalendarQuota::rolling(4, Duration::from_secs(1)).build().unwrap();
     assert_eq!(&quota.tag()[..2], b"i2");
-    let [week, month] = [CalendarQuota::weekly(4), CalendarQuota::monthly(4)].map(|quota| quota.build().unwrap());
-    assert_eq!((&week.tag()[..2], &month.tag()[..2]), (&b"cw"[..], &b"cm"[..]));
+    // How many hours the quota's clock is ahead of UTC.
+    for (quota, kind, hours) in [
+        (CalendarQuota::weekly(4).anchor_day(3), b"cw", -48),
+        (CalendarQuota::monthly(4).utc_offset_minutes(120).anchor_hour(5), b"cm", -3),
+        (CalendarQuota::monthly(4).anchor_last_day(), b"cm", 24),
+    ] {
+        let numbers = [4_i64, hours * 3_600_000_000].map(|number| (number as f64).to_le_bytes());
+        assert_eq!(quota.build().unwrap().tag(), [&kind[..], &numbers.concat()].concat(), "{quota:?}");
+    }
 }
 
 /// The least and the most that each number of a state may be, and that nothing beyond is read.
