@@ -235,6 +235,9 @@ fn strikes_are_read_from_their_own_bytes_only() {
     let gcra = Gcra::new(Rate::per_day(9)).into_algorithm().unwrap();
     let state = gcra.decide(gcra.fresh().excepted(Exception::from_wire(&bytes).map(|(over, _)| over)), T0, 1).0;
     assert!(state.to_wire(&gcra).unwrap().starts_with(&bytes), "a charge keeps what is not forgotten");
+    let until = Exception::from_wire(&bytes).unwrap().0.until;
+    let state = gcra.decide(state, until, 1).0;
+    assert!(state.to_wire(&gcra).unwrap().starts_with(b"g0"), "and nothing else");
 }
 
 #[test]

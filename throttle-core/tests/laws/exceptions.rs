@@ -222,6 +222,20 @@ fn each_treatment_is_over_at_its_instant_and_what_was_used_stays_used() {
     }
 }
 
+/// A request is admitted by the limit of the exception in the instant in which the exception is over: a tenth of an hour.
+#[test]
+fn law_02_wait_that_ends_with_the_exception_goes_on_under_the_limit() {
+    let [few, many] = [1, 10].map(|burst| Gcra::new(Rate::per_hour(10)).burst(burst).into_algorithm().unwrap());
+    for (seconds, wait) in [(361, 360), (360, 3_600), (359, 3_600)] {
+        let until = T0 + Duration::from_secs(seconds);
+        let over = Exception { treatment: Treatment::Limit(Arc::new(many)), until };
+        let mut states = [few.fresh().excepted(Some(over))];
+        let set = PolicySet::new(Policy::new("p", few).unwrap()).unwrap();
+        let mut decide = |cost| set.decide(&mut states, T0, &[Call::from(key()).costing(cost)]).retry_after();
+        assert_eq!([decide(10), decide(1)], [0, wait].map(|wait| Some(Duration::from_secs(wait))), "{seconds} s");
+    }
+}
+
 /// Of three limits, in the one at `place`; some requests leave a reserve, or have parameters of their own.
 #[test]
 fn law_08_set_decides_a_key_with_an_exception_as_on_states_in_hand() {
@@ -256,6 +270,7 @@ fn law_08_set_decides_a_key_with_an_exception_as_on_states_in_hand() {
                 let calls = vec![call; 3];
                 let expected = set.decide(&mut states, at, &calls);
                 assert_eq!(memory.decide_now(&prepared, &calls), expected, "{after} µs: {calls:?}, {exception:?}");
+                assert!(calls[0].cost() > 0 || expected.is_admitted(), "a look is admitted");
             }
         }
     }

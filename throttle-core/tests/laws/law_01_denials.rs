@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::Timestamp;
+use throttle_core::backend::Call;
+use throttle_core::{Gcra, Key, Policy, PolicySet, Rate, Timestamp};
 
 use crate::support::machines::{InMemory, Machine, Pure};
 use crate::support::reference::reported;
@@ -55,6 +56,18 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
         prop_assert_eq!(decision.retry_after().map(|wait| t + wait.as_micros() as i64), Some(until));
     }
     Ok(())
+}
+
+/// Not even by the name of those who asked.
+#[test]
+fn law_01_state_without_a_writer_gets_one_by_a_charge_only() {
+    let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).unwrap()).unwrap();
+    let unnamed = set.policies()[0].algorithm().fresh();
+    let mut states = [unnamed.clone()];
+    for (cost, is_same) in [(0, true), (10, true), (1, false)] {
+        let _ = set.decide(&mut states, Timestamp::EPOCH, &[Call::from(Key::from("ada")).costing(cost)]);
+        assert_eq!(states[0] == unnamed, is_same, "{cost} units");
+    }
 }
 
 /// The entry point for one algorithm, `(state, now, cost) -> (state, verdict)`, decides as a set of one does.

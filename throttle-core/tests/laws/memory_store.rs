@@ -52,6 +52,8 @@ fn memory_decides_at_once_by_a_clock_that_it_knows_and_cannot_fail() {
     assert_eq!(backend.now(&prepared, &key(1)), Some(T0));
     let decision = backend.decide_at_once(&prepared, &key(1)).expect("without waiting");
     assert_eq!(decision.remaining(), 8);
+    let _ = backend.decide_now(&prepared, &key(2));
+    assert_eq!(backend.keys_held(), Some(2));
 }
 
 /// A request that was due earlier is decided as of then, and one that is due later as of now.

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
-use throttle_core::{Algorithm, Rate, Timestamp};
+use throttle_core::{Algorithm, IntervalBucket, IntoAlgorithm, Rate, Timestamp};
 
 use crate::support::bounds::{fits, fits_wait, most_in};
 use crate::support::spec::{Kind, Spec, TODAY};
@@ -78,6 +78,14 @@ fn every_share_can_be_counted_and_is_no_faster() {
             Ok(())
         },
     );
+}
+
+#[test]
+fn share_of_a_bucket_that_is_refilled_each_microsecond_is_exact() {
+    let bucket = |capacity, refill| {
+        IntervalBucket::new(capacity).refill(refill, std::time::Duration::from_micros(1)).into_algorithm().unwrap()
+    };
+    assert_eq!(bucket(10, 4).share(nonzero(2)), bucket(5, 2));
 }
 
 /// A share smaller than necessary would be safe, but useless.

@@ -331,6 +331,16 @@ fn a_state_holds_nothing_that_no_charge_could_have_left() {
     }
 }
 
+/// Five units of at most three: the first two leave nothing free.
+#[test]
+fn log_that_holds_more_than_its_limit_has_its_next_unit_when_fewer_count() {
+    let log = SlidingLog::new(Rate::new(3, Duration::from_micros(100))).build().unwrap();
+    let state = State::from_wire(&log, &value(&log, &[5.0, 0.0, 2.0, 5.0, 3.0])).unwrap();
+    let now = Timestamp::from_micros(6);
+    assert_eq!(log.standing(&state.repr, now).next, 99);
+    assert_eq!(log.decide(state, now, 1).1.retry_after_micros(), Some(99));
+}
+
 #[test]
 fn every_tag_names_the_algorithm_that_wrote_it() {
     let rate = Rate::new(7, Duration::from_micros(30));
