@@ -20,7 +20,7 @@ pub(crate) fn date_of(day: i64) -> (i64, i64, i64) {
 
 /// Day number of the first of a month; month 13 is January of the next year.
 pub(crate) fn first_of_month(year: i64, month: i64) -> i64 {
-    let (year, month) = if month > 12 { (year + 1, month - 12) } else { (year, month) };
+    // A year from March ends with its months 13 and 14.
     let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * from_march + 2) / 5;

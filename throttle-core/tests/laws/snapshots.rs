@@ -1,5 +1,6 @@
 //! Snapshots: a store that was restored decides as the one that was saved, and bad bytes restore nothing.
 
+use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +12,8 @@ use proptest::sample::select;
 use throttle_core::backend::Call;
 use throttle_core::snapshot::RestoreError;
 use throttle_core::{
-    Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
-    Rate, SlidingLog, Timestamp, TokenBucket,
+    Backend, CalendarQuota, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet,
+    Policy, PolicySet, Rate, SlidingLog, Timestamp, TokenBucket,
 };
 
 use crate::support::spec::TODAY;
@@ -316,6 +317,37 @@ fn a_missing_file_is_a_store_without_keys_and_a_bad_one_is_an_error() {
     let error = MemoryBackend::builder().restore_file(folder.0.join("bad")).unwrap_err();
     assert!(error.to_string().contains("no snapshot of version 1"), "{error}");
     assert!(matches!(MemoryBackend::builder().restore_file(&folder.0), Err(RestoreError::Io(_))));
+    let below_a_file = MemoryBackend::builder().restore_file(folder.0.join("bad/limits"));
+    assert!(matches!(below_a_file, Err(RestoreError::Io(_))));
     let saved = MemoryBackend::new().save(folder.0.join("no/such/folder"));
     assert_eq!(saved.unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn why_a_snapshot_is_not_restored_is_the_source_of_the_error() {
+    let too_many = CalendarQuota::monthly(0).build().unwrap_err();
+    for (error, source) in [
+        (RestoreError::from(io::Error::other("the disk")), Some("the disk".to_owned())),
+        (RestoreError::TooManyPolicies(too_many.clone()), Some(too_many.to_string())),
+        (RestoreError::Damaged, None),
+    ] {
+        assert_eq!(error.source().map(ToString::to_string), source);
+    }
+}
+
+/// A key that was forgotten an hour ahead of the clock may come back as a new one.
+#[test]
+fn law_07_restored_store_knows_how_far_keys_were_forgotten() {
+    let (gcra, hour) = (Gcra::new(Rate::per_hour(10)), Duration::from_secs(3_600));
+    let store = Store::new(1, gcra);
+    assert!(store.ask(1, 10).is_admitted());
+    store.clock.set(T0 + 2 * hour);
+    assert!(store.ask(2, 1).is_admitted(), "in the place of the first key");
+    store.clock.set(T0);
+    let restored = store.again(T0, 9, gcra).unwrap();
+    assert_eq!(restored.ask(3, 1).reset_after(), hour + hour / 10);
+    let idle = T0 + 2 * hour + hour / 10;
+    let keys =
+        [idle, Timestamp::from_micros(idle.as_micros() - 1)].map(|at| store.again(at, 9, gcra).unwrap().backend.keys());
+    assert_eq!(keys, [0, 1], "a key counts as long as its state does");
 }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn attack_39_snapshot_with_two_states_of_a_key_is_refused() {
+    fn attack_39_snapshot_with_a_key_twice_or_a_wrong_end_is_refused() {
         let store = Store::new(20);
         let policy = Policy::new("a", Gcra::new(Rate::per_day(9))).unwrap();
         let set = store.prepare(PolicySet::new(policy).unwrap()).unwrap();
@@ -218,10 +218,13 @@ mod tests {
         // The record of the key has two numbers, and the last one the horizon, the number of keys and the digest.
         let (records, end) = bytes.split_at(bytes.len() - 33);
         let key = &records[records.len() - 41..];
-        for (keys, is_read) in [(1_u64, true), (2, false)] {
-            let again = key.repeat(keys as usize - 1);
-            let body = [records, &again, &end[..9], &keys.to_le_bytes()].concat();
-            assert_eq!(Store::read(&signed(body), 20, NOW).is_ok(), is_read, "{keys} records of it");
+        for (keys, counted, extra, is_read) in
+            [(1, 1_u64, 0, true), (2, 2, 0, false), (1, 2, 0, false), (1, 1, 1, false)]
+        {
+            let again = key.repeat(keys - 1);
+            let body = [records, &again, &end[..9], &counted.to_le_bytes(), &vec![0; extra]].concat();
+            let read = Store::read(&signed(body), 20, NOW);
+            assert_eq!(read.is_ok(), is_read, "{keys} records, {counted} counted, {extra} bytes more");
         }
     }
 

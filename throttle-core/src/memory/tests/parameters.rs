@@ -132,6 +132,16 @@ fn more_parameters_than_numbers_decide_exactly_and_are_freed() {
     assert_eq!((store.keys(), large()), (0, (0, 61)), "swept");
 }
 
+#[test]
+fn policy_beyond_the_last_number_is_refused_with_their_bound() {
+    let (store, policies) = (Store::new(1), 1_023);
+    (0..policies).for_each(|n| drop(prepare(&store, &n.to_string(), per_day(1))));
+    let set = |name| PolicySet::new(Policy::new(name, per_day(1)).unwrap()).unwrap();
+    let error = store.prepare(set("one more")).unwrap_err().to_string();
+    assert!(error.contains("number of policies is 1024") && error.contains("at most 1023"), "{error}");
+    assert!(store.prepare(set("7")).is_ok(), "a name that is known");
+}
+
 /// The other keys are those of another limit, or of another limit of the same name.
 #[test]
 fn law_09_a_full_shard_forgets_each_key_by_its_own_limit() {
