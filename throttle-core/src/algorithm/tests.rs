@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::cell::Writer;
 use super::{
-    Algorithm, CalendarQuota, Cell, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Outcome, Repr,
-    SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket, Transition, Visitor, ask, take,
+    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Outcome, Repr,
+    SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket, Transition, Treatment, Visitor, ask, take,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -129,7 +129,7 @@ proptest! {
 
     /// An algorithm may decide in one pass. Its steps give the same.
     #[test]
-    fn law_08_one_pass_decides_as_its_steps_do(which in 0..16_usize, steps in steps()) {
+    fn law_08_one_pass_decides_as_its_steps_do(which in 0..17_usize, steps in steps()) {
         let algorithm = algorithms()[which];
         let (mut repr, mut now) = (algorithm.fresh_repr(), T0);
         for (by, cost) in steps {
@@ -349,6 +349,15 @@ fn next_unit_under_other_parameters_comes_when_it_is_admitted() {
             assert!(cell(standing.next).standing().remaining > standing.remaining, "{later:?} after {former:?}");
             assert_eq!((cell(standing.reset).standing().reset, cell(standing.reset - 1).standing().reset), (0, 1));
         }
+    }
+}
+
+#[test]
+fn more_remains_of_a_blocked_key_when_its_exception_is_over() {
+    let gcra = algorithms()[0];
+    for (treatment, next) in [(Treatment::Blocked, 500), (Treatment::Exempt, 0)] {
+        let state = gcra.fresh().excepted(Some(Exception { treatment, until: T0.after_micros(500) }));
+        assert_eq!(Cell::new(&gcra, None, state.repr, T0).standing().next, next);
     }
 }
 

@@ -147,6 +147,7 @@ mod tests {
     #[test]
     fn attack_24_no_key_has_the_same_number_in_two_processes() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
+        assert!(one.secret().chunks(8).all(|part| part != [0; 8]), "a part that is not random");
         let keys = [Key::CONSTANT, 0.into(), 1.into(), "ada".into(), "x".repeat(15).into(), "x".repeat(300).into()];
         for key in keys {
             assert_ne!(one.hash(&key), other.hash(&key), "{key:?}");

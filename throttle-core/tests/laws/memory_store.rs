@@ -56,20 +56,6 @@ fn memory_decides_at_once_by_a_clock_that_it_knows_and_cannot_fail() {
     assert_eq!(backend.keys_held(), Some(2));
 }
 
-/// A set of one audited policy, and one call for a set of two policies.
-#[test]
-fn only_one_enforced_policy_is_decided_alone() {
-    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
-    let audited = backend.prepare(set(per_day("p", 1).audit())).unwrap();
-    let two = vec![per_day("q", 1).into(), per_day("r", 1).into()];
-    let two = backend.prepare(set(PolicyTree::All(two))).unwrap();
-    for is_first in [true, false] {
-        assert!(backend.decide_now(&audited, &key(1)).is_admitted());
-        let decision = backend.decide_now(&two, &key(1));
-        assert_eq!((decision.is_admitted(), decision.statuses().len()), (is_first, 2));
-    }
-}
-
 /// A request that was due earlier is decided as of then, and one that is due later as of now.
 #[test]
 fn a_decision_as_of_an_instant_counts_from_then_but_not_from_the_future() {
