@@ -56,6 +56,19 @@ fn memory_decides_at_once_by_a_clock_that_it_knows_and_cannot_fail() {
     assert_eq!(backend.keys_held(), Some(2));
 }
 
+#[test]
+fn law_05_keys_of_a_request_lie_in_any_two_shards() {
+    let backend = MemoryBackend::builder().clock(ManualClock::new(T0)).build();
+    let both = PolicyTree::All(vec![per_day("p", 1).into(), per_day("q", 2).into()]);
+    let prepared = backend.prepare(set(both)).unwrap();
+    for n in 0..100 {
+        let decisions =
+            [(); 2].map(|()| backend.decide_now(&prepared, &[n, 1_000 + n].map(|n| Call::from(Key::from(n)))));
+        assert_eq!(decisions.each_ref().map(|decision| decision.is_admitted()), [true, false], "{n}");
+        assert_eq!(decisions[1].statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>(), [0, 1]);
+    }
+}
+
 /// A request that was due earlier is decided as of then, and one that is due later as of now.
 #[test]
 fn a_decision_as_of_an_instant_counts_from_then_but_not_from_the_future() {
