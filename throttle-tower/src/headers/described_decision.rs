@@ -10,6 +10,6 @@ pub(crate) struct DescribedDecision<'a> {
     pub(crate) admitted: bool,
     /// Written on a refusal only. `None` keeps an existing `Retry-After`: this decision has no better one.
     pub(crate) retry_after: Option<RetryAfter>,
-    /// Read only where a header or an existing `Retry-After` states wall-clock time.
+    /// Read only where a header or an existing `Retry-After` states wall-clock time. 0 if no header does.
     pub(crate) now_unix_us: u64,
 }

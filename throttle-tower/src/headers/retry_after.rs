@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::read_upstream::time_text;
 use super::value_text;
+use crate::time::wall_micros;
 
 /// A wait in whole seconds, as `Retry-After` states it: at least one, rounded up, at most [`RetryAfter::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +30,7 @@ impl RetryAfter {
 /// Sets the header to the later of `ours` and the existing values. It may occur only once, so the latest replaces all.
 ///
 /// An existing value keeps its wording, and only if it is provably later: as seconds, or as a date. Anything else
-/// cannot be compared and is replaced.
+/// cannot be compared and is replaced. The clock is read for that only, unless `now_unix_us` is more than 0.
 pub(crate) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64) {
     let Some(value) = value_text::integer_value(ours.seconds()) else { return };
     // Appended first: few responses have the header already, and for the others this is one search instead of two.
@@ -41,6 +42,8 @@ pub(crate) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64)
 /// Keeps one value: ours, which is the last, or a later one of the others.
 #[cold]
 fn keep_latest(headers: &mut HeaderMap, now_unix_us: u64) {
+    // They may be dates. Nearly all responses have none, so the clock was not read before.
+    let now_unix_us = if now_unix_us == 0 { wall_micros() } else { now_unix_us };
     let wait = |value: &HeaderValue| wait(value, now_unix_us);
     let mut values = headers.get_all(RETRY_AFTER).iter();
     let Some(ours) = values.next_back() else { return };

@@ -39,11 +39,11 @@ pub(super) enum Refused {
 impl Refused {
     /// Changes the response, as soon as there is one.
     #[inline]
-    pub(super) fn changed(self, change: impl FnOnce(&mut Response<Bytes>) + Send + 'static) -> Self {
+    pub(super) fn changed(mut self, change: impl FnOnce(&mut Response<Bytes>) + Send + 'static) -> Self {
         match self {
-            Self::Now(mut response) => {
-                change(&mut response);
-                Self::Now(response)
+            Self::Now(ref mut response) => {
+                change(response);
+                self
             }
             Self::Later(building) => Self::Later(Box::pin(async move {
                 let mut response = building.await;

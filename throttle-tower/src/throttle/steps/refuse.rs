@@ -18,7 +18,7 @@ use crate::throttle::permits::Places;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
-use crate::time::{micros, wall_micros};
+use crate::time::micros;
 
 /// The refusal of a decision.
 pub(super) fn over_limit<B: Backend>(
@@ -118,7 +118,7 @@ fn undecided<B: Backend>(
 ) -> Refused {
     build(shared, reason, status, parts, 0).changed(move |response| {
         if let Some(wait) = wait {
-            retry_after::write(response.headers_mut(), RetryAfter::from_micros(micros(wait)), wall_micros());
+            retry_after::write(response.headers_mut(), RetryAfter::from_micros(micros(wait)), 0);
         }
         response.extensions_mut().insert(RefusedByThrottle);
     })
@@ -200,7 +200,8 @@ mod tests {
         let quota = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant)).unwrap();
         let (status, headers) = refused(&quota.unavailable_retry_after(two), false).await;
         assert_eq!((status, told(&headers)), (StatusCode::TOO_MANY_REQUESTS, [Some("3600"), None]));
-        for (own, expected) in [("1", "2"), ("7", "7"), ("soon", "2")] {
+        let [past, future] = ["Fri, 02 Jan 2015 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"];
+        for (own, expected) in [("1", "2"), ("7", "7"), ("soon", "2"), (past, "2"), (future, future)] {
             let response = move |refusal: &Refusal<'_>| {
                 assert_eq!(refusal.retry_after(), Some(two));
                 let mut response = refusal.default_response();

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 
@@ -9,7 +8,7 @@ use crate::headers::described_decision::DescribedDecision;
 use crate::headers::policy_status::PolicyStatus;
 use crate::headers::retry_after::RetryAfter;
 use crate::throttle::limit_report::LimitReport;
-use crate::time::{micros, wall_micros};
+use crate::time::micros;
 
 /// Writes the headers of a response to an admitted request. Beside the refusal of another throttle the policies are
 /// announced, and nothing is said of where the client stands with them.
@@ -31,12 +30,11 @@ pub(in crate::throttle) fn write_refused<B>(report: &LimitReport, response: &mut
     let options = &report.announced().options;
     let dialect = if options.hides(response) { Dialect::None } else { options.dialect };
     let headers = response.headers_mut();
-    // An existing Retry-After may be a date, to compare the wait with.
-    let now_unix_us = if headers.contains_key(RETRY_AFTER) { wall_micros() } else { report.now_unix_us() };
     let wait_us = wait(report.decided().retry_after(), extra);
     let mut statuses = Statuses::new();
     describe(report, extra, &mut statuses);
     let retry_after = wait_us.map(RetryAfter::from_micros);
+    let now_unix_us = report.now_unix_us();
     let decision = DescribedDecision { policies: &statuses, admitted: false, retry_after, now_unix_us };
     dialect.form().write(headers, &decision, report.announced().list(&statuses));
     if let Some(hints) = options.sdk_hints {
