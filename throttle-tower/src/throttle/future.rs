@@ -121,11 +121,17 @@ where
                 self.poll(cx)
             }
             StateProj::Calling { response, admitted } => {
-                let result = ready!(response.poll(cx));
-                let admitted = admitted.take().expect(POLLED_AGAIN);
-                // Without a response, dropping `admitted` settles the charges.
-                let mut response = result?;
-                let held = admitted.respond(&mut response);
+                // Not by `ready!` and `?`, which would move the response once more each.
+                let mut response = match response.poll(cx) {
+                    Poll::Ready(Ok(response)) => response,
+                    Poll::Ready(Err(error)) => {
+                        // Without a response, dropping it settles the charges.
+                        drop(admitted.take().expect(POLLED_AGAIN));
+                        return Poll::Ready(Err(error));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                };
+                let held = admitted.take().expect(POLLED_AGAIN).respond(&mut response);
                 Poll::Ready(Ok(response.map(|body| ThrottleBody::inner(body, held))))
             }
             StateProj::Refusing { building } => {

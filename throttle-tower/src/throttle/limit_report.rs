@@ -65,7 +65,7 @@ impl UnwindSafe for LimitReport {}
 impl RefUnwindSafe for LimitReport {}
 
 impl LimitReport {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
         // To read the clock takes longer than to write the headers.
         let now_unix_us = if announced.options.dialect.form().states_instants { wall_micros() } else { 0 };

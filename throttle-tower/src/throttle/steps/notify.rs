@@ -8,7 +8,7 @@ use crate::throttle::limit_report::LimitReport;
 use crate::throttle::shared::Shared;
 
 /// Calls the hook for decisions and the observers, if there are any.
-#[inline]
+#[inline(always)]
 pub(super) fn notify<B: Backend>(
     shared: &Shared<B>,
     outcome: Outcome<'_>,
@@ -16,9 +16,19 @@ pub(super) fn notify<B: Backend>(
     calls: &[Call],
     parts: &Parts,
 ) {
-    if shared.options.on_decision.is_none() && shared.options.observers.is_empty() {
-        return;
+    if shared.options.on_decision.is_some() || !shared.options.observers.is_empty() {
+        tell(shared, outcome, report, calls, parts);
     }
+}
+
+#[inline(never)]
+fn tell<B: Backend>(
+    shared: &Shared<B>,
+    outcome: Outcome<'_>,
+    report: Option<&LimitReport>,
+    calls: &[Call],
+    parts: &Parts,
+) {
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
     let decision = report.map(LimitReport::decided);
     let near = report.filter(|_| !announced.warn_at.is_empty()).map(LimitReport::near_places).unwrap_or_default();
