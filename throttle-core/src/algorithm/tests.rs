@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::cell::Writer;
 use super::{
-    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Outcome, Repr,
-    SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket, Transition, Treatment, Visitor, ask, take,
+    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Outcome,
+    Repr, SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket, Transition, Treatment, Visitor, ask, take,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;

@@ -1,6 +1,5 @@
 //! Runs the steps of a request up to the point where it is passed on or refused.
 
-use std::mem;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -48,8 +47,6 @@ pub(in crate::throttle) fn start<B: Backend>(whole: &Arc<Shared<B>>, parts: &mut
         if let Some(report) = decide::at_once(shared, &asked.calls)
             && !wait_queue::may_wait(shared, report.decided())
         {
-            // Empty, so there is nothing to free, and to drop it would be a call.
-            mem::forget(lookups);
             return Started::Judged(judge_decided(shared, report, Outcome::Admitted, &asked, parts));
         }
     }
