@@ -92,6 +92,16 @@ impl Arrival {
     }
 }
 
+impl Arrival {
+    /// The decision on a cost above the capacity, or after the clock has stepped back so far that more than the depth is
+    /// owed: nothing is charged.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, tat: Tat, now: Timestamp, cost: u64) -> (u64, Standing) {
+        (ask(self, &tat, now, cost), self.standing(&tat, now))
+    }
+}
+
 enum Debt {
     Grains(u64),
     BeyondDepth(u64),
@@ -151,9 +161,9 @@ impl Transition for Arrival {
         }
         let from = if tat.whole < now.as_micros() { Tat { whole: now.as_micros(), frac: 0 } } else { *tat };
         let ahead = (from.whole - now.as_micros()).cast_unsigned();
-        // The clock has stepped back: more than the depth is owed, and nothing is charged.
         if ahead > drain.empties_in {
-            return (Outcome::uncharged(ask(self, tat, now, cost)), self.standing(tat, now));
+            let (wait, standing) = self.refuse(*tat, now, cost);
+            return (Outcome::uncharged(wait), standing);
         }
         let debt = ahead * drain.p.get() + from.frac;
         let owed = debt + drain.grains(cost);

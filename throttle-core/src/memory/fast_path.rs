@@ -78,7 +78,7 @@ impl Store {
             shard.table.change().read_held(label, writer)
         };
         let state = known.and_then(|known| rest.large_state(known.words));
-        let decision = state.and_then(|state| asked.parameters.algorithm.accept(Large { state, asked }));
+        let decision = state.and_then(|state| asked.parameters.algorithm.accept(Large(state, asked)));
         drop(rest);
         decision.unwrap_or_else(|| self.decide_one(&asked))
     }
@@ -116,17 +116,14 @@ impl Visitor for Alone<'_> {
 }
 
 /// The same with a state that is too large for its slot. `None` if another algorithm wrote it.
-struct Large<'a> {
-    state: &'a mut Repr,
-    asked: Asked<'a>,
-}
+struct Large<'a>(&'a mut Repr, Asked<'a>);
 
 impl Visitor for Large<'_> {
     type Output = Option<Decision>;
 
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
-        let Asked { parameters, cost, now, .. } = self.asked;
-        let (outcome, standing) = A::State::change(self.state, |state| algorithm.decide(state, now, cost))?;
+        let Self(state, Asked { parameters, cost, now, .. }) = self;
+        let (outcome, standing) = A::State::change(state, |state| algorithm.decide(state, now, cost))?;
         Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }
 }
