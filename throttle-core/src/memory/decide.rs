@@ -26,7 +26,12 @@ impl Store {
             return self.decide_alone(Asked { parameters: policy.parameters(call.tier()), key, cost: *cost, now });
         }
         let mut decision = Decision::new();
-        self.decide_set(set, calls, now, &mut decision);
+        // Compiled for each, because what a tree needs beside would take registers in the loop over the others' policies.
+        if set.set.is_plain() {
+            self.decide_set::<true>(set, calls, now, &mut decision);
+        } else {
+            self.decide_set::<false>(set, calls, now, &mut decision);
+        }
         decision
     }
 

@@ -1,8 +1,9 @@
 //! The fast path of a set: of keys with slots, and of new ones.
 //!
 //! The tables of the keys are held. Every policy with a small state is asked as if it was charged alone, and what it
-//! would write is kept until the set has decided. Large states are asked without a charge, and their shards are locked
-//! first. A [`Cell`] reads a small state that other parameters wrote, or for a call with a reserve. States that lie
+//! would write is kept until the set has decided. A member of an `any` behind one that admits is only looked at, because
+//! it is not charged in any case. Large states are asked without a charge, and their shards are locked first. A [`Cell`]
+//! reads a small state that other parameters wrote, or for a call with a reserve. States that lie
 //! [beside the table](super::beside) for another reason take the locks of their shards if those are free.
 //!
 //! A key without a slot counts as unused. If it is charged it gets a slot, after all known states are written, because
@@ -21,7 +22,7 @@ use super::slot::{Content, Label, Slot};
 use super::store::{MemorySet, Store};
 use super::sync::MutexGuard;
 use super::table::ChangingTable;
-use crate::algorithm::{Cell, Repr, Stored, Transition, Visitor, Words, ask, take};
+use crate::algorithm::{Cell, Outcome, Repr, Stored, Transition, Visitor, Words, ask, take};
 use crate::backend::Call;
 use crate::decision::{Decision, Status, Summary};
 use crate::policy::Policy;
@@ -61,10 +62,16 @@ struct Found<'a> {
 impl Store {
     /// Decides any set on any keys, in place, because a decision is large to be moved.
     #[inline(never)]
-    pub(super) fn decide_set(&self, set: &MemorySet, calls: &[Call], now: Timestamp, decision: &mut Decision) {
+    pub(super) fn decide_set<const IS_PLAIN: bool>(
+        &self,
+        set: &MemorySet,
+        calls: &[Call],
+        now: Timestamp,
+        decision: &mut Decision,
+    ) {
         let mut request = Request::new(self, set, calls, now);
         request.locate();
-        if !request.decide_known(decision) {
+        if !request.decide_known::<IS_PLAIN>(decision) {
             *decision = self.decide_located(&request);
         } else if set.policies.len() == 1 {
             *decision = std::mem::replace(decision, Decision::new()).in_one_form();
@@ -75,7 +82,7 @@ impl Store {
 impl<'a> Request<'a> {
     /// Decides if every key is known, or unused and not charged. Otherwise returns `false`, and has charged nothing.
     #[inline(always)]
-    fn decide_known(&self, decision: &mut Decision) -> bool {
+    fn decide_known<const IS_PLAIN: bool>(&self, decision: &mut Decision) -> bool {
         let mut found = Found { rests: SmallVec::new(), asked: SmallVec::new(), misses: false };
         if self.has_large() {
             found.rests.extend(self.shards.iter().map(|shard| shard.lock_rest()));
@@ -87,16 +94,21 @@ impl<'a> Request<'a> {
             found.asked = SmallVec::from_vec(Vec::with_capacity(self.calls.len()));
         }
         let (summary, statuses) = decision.skip(self.set.policies.len());
+        let mut spared = 0;
         for run in &self.runs {
             for place in run.places.clone() {
                 let status = &mut statuses[place];
                 if self.calls[place].key.is_none() {
                     continue;
                 }
-                if !self.ask(place, run, status, &mut found) {
+                let may_charge = IS_PLAIN || place >= spared;
+                if !self.ask(place, run, may_charge, status, &mut found) {
                     return false;
                 }
                 summary.ask(place, status);
+                if !IS_PLAIN && status.wait == 0 {
+                    spared = spared.max(self.set.set.spared_by(place));
+                }
             }
         }
         set::conclude(&self.set.set, summary, statuses);
@@ -109,18 +121,30 @@ impl<'a> Request<'a> {
 
     /// Asks one policy. Returns `false` if its state is not known.
     #[inline(always)]
-    fn ask<'b>(&'b self, place: usize, run: &'b Run<'a>, status: &mut Status, found: &mut Found<'b>) -> bool {
+    fn ask<'b>(
+        &'b self,
+        place: usize,
+        run: &'b Run<'a>,
+        may_charge: bool,
+        status: &mut Status,
+        found: &mut Found<'b>,
+    ) -> bool {
         let (call, now) = (&self.calls[place], self.now);
         let parameters = self.set.policies[place].parameters(call.tier());
         let slot = run.shard.table.find_held(Label::new(run.hash, parameters.policy));
         status.tier = parameters.tier;
+        let known = || match slot {
+            Some(slot) => slot.words_of(parameters.writer),
+            None if may_charge || !parameters.is_plain || !run.shard.absent.is_unused(now) => None,
+            None => Some(parameters.algorithm.fresh_words()),
+        };
         if call.is_usual()
-            && let Some(known) = slot
-            && let Some(words) = known.words_of(parameters.writer)
+            && let Some(words) = known()
         {
-            let mut part = Asked { place, parameters, slot, words, run, kind: Kind::Small };
+            let kind = if may_charge { Kind::Small } else { Kind::Looked };
+            let mut part = Asked { place, parameters, slot, words, run, kind };
             if parameters.is_plain {
-                part.words = parameters.algorithm.accept(Step { words, cost: call.cost, now, status });
+                part.words = parameters.algorithm.accept(Step { words, cost: call.cost, may_charge, now, status });
             } else if parameters.unnumbered.is_none() {
                 part.kind = Kind::Large;
                 self.step(&mut part, Some(call.cost), &mut found.rests, status);
@@ -145,8 +169,8 @@ impl<'a> Request<'a> {
     ) -> bool {
         let call = &self.calls[place];
         let parameters = self.set.policies[place].parameters(call.tier());
-        let mut part =
-            Asked { place, parameters, slot, words: parameters.algorithm.fresh_words(), run, kind: Kind::Small };
+        let words = Words { instant: 0, amount: 0 };
+        let mut part = Asked { place, parameters, slot, words, run, kind: Kind::Small };
         let is_numbered = call.own.is_none() && parameters.unnumbered.is_none();
         if slot.is_none() && !(is_numbered && run.shard.absent.is_unused(self.now)) {
             return false;
@@ -205,7 +229,7 @@ impl<'a> Request<'a> {
         let (Parameters { algorithm, writer, .. }, now) = (part.parameters, self.now);
         let own = part.slot.map_or_else(|| Some(algorithm.fresh_words()), |slot| slot.words_of(*writer));
         match own.filter(|_| self.calls[part.place].is_usual()) {
-            Some(words) => Some(algorithm.accept(Step { words, cost, now, status })),
+            Some(words) => Some(algorithm.accept(Step { words, cost, may_charge: true, now, status })),
             None => self.ask_cell(part, cost, status),
         }
     }
@@ -239,7 +263,8 @@ impl<'a> Request<'a> {
                 _ if part.kind != Kind::Small => {
                     let delay = match part.kind {
                         Kind::Beside => self.answer_beside(part, &mut found.rests, status),
-                        _ => self.step(part, None, &mut found.rests, status),
+                        Kind::Large => self.step(part, None, &mut found.rests, status),
+                        Kind::Small | Kind::Looked => 0,
                     };
                     // An audited policy delays no request.
                     let is_audited = delay > 0 && self.set.set.policies()[part.place].is_audited();
@@ -322,6 +347,8 @@ impl<'a> Request<'a> {
 struct Step<'a> {
     words: Words,
     cost: u64,
+    /// Whether the cost is charged if it is admitted.
+    may_charge: bool,
     now: Timestamp,
     status: &'a mut Status,
 }
@@ -331,9 +358,13 @@ impl Visitor for Step<'_> {
 
     #[inline(always)]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Words {
-        let Self { words, cost, now, status } = self;
+        let Self { words, cost, may_charge, now, status } = self;
         let Some(mut state) = A::State::from_words(words) else { return words };
-        let (outcome, standing) = algorithm.decide(&mut state, now, cost);
+        let (outcome, standing) = if may_charge {
+            algorithm.decide(&mut state, now, cost)
+        } else {
+            (Outcome::uncharged(ask(algorithm, &state, now, cost)), algorithm.standing(&state, now))
+        };
         status.report(outcome, standing);
         state.words().unwrap_or(words)
     }

@@ -71,6 +71,8 @@ pub struct PolicySet {
     policies: Vec<Policy>,
     nodes: Vec<Node>,
     shape: Shape,
+    /// For each policy, the end of those that an `any` does not charge once it admits; 0 if there are none.
+    spared: Vec<usize>,
 }
 
 /// What the policies decide like.
@@ -126,7 +128,7 @@ impl PolicySet {
     /// If two policies share a name, an `all` or `any` is empty, an `any` has an [audited](Policy::audit) policy, or the
     /// set has more than 1,023 policies or is nested more than 128 deep.
     pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
-        let mut set = Self { policies: Vec::new(), nodes: Vec::new(), shape: Shape::Plain };
+        let mut set = Self { policies: Vec::new(), nodes: Vec::new(), shape: Shape::Plain, spared: Vec::new() };
         set.add(tree.into(), 0, false)?;
         let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
         names.sort_unstable();
@@ -144,7 +146,8 @@ impl PolicySet {
     /// A set without policies, which admits every request: for a layer with limits on requests in flight only.
     #[must_use]
     pub fn none() -> Self {
-        Self { policies: Vec::new(), nodes: vec![Node { kind: PolicyNode::All, end: 1 }], shape: Shape::Plain }
+        let nodes = vec![Node { kind: PolicyNode::All, end: 1 }];
+        Self { policies: Vec::new(), nodes, shape: Shape::Plain, spared: Vec::new() }
     }
 
     /// The policies, in the order given.
@@ -198,6 +201,13 @@ impl PolicySet {
         })
     }
 
+    /// The place before which no policy from this one on is charged once this one admits: the rest of an `any` that
+    /// charges the first.
+    #[inline]
+    pub(crate) fn spared_by(&self, policy: usize) -> usize {
+        self.spared[policy]
+    }
+
     /// The policies in a subtree.
     pub(super) fn policies_below(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node..self.nodes[node].end].iter().filter_map(|node| match node.kind {
@@ -220,6 +230,7 @@ impl PolicySet {
             PolicyTree::Policy(policy) => {
                 self.shape = self.shape.max(if policy.is_audited() { Shape::Audited } else { Shape::Plain });
                 self.policies.push(policy);
+                self.spared.push(0);
                 (PolicyNode::Policy(self.policies.len() - 1), Vec::new())
             }
             PolicyTree::All(members) => (PolicyNode::All, members),
@@ -235,6 +246,12 @@ impl PolicySet {
             self.add(member, depth + 1, is_in_any)?;
         }
         self.nodes[index].end = self.nodes.len();
+        if kind == PolicyNode::Any(AnyCharge::First) {
+            let of_members =
+                |set: &Self, member| if let PolicyNode::Policy(place) = set.node(member) { Some(place) } else { None };
+            let places: Vec<_> = self.members(index).filter_map(|member| of_members(self, member)).collect();
+            places.into_iter().for_each(|place| self.spared[place] = self.policies.len());
+        }
         Ok(())
     }
 }
