@@ -26,7 +26,7 @@ impl Store {
             return self.decide_alone(Asked { parameters: policy.parameters(call.tier()), key, cost: *cost, now });
         }
         let mut decision = Decision::new();
-        // Compiled for each, because what a tree needs beside would take registers in the loop over the others' policies.
+        // Compiled twice: what only a tree needs would take registers from the loop over the policies.
         if set.set.is_plain() {
             self.decide_set::<true>(set, calls, now, &mut decision);
         } else {
