@@ -95,3 +95,22 @@ impl<B: Backend> Live<B> {
         live
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Gcra, Rate};
+
+    use super::*;
+    use crate::{Constant, ThrottleLayer, limit};
+
+    #[test]
+    fn layers_that_were_dropped_leave_the_list_when_another_follows() {
+        let layer = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
+        let (shared, followers) = (layer.current.with(Arc::clone), Arc::new(Followers::default()));
+        let _kept = Live::of(Arc::clone(&shared), &followers);
+        for _ in 0..9 {
+            drop(Live::of(Arc::clone(&shared), &followers));
+        }
+        assert_eq!(lock(&followers.0).len(), 2);
+    }
+}

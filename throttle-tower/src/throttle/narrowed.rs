@@ -254,6 +254,19 @@ mod tests {
         }
     }
 
+    /// Each of the largest takes as much room as it has limits.
+    #[test]
+    fn combinations_are_kept_while_all_their_limits_have_room() {
+        let narrowed = narrowed(1_000);
+        let is_kept = |first: u16, limits: usize| {
+            let numbers: Vec<u16> = (first..).take(limits).collect();
+            narrowed.get(&numbers, || Some(vec![])).is_some()
+        };
+        assert!(!is_kept(0, MOST_LIMITS_OF_AN_ENTRY + 1));
+        let kept = (0..500).filter(|first| is_kept(*first, MOST_LIMITS_OF_AN_ENTRY)).count();
+        assert_eq!(kept, MOST_LIMITS / MOST_LIMITS_OF_AN_ENTRY);
+    }
+
     #[test]
     fn what_cannot_be_made_is_tried_once() {
         let narrowed = narrowed(2);

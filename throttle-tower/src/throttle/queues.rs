@@ -282,6 +282,20 @@ mod tests {
         assert!(!queues.contains(&key) && queues.is_empty());
     }
 
+    /// One that was passed would take a turn of requests that are in time.
+    #[tokio::test(start_paused = true)]
+    async fn request_takes_its_turn_at_its_deadline_unless_it_was_passed() {
+        let (queues, key, now) = (Arc::new(Queues::default()), (0, Key::from("key"), 0), Instant::now());
+        let policy = Policy::new("p", Gcra::new(Rate::per_second(10))).unwrap();
+        let (algorithm, late) = (policy.algorithm(), Duration::ZERO);
+        let join = || queues.join(key.clone(), &Joining { algorithm, units: 1, deadline: now, most: 2, late }).unwrap();
+        let (first, second) = (join(), join());
+        assert!(first.become_first(now).await);
+        assert!(second.become_first(now + 2 * GRACE).await, "the first one did not use its turn");
+        drop(second);
+        assert!(!first.become_first(Instant::now()).await);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn late_turns_shorten_a_queue_unless_the_burst_makes_up_for_them() {
         let late = Duration::from_millis(10);

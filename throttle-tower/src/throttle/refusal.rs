@@ -377,22 +377,26 @@ mod tests {
     /// how many limits there are.
     #[tokio::test]
     async fn details_of_a_used_up_quota_describe_eight_limits_at_most() {
-        let mut lengths = Vec::new();
-        for limits in [1, 7, 8, 9, 12] {
+        let details = async |limits: u64, dialect| {
             let once = |n| limit(format!("limit-{n:02}"), Gcra::new(Rate::per_day(1))).by(Constant);
             let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
             let limits = all((1..=limits).map(once).collect::<Vec<_>>());
-            let layer = ThrottleLayer::new(limits).unwrap().backend(memory).unwrap();
+            let layer = ThrottleLayer::new(limits).unwrap().backend(memory).unwrap().headers(dialect);
             let inner = service_fn(async |_: http::Request<()>| Ok::<_, Infallible>(Response::new(())));
             let send = || {
                 let request = http::Request::post("/").header("content-type", "application/grpc");
                 layer.layer(inner).oneshot(request.body(()).unwrap())
             };
             assert!(!send().await.unwrap().headers().contains_key("grpc-status"));
-            lengths.push(send().await.unwrap().headers()["grpc-status-details-bin"].len());
+            send().await.unwrap().headers()["grpc-status-details-bin"].len()
+        };
+        let mut lengths = Vec::new();
+        for limits in [1, 7, 8, 9, 12] {
+            lengths.push(details(limits, Dialect::default()).await);
         }
         assert!(lengths[0] < lengths[1] && lengths[1] < lengths[2], "{lengths:?}");
         assert_eq!(lengths[2..], [lengths[2]; 3]);
+        assert!(details(1, Dialect::None).await < lengths[0], "where headers have no numbers, details have none");
     }
 
     #[test]

@@ -198,12 +198,14 @@ fn seconds(wait: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use axum::Router;
     use http::{HeaderMap, Request, StatusCode};
     use http_body_util::BodyExt;
     use throttle_core::backend::{Exception, Treatment};
     use throttle_core::{Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate, Timestamp};
-    use tower::ServiceExt;
+    use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
     use crate::failing_backend::FailingBackend;
@@ -237,14 +239,20 @@ mod tests {
         let own = limit("p", of(Rate::per_minute(5), 5)).by(Constant);
         let throttle = ThrottleLayer::new(own).unwrap().backend(store).unwrap();
         let shared = throttle.current.with(Arc::clone);
-        for (exceptions, expected) in
-            [(of(Rate::per_minute(50), 50), r#""p";r=5;t=600"#), (of(Rate::per_hour(5), 5), r#""p";r=5;t=300"#)]
-        {
+        let requests = throttle.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        for (exceptions, used, left, expected) in [
+            (of(Rate::per_minute(50), 50), 0, 5, r#""p";r=5;t=600"#),
+            (of(Rate::per_hour(5), 5), 0, 5, r#""p";r=5;t=300"#),
+            (of(Rate::per_minute(50), 50), 50, 0, r#""p";r=0;t=2"#),
+        ] {
             let treatment = Treatment::Limit(Arc::new(exceptions.into_algorithm().unwrap()));
             let exception = Exception { treatment, until: Timestamp::from_micros(301_000_000) };
             shared.backend.except(&shared.prepared, 0, &Key::CONSTANT, Some(exception)).await.unwrap();
+            for _ in 0..used {
+                assert_eq!(requests.clone().oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+            }
             let (headers, limit) = shown(&throttle).await;
-            assert_eq!((&limit["limit"], &limit["remaining"]), (&5.into(), &5.into()));
+            assert_eq!((&limit["limit"], &limit["remaining"]), (&5.into(), &left.into()));
             assert_eq!(headers["ratelimit"], expected);
         }
     }

@@ -183,7 +183,15 @@ fn login_by(extractor: Arc<dyn KeyExtractor>) -> Limit {
 struct Failing {
     store: MemoryBackend<ManualClock>,
     asked: Arc<AtomicUsize>,
+    struck: Arc<AtomicUsize>,
     fails: std::ops::Range<usize>,
+}
+
+impl Failing {
+    fn of(clock: &ManualClock, fails: std::ops::Range<usize>) -> Self {
+        let store = MemoryBackend::builder().clock(clock.clone()).build();
+        Self { store, asked: Arc::default(), struck: Arc::default(), fails }
+    }
 }
 
 impl Backend for Failing {
@@ -225,6 +233,7 @@ impl Backend for Failing {
         key: &Key,
         ban: &Ban,
     ) -> throttle_core::backend::Answer<Option<throttle_core::backend::Exception>> {
+        self.struck.fetch_add(1, Ordering::Relaxed);
         self.store.strike(prepared, policy, key, ban)
     }
 }
@@ -233,8 +242,7 @@ impl Backend for Failing {
 #[tokio::test]
 async fn share_counts_strikes_of_its_own_while_the_store_fails() {
     let clock = ManualClock::default();
-    let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let failing = Failing { store, asked: Arc::default(), fails: 7..12 };
+    let failing = Failing::of(&clock, 7..12);
     let limits = login().on_error(OnError::local(1));
     let local = MemoryBackend::builder().clock(clock.clone()).build();
     let layer = ThrottleLayer::new(limits).unwrap().local_store(&local).backend(failing).unwrap();
@@ -246,6 +254,17 @@ async fn share_counts_strikes_of_its_own_while_the_store_fails() {
     let expected = [(false, 10), (true, 2), (false, 1), (true, 3)];
     assert_eq!(banned, expected.iter().flat_map(|(is, times)| vec![*is; *times]).collect::<Vec<_>>());
     assert_eq!(layer.settlements().failed, 0);
+}
+
+/// Also while the whole of the longest ban is left.
+#[tokio::test]
+async fn refusal_of_a_banned_key_asks_the_store_for_no_strike() {
+    let (store, hour) = (Failing::of(&ManualClock::default(), 0..0), Duration::from_secs(3_600));
+    let limits = login_by(Arc::new(ClientIp::peer())).ban(Ban::after(3).lasting(hour).up_to(hour));
+    let layer = ThrottleLayer::new(limits.on_error(OnError::Closed)).unwrap().backend(store.clone()).unwrap();
+    statuses(&layer, 1, 200, 5 + 3 + 4).await;
+    assert!(is_banned(&from(&layer, 1, 200).await));
+    assert_eq!(store.struck.load(Ordering::Relaxed), 3);
 }
 
 #[cfg(feature = "metrics")]

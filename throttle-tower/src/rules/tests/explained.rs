@@ -149,6 +149,10 @@ async fn explanation_tells_what_applies_and_why_the_rest_does_not() {
     assert_eq!((exports.left.map(|left| (left.units, left.of)), other.is_admitted), (Some((1, 1)), true));
     let elsewhere = explain(&handle, Sent { path: "/logout", ..POST }).await;
     assert_eq!(elsewhere.limits[3].verdict, Verdict::Skips("its route is not among match.routes".to_owned()));
+    let mut without_route = request(POST).into_parts().0;
+    without_route.extensions.remove::<MatchedRoute>();
+    let verdict = handle.explain(&without_route).await.unwrap().limits.swap_remove(3).verdict;
+    assert_eq!(verdict, Verdict::Skips("it has no route, and match.routes needs one".to_owned()));
 }
 
 #[tokio::test]
