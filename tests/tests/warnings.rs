@@ -189,6 +189,9 @@ async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
     let by_peer = ThrottleLayer::new(plenty(ClientIp::peer()))?;
     send(&by_peer, 1, from_peer).await;
     send(&by_peer, 300, plain).await;
+    let by_proxy = ThrottleLayer::new(plenty(behind_proxy()))?;
+    send(&by_proxy, 1, || from_proxy(None)).await;
+    send(&by_proxy, 300, plain).await;
     let elsewhere = ThrottleLayer::new(plenty(Header::new("x-api-key")).when(|parts| parts.uri.path() == "/none"))?;
     send(&elsewhere, 300, plain).await;
     assert_eq!(log.lines(), [""; 0]);

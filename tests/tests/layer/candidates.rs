@@ -260,6 +260,27 @@ async fn lookups_and_waits_of_a_candidate_are_its_own() {
 }
 
 #[tokio::test]
+async fn candidate_that_waits_for_nothing_is_decided_at_once() {
+    assert_eq!(after(3, ThrottleLayer::new(shared("p", 1)).unwrap().max_waiting(0)).await, [1, 1, 1, 0, 0]);
+}
+
+/// Also if no observer needs the request's head.
+#[tokio::test]
+async fn class_beside_a_key_that_a_candidate_looks_up_is_that_of_the_request() {
+    let class = |parts: &http::request::Parts| if parts.headers.contains_key("x-api-key") { "low" } else { "high" };
+    let looked_up = limit("p", Gcra::new(Rate::per_hour(2)).burst(2)).by_async(|_| async { Some(1) });
+    let candidate = ThrottleLayer::new(looked_up.priority([("high", 0), ("low", 1)], class)).unwrap();
+    let live = on(memory(), shared("live", 2)).candidate("v2", candidate.clone()).unwrap();
+    for _ in 0..2 {
+        status(&live, keyed("ada")).await;
+    }
+    while candidate.settlements().pending > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(results(&live.flips("v2").unwrap()), [1, 0, 1, 0, 0]);
+}
+
+#[tokio::test]
 async fn request_without_a_required_key_is_one_that_the_candidate_refuses() {
     let keyed = |rule| limit("p", Gcra::new(Rate::per_hour(9))).by(Header::new("x-api-key")).on_missing(rule);
     let reject = ThrottleLayer::new(keyed(OnMissing::Reject(StatusCode::UNAUTHORIZED))).unwrap();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::request::Parts;
@@ -22,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::common::{Remote, Strict, Text, get, keyed, memory, send_each, shared};
+use crate::common::{Remote, Strict, Text, get, keyed, memory, send_each, shared, take};
 
 /// The series of a recorder: `name{label="value"}` and what it has counted. Of a histogram, how many values.
 type Series = BTreeMap<String, f64>;
@@ -322,6 +323,17 @@ async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
         let attempts = shared("attempts", 10).cost(4).charge_refused();
         let layer = ThrottleLayer::new(attempts).unwrap().backend(memory()).unwrap().metrics("site");
         send_each(&layer, (0..5).map(|_| get())).await;
+        // Others take a unit before each attempt is charged.
+        let store = Remote::faltering(true);
+        let others = store.memory.clone();
+        store.before_each(move || _ = take(&others, "attempts", 10, 1));
+        let attempts = shared("attempts", 10).cost(4).charge_refused().on_error(OnError::Closed);
+        let layer = ThrottleLayer::new(attempts).unwrap().backend(store.clone()).unwrap().metrics("raced");
+        send_each(&layer, (0..3).map(|_| get())).await;
+        sleep(Duration::from_millis(10)).await;
+        send_each(&layer, [get()]).await;
+        let (decided, charged) = (4, 2);
+        assert_eq!(store.decisions.load(Ordering::SeqCst), decided + charged, "no charge where nothing is left");
     })
     .await;
     let units = |layer, policy| {
@@ -331,6 +343,7 @@ async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
     };
     assert_eq!(units("llm", "tokens"), [90.0 + 10.0, 0.0, 40.0]);
     assert_eq!(units("site", "attempts"), [2.0 * 4.0 + 2.0, 0.0, 0.0]);
+    assert_eq!(units("raced", "attempts"), [2.0 * 4.0, 0.0, 0.0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -547,7 +560,8 @@ async fn candidate_is_counted_by_its_results_and_once() {
     let series = metered(async {
         let rules = Rules::from_str("rules.toml", &text(2), Registry::new()).unwrap();
         let (live, file) = rules.layer(MemoryBackend::new()).unwrap();
-        let live = live.candidate("v2", ThrottleLayer::new(shared("p", 1)).unwrap()).unwrap().metrics("api");
+        let candidate = ThrottleLayer::new(shared("p", 1)).unwrap().metrics("next");
+        let live = live.candidate("v2", candidate).unwrap().metrics("api");
         send_each(&live, [get(), get()]).await;
         sleep(Duration::from_millis(500)).await;
         file.replace(&text(4)).unwrap();
@@ -558,6 +572,8 @@ async fn candidate_is_counted_by_its_results_and_once() {
     let of = |result| series[&format!(r#"throttle_candidate_total{{candidate="v2",layer="api",result="{result}"}}"#)];
     let results = ["both_admit", "both_refuse", "would_refuse", "would_admit", "not_decided"];
     assert_eq!(results.map(of), [1.0, 1.0, 3.0, 0.0, 0.0]);
+    let own = |outcome| series[&format!(r#"throttle_requests_total{{layer="next",outcome="{outcome}"}}"#)];
+    assert_eq!(["admitted", "refused"].map(own), [1.0, 4.0], "its own metrics");
 }
 
 #[tokio::test]
