@@ -16,7 +16,7 @@ use throttle_tower::shape::TokioClock;
 use throttle_tower::{
     Concurrency, ConfigError, Constant, Gcra, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer, all, limit,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, ServiceExt};
 
 use crate::holding::{Hello, MS, poll};
@@ -235,6 +235,22 @@ async fn charge_queue_is_shorter_where_the_store_does_not_tell_its_time() {
     }
 }
 
+/// One answer is 20 ms late, and a single quick one does not make the next one quick.
+#[tokio::test(start_paused = true)]
+async fn charge_queue_is_shorter_by_the_lateness_of_the_turns_before() {
+    let site = Site::new(false, one_each(100 * MS, 5_000 * MS));
+    site.admit().await;
+    let held: Vec<_> = (0..4).map(|_| site.held()).collect();
+    held.into_iter().for_each(|held| _ = tokio::spawn(held));
+    site.store.next_answers_take([20 * MS]);
+    for (at, queued, longest) in [(130, 3, 41), (250, 2, 42)] {
+        sleep_until(site.start + at * MS).await;
+        let mut sent: Vec<_> = (0..100).map(|_| site.send()).collect();
+        let joined = sent.iter_mut().map(poll).filter(Poll::is_pending).count();
+        assert_eq!(queued + joined, longest, "after {at} ms");
+    }
+}
+
 /// Its bound counts from its arrival, and not from the answer after which it would join the queue.
 #[tokio::test(start_paused = true)]
 async fn charge_request_that_learns_late_of_a_long_queue_is_refused_at_once() {
@@ -266,6 +282,18 @@ async fn charge_retry_after_of_a_queued_request_does_not_count_itself() {
     assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
     assert!(about(second.at, 2_020 * MS), "before the answer about the first one: {second:?}");
     assert_eq!(second.retry_after, Some(1), "one turn after the first one's");
+}
+
+/// Sets of fewer limits would have queues of their own.
+#[tokio::test(start_paused = true)]
+async fn charge_requests_queue_together_whatever_other_limits_apply_to_them() {
+    let other = limit("other", Gcra::new(Rate::per_second(9))).by(Constant).when(|parts| parts.uri.path() == "/other");
+    let site = Site::new(true, all((one_each(100 * MS, 250 * MS), other)));
+    site.admit().await;
+    let _held = [site.held(), site.held()];
+    let other = Request::get("/other").body(()).unwrap();
+    let Poll::Ready(third) = poll(&mut Box::pin(site.service.clone().oneshot(other))) else { panic!("it is held") };
+    assert_eq!(third.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
 /// Law 7: a queued request is not decided as of an instant that the store's clock has not reached again.

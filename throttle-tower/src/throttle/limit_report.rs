@@ -204,11 +204,18 @@ crate::axum_extractor::extractor! {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::request::Parts;
+    use http::{Request, Response, StatusCode};
     use throttle_core::backend::Call;
     use throttle_core::{Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+    use tower::{Layer, ServiceExt, service_fn};
 
     use super::super::response_options::ResponseOptions;
     use super::*;
+    use crate::headers::ResetFormat;
+    use crate::{Constant, Dialect, ThrottleLayer, all, limit};
 
     /// The reports of some requests of the tier `pro`, of which the plan admits two, and the last limit does not apply.
     fn reports(requests: usize) -> Vec<LimitReport> {
@@ -223,6 +230,30 @@ mod tests {
         let call = |tier| Call::from(Key::CONSTANT).in_tier(tier);
         let decide = || store.decide_now(&prepared, &[call(0), call(1), Call::SKIP]);
         (0..requests).map(|_| LimitReport::new(decide(), Arc::clone(&announced))).collect()
+    }
+
+    #[tokio::test]
+    async fn instants_in_headers_are_those_of_the_wall_clock() {
+        let layer = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant)).unwrap();
+        let layer = layer.headers(Dialect::XRateLimit(ResetFormat::EpochSeconds));
+        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+        for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+            let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+            let reset: u64 = response.headers()["x-ratelimit-reset"].to_str().unwrap().parse().unwrap();
+            let in_a_minute = wall_micros() / 1_000_000 + 60;
+            assert_eq!((response.status(), in_a_minute.abs_diff(reset) < 30), (status, true), "{reset}");
+        }
+    }
+
+    #[tokio::test]
+    async fn class_is_that_of_the_policy_of_the_name() {
+        let of = |name| limit(name, Gcra::new(Rate::per_minute(9))).by(Constant);
+        let limits = all([of("p").priority([("low", 0)], |_: &Parts| "low"), of("q")]);
+        let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true);
+        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
+        let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
+        let report: &LimitReport = response.extensions().get().unwrap();
+        assert_eq!(["p", "q", "r"].map(|policy| report.class(policy)), [Some("low"), None, None]);
     }
 
     #[test]

@@ -239,18 +239,19 @@ mod tests {
         assert!(route.starts_with("a limit that depends on the route found none for a request that succeeded; "));
     }
 
-    /// Clones of a watch warn once together, and a request that did not succeed says nothing.
+    /// Clones of a watch warn once together, and another layer by itself. A request that did not succeed says nothing.
     #[test]
     fn unknown_route_is_warned_of_once() {
         let heard: Arc<std::sync::Mutex<Vec<Warning>>> = Arc::default();
         let hook = Arc::clone(&heard);
         let watch = Watch::new(move |warning| hook.lock().unwrap().push(warning.clone()));
-        let clone = watch.clone();
+        let (clone, other) = (watch.clone(), watch.of_another_layer());
         for (watch, status, warnings) in [
             (&watch, StatusCode::FOUND, 0),
             (&clone, StatusCode::NOT_FOUND, 0),
             (&clone, StatusCode::CREATED, 1),
             (&watch, StatusCode::OK, 1),
+            (&other, StatusCode::OK, 2),
         ] {
             watch.confirm(status);
             assert_eq!(*heard.lock().unwrap(), vec![Warning::RouteUnknown; warnings], "{status}");

@@ -196,6 +196,26 @@ async fn limit_applies_to_requests_that_match_each_field() {
     }
 }
 
+/// So many that they are found by the request's route and path, and not asked one by one.
+#[tokio::test]
+async fn each_of_many_limits_applies_to_the_requests_that_match_it() {
+    let limit = |n: usize| {
+        let matches = if n.is_multiple_of(2) {
+            format!("paths = [\"/p{n}/**\"]")
+        } else {
+            format!("routes = [\"/r{n}/{{id}}\"]")
+        };
+        format!("[[limit]]\nname = \"l{n}\"\ngcra = {{ rate = \"1/day\" }}\nby = \"constant\"\nmatch.{matches}\n")
+    };
+    let app = App::new(&format!("version = 1\n{}", (0..12).map(limit).collect::<String>()));
+    for n in 0..12_usize {
+        let of_route = || Request::get("/").extension(MatchedRoute(format!("/r{n}/{{user}}").into()));
+        let request = || if n.is_multiple_of(2) { Request::get(format!("/p{n}/a")) } else { of_route() };
+        assert_eq!(app.admitted(3, request).await, 1, "{n}");
+    }
+    assert_eq!(app.admitted(3, || Request::get("/")).await, 3);
+}
+
 #[tokio::test]
 async fn concurrency_of_a_file_is_in_force() {
     let app = App::new(
