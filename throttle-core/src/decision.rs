@@ -175,8 +175,8 @@ impl Decision {
         self
     }
 
-    /// Returns the decision of a larger set of so many `policies`, in which these stand at `places`, in their order, and
-    /// no other one applies. For a layer that asks only the policies that a request can have.
+    /// Returns the decision of a larger set of so many `policies`, in which these stand at `places`, in their order,
+    /// and no other one applies. For a layer that asks only the policies that a request can have.
     ///
     /// ```
     /// use throttle_core::{Gcra, Limiter, Policy, Rate};

@@ -131,8 +131,8 @@ impl LocalShare {
         }
     }
 
-    /// Counts a strike of a key about which the share has decided, as [`Backend::strike`] does. The backend does not learn
-    /// of it.
+    /// Counts a strike of a key about which the share has decided, as [`Backend::strike`] does. The backend does not
+    /// learn of it.
     #[must_use = "it does nothing unless polled"]
     pub fn strike(&self, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
         self.memory.strike(&self.set, policy, key, ban)

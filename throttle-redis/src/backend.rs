@@ -45,9 +45,9 @@ impl RedisBackend {
         self.shared.link.counters.read()
     }
 
-    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent to the store. An idle
-    /// connection that has ended counts as none at once; one that ended without a word, when the next decision finds
-    /// that nothing arrives, or after about 15 seconds without traffic.
+    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent to the store. An
+    /// idle connection that has ended counts as none at once; one that ended without a word, when the next decision
+    /// finds that nothing arrives, or after about 15 seconds without traffic.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.link.is_healthy()
@@ -145,8 +145,8 @@ impl Backend for RedisBackend {
         Box::pin(async move { reset::reset_all(&shared, &prefix).await.map_err(BackendError::from) })
     }
 
-    /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may refuse the key for a
-    /// second longer.
+    /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may refuse the key for
+    /// a second longer.
     ///
     /// # Cancel safety
     ///

@@ -104,9 +104,10 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the secret of the key digests (SipHash-2-4, 128 bits). Without the secret, the keys cannot be recovered from
-    /// the database, and no client can choose keys with the same digest. All processes that share budgets need the same secret. Defaults to the prefix, which is no
-    /// secret: guessable keys, such as addresses, can then be found by trying all.
+    /// Sets the secret of the key digests (SipHash-2-4, 128 bits). Without the secret, the keys cannot be recovered
+    /// from the database, and no client can choose keys with the same digest. All processes that share budgets need the
+    /// same secret. Defaults to the prefix, which is no secret: guessable keys, such as addresses, can then be found by
+    /// trying all.
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.secret = Some(secret.into());
         self
@@ -151,8 +152,8 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets how many decisions of a set may wait for a call, counted separately for each of its tiers; further ones fail
-    /// at once as [saturated](throttle_core::BackendErrorKind::Saturated). At least 1. Defaults to 1,024.
+    /// Sets how many decisions of a set may wait for a call, counted separately for each of its tiers; further ones
+    /// fail at once as [saturated](throttle_core::BackendErrorKind::Saturated). At least 1. Defaults to 1,024.
     pub fn queue(mut self, decisions: usize) -> Self {
         self.queue = decisions;
         self
@@ -174,12 +175,12 @@ impl RedisBuilder {
     }
 
     /// Caches up to `most` refusals in this process. While a cached refusal is valid, requests of the same or a greater
-    /// cost are refused without a call to the store, for a second at most. A refund, a reset, an exception or a charge by
-    /// other parameters clears the cached refusals of its keys at once, if this backend makes it. A cached refusal
+    /// cost are refused without a call to the store, for a second at most. A refund, a reset, an exception or a charge
+    /// by other parameters clears the cached refusals of its keys at once, if this backend makes it. A cached refusal
     /// reports the limits that do not refuse as they were when it was made. What other processes do is not seen until
-    /// the wait or the second is over: a key that another process refunds, resets or exempts stays refused here for that
-    /// time, and `remaining` may be too high when other processes charge. Refusals in tiers and by keys' own parameters
-    /// are not cached. Defaults to 0: no cache.
+    /// the wait or the second is over: a key that another process refunds, resets or exempts stays refused here for
+    /// that time, and `remaining` may be too high when other processes charge. Refusals in tiers and by keys' own
+    /// parameters are not cached. Defaults to 0: no cache.
     pub fn deny_cache(mut self, most: usize) -> Self {
         self.refusals = most;
         self

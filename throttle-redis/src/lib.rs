@@ -35,8 +35,8 @@
 //!   connection within their deadlines. If a connection ends without a word, because packets are dropped, the decisions
 //!   of one deadline fail. Connections use RESP3, which reports the end; where a proxy only knows RESP2, the first
 //!   decision after the end fails.
-//! * **One state for a key**, whatever parameters decide: a tier, a key's own parameters, or those of another version of
-//!   the program. The value names the parameters that wrote it, and others read it as so many used units.
+//! * **One state for a key**, whatever parameters decide: a tier, a key's own parameters, or those of another version
+//!   of the program. The value names the parameters that wrote it, and others read it as so many used units.
 //! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten seconds.
 //!
 //! # Which connection

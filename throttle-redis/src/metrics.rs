@@ -49,13 +49,14 @@
 //!
 //! A call counts once, even if it is sent several times. Most decisions travel in one call. There are more for keys in
 //! several [slots of a cluster](crate::RedisBuilder::per_key_slot), one for each slot, and for decisions that share a
-//! call about a slot that moves to another server: they then have calls of their own. A cached refusal and a decision that fails early, such as `saturated` or
-//! `suspended`, travel in none. A decision whose future is dropped counts neither as made nor as failed.
+//! call about a slot that moves to another server: they then have calls of their own. A cached refusal and a decision
+//! that fails early, such as `saturated` or `suspended`, travel in none. A decision whose future is dropped counts
+//! neither as made nor as failed.
 //!
 //! # Breakers
 //!
-//! There is one breaker; on a cluster there are 16, one for each sixteenth of the slots. The gauges of backends with the
-//! same name add up. A backend that is dropped takes its breakers out of the gauges.
+//! There is one breaker; on a cluster there are 16, one for each sixteenth of the slots. The gauges of backends with
+//! the same name add up. A backend that is dropped takes its breakers out of the gauges.
 //!
 //! # When the recorder is installed
 //!
@@ -65,5 +66,5 @@
 //!
 //! # Cost
 //!
-//! A decision costs a few atomic additions, without a lock, an allocation or a look-up. A breaker that changes its state
-//! takes a lock.
+//! A decision costs a few atomic additions, without a lock, an allocation or a look-up. A breaker that changes its
+//! state takes a lock.

@@ -1,5 +1,5 @@
-//! Law 8, one answer: a real server decides the golden vectors. That it decides any trace as the algorithms do is a part
-//! of the conformance kit, and that those do as the reference does is a law of the core.
+//! Law 8, one answer: a real server decides the golden vectors. That it decides any trace as the algorithms do is a
+//! part of the conformance kit, and that those do as the reference does is a law of the core.
 
 #[path = "../../throttle-core/tests/support/golden.rs"]
 #[allow(dead_code, reason = "the tests of the core use the rest")]

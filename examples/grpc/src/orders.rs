@@ -1,5 +1,5 @@
-//! The service `shop.Orders`, written by hand so that the build needs no `protoc`. With a `.proto` file, `tonic-prost-build`
-//! generates what is in this file, and nothing else of the example changes.
+//! The service `shop.Orders`, written by hand so that the build needs no `protoc`. With a `.proto` file,
+//! `tonic-prost-build` generates what is in this file, and nothing else of the example changes.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -6,7 +6,8 @@ use throttle_tower::{ConfigError, Gcra, Rate};
 
 use crate::percent::Percent;
 
-/// What the keys of a log need, in one pass: for each rate, the most that a key has used beyond what the rate gives back.
+/// What the keys of a log need, in one pass: for each rate, the most that a key has used beyond what the rate gives
+/// back.
 ///
 /// The sum is that of GCRA: a unit is q grains, of which p drain each microsecond, where p/q is the rate in lowest
 /// terms. So it is exact.

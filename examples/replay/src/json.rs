@@ -6,8 +6,8 @@ use crate::args::{AtIs, Format, LogArguments, Unit};
 use crate::entry::{Draft, Entry, SECOND};
 use crate::time;
 
-/// The names that a server has for its fields, with dots between the names of nested ones. Of several, the first that is
-/// there is read.
+/// The names that a server has for its fields, with dots between the names of nested ones. Of several, the first that
+/// is there is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     at: &'static [&'static str],

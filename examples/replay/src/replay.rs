@@ -13,7 +13,8 @@ pub struct Replayed {
     pub log: Reading,
     /// Requests, and those that each file refuses, if all requests of a second came at its start.
     pub timeline: Timeline<3>,
-    /// Where the log knows only seconds there are two: the requests of a second came all at its start, or evenly spread.
+    /// Where the log knows only seconds there are two: the requests of a second came all at its start, or evenly
+    /// spread.
     pub assumed: Vec<Assumed>,
 }
 

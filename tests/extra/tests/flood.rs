@@ -16,8 +16,8 @@ const MAX_KEYS: usize = 100_000;
 const DRAINED: u64 = 1_000;
 const CAPACITY: u64 = 10;
 
-/// On an idle machine no decision takes as long. On one that is shared, a thread is put aside in the middle of a decision
-/// now and then, and the other may have to wait for it.
+/// On an idle machine no decision takes as long. On one that is shared, a thread is put aside in the middle of a
+/// decision now and then, and the other may have to wait for it.
 const LATE: Duration = Duration::from_millis(1);
 
 /// How long decisions took.

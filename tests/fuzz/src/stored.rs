@@ -87,8 +87,8 @@ impl Store {
             }
             (Err(error), state) => {
                 assert_eq!(error.kind(), BackendErrorKind::Protocol, "{error} about {}", value.escape_ascii());
-                // Of another writer's value the scripts check the length alone. If they charge over one whose numbers are
-                // no whole ones, the error says that the request may have been charged.
+                // Of another writer's value the scripts check the length alone. If they charge over one whose numbers
+                // are no whole ones, the error says that the request may have been charged.
                 assert!(
                     held.as_deref() == Some(value) || !error.is_uncharged(),
                     "{error} about {}",

@@ -1,5 +1,5 @@
-//! The time of one decision beside two newer crates. Each answers with less than throttle does: rate-net with yes, or no
-//! and the wait; quota with what remains.
+//! The time of one decision beside two newer crates. Each answers with less than throttle does: rate-net with yes, or
+//! no and the wait; quota with what remains.
 
 use std::hint::black_box;
 use std::net::IpAddr;

@@ -13,8 +13,8 @@ use tower::{Layer, ServiceExt};
 
 use crate::common::{Remote, Strict, Text, get, memory, poll, shared, text};
 
-/// With jitter, the body, `Retry-After` and the rate-limit headers must not state different waits. The jitter depends on
-/// a secret, so several layers are tested: without jitter all would state 60.
+/// With jitter, the body, `Retry-After` and the rate-limit headers must not state different waits. The jitter depends
+/// on a secret, so several layers are tested: without jitter all would state 60.
 #[tokio::test]
 async fn a_refusals_wait_is_the_one_that_is_sent() {
     let mut waits = Vec::new();

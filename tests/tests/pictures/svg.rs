@@ -75,7 +75,8 @@ impl Picture {
         let _ = writeln!(self.body, "<{shape} class=\"{classes}\" points=\"{}\"/>", points.join(" "));
     }
 
-    /// The file. It can stand in a data URI between single quotes, which `#![doc]` uses: no `'`, `#`, `%` or blank line.
+    /// The file. It can stand in a data URI between single quotes, which `#![doc]` uses: no `'`, `#`, `%` or blank
+    /// line.
     pub(crate) fn finish(self) -> String {
         let (height, title) = (self.height, &self.title);
         let colours = |dark: bool| -> String {

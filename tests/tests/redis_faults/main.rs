@@ -28,7 +28,8 @@ const DEADLINE: Duration = Duration::from_millis(25);
 /// The store must decide again within this time of its return.
 const BACK: Duration = Duration::from_millis(500);
 
-/// Runs the tests of this binary two at a time. Each of them mostly waits; the work of many would show in the latencies.
+/// Runs the tests of this binary two at a time. Each of them mostly waits; the work of many would show in the
+/// latencies.
 async fn place() -> tokio::sync::SemaphorePermit<'static> {
     static PLACES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
     PLACES.acquire().await.expect("never closed")

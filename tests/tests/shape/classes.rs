@@ -167,7 +167,8 @@ async fn law_15_higher_call_that_gives_up_frees_its_place_at_once() {
     check(over(&Remote::new(2 * MS), ten(5_000), OnError::Closed), 8 * MS).await;
 }
 
-/// A turn was due before the call came that takes it, and another call waited for it until its timer's next millisecond.
+/// A turn was due before the call came that takes it, and another call waited for it until its timer's next
+/// millisecond.
 #[tokio::test(start_paused = true)]
 async fn law_15_call_that_passes_another_takes_its_turn_as_of_when_it_was_due() {
     let pace = LeakyBucket::new(Rate::per_second(1_600)).max_wait(Duration::from_secs(9));

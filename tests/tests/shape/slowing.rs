@@ -47,8 +47,8 @@ async fn shape_waiting_call_leaves_when_its_upstream_allows_the_rate_again() {
     assert_eq!(start.elapsed().as_secs(), 1);
 }
 
-/// Of an upstream that allows 10 calls in 2 seconds and takes `trip` to respond: how many calls are refused until 40 are
-/// admitted, and how long that takes.
+/// Of an upstream that allows 10 calls in 2 seconds and takes `trip` to respond: how many calls are refused until 40
+/// are admitted, and how long that takes.
 async fn until_forty_are_admitted(dialect: Dialect, trip: Duration) -> (usize, Duration) {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let window = FixedWindow::new(Rate::new(10, Duration::from_secs(2)));

@@ -170,8 +170,8 @@ impl<B: Backend> Run<B> {
     }
 }
 
-/// What the upstream can count on, over calls in the order of their departures: between the first and the last of any of
-/// them, the calls that leave before the last one were charged what fits the time, beside what was given back in it.
+/// What the upstream can count on, over calls in the order of their departures: between the first and the last of any
+/// of them, the calls that leave before the last one were charged what fits the time, beside what was given back in it.
 /// `late` is by how much a departure or a settlement may be seen later than the schedule knows of it.
 fn check(calls: &[Call], late: u64) {
     let left = |call: &Call| call.left.unwrap();

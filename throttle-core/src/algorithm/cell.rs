@@ -95,7 +95,8 @@ impl<'a> Cell<'a> {
         self.repr.into_owned().beneath(self.exception.map(Cow::into_owned))
     }
 
-    /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity together with the reserve.
+    /// µs until `cost` is admitted: 0 for now, [`NEVER`] for a cost that exceeds the capacity together with the
+    /// reserve.
     pub(crate) fn wait(&self, cost: u64) -> u64 {
         if let Some(exception) = self.in_force() {
             return self.wait_under(exception, cost);
@@ -139,9 +140,9 @@ impl<'a> Cell<'a> {
         Standing { remaining, reset: self.since_now(reset), next: self.since_now(next) }
     }
 
-    /// Makes an earlier charge under the deciding parameters one of `actual` units: gives back the difference, or debits
-    /// it as far as something is left. Where other parameters have charged the key since, their latest charge stands for
-    /// this one, so no more is given back than still counts there.
+    /// Makes an earlier charge under the deciding parameters one of `actual` units: gives back the difference, or
+    /// debits it as far as something is left. Where other parameters have charged the key since, their latest charge
+    /// stands for this one, so no more is given back than still counts there.
     pub(crate) fn settle(&mut self, taken: Taken, actual: u64) {
         let (by, at) = (self.by, self.at);
         let Some(writer) = &self.writer else { return by.settle(self.repr.to_mut(), at, taken, actual) };
@@ -186,8 +187,8 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Units that count as used where other parameters have written the state. What remains to those is rounded down, so
-    /// this is rounded up. A shaper holds a part of a unit beyond its capacity, which counts as one, too.
+    /// Units that count as used where other parameters have written the state. What remains to those is rounded down,
+    /// so this is rounded up. A shaper holds a part of a unit beyond its capacity, which counts as one, too.
     fn used(&self, writer: &Algorithm) -> u64 {
         counted(writer, &self.repr, self.at).min(self.by.capacity())
     }

@@ -93,8 +93,8 @@ impl Arrival {
 }
 
 impl Arrival {
-    /// The decision on a cost above the capacity, or after the clock has stepped back so far that more than the depth is
-    /// owed: nothing is charged.
+    /// The decision on a cost above the capacity, or after the clock has stepped back so far that more than the depth
+    /// is owed: nothing is charged.
     #[cold]
     #[inline(never)]
     fn refuse(&self, tat: Tat, now: Timestamp, cost: u64) -> (u64, Standing) {

@@ -34,8 +34,8 @@ pub struct Algorithm {
     pub(super) rate: Rate,
 }
 
-/// The table of algorithms. From it follow the type that holds any of them, the builders' `build`, and the way back from
-/// the parameters in a tag to a builder.
+/// The table of algorithms. From it follow the type that holds any of them, the builders' `build`, and the way back
+/// from the parameters in a tag to a builder.
 macro_rules! algorithms {
     ($d:tt $($(#[doc = $errors:literal])+ $builder:ident($kernel:ty) $name:literal)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,8 +129,8 @@ algorithms! { $
     /// If the count or the period in microseconds is 0 or above 2^53 − 1.
     SlidingLog(Trailing) "sliding_log"
 
-    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14 hours, or not every period
-    /// has the anchor.
+    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14 hours, or not every
+    /// period has the anchor.
     CalendarQuota(Counter<Civil>) "calendar_quota"
 
     /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below 2^53; the message states

@@ -56,10 +56,10 @@ impl LeakyBucket {
     /// Refuses a request that would have to wait, instead of admitting it with a delay. Nothing is reserved for a
     /// request that waits outside and comes again after `retry_after`.
     ///
-    /// A request is admitted when the units of the last one have had their time, whatever it costs, and its last unit is
-    /// due within the longest wait. If a part of a charge is given back, the schedule ends earlier by that part, also if
-    /// later charges follow it; but not if it was free in between. A charge that is given back in full counts as a
-    /// request that was not made: it returns if no later one follows.
+    /// A request is admitted when the units of the last one have had their time, whatever it costs, and its last unit
+    /// is due within the longest wait. If a part of a charge is given back, the schedule ends earlier by that part,
+    /// also if later charges follow it; but not if it was free in between. A charge that is given back in full counts
+    /// as a request that was not made: it returns if no later one follows.
     ///
     /// ```
     /// use std::time::Duration;
@@ -113,7 +113,8 @@ pub(crate) struct Queue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Departures {
-    /// When a request was last admitted. Without delays, since when each request has followed the one before it at once.
+    /// When a request was last admitted. Without delays, since when each request has followed the one before it at
+    /// once.
     pub(crate) last: i64,
     /// The first free slot.
     pub(crate) next: Tat,

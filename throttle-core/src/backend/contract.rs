@@ -166,9 +166,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Forgets every key of every policy whose name starts with `prefix`.
     fn reset_all(&self, prefix: &str) -> Self::Done;
 
-    /// Sets an exception for one key of the policy at a place in the set, in place of one that there is; `None` lifts it.
-    /// What the key has used stays used. Returns an error if the exception [cannot be](Exception::check), or if there is
-    /// no room for it: it is never lost before it is over.
+    /// Sets an exception for one key of the policy at a place in the set, in place of one that there is; `None` lifts
+    /// it. What the key has used stays used. Returns an error if the exception [cannot be](Exception::check), or if
+    /// there is no room for it: it is never lost before it is over.
     ///
     /// Every process of the store decides by it from the key's next decision on. A share that decides while a store
     /// fails knows no exceptions. Defaults to an error: the backend has none.

@@ -5,8 +5,8 @@ use super::receipt::Receipt;
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 
-/// Uses up what the key of a call has left of the policy at a place in the set. From this instant on the key recovers as
-/// after any other charge, by the parameters that the call carries. The call's cost and reserve do not matter.
+/// Uses up what the key of a call has left of the policy at a place in the set. From this instant on the key recovers
+/// as after any other charge, by the parameters that the call carries. The call's cost and reserve do not matter.
 ///
 /// An exception of the key is lifted first, so that it does not stand over the state. A request that is decided between
 /// the steps takes from what is left, as it would have before.
@@ -29,8 +29,8 @@ use crate::call::Call;
 ///
 /// # Errors
 ///
-/// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it has no place of its own in
-/// a store in memory that is full. Some of the units may be used up then.
+/// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it has no place of its own
+/// in a store in memory that is full. Some of the units may be used up then.
 ///
 /// # Cancel safety
 ///

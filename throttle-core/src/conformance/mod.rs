@@ -47,8 +47,8 @@
 //! * A call is decided by its own parameters: those of its tier in the set it is decided against, or those it
 //!   [brings](crate::backend::Call::under). A key has one state, which names the parameters that wrote it, and only a
 //!   charge writes it anew, as in [`PolicySet::decide`](crate::PolicySet::decide).
-//! * A state may be dropped as soon as the kit's clock shows that it cannot be distinguished from a fresh one, and never before.
-//!   A store that expires keys by a clock of its own must not do so while the kit's clock stands still.
+//! * A state may be dropped as soon as the kit's clock shows that it cannot be distinguished from a fresh one, and
+//!   never before. A store that expires keys by a clock of its own must not do so while the kit's clock stands still.
 //! * If the clock steps back to before the instant at which a dropped state became fresh, a decision may be made
 //!   without that state. [`law_07_forgetting_and_stepping_back_is_bounded`] states how much this may admit.
 //! * A charge that is settled for more than was taken debits a dropped key as it debits an unused one.
@@ -138,8 +138,8 @@ pub trait Harness: Sized + Sync {
 
     /// Whether the backend answers with a refusal that it keeps. Defaults to `false`.
     ///
-    /// Set it to `true` for a backend that reports the limits of a cached refusal which do not refuse as they were when it
-    /// was made. In traces of sets of several policies, the kit then compares only that a request is refused.
+    /// Set it to `true` for a backend that reports the limits of a cached refusal which do not refuse as they were when
+    /// it was made. In traces of sets of several policies, the kit then compares only that a request is refused.
     const KEEPS_REFUSALS: bool = false;
 
     /// Starts an empty store for one test. Tests run at the same time, so stores on one server must be kept apart, for

@@ -53,7 +53,8 @@ impl Model {
     }
 
     /// The earliest instant that the clock may step back to. At each step a backend may have forgotten the keys that
-    /// cannot be distinguished from unused ones; before the instant at which the last of them became so, it may miss them.
+    /// cannot be distinguished from unused ones; before the instant at which the last of them became so, it may miss
+    /// them.
     pub(super) fn floor(&self) -> Timestamp {
         self.floor
     }

@@ -107,7 +107,8 @@ impl Sample {
         self.algorithm.capacity()
     }
 
-    /// µs after which an exhausted key cannot be distinguished from an unused one, whenever it was exhausted, or a little more.
+    /// µs after which an exhausted key cannot be distinguished from an unused one, whenever it was exhausted, or a
+    /// little more.
     pub(super) fn span(&self) -> u64 {
         let full = |algorithm: &Algorithm| {
             let (_, verdict) = algorithm.decide(algorithm.fresh(), START, algorithm.capacity());

@@ -26,12 +26,12 @@ use crate::time::{Clock, SystemClock, Timestamp};
 ///   a place of its own has a budget in the bucket of each tier that it changes to. Parameters of keys' own share 64
 ///   buckets for each policy: keys that meet in one count as one key that changes its parameters.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
-/// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16 bytes.
-///   It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the key's
-///   shard meanwhile; otherwise the request holds the shard and is decided again. Any other decision holds its keys'
-///   shards, in one order, mostly for well under a microsecond; an insert that makes a shard grow holds it for up to
-///   some 0.1 ms. A decision on known keys of up to three policies allocates nothing, as long as their states take 16
-///   bytes.
+/// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16
+///   bytes. It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the
+///   key's shard meanwhile; otherwise the request holds the shard and is decided again. Any other decision holds its
+///   keys' shards, in one order, mostly for well under a microsecond; an insert that makes a shard grow holds it for up
+///   to some 0.1 ms. A decision on known keys of up to three policies allocates nothing, as long as their states take
+///   16 bytes.
 ///
 /// Clones share the store. State is lost with the process, unless it is [saved](Self::save_every).
 ///
@@ -111,10 +111,10 @@ impl MemoryBuilder {
 impl<C: Clock> MemoryBuilder<C> {
     /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
     ///
-    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each shard that is used at
-    /// least 2 kB. When the store is full, it adds overflow buckets: in each shard at most one for each tier or former
-    /// limit of a policy, and 64 for parameters of keys' own. The number of shards is a power of two: about one per 128
-    /// keys, at most 1,024.
+    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each shard that is used
+    /// at least 2 kB. When the store is full, it adds overflow buckets: in each shard at most one for each tier or
+    /// former limit of a policy, and 64 for parameters of keys' own. The number of shards is a power of two: about one
+    /// per 128 keys, at most 1,024.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
@@ -273,8 +273,8 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If the store is full of live keys and the key has no room, or if the clock was set back and the key may have been
-    /// used before.
+    /// If the store is full of live keys and the key has no room, or if the clock was set back and the key may have
+    /// been used before.
     fn strike(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
         self.store.check(prepared);
         let struck = self.store.strike(prepared, policy, key, ban, self.clock.now());

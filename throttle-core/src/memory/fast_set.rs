@@ -281,8 +281,8 @@ impl<'a> Request<'a> {
         set::sum_up(&self.set.set, summary, statuses);
     }
 
-    /// The same where keys get slots. Returns `false`, and charges nothing, if that takes more than to make a table grow:
-    /// to wait for a lock, or to share a bucket.
+    /// The same where keys get slots. Returns `false`, and charges nothing, if that takes more than to make a table
+    /// grow: to wait for a lock, or to share a bucket.
     #[inline(never)]
     fn answer_new<'b>(
         &'b self,

@@ -80,8 +80,8 @@ impl KeyHasher {
     }
 
     /// Whitens, multiplies by a secret odd number and folds the high half into the low one, which chooses the slot.
-    /// Each step can be undone, so no two numbers meet. Multiplication by a secret is a universal hash, so a client that
-    /// does not know the secret cannot aim.
+    /// Each step can be undone, so no two numbers meet. Multiplication by a secret is a universal hash, so a client
+    /// that does not know the secret cannot aim.
     ///
     /// The high half, which chooses the shard, is then mixed with the folded one: without that, keys that count upwards
     /// would spread unevenly under some secrets.

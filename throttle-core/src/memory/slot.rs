@@ -83,8 +83,8 @@ fn order(low: u64, tag: u64) -> u64 {
 /// What a slot holds: 32 bytes, the state beside the key.
 ///
 /// `instant` holds the number of the parameters that wrote the state in its top 8 bits, and the state's instant in the
-/// rest. `amount` holds the label's tag in its top 11 bits and the state's amount, which is below 2^53, in the rest. For a
-/// state larger than two words, or of parameters without a number, the amount is its place beside the table.
+/// rest. `amount` holds the label's tag in its top 11 bits and the state's amount, which is below 2^53, in the rest.
+/// For a state larger than two words, or of parameters without a number, the amount is its place beside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     number: u128,

@@ -20,8 +20,8 @@ use crate::time::Timestamp;
 const FEW_KEYS: usize = 128;
 /// Enough shards that threads seldom meet.
 const ENOUGH_SHARDS: usize = 1024;
-/// Keys that a shard is meant to hold in a store of many: so few that putting all of them in place again takes less than
-/// 0.1 ms.
+/// Keys that a shard is meant to hold in a store of many: so few that putting all of them in place again takes less
+/// than 0.1 ms.
 const MANY_KEYS: usize = 1024;
 /// Few enough that a store without keys is small, however many it may hold.
 const MOST_SHARDS: usize = 16 * 1024;

@@ -13,8 +13,8 @@ use crate::algorithm::Words;
 /// 1974): a search for a key that is not there ends where the key would stand, and not at the end of the run. Keys that
 /// do not fit before the last home stand behind it, so the order has no seam.
 ///
-/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an eighth, or a sixteenth if it
-/// is wide, in whole segments.
+/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an eighth, or a sixteenth
+/// if it is wide, in whole segments.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {

@@ -91,8 +91,8 @@ struct SubtreeStanding {
 }
 
 impl PolicySet {
-    /// The policy that the wait of an `all` or `any` comes from; `None` when no enforced policy below applies. Withdraws
-    /// what an `any` does not charge. Below an `any` that admits, no policy is violated.
+    /// The policy that the wait of an `all` or `any` comes from; `None` when no enforced policy below applies.
+    /// Withdraws what an `any` does not charge. Below an `any` that admits, no policy is violated.
     fn longest_wait(&self, node: usize, statuses: &mut [Status]) -> Option<usize> {
         let (kind, mut found, mut refuses) = (self.node(node), None::<(usize, u64)>, false);
         for member in self.members(node) {

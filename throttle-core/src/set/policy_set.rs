@@ -125,8 +125,8 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// If two policies share a name, an `all` or `any` is empty, an `any` has an [audited](Policy::audit) policy, or the
-    /// set has more than 1,023 policies or is nested more than 128 deep.
+    /// If two policies share a name, an `all` or `any` is empty, an `any` has an [audited](Policy::audit) policy, or
+    /// the set has more than 1,023 policies or is nested more than 128 deep.
     pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
         let mut set = Self { policies: Vec::new(), nodes: Vec::new(), shape: Shape::Plain, spared: Vec::new() };
         set.add(tree.into(), 0, false)?;

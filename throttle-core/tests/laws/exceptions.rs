@@ -222,7 +222,8 @@ fn each_treatment_is_over_at_its_instant_and_what_was_used_stays_used() {
     }
 }
 
-/// A request is admitted by the limit of the exception in the instant in which the exception is over: a tenth of an hour.
+/// A request is admitted by the limit of the exception in the instant in which the exception is over: a tenth of an
+/// hour.
 #[test]
 fn law_02_wait_that_ends_with_the_exception_goes_on_under_the_limit() {
     let [few, many] = [1, 10].map(|burst| Gcra::new(Rate::per_hour(10)).burst(burst).into_algorithm().unwrap());

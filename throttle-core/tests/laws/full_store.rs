@@ -1,5 +1,6 @@
-//! A store without room: newcomers share an overflow bucket for each set of parameters, which may refuse early and never
-//! admits too much. While the store is full, a key without a place has a budget in the bucket of each of its parameters.
+//! A store without room: newcomers share an overflow bucket for each set of parameters, which may refuse early and
+//! never admits too much. While the store is full, a key without a place has a budget in the bucket of each of its
+//! parameters.
 
 use std::sync::Arc;
 use std::time::Duration;

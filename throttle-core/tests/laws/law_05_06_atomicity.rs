@@ -400,8 +400,8 @@ fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
 }
 
 /// Eight threads skip limits at random, and ask for some with a reserve, or under parameters of their own that say the
-/// same. One key has a strike, and one an exception of the same limit. Each limit admits exactly what it holds to those that it applied to, and no
-/// request is charged by a part of its set.
+/// same. One key has a strike, and one an exception of the same limit. Each limit admits exactly what it holds to those
+/// that it applied to, and no request is charged by a part of its set.
 #[test]
 fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
     for shape in 0..7 {

@@ -71,7 +71,8 @@ fn law_14_an_audited_limit_changes_no_decision() {
     run("memory", &trees(), |case| audited_changes_nothing(case, |tree| Box::new(InMemory::new(tree)), false));
 }
 
-/// Until the audited limits would refuse a request that is admitted, all states are what they are where they are enforced.
+/// Until the audited limits would refuse a request that is admitted, all states are what they are where they are
+/// enforced.
 fn states_are_those_of_enforced_limits(case: &Case) -> TestCaseResult {
     let enforced = case.tree.enforced();
     let (mut audits, mut enforces) = (Pure::new(&case.tree), Pure::new(&enforced));

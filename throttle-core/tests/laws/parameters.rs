@@ -281,7 +281,8 @@ fn law_07_units_drain_at_the_pace_of_the_parameters_charged_last() {
     assert!(!store.ask(&bucket, 1, T0.after_micros(14)).is_admitted());
 }
 
-/// Law 7 (iii): a smaller limit's charge counts in the larger one as so many units, and no refusal or look of it counts.
+/// Law 7 (iii): a smaller limit's charge counts in the larger one as so many units, and no refusal or look of it
+/// counts.
 #[test]
 fn law_07_a_charge_counts_its_units_under_every_other_parameters() {
     run_times(HISTORIES, "charges", &(unlike_counters(), asked(60)), |(all, asked)| {
@@ -299,8 +300,8 @@ fn law_07_a_charge_counts_its_units_under_every_other_parameters() {
     });
 }
 
-/// However long the smaller limits' charges take to drain: the largest has no less than if all charges were its own, but
-/// for what the others hold, and for what they admitted that it would have refused.
+/// However long the smaller limits' charges take to drain: the largest has no less than if all charges were its own,
+/// but for what the others hold, and for what they admitted that it would have refused.
 #[test]
 fn law_07_smaller_limits_cost_the_largest_no_more_than_they_hold() {
     let slow = (ladder(), 1..50_u64).prop_map(|(mut tiers, slower)| {

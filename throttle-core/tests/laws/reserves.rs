@@ -26,8 +26,8 @@ fn policy(name: &str, algorithm: impl IntoAlgorithm) -> Policy {
     Policy::new(name, algorithm).unwrap()
 }
 
-/// A class that takes all it gets a unit at a time leaves its reserve, which the class above it then gets. Waits for the
-/// lower one end when so much is free again.
+/// A class that takes all it gets a unit at a time leaves its reserve, which the class above it then gets. Waits for
+/// the lower one end when so much is free again.
 #[test]
 fn law_02_03_a_lower_class_is_refused_while_a_higher_one_is_admitted() {
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Undelayed) {

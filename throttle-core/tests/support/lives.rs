@@ -20,8 +20,8 @@ use super::trace::clamp;
 #[derive(Clone)]
 pub(crate) enum Op {
     Decide([Ask; 3]),
-    /// One of the open receipts, what each policy turns out to have cost, and the numbers of the parameters to peek under
-    /// afterwards.
+    /// One of the open receipts, what each policy turns out to have cost, and the numbers of the parameters to peek
+    /// under afterwards.
     Settle(u8, [Cost; 3], [u8; 3]),
     Pass(Time),
     Forget,

@@ -83,8 +83,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
-    /// It is allocated for each decision, and allocators are quick up to this size. Arguments by value and rare waits that
-    /// are not boxed multiply its size.
+    /// It is allocated for each decision, and allocators are quick up to this size. Arguments by value and rare waits
+    /// that are not boxed multiply its size.
     #[test]
     fn future_of_a_decision_is_small() {
         let backend = RedisBackend::new("redis://127.0.0.1:1").expect("a URL");

@@ -30,7 +30,8 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether the store answered, and the answer is no decision. It may answer the same for ever, about some keys only.
+    /// Whether the store answered, and the answer is no decision. It may answer the same for ever, about some keys
+    /// only.
     pub(crate) fn is_an_answer(&self) -> bool {
         match self {
             Self::Fault(fault) => !matches!(fault.kind(), FaultKind::NotSent | FaultKind::Lost),

@@ -19,8 +19,8 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The connection may have ended unnoticed if no command was answered for this long before a decision began.
 const IDLE: Duration = Duration::from_micros(200);
 
-/// Turns of the runtime until the end of a connection is known: in one its sockets are read, in the next the task of the
-/// connection runs.
+/// Turns of the runtime until the end of a connection is known: in one its sockets are read, in the next the task of
+/// the connection runs.
 const TURNS: u32 = 2;
 
 /// A connection that ends this soon, before anything was answered, was of no use to the requests that waited for it.

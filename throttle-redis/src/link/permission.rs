@@ -21,8 +21,8 @@ impl Link {
     #[cold]
     fn suspended(self: &Arc<Self>, breaker: &Breaker) -> Result<Permission<'_>, CallError> {
         self.reconnect();
-        // The connection was silent, and is being replaced: the request waits for the new one. If that takes longer than a
-        // deadline, the network may be at fault, and requests that wait would all do so in vain.
+        // The connection was silent, and is being replaced: the request waits for the new one. If that takes longer
+        // than a deadline, the network may be at fault, and requests that wait would all do so in vain.
         if self.silent_for().is_some_and(|silent| silent < self.deadline) && breaker.is_late_only() {
             return Ok(Permission::default());
         }

@@ -115,7 +115,8 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 FaultKind::NotNow if Instant::now() + pause < until => {
                     Box::pin(sleep_until(Instant::now() + pause)).await;
                     pause *= 2;
-                    // While the keys of a call are on both sides of a slot, the source of Redis 6.2 redirects each time.
+                    // While the keys of a call are on both sides of a slot, the source of Redis 6.2 redirects each
+                    // time.
                     redirections = redirections.min(1);
                     Route::Slot(self.slot)
                 }

@@ -9,8 +9,8 @@ use crate::breaker::Breaker;
 
 /// The breakers of a backend, and what the gauges show of them.
 ///
-/// The gauges are moved by the difference to what they show already, so that those of several backends with one name add
-/// up. Breakers are counted under the lock: of two that change at once, the second count sees both.
+/// The gauges are moved by the difference to what they show already, so that those of several backends with one name
+/// add up. Breakers are counted under the lock: of two that change at once, the second count sees both.
 #[derive(Debug)]
 pub(super) struct BreakerStates {
     breakers: Arc<[Breaker]>,

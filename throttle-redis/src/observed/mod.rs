@@ -134,8 +134,8 @@ impl Drop for ObservedCall<'_> {
     }
 }
 
-/// A decision that waits in this process. It holds its own gauge: one that began to wait before there was a recorder was
-/// not added to the gauge, and is not taken from it.
+/// A decision that waits in this process. It holds its own gauge: one that began to wait before there was a recorder
+/// was not added to the gauge, and is not taken from it.
 pub(crate) struct WaitingDecision(Option<Gauge>);
 
 impl Drop for WaitingDecision {

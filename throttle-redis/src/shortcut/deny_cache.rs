@@ -168,8 +168,8 @@ impl Refused {
         self.now.after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Whether the kept states answer this request: it asks the same policies for as much or more, reserves included. So
-    /// the refusal of a lower class says nothing about a higher one. Of a log, only what one cost needs is kept.
+    /// Whether the kept states answer this request: it asks the same policies for as much or more, reserves included.
+    /// So the refusal of a lower class says nothing about a higher one. Of a log, only what one cost needs is kept.
     fn covers(&self, ask: &Ask) -> bool {
         let policies = self.prepared.set.policies();
         self.asked_for.iter().zip(&ask.calls).zip(policies).all(|((kept, call), policy)| {

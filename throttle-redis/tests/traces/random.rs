@@ -1,5 +1,5 @@
-//! Random traces: at least a thousand for each algorithm, and for compositions of them. As many more run the same scripts
-//! in an embedded Lua; these show that a real server does with them what that one does.
+//! Random traces: at least a thousand for each algorithm, and for compositions of them. As many more run the same
+//! scripts in an embedded Lua; these show that a real server does with them what that one does.
 //!
 //! Clocks step back and take turns, costs exceed capacities, members are skipped, charges are given back and debited,
 //! and idle keys are forgotten in between.

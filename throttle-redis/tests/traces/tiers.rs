@@ -1,5 +1,5 @@
-//! Parameters that travel with the call, on a real server: at least two thousand lives of keys that change between tiers
-//! and parameters of their own, of each kind and of compositions.
+//! Parameters that travel with the call, on a real server: at least two thousand lives of keys that change between
+//! tiers and parameters of their own, of each kind and of compositions.
 
 use std::cell::Cell;
 

@@ -26,8 +26,8 @@
 //! # }
 //! ```
 //!
-//! A rule file is a candidate, too: `rules.layer(…)` of the next file, which may be reloaded while it is one. The page on
-//! changed limits in the [guide](crate::guide) has a program. In memory, a rule file can name the next one itself:
+//! A rule file is a candidate, too: `rules.layer(…)` of the next file, which may be reloaded while it is one. The page
+//! on changed limits in the [guide](crate::guide) has a program. In memory, a rule file can name the next one itself:
 //! `candidate = "next.toml"`.
 //!
 //! # What it decides
@@ -50,7 +50,8 @@
 //!
 //! A candidate with a [`Concurrency`](crate::Concurrency), or with what depends on the response
 //! ([refunds](crate::Limit::refund_if), [`settled_later`](crate::Limit::settled_later),
-//! [`strike_if`](crate::Limit::strike_if)), does not build, because no request passes through it. Where a reload brings such a limit, nothing is decided until another reload removes it.
+//! [`strike_if`](crate::Limit::strike_if)), does not build, because no request passes through it. Where a reload brings
+//! such a limit, nothing is decided until another reload removes it.
 
 mod flips;
 mod observer;

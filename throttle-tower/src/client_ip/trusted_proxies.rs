@@ -11,8 +11,8 @@ use super::ip_net::IpNet;
 ///
 /// A machine that connects from one of these addresses can claim any client address. List the proxies one by one, or a
 /// subnet that contains only them. Do not list the private ranges as a whole: one compromised machine in them could
-/// forge every client address. [`broad_networks`](Self::broad_networks) lists the networks that look broader than a group of
-/// proxies.
+/// forge every client address. [`broad_networks`](Self::broad_networks) lists the networks that look broader than a
+/// group of proxies.
 ///
 /// ```
 /// use throttle_tower::client_ip::TrustedProxies;

@@ -1,5 +1,5 @@
-//! What happens to requests, as a layer tells it: the [`Event`] of each request, the [`Observer`] that learns of it, and
-//! what an observer knows of the layer. Open this to let observers learn more.
+//! What happens to requests, as a layer tells it: the [`Event`] of each request, the [`Observer`] that learns of it,
+//! and what an observer knows of the layer. Open this to let observers learn more.
 //!
 //! It lies below the layer, which calls observers (`throttle`), and below the observers (`observe`), so that neither
 //! needs the other.

@@ -94,8 +94,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 
     /// Returns the source of the client's address that the key depends on; called for the first requests of a limit.
-    /// [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) and [`Warning::ClientUnknown`](crate::Warning::ClientUnknown)
-    /// cover such an extractor. Defaults to the first that its [parts](Self::parts) return.
+    /// [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) and
+    /// [`Warning::ClientUnknown`](crate::Warning::ClientUnknown) cover such an extractor. Defaults to the first that
+    /// its [parts](Self::parts) return.
     fn client_ip(&self) -> Option<&ClientIp> {
         self.parts().into_iter().find_map(|part| part.client_ip())
     }

@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderValue, Method};
 const FAMILIES: [&str; 3] = ["application/grpc-web-text", "application/grpc-web", GRPC];
 const GRPC: &str = "application/grpc";
 
-/// The content type of the response to a request: its own, without parameters. `None` if the request is not gRPC's, which
-/// are all POST. By another method a client could have a status 200 put into a cache.
+/// The content type of the response to a request: its own, without parameters. `None` if the request is not gRPC's,
+/// which are all POST. By another method a client could have a status 200 put into a cache.
 #[inline]
 pub(crate) fn response_type(method: &Method, headers: &HeaderMap) -> Option<HeaderValue> {
     if method == Method::POST { respond_to(headers.get(CONTENT_TYPE)?.as_bytes()) } else { None }

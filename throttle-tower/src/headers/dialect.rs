@@ -30,14 +30,14 @@ pub enum Dialect {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no standard or draft defines. They have no window, so the
     /// limit is the most that can remain: the burst, or the count of a window.
     XRateLimit(ResetFormat),
-    /// `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and the same of `-tokens`, as OpenAI's
-    /// API sends them.
+    /// `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and the same of `-tokens`, as
+    /// OpenAI's API sends them.
     ///
-    /// Policies of the [unit](crate::Limit::unit) `"tokens"` are described by the latter, policies without a unit by the
-    /// former, and policies of other units not at all. Of several policies of one unit, the one that leaves the client
-    /// least is described; of those that refuse, the one with the longest wait. The reset is a duration as Go writes it,
-    /// such as `17ms`, `1.5s` or `6m0s`, rounded up to milliseconds: when the client has its whole quota again. The
-    /// limit is the most that can remain.
+    /// Policies of the [unit](crate::Limit::unit) `"tokens"` are described by the latter, policies without a unit by
+    /// the former, and policies of other units not at all. Of several policies of one unit, the one that leaves the
+    /// client least is described; of those that refuse, the one with the longest wait. The reset is a duration as Go
+    /// writes it, such as `17ms`, `1.5s` or `6m0s`, rounded up to milliseconds: when the client has its whole quota
+    /// again. The limit is the most that can remain.
     OpenAi,
     /// No headers about limits. A refusal still carries `Retry-After`, which belongs to HTTP itself.
     None,

@@ -27,8 +27,8 @@ const MICROS_PER_SECOND: u128 = 1_000_000;
 impl Quota {
     /// Tries up to sixty windows, so it is called when a layer is built and not for each request.
     ///
-    /// Of the units, `reserve` stay free for others. They are missing from each window, and only once from a bucket that
-    /// drains.
+    /// Of the units, `reserve` stay free for others. They are missing from each window, and only once from a bucket
+    /// that drains.
     pub(crate) fn of(algorithm: &Algorithm, reserve: u64) -> Self {
         let (rate, capacity) = (algorithm.rate(), algorithm.capacity().saturating_sub(reserve).max(1));
         let is_whole = reserve == 0 || algorithm.drains();

@@ -58,8 +58,8 @@ impl Default for SdkHints {
 }
 
 impl SdkHints {
-    /// Sets the longest wait that a client should keep. If the wait is longer, `x-should-retry: false` tells the client not
-    /// to retry. Defaults to 60 seconds.
+    /// Sets the longest wait that a client should keep. If the wait is longer, `x-should-retry: false` tells the client
+    /// not to retry. Defaults to 60 seconds.
     pub const fn give_up_after(mut self, wait: Duration) -> Self {
         self.give_up_after = wait;
         self
@@ -69,8 +69,8 @@ impl SdkHints {
         [&RETRY_AFTER_MS, &SHOULD_RETRY]
     }
 
-    /// Writes them on a refusal that has its `Retry-After` already. `wait_us` is its wait, or `None` if no wait helps. Of
-    /// two waits the longer stays, and so does `x-should-retry: false`.
+    /// Writes them on a refusal that has its `Retry-After` already. `wait_us` is its wait, or `None` if no wait helps.
+    /// Of two waits the longer stays, and so does `x-should-retry: false`.
     pub(crate) fn write(self, headers: &mut HeaderMap, wait_us: Option<u64>) {
         let wait_us = wait_us.map(|wait| wait.max(later_retry_after(headers, wait).unwrap_or(0)));
         if wait_us.is_none_or(|wait| wait > micros(self.give_up_after)) {

@@ -39,21 +39,22 @@ impl Limit {
     /// # What it counts
     ///
     /// A request is charged to the limit if the request is admitted and the limit would have admitted it. So the
-    /// limit's state is exactly what it would be if the limit was enforced, as long as it would refuse nobody. After the
-    /// first request that it would have refused, the traffic differs from that of an enforced limit: such a request was
-    /// served, and the client was not told to wait.
+    /// limit's state is exactly what it would be if the limit was enforced, as long as it would refuse nobody. After
+    /// the first request that it would have refused, the traffic differs from that of an enforced limit: such a request
+    /// was served, and the client was not told to wait.
     ///
     /// # With other options
     ///
     /// * The limit has the tiers and [classes](Self::priority) that it would have.
-    /// * Usage that a handler [settles](Self::settled_later), and [refunds](Self::refund_if), concern requests that were
-    ///   charged to the limit. [`Usage::add`](crate::Usage::add) never says that the limit is used up.
+    /// * Usage that a handler [settles](Self::settled_later), and [refunds](Self::refund_if), concern requests that
+    ///   were charged to the limit. [`Usage::add`](crate::Usage::add) never says that the limit is used up.
     /// * [`charge_refused`](Self::charge_refused) charges requests that other limits refuse.
     /// * While the store fails, a limit that is [closed](crate::OnError::Closed) is skipped. One that is
     ///   [local](crate::OnError::Local) or open is decided by this process's share, and refuses nobody there either.
     /// * One step decides all limits. So a key that is looked up is waited for (at most its
     ///   [deadline](Self::key_deadline)), and if the audited key makes the step fail, the enforced limits go by their
-    ///   [`OnError`](crate::OnError): a senseless value, or a cluster's server that is away, with keys in several slots.
+    ///   [`OnError`](crate::OnError): a senseless value, or a cluster's server that is away, with keys in several
+    ///   slots.
     ///
     /// Building the layer fails if the limit is inside an [`any`](crate::any), queues requests
     /// ([`wait_up_to`](Self::wait_up_to)), [rejects](OnMissing::Reject) requests without a key, or [bans](Self::ban).

@@ -128,8 +128,8 @@ impl Concurrency {
         self
     }
 
-    /// Shares the permits between classes of requests, as [`Limit::priority`](crate::Limit::priority) does with units: a
-    /// request takes its permits only while the reserve of its class stays free. Defaults to no classes.
+    /// Shares the permits between classes of requests, as [`Limit::priority`](crate::Limit::priority) does with units:
+    /// a request takes its permits only while the reserve of its class stays free. Defaults to no classes.
     ///
     /// ```
     /// use http::request::Parts;

@@ -157,8 +157,8 @@ impl Limit {
     /// compare [`Route::template`](crate::Route::template) rather than the path, which has several spellings.
     ///
     /// It is called once for each request. A limit that does not apply costs a request this call, and over a store a
-    /// little more. For hundreds of limits of a route each, use the `match` of a rule file (feature `rules`): such limits
-    /// are found by the route, and not asked.
+    /// little more. For hundreds of limits of a route each, use the `match` of a rule file (feature `rules`): such
+    /// limits are found by the route, and not asked.
     ///
     /// ```
     /// use http::request::Parts;
@@ -257,8 +257,8 @@ impl Limit {
     }
 
     /// Shares the limit's budget between classes of requests: names, the highest first, each with the units that its
-    /// requests leave free for the classes above. `class_of_request` returns the name of a request's class. Defaults to no
-    /// classes, and no reserve.
+    /// requests leave free for the classes above. `class_of_request` returns the name of a request's class. Defaults to
+    /// no classes, and no reserve.
     ///
     /// A request is admitted if its cost and the reserve of its class are available, and is charged the cost alone. So
     /// its `Retry-After`, what remains in its headers, and its [report](crate::LimitReport) are those of its class, and
@@ -269,18 +269,18 @@ impl Limit {
     /// `class_of_request` returns the name of no class, the request is in the lowest class, and the layer
     /// [warns](crate::Warning::UnknownClass) once.
     ///
-    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all requests are of a low
-    ///   class, they get the rest of the burst, or of the window, and no more. A bucket that refills all the time, such
-    ///   as [`Gcra`](throttle_core::Gcra), still admits them at its whole rate; a window admits them at the rest of its
-    ///   count.
+    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all requests are of a
+    ///   low class, they get the rest of the burst, or of the window, and no more. A bucket that refills all the time,
+    ///   such as [`Gcra`](throttle_core::Gcra), still admits them at its whole rate; a window admits them at the rest
+    ///   of its count.
     /// * **A reserve protects no more than it holds.** While the highest class uses more than the rate, every lower one
     ///   is refused, and no reserve protects requests of the highest class from each other.
     /// * **It is the request's, not the key's.** Layers that name one limit share its budget, and each decides by the
     ///   classes that it has.
     /// * **A held request is passed.** A request that [waits](Self::wait_up_to) queues with those of its key and class,
-    ///   until its own reserve is free. Higher classes pass it, as many as come: the bound is its longest wait, and then
-    ///   it is refused. Its queue forecasts turns as if no other class came. A request that costs more than the reserves
-    ///   of two classes differ by may wait for units that the lower class takes.
+    ///   until its own reserve is free. Higher classes pass it, as many as come: the bound is its longest wait, and
+    ///   then it is refused. Its queue forecasts turns as if no other class came. A request that costs more than the
+    ///   reserves of two classes differ by may wait for units that the lower class takes.
     /// * Usage that a handler settles may take from the reserve, because the work is done by then. While a response
     ///   streams, its running charges leave the reserve free.
     ///
@@ -320,14 +320,14 @@ impl Limit {
     }
 
     /// Reports each request that brings its key near the end of the limit: one after whose charge at least this part of
-    /// the capacity is used, and before it was not. 0.8 is four fifths. For a [class](Self::priority), it is the part of
-    /// what is beyond the reserve. Defaults to no reports. The `near` of the [metrics](mod@crate::metrics) counts by the
-    /// same part, by default 0.8.
+    /// the capacity is used, and before it was not. 0.8 is four fifths. For a [class](Self::priority), it is the part
+    /// of what is beyond the reserve. Defaults to no reports. The `near` of the [metrics](mod@crate::metrics) counts by
+    /// the same part, by default 0.8.
     ///
-    /// The request is in [`Event::near`](crate::Event::near), in the [`LimitReport::near`](crate::LimitReport::near) that
-    /// its handler finds, and in an event of [`traced`](crate::ThrottleLayer::traced). Later requests are not, until
-    /// units have come back and the part is reached again. Charges after the decision, such as settlements, are not
-    /// reported, and neither is what this process decides by its [share](crate::OnError::Local).
+    /// The request is in [`Event::near`](crate::Event::near), in the [`LimitReport::near`](crate::LimitReport::near)
+    /// that its handler finds, and in an event of [`traced`](crate::ThrottleLayer::traced). Later requests are not,
+    /// until units have come back and the part is reached again. Charges after the decision, such as settlements, are
+    /// not reported, and neither is what this process decides by its [share](crate::OnError::Local).
     ///
     /// Building the layer fails unless the part is from 0.000001 to 0.999999. It is kept in millionths.
     ///

@@ -125,8 +125,8 @@ impl PlansWithoutLookup {
     ///   maximum number of lookups is running, a further lookup counts as failed and is not called. After a failure the
     ///   last known tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called
     ///   again after a second, or after the cache time if that is shorter. The layer logs neither a failed lookup
-    ///   nor a name that no tier has: log those in the lookup, or watch `throttle_plan_lookups_total`. Parameters [that the limit
-    ///   cannot have](super::Tier::own) are like a failed lookup. They are logged, and so is a panic.
+    ///   nor a name that no tier has: log those in the lookup, or watch `throttle_plan_lookups_total`. Parameters [that
+    ///   the limit cannot have](super::Tier::own) are like a failed lookup. They are logged, and so is a panic.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     /// * Different keys can have the same text: an address and a header in which a client writes that address, or the

@@ -44,10 +44,10 @@ impl Tier {
     ///   limit of its last known tier. That is logged at most once a minute for each limit, with the field, the value
     ///   and the bound. To do something else about it, look at the [error](Self::error), or check them with
     ///   [`Policy::own`](throttle_core::Policy::own).
-    /// * **Parameters that the store does not enforce**, such as a sliding log of more than 10,000 units on Redis: their
-    ///   requests are refused with 503, whatever [`on_error`](crate::Limit::on_error) says. The store has not failed,
-    ///   and to pass them on would lift every limit of the layer for this identity, for as long as its row says so.
-    ///   That is logged like invalid parameters.
+    /// * **Parameters that the store does not enforce**, such as a sliding log of more than 10,000 units on Redis:
+    ///   their requests are refused with 503, whatever [`on_error`](crate::Limit::on_error) says. The store has not
+    ///   failed, and to pass them on would lift every limit of the layer for this identity, for as long as its row says
+    ///   so. That is logged like invalid parameters.
     /// * **How many.** Each identity may have different parameters; there is no bound on their number.
     /// * **Reports** call the tier `own` and number it [`Policy::OWN`](throttle_core::Policy::OWN), 255.
     ///

@@ -55,12 +55,13 @@ impl Handle {
     /// An explanation has `admitted`, `held` (the request waits, and is then admitted), `retry_after_ms` (after which
     /// time the request [would be](super::Explanation::retry_after); null if it never is or if that is not known), and
     /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses`, `skips`, or
-    /// `would-refuse` if an [audited](crate::Limit::audit) limit has too little left) and `why` it skips or refuses without looking at what is left. If the limit looks, it has `cost`, `left`, `of`
-    /// (what an unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key
-    /// share a budget), `excepted` (true if an exception of the key decides) and the number of the `tier`, which is 255
-    /// for parameters of the identity's own; for a limit with classes also the request's `class` and its `reserve`, which
-    /// is not among what is left. If the whole layer does not apply to the request, the explanation says why in
-    /// `layer_skips`. Fields may be added in later versions.
+    /// `would-refuse` if an [audited](crate::Limit::audit) limit has too little left) and `why` it skips or refuses
+    /// without looking at what is left. If the limit looks, it has `cost`, `left`, `of` (what an unused key has),
+    /// `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key share a budget), `excepted`
+    /// (true if an exception of the key decides) and the number of the `tier`, which is 255 for parameters of the
+    /// identity's own; for a limit with classes also the request's `class` and its `reserve`, which is not among what
+    /// is left. If the whole layer does not apply to the request, the explanation says why in `layer_skips`. Fields may
+    /// be added in later versions.
     ///
     /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
     /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is

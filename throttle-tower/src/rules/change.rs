@@ -46,7 +46,8 @@ pub struct Change {
     /// much as the new limit holds, or more, is refused until enough units have recovered at the former pace: at most
     /// the former window. To end that earlier, [reset](super::Handle::reset) the key.
     pub tightened: Vec<String>,
-    /// Whether the file of the [candidate](super#a-candidate) says something else than before, where both files name one.
+    /// Whether the file of the [candidate](super#a-candidate) says something else than before, where both files name
+    /// one.
     pub candidate_changed: bool,
 }
 

@@ -177,8 +177,9 @@ mod tests {
     }
 
     /// Each row sets five options from one number: the jitter in percent, the longest queue, reports (on above 0), gRPC
-    /// refusals (on at 0) and the wait of a 503 in seconds (none at 0). Columns: what the layer has, what the former file said, what the new file says, and the
-    /// result. A value that differs from the former file's is the program's own.
+    /// refusals (on at 0) and the wait of a 503 in seconds (none at 0). Columns: what the layer has, what the former
+    /// file said, what the new file says, and the result. A value that differs from the former file's is the program's
+    /// own.
     #[test]
     fn option_follows_the_file_unless_the_program_has_set_it() {
         let seconds = |percent: u8| (percent > 0).then(|| Duration::from_secs(percent.into()));

@@ -253,9 +253,9 @@
 //!   that makes no such store, as that of Redis, is refused: there, the program passes a layer of the file to
 //!   [`candidate`](crate::ThrottleLayer::candidate), on another key prefix.
 //! * While its file is missing or wrong, a file that names it is refused. `watch` reads both again when one changes.
-//! * It is made for each layer when the rules are, or by the reload that brings it. So clones that have other options by
-//!   then count apart, and a layer that is moved to another [backend](crate::ThrottleLayer::backend) keeps its candidate
-//!   where it is until the next reload.
+//! * It is made for each layer when the rules are, or by the reload that brings it. So clones that have other options
+//!   by then count apart, and a layer that is moved to another [backend](crate::ThrottleLayer::backend) keeps its
+//!   candidate where it is until the next reload.
 //!
 //! # The client's address
 //!
@@ -276,9 +276,9 @@
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
 //! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleLayer`] |
 //!
-//! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what else
-//! [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when), for
-//! example `when = { not = "internal" }`. A `when` that the program sets on the layer goes before the file's.
+//! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what
+//! else [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when),
+//! for example `when = { not = "internal" }`. A `when` that the program sets on the layer goes before the file's.
 
 #[cfg(feature = "admin")]
 mod admin;

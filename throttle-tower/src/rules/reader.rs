@@ -386,8 +386,8 @@ impl<'a> Field<'a> {
         Some(list)
     }
 
-    /// As [`filled_list`](Self::filled_list), for a list in which a text or number that stands twice is a problem: it has
-    /// no effect.
+    /// As [`filled_list`](Self::filled_list), for a list in which a text or number that stands twice is a problem: it
+    /// has no effect.
     pub(super) fn distinct_list(&self, rule: &str) -> Option<Vec<Field<'a>>> {
         let list = self.filled_list(rule)?;
         let mut seen = HashSet::new();

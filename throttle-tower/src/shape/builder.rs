@@ -81,9 +81,9 @@ impl ShaperBuilder {
 
 impl<B: Backend> ShaperBuilder<B> {
     /// Adds a pace of another unit, such as tokens, beside that of requests: `.by_unit("tokens",
-    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces that it uses: it leaves when the calls before it
-    /// have had the time that each of them allows. It takes its turn in all of them or in none. Over a store this is one
-    /// decision, as for one pace.
+    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces that it uses: it leaves when the calls before
+    /// it have had the time that each of them allows. It takes its turn in all of them or in none. Over a store this is
+    /// one decision, as for one pace.
     ///
     /// What a call costs is an estimate: [`ShapeLayer::by_unit`](crate::ShapeLayer::by_unit),
     /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage) afterwards.
@@ -92,8 +92,8 @@ impl<B: Backend> ShaperBuilder<B> {
     /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
     /// more tokens than a minute allows.
     ///
-    /// All processes that share a schedule name the same units at the same rates. The pace of each unit has a name of its
-    /// own, the schedule's name with `+` and the unit.
+    /// All processes that share a schedule name the same units at the same rates. The pace of each unit has a name of
+    /// its own, the schedule's name with `+` and the unit.
     ///
     /// A unit's period is lengthened by the [headroom](Self::headroom) as that of requests is. An explicit headroom is
     /// added to each of them: one of 1 s slows a pace per minute by a sixtieth, and a pace per second to the half.
@@ -168,8 +168,8 @@ impl<B: Backend> ShaperBuilder<B> {
     }
 
     /// Sets how many calls may wait at once, of all keys together; further calls are refused. A waiting call takes
-    /// less than 600 bytes beside the request and the inner service (700 in a layer that obeys the upstream). Defaults to
-    /// 100,000.
+    /// less than 600 bytes beside the request and the inner service (700 in a layer that obeys the upstream). Defaults
+    /// to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
@@ -182,8 +182,8 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// No call waits for this. A process looks for pauses when calls leave, at most four times a second for each key:
     /// one more decision of the store each time. So a process whose calls leave slows down within a quarter of a second
-    /// and a round trip to the store, calls that wait included. One that has not looked for a while sends one call more.
-    /// At most 4,096 keys at a time are looked at; pauses of others hold in one process only.
+    /// and a round trip to the store, calls that wait included. One that has not looked for a while sends one call
+    /// more. At most 4,096 keys at a time are looked at; pauses of others hold in one process only.
     ///
     /// No process is stopped for more than `longest` by one pause that another one has heard of, however many of them
     /// hear of it: 1 ms to 24 h, the same in all processes. What a process itself hears is bounded by

@@ -1,7 +1,7 @@
 //! Classes of calls: a call of a higher class passes the lower ones that wait for the same key.
 
-// A class is the order in the queue of a key, and its reserve is room at the door of that queue. A backend that is asked
-// for a turn knows nothing of either: a schedule has no burst of which a part could stay free.
+// A class is the order in the queue of a key, and its reserve is room at the door of that queue. A backend that is
+// asked for a turn knows nothing of either: a schedule has no burst of which a part could stay free.
 
 use std::sync::Arc;
 
@@ -37,20 +37,20 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// # }
     /// ```
     ///
-    /// * **Order.** Of the calls of a key that wait in one process, those of a higher class leave first, and those of one
-    ///   class in the order in which they were made. Nothing is taken back from a call that has left. Processes that share
-    ///   a store compete for turns by chance, whatever their classes.
-    /// * **Reserve.** The longest wait has room for a number of requests. A call may wait only if its reserve still finds
-    ///   room behind it, and else fails at once with [`Bound::Class`](super::Bound::Class). So the calls of a lower class
-    ///   do not fill the queue, and as many requests as the reserve can pass a call before its longest wait is over. Where
-    ///   no call waits, calls of each class leave at once, and one class alone uses the whole rate. A call that
-    ///   [costs](Self::cost) so much that its reserve never finds room fails always.
-    /// * **Waiting has a bound, a turn is not promised.** While higher classes use the whole rate, a lower call waits until
-    ///   its longest wait or its [deadline](Self::deadline) is over, at most 50 ms more, and then fails as any call that
-    ///   would wait too long. What a call is told on arrival counts the calls of its class and of higher ones; it is true
-    ///   if no higher one follows.
-    /// * **Choose the class in the program**, never by a header that clients write. A name that is not among the classes
-    ///   is in the lowest one. The function need not be called for calls that leave at once.
+    /// * **Order.** Of the calls of a key that wait in one process, those of a higher class leave first, and those of
+    ///   one class in the order in which they were made. Nothing is taken back from a call that has left. Processes
+    ///   that share a store compete for turns by chance, whatever their classes.
+    /// * **Reserve.** The longest wait has room for a number of requests. A call may wait only if its reserve still
+    ///   finds room behind it, and else fails at once with [`Bound::Class`](super::Bound::Class). So the calls of a
+    ///   lower class do not fill the queue, and as many requests as the reserve can pass a call before its longest wait
+    ///   is over. Where no call waits, calls of each class leave at once, and one class alone uses the whole rate. A
+    ///   call that [costs](Self::cost) so much that its reserve never finds room fails always.
+    /// * **Waiting has a bound, a turn is not promised.** While higher classes use the whole rate, a lower call waits
+    ///   until its longest wait or its [deadline](Self::deadline) is over, at most 50 ms more, and then fails as any
+    ///   call that would wait too long. What a call is told on arrival counts the calls of its class and of higher
+    ///   ones; it is true if no higher one follows.
+    /// * **Choose the class in the program**, never by a header that clients write. A name that is not among the
+    ///   classes is in the lowest one. The function need not be called for calls that leave at once.
     /// * Calls of the [`shaper`](Self::shaper) itself are in the highest class.
     /// * [`max_waiting`](super::ShaperBuilder::max_waiting) counts the calls of all classes.
     /// * Over a store, a call does not pass those of another cost that the store has granted turns already: those that

@@ -60,7 +60,8 @@ pin_project! {
         S: Service<Req>,
         B: Backend,
     {
-        /// Boxed, because it is large and rare, and futures of this type are moved on every call. `None` once it is over.
+        /// Boxed, because it is large and rare, and futures of this type are moved on every call. `None` once it is
+        /// over.
         Waiting { queued: Option<Box<Queued<S, Req, B>>> },
         Calling { #[pin] response: S::Future },
         /// Boxed as well, for the same reason.

@@ -45,24 +45,24 @@ use crate::time::FAR;
 /// * **Order.** Calls of one key leave in the order in which they were made, those of higher [classes](Self::priority)
 ///   first, as far as they wait in one process, never early, and at the latest about a millisecond late, which is the
 ///   resolution of tokio's timers. The lateness does not accumulate, because each turn counts from the instant at which
-///   it was due. Above a thousand calls a second, several leave in one millisecond. Processes that share a store compete
-///   for turns by chance.
+///   it was due. Above a thousand calls a second, several leave in one millisecond. Processes that share a store
+///   compete for turns by chance.
 /// * **Headroom.** The upstream counts calls when they arrive, and network delays vary. So the pace is slower than the
 ///   rate by [some headroom](crate::shape::ShaperBuilder::headroom): by default up to a hundredth, or a fortieth over
 ///   an asynchronous store. If delays vary by no more than the headroom, no period of the upstream has too many calls.
 /// * **Readiness.** The service that `poll_ready` prepared is called at the call's scheduled time. A resource that it
 ///   reserved in `poll_ready` (a place in a `Buffer`, a permit of a `ConcurrencyLimit`) stays reserved while the call
 ///   waits, so put such layers outside of this one.
-/// * **Giving up.** A call that waits holds nothing but its place. If it is dropped, by a `tower::timeout` outside of this
-///   layer for example, the next call has that place at once, and the upstream gets its whole rate. A future that is kept
-///   and not polled is passed over when its turn comes, and has its place again when it is polled.
-/// * **Deadlines.** With a [deadline](Self::deadline), a call that could not leave in time is refused at once, as far as
-///   that is known, and at the latest when its time has passed.
+/// * **Giving up.** A call that waits holds nothing but its place. If it is dropped, by a `tower::timeout` outside of
+///   this layer for example, the next call has that place at once, and the upstream gets its whole rate. A future that
+///   is kept and not polled is passed over when its turn comes, and has its place again when it is polled.
+/// * **Deadlines.** With a [deadline](Self::deadline), a call that could not leave in time is refused at once, as far
+///   as that is known, and at the latest when its time has passed.
 /// * **Several paces.** A pace may count [other units](crate::shape::ShaperBuilder::by_unit) beside requests, such as
 ///   tokens: a call waits for its turn by all that it uses, and takes all or none.
-/// * **Memory.** A waiting call takes less than 600 bytes beside the request and the inner service (700 if it [obeys the
-///   upstream](Self::obey_upstream)), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. While calls
-///   of a key wait, the key has one small task, in the runtime of one of them.
+/// * **Memory.** A waiting call takes less than 600 bytes beside the request and the inner service (700 if it [obeys
+///   the upstream](Self::obey_upstream)), and up to [100,000](crate::shape::ShaperBuilder::max_waiting) may wait. While
+///   calls of a key wait, the key has one small task, in the runtime of one of them.
 ///
 /// # Type parameters
 ///
@@ -108,16 +108,16 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// Obeys the upstream's limits as its responses state them, where they are `http::Response`s.
     ///
     /// * **A refusal that says how long to wait**: no call of that key leaves before then, not even one that waits
-    ///   already. Afterwards the calls leave in their order, at the pace. A refusal is a response with status 429, 503 or
-    ///   529; with 403, if it has `Retry-After` or nothing remains; or of gRPC, with status 8 or 14 in the headers.
+    ///   already. Afterwards the calls leave in their order, at the pace. A refusal is a response with status 429, 503
+    ///   or 529; with 403, if it has `Retry-After` or nothing remains; or of gRPC, with status 8 or 14 in the headers.
     /// * **A refusal that does not say it**, or says 0: at first a pause as long as the pace needs for one call, then
     ///   twice as long for each refusal after a pause, until a call is not refused.
     /// * **A limit with nothing left**: no call of that key leaves until the limit has something again, whatever the
     ///   status.
-    /// * **A limit with something left**, but less than the pace would use until its reset: the calls are spaced so that
-    ///   it lasts, until another response states otherwise. Where the reset is stated in whole seconds it comes up to a
-    ///   second earlier than stated, and what is left then is lost: against 10 calls in 2 seconds, 40 calls take 10 to
-    ///   12 seconds where 6 are the least, but none is refused.
+    /// * **A limit with something left**, but less than the pace would use until its reset: the calls are spaced so
+    ///   that it lasts, until another response states otherwise. Where the reset is stated in whole seconds it comes up
+    ///   to a second earlier than stated, and what is left then is lost: against 10 calls in 2 seconds, 40 calls take
+    ///   10 to 12 seconds where 6 are the least, but none is refused.
     ///
     /// What is left and the reset are enough; the limit itself may be missing.
     ///
@@ -137,17 +137,17 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// A reset is a number of seconds below 10⁹; an instant in seconds since 1970 below 10¹², else in milliseconds; a
     /// duration as `6m0s` or `17ms`; an instant of RFC 3339; or a date of HTTP. Numbers may have fractions.
     ///
-    /// **Where two disagree, the stricter counts**: the longest wait, the slowest pace. The headers of the last two rows
-    /// count only where a refusal does not state its wait. The limits of the first of them refill all the time: a request
-    /// waits for its part of the time until all is back, tokens are waited for in full, and what is left slows no call
-    /// down. Limits of tokens with something left cannot be compared with a pace of calls, and are not.
+    /// **Where two disagree, the stricter counts**: the longest wait, the slowest pace. The headers of the last two
+    /// rows count only where a refusal does not state its wait. The limits of the first of them refill all the time: a
+    /// request waits for its part of the time until all is back, tokens are waited for in full, and what is left slows
+    /// no call down. Limits of tokens with something left cannot be compared with a pace of calls, and are not.
     ///
     /// **Each pause and each spacing is at most [`longest_pause`](Self::longest_pause)**, beside
-    /// [`pause_jitter`](Self::pause_jitter), whatever the upstream says. A longer wait, of at most a day, is kept in steps
-    /// of that length. After each step one call leaves. A response that is no refusal and no server error ends the steps,
-    /// and all calls that wait, new ones too, leave from the end of the running step on. A later refusal replaces the wait
-    /// by what it states. A call whose response is not read ends nothing: one that was dropped or failed, and one that the
-    /// [`shaper`](Self::shaper) has delayed. [`Shaper::reset`] ends the steps of a key.
+    /// [`pause_jitter`](Self::pause_jitter), whatever the upstream says. A longer wait, of at most a day, is kept in
+    /// steps of that length. After each step one call leaves. A response that is no refusal and no server error ends
+    /// the steps, and all calls that wait, new ones too, leave from the end of the running step on. A later refusal
+    /// replaces the wait by what it states. A call whose response is not read ends nothing: one that was dropped or
+    /// failed, and one that the [`shaper`](Self::shaper) has delayed. [`Shaper::reset`] ends the steps of a key.
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
     /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses). If a pause would make

@@ -5,9 +5,8 @@ use crate::observe::metrics::ShapeMetrics;
 
 impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// Reports what the shaper does through the facade of the `metrics` crate, with `name` as the label `layer`: see
-    /// [`metrics`](mod@crate::metrics). All layers and clones of one shaper report together. The first name stays, and each
-    /// shaper needs a name of its own.
-    /// Defaults to reporting nothing.
+    /// [`metrics`](mod@crate::metrics). All layers and clones of one shaper report together. The first name stays, and
+    /// each shaper needs a name of its own. Defaults to reporting nothing.
     ///
     /// ```
     /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};

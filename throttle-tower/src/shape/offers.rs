@@ -10,8 +10,8 @@ use super::wanted::Wanted;
 const MOST_PASSING: usize = 64;
 
 impl Queue {
-    /// Whether a turn is offered to this call now. A call that no granted turn fits has passed those that one fits, and is
-    /// behind them.
+    /// Whether a turn is offered to this call now. A call that no granted turn fits has passed those that one fits, and
+    /// is behind them.
     pub(super) fn is_offered(&self, ticket: u64, now: Instant) -> bool {
         let is_granted = |ticket| self.is_granted(ticket, now);
         // Turns that fit none of them are given back by the first one.

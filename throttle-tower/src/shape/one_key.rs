@@ -15,8 +15,8 @@ pub(super) struct OneKey {
     state: Mutex<State>,
 }
 
-/// A length of time, and the part of a nanosecond beyond it: so many of those of which the rate's count make one. Without
-/// it the pace would drift.
+/// A length of time, and the part of a nanosecond beyond it: so many of those of which the rate's count make one.
+/// Without it the pace would drift.
 type Length = (Duration, u64);
 
 struct State {

@@ -76,8 +76,8 @@ impl Pauses {
         self.slow_until > now || self.end() > now
     }
 
-    /// Whether they must not be forgotten. Steps of a key that no call uses are, after some of them: the next call is then
-    /// refused, and they begin again.
+    /// Whether they must not be forgotten. Steps of a key that no call uses are, after some of them: the next call is
+    /// then refused, and they begin again.
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         const UNUSED: u32 = 4;
         let is_used = |steps: &Steps| now < self.until + steps.length * UNUSED;
@@ -117,9 +117,9 @@ impl Pauses {
         };
     }
 
-    /// The end of the pause after a refusal that does not say how long to wait: at first as long as `first`, then twice as
-    /// long for each refusal that comes after a pause, until a call succeeds. `lengthen` bounds a pause, and makes it
-    /// longer by chance.
+    /// The end of the pause after a refusal that does not say how long to wait: at first as long as `first`, then twice
+    /// as long for each refusal that comes after a pause, until a call succeeds. `lengthen` bounds a pause, and makes
+    /// it longer by chance.
     ///
     /// The call left and was refused at these instants. One that left before a pause says nothing of the time after it,
     /// so its refusal does not prolong the pause.
@@ -141,8 +141,8 @@ impl Pauses {
         until
     }
 
-    /// A call was not refused. One that left before a wait was announced, or before a pause was over, says nothing about
-    /// it.
+    /// A call was not refused. One that left before a wait was announced, or before a pause was over, says nothing
+    /// about it.
     pub(super) fn succeeded(&mut self, left: Instant) {
         self.steps.take_if(|steps| left > steps.announced_at);
         self.refusal.take_if(|refusal| left >= refusal.until);

@@ -21,8 +21,8 @@ const GRACE: Duration = Duration::from_millis(5);
 /// The calls of one key that wait, in the order of their classes, and of each class in the order in which they came.
 ///
 /// Nothing is reserved for a call. When a turn is due, it is offered to the first call, whose future is woken and takes
-/// it. If that future is not polled, the turn is offered to the next ones, each time to twice as many: the future stands
-/// *aside* until it is polled again, and then has its former place.
+/// it. If that future is not polled, the turn is offered to the next ones, each time to twice as many: the future
+/// stands *aside* until it is polled again, and then has its former place.
 pub(super) struct Queue {
     calls: BTreeMap<u64, Box<Waiting>>,
     /// The tickets of those that do not stand aside. A ticket begins with the place of its class.

@@ -37,8 +37,8 @@ impl Queues {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue that is idle afterwards
-    /// is removed.
+    /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue that is idle
+    /// afterwards is removed.
     pub(super) fn change<R>(&self, key: &Key, begins: bool, by: impl FnOnce(&mut Queue, Instant) -> R) -> Changed<R> {
         if self.is_empty() && !begins {
             return None;
@@ -74,8 +74,8 @@ impl Queues {
 }
 
 impl State {
-    /// Removes idle queues: those of keys without further calls would stay for ever. Not before their number has doubled
-    /// or a minute has passed, or each change would look through all of them.
+    /// Removes idle queues: those of keys without further calls would stay for ever. Not before their number has
+    /// doubled or a minute has passed, or each change would look through all of them.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after) {
             self.by_key.retain(|_, queue| !queue.is_idle(now));

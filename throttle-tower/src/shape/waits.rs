@@ -14,8 +14,8 @@ use super::error::ShapeError;
 use super::queue::Polled;
 use super::schedule::Schedule;
 
-/// A call is looked at by its own future so long after its turn should have come, if the driver of its key has a runtime
-/// that does not run.
+/// A call is looked at by its own future so long after its turn should have come, if the driver of its key has a
+/// runtime that does not run.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A call that waits in the queue of its key. Ready when it leaves, with what it was charged if that can be settled.

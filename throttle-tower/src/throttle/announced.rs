@@ -145,8 +145,8 @@ impl Announced {
         self.share = share.map(|share| share.policies().into());
     }
 
-    /// The same for a request with parameters of its own or in classes with a reserve. Where this process has decided it,
-    /// a limit's share is that of one of its `processes`.
+    /// The same for a request with parameters of its own or in classes with a reserve. Where this process has decided
+    /// it, a limit's share is that of one of its `processes`.
     #[cold]
     pub(super) fn under(
         &self,

@@ -10,15 +10,16 @@ use crate::candidate::{Candidate, Candidates, Flips};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Asks the limits of `layer` about each request of this layer, and counts where they would decide otherwise:
-    /// [`flips`](Self::flips) returns the counts under `name`. No decision of this layer changes, and no response waits.
-    /// See [`candidate`](mod@crate::candidate) for what it decides. Defaults to no candidate.
+    /// [`flips`](Self::flips) returns the counts under `name`. No decision of this layer changes, and no response
+    /// waits. See [`candidate`](mod@crate::candidate) for what it decides. Defaults to no candidate.
     ///
     /// Give it a store of its own: in memory any layer of [`ThrottleLayer::new`] has one, on Redis use another key
     /// prefix. A memory store holds up to a million keys, unless it is [built](throttle_core::MemoryBuilder::max_keys)
     /// for less. Where it is full, the candidate's keys share budgets, and those of this layer do not.
     ///
     /// Call it before the layer is cloned or applied, and before `metrics`, which then reports
-    /// `throttle_candidate_total`, and `dashboard`, whose page then shows the counts. A layer may have several candidates; each costs about as much as a limit.
+    /// `throttle_candidate_total`, and `dashboard`, whose page then shows the counts. A layer may have several
+    /// candidates; each costs about as much as a limit.
     ///
     /// # Errors
     ///

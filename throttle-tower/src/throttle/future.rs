@@ -25,8 +25,8 @@ pin_project! {
     /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in the last two
     /// cases. If the decision is still pending, the layer awaits it in the background, on the tokio runtime.
     ///
-    /// If it is dropped while the response of a refusal is built, nothing changes: a refused request is charged by limits
-    /// with [`charge_refused`](crate::Limit::charge_refused) only, and stays so.
+    /// If it is dropped while the response of a refusal is built, nothing changes: a refused request is charged by
+    /// limits with [`charge_refused`](crate::Limit::charge_refused) only, and stays so.
     ///
     /// # Panics
     ///

@@ -70,9 +70,9 @@ use crate::usage::Settlements;
 /// * As the outermost layer it limits every request, preflights included. Inside a CORS layer it does not see
 ///   preflights, and its refusals carry the CORS headers that browsers need. See [`is_preflight`](crate::is_preflight)
 ///   and [`Dialect::exposed_names`].
-/// * In tonic's `Server::builder().layer(…)` it refuses [as gRPC clients read it](Self::grpc_refusals). A `MemoryBackend` or a
-///   layer that an axum app uses too makes them share one budget. gRPC clients in browsers read `grpc-status`,
-///   `grpc-message` and `grpc-status-details-bin` only where a CORS layer exposes them.
+/// * In tonic's `Server::builder().layer(…)` it refuses [as gRPC clients read it](Self::grpc_refusals). A
+///   `MemoryBackend` or a layer that an axum app uses too makes them share one budget. gRPC clients in browsers read
+///   `grpc-status`, `grpc-message` and `grpc-status-details-bin` only where a CORS layer exposes them.
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`, not to a layer around
 ///   the whole router; [`on_warning`](Self::on_warning) reports that.
 #[derive(Clone)]
@@ -237,9 +237,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.response = Some(ResponseBuilder::AtOnce(Arc::new(build))))
     }
 
-    /// Builds the responses of refusals by a future; otherwise as [`response`](Self::response). The future cannot borrow
-    /// from the refusal, so the closure copies what it needs. Meanwhile the refused request holds neither a permit nor a
-    /// place in a queue.
+    /// Builds the responses of refusals by a future; otherwise as [`response`](Self::response). The future cannot
+    /// borrow from the refusal, so the closure copies what it needs. Meanwhile the refused request holds neither a
+    /// permit nor a place in a queue.
     ///
     /// Refusals are what a flood of requests produces, and the layer bounds neither how long futures take nor how many
     /// there are: give them a deadline. The waits that the response states count from the decision.
@@ -278,8 +278,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Sets whether a refused POST of gRPC or gRPC-Web, by its `Content-Type`, gets [the response that gRPC clients
-    /// read](Refusal::grpc_response): status 200, and the reason in `grpc-status`. So one layer serves an axum app and a
-    /// tonic server. gRPC clients cannot read a 429: they take it for `UNAVAILABLE`, which many retry at once.
+    /// read](Refusal::grpc_response): status 200, and the reason in `grpc-status`. So one layer serves an axum app and
+    /// a tonic server. gRPC clients cannot read a 429: they take it for `UNAVAILABLE`, which many retry at once.
     /// Defaults to true.
     ///
     /// A closure of [`response`](Self::response) answers all requests, gRPC's too, whatever is set here. It gets this
@@ -291,10 +291,10 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.grpc_refusals = on)
     }
 
-    /// Sets the `Retry-After` of responses with status 503: those of a [`Concurrency`](crate::Concurrency) without enough
-    /// free permits, and those of a store that fails while limits are [`Closed`](crate::OnError::Closed). It is rounded
-    /// up to whole seconds, at least one. The layer cannot know how long those states last, and clients without a wait
-    /// of their own retry at once. The response of gRPC has it as its pushback. Defaults to none.
+    /// Sets the `Retry-After` of responses with status 503: those of a [`Concurrency`](crate::Concurrency) without
+    /// enough free permits, and those of a store that fails while limits are [`Closed`](crate::OnError::Closed). It is
+    /// rounded up to whole seconds, at least one. The layer cannot know how long those states last, and clients without
+    /// a wait of their own retry at once. The response of gRPC has it as its pushback. Defaults to none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -345,8 +345,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Sets whether responses to admitted requests carry a [`LimitReport`](crate::LimitReport) in their extensions, for
-    /// outer layers to read. It costs up to three allocations per request. Refusals carry it, and handlers find it in the
-    /// request, whatever is set here. Defaults to false.
+    /// outer layers to read. It costs up to three allocations per request. Refusals carry it, and handlers find it in
+    /// the request, whatever is set here. Defaults to false.
     pub fn report_in_response(self, report: bool) -> Self {
         self.with_announced(|announced| announced.options.report_in_response = report)
     }
@@ -373,8 +373,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Calls `hook` for every refund, settlement or other background charge that failed. The hook must return quickly.
-    /// A panic of it is caught. If a refund fails, the charge stays. Defaults to the log (feature `tracing`), which says
-    /// why at most once a minute.
+    /// A panic of it is caught. If a refund fails, the charge stays. Defaults to the log (feature `tracing`), which
+    /// says why at most once a minute.
     pub fn on_settle_error(self, hook: impl Fn(&BackendError) + Send + Sync + 'static) -> Self {
         self.with_options(|options| options.background.on_error = Some(Arc::new(hook)))
     }

@@ -15,8 +15,9 @@ use crate::time::wall_micros;
 ///
 /// A refusal carries it in its extensions too, for outer layers, and with
 /// [`report_in_response`](crate::ThrottleLayer::report_in_response) every response does. The response has the report of
-/// the throttle that refused the request; if none did, that of the innermost one. The response to a request that was refused without a decision (a limit was
-/// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
+/// the throttle that refused the request; if none did, that of the innermost one. The response to a request that was
+/// refused without a decision (a limit was [closed](crate::OnError::Closed) when the store failed, or a required key
+/// was missing) has none.
 ///
 /// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
 /// [open](crate::OnError::Open), the decision is that of a request without limits: `remaining` is `u64::MAX`.
@@ -139,8 +140,8 @@ impl LimitReport {
         self.violated_places().map(|(_, policy)| policy.name())
     }
 
-    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with its status, which says
-    /// how long the client would have had to [wait](Status::retry_after).
+    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with its status, which
+    /// says how long the client would have had to [wait](Status::retry_after).
     pub fn would_refuse(&self) -> impl Iterator<Item = (&Policy, &Status)> {
         self.statuses().filter(|(_, status)| status.would_refuse())
     }

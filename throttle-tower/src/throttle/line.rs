@@ -1,9 +1,9 @@
 //! The requests of one queue in order of arrival, and which of them has the turn.
 //!
 //! A request gives up its turn in two ways. It leaves, and the next one has the turn at once. Or it does not use the
-//! turn because its future is kept and not polled, or because its runtime is not driven. Only another request can notice
-//! that, and it is not known which of them are polled. So each looks at the first after a time of its own, earlier ones
-//! sooner, and the first one that looks passes the turn on.
+//! turn because its future is kept and not polled, or because its runtime is not driven. Only another request can
+//! notice that, and it is not known which of them are polled. So each looks at the first after a time of its own,
+//! earlier ones sooner, and the first one that looks passes the turn on.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -18,7 +18,8 @@ pub(super) const GRACE: Duration = Duration::from_millis(5);
 /// How much later each request looks than the one before it.
 const STEP: Duration = Duration::from_millis(1);
 
-/// The longest time between two looks. The first may leave long before its turn, when the others have no reason to look.
+/// The longest time between two looks. The first may leave long before its turn, when the others have no reason to
+/// look.
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Default)]

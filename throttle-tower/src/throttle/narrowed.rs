@@ -1,9 +1,9 @@
 //! Which limits of a layer a request is asked about: those whose conditions hold. The others cost it nothing.
 //!
-//! Open this for how the conditions that hold are found, and for what is kept for each combination of them. A layer keeps
-//! a set of limits for each, which is made when the first request has the combination; `steps/narrow` makes it. Limits
-//! are the same in each set: their states belong to their names. Where the table is full, or a set cannot be made, the
-//! whole set decides and skips the limits that do not apply, which gives the same decisions and takes longer.
+//! Open this for how the conditions that hold are found, and for what is kept for each combination of them. A layer
+//! keeps a set of limits for each, which is made when the first request has the combination; `steps/narrow` makes it.
+//! Limits are the same in each set: their states belong to their names. Where the table is full, or a set cannot be
+//! made, the whole set decides and skips the limits that do not apply, which gives the same decisions and takes longer.
 //!
 //! Not left out are limits that a handler settles, because the handlers of all requests know them by name. Layers whose
 //! limits queue requests are not narrowed, nor are small ones over a store: `build` says why. Limits on requests in

@@ -129,7 +129,8 @@ impl Permits {
         (explained.collect(), has_permits)
     }
 
-    /// How many permits are free for the key of a request, and of how many. Limits for which it has no key are left out.
+    /// How many permits are free for the key of a request, and of how many. Limits for which it has no key are left
+    /// out.
     #[cfg(feature = "axum")]
     pub(super) fn left(&self, parts: &Parts) -> impl Iterator<Item = (&PolicyName, u64, u64)> {
         self.limits.iter().filter_map(|PermitLimit { name, limit, count }| {
@@ -454,7 +455,8 @@ mod tests {
         );
     }
 
-    /// What a member had chosen before it refused is not taken, and only those are to blame that no other stands in for.
+    /// What a member had chosen before it refused is not taken, and only those are to blame that no other stands in
+    /// for.
     #[test]
     fn member_of_an_any_that_refuses_takes_nothing() {
         let both = PermitTree::All(vec![PermitTree::Limit(0), PermitTree::Limit(1)]);

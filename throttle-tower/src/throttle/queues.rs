@@ -28,8 +28,8 @@ pub(crate) struct Queues {
     by_key: Mutex<HashMap<QueueKey, Queue>>,
 }
 
-/// A policy by its place in the set, the key, and the reserve of the class: each class waits by itself, so that a higher
-/// one passes a lower one.
+/// A policy by its place in the set, the key, and the reserve of the class: each class waits by itself, so that a
+/// higher one passes a lower one.
 pub(super) type QueueKey = (usize, Key, u64);
 
 struct Queue {
@@ -246,8 +246,8 @@ mod tests {
 
     use super::*;
 
-    /// How many requests of so many units a queue takes of which the last one is admitted in two seconds, if each turn is
-    /// taken so late.
+    /// How many requests of so many units a queue takes of which the last one is admitted in two seconds, if each turn
+    /// is taken so late.
     fn longest(burst: u64, units: u64, late: Duration) -> usize {
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
         let store = MemoryBackend::builder().clock(ManualClock::default()).build();

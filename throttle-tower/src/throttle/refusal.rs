@@ -99,7 +99,8 @@ impl fmt::Debug for Refusal<'_> {
 impl Refusal<'_> {
     /// How long the client should wait; `None` if no wait helps, or if it is not known how long. It includes
     /// [jitter](crate::ThrottleLayer::retry_jitter), so it is the `Retry-After` of the response, before that is rounded
-    /// up to seconds. Of a 503 it is what [`unavailable_retry_after`](crate::ThrottleLayer::unavailable_retry_after) sets.
+    /// up to seconds. Of a 503 it is what [`unavailable_retry_after`](crate::ThrottleLayer::unavailable_retry_after)
+    /// sets.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.reason {
@@ -132,8 +133,8 @@ impl Refusal<'_> {
     }
 
     /// The response that gRPC clients understand; `None` if the request is no POST whose `Content-Type` is
-    /// `application/grpc`, with or without a codec as in `application/grpc+proto`, or gRPC-Web's. A closure that answers
-    /// other requests in its own way asks for this first:
+    /// `application/grpc`, with or without a codec as in `application/grpc+proto`, or gRPC-Web's. A closure that
+    /// answers other requests in its own way asks for this first:
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -166,7 +167,8 @@ impl Refusal<'_> {
     ///   are the name of the binding policy and the quota that the layer announces, in units.
     ///
     /// Where the layer [hides its headers](crate::ThrottleLayer::hide_headers_if) or has none
-    /// ([`Dialect::None`](crate::Dialect::None)), the details say no quota: they have neither `description` nor `limit`.
+    /// ([`Dialect::None`](crate::Dialect::None)), the details say no quota: they have neither `description` nor
+    /// `limit`.
     ///
     /// The layer adds its headers, which clients read as metadata. A page of another origin reads these headers, which
     /// gRPC-Web needs, only if `Access-Control-Expose-Headers` lists them.
@@ -249,8 +251,8 @@ impl Refusal<'_> {
     /// | [`MissingKey`](Reason::MissingKey) | `invalid_request_error` | `null` |
     ///
     /// `param` is always `null`. The `message` of a used up quota names the policies that refused, and ends with
-    /// `Please try again in 20s.`, which some clients read. Those seconds are those of the layer's `Retry-After`. Where no wait
-    /// helps it does not say so.
+    /// `Please try again in 20s.`, which some clients read. Those seconds are those of the layer's `Retry-After`. Where
+    /// no wait helps it does not say so.
     ///
     /// ```
     /// use http::{Request, Response};

@@ -74,8 +74,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// authentication, and a caller is shown its own budgets only, and those that all share, as by
     /// [`Constant`](crate::Constant). All limits for which the request has a key are listed, whatever
     /// [`when`](Self::when), the limit's own or a rule file's `match` says: a client asks here about other routes, too.
-    /// A limit without a key is left out. So is an [audited](crate::Limit::audit) one that is not announced, a limit by [`Route`](crate::Route), whose key would be this route, and
-    /// one that is [open](crate::OnError::Open) because the store has failed.
+    /// A limit without a key is left out. So is an [audited](crate::Limit::audit) one that is not announced, a limit by
+    /// [`Route`](crate::Route), whose key would be this route, and one that is [open](crate::OnError::Open) because the
+    /// store has failed.
     ///
     /// # What it costs
     ///

@@ -1,5 +1,5 @@
-//! What one request was charged, until it is final: refunded or kept by the head of the response, settled by the handler
-//! or when the body of the response, such as a stream, ends.
+//! What one request was charged, until it is final: refunded or kept by the head of the response, settled by the
+//! handler or when the body of the response, such as a stream, ends.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;

@@ -34,7 +34,8 @@ async fn exporter_of_rust_retries_only_where_there_is_retry_info() {
     assert_eq!(server.seen("never/rust").len(), 1, "no second try");
 }
 
-/// It retries after about 1, 2 and 4 seconds, within its timeout: whatever a refusal says, and also where no wait helps.
+/// It retries after about 1, 2 and 4 seconds, within its timeout: whatever a refusal says, and also where no wait
+/// helps.
 #[tokio::test(flavor = "multi_thread")]
 async fn exporter_of_python_retries_at_its_own_times() {
     let server = Server::start(Throttle::BeforeTonicWeb).await;

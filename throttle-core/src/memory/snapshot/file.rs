@@ -28,8 +28,8 @@ fn private() -> OpenOptions {
 
 impl<C: Clock> MemoryBackend<C> {
     /// Writes a [snapshot](Self::snapshot) to a file: to one beside it with the ending `.new`, which then takes its
-    /// place. So there is a whole snapshot at any time, as long as no other process saves to the same file. Only this user
-    /// may read it. Returns the number of keys, overflow buckets included.
+    /// place. So there is a whole snapshot at any time, as long as no other process saves to the same file. Only this
+    /// user may read it. Returns the number of keys, overflow buckets included.
     ///
     /// # Errors
     ///
@@ -46,8 +46,8 @@ impl<C: Clock> MemoryBackend<C> {
         Ok(keys)
     }
 
-    /// [Saves](Self::save) every `period`, and once more when the returned [`Saver`] is dropped, on a thread of its own.
-    /// `report` gets the outcome of each save: log its errors.
+    /// [Saves](Self::save) every `period`, and once more when the returned [`Saver`] is dropped, on a thread of its
+    /// own. `report` gets the outcome of each save: log its errors.
     ///
     /// After a crash, what was admitted since the last save is forgotten, so a client gets at most that much more.
     ///

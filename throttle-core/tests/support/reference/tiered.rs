@@ -29,8 +29,8 @@ impl Tiered {
         self.parameters[self.writer].counts_like(&self.parameters[number])
     }
 
-    /// Units that the writer counts. What remains is rounded down, so they are rounded up; and while the state is not as
-    /// unused, there is one at least.
+    /// Units that the writer counts. What remains is rounded down, so they are rounded up; and while the state is not
+    /// as unused, there is one at least.
     fn counted(&self, t: i128) -> i128 {
         (self.state.capacity() - self.state.remaining(t)).max((self.state.reset(t) > 0).into())
     }

@@ -30,8 +30,8 @@ impl Multiplexed {
         }
     }
 
-    /// Opens a connection in RESP3, in which the client reports the end of a connection. A server or proxy without it is
-    /// asked again in RESP2. There the end is noticed only by the first call after it.
+    /// Opens a connection in RESP3, in which the client reports the end of a connection. A server or proxy without it
+    /// is asked again in RESP2. There the end is noticed only by the first call after it.
     pub(super) async fn open(info: ConnectionInfo, config: AsyncConnectionConfig) -> Result<Self, RedisError> {
         let (end, driven) = End::of_driven();
         let newer = with_protocol(&info, ProtocolVersion::RESP3)?;

@@ -80,8 +80,8 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     Fault::new(kind, message)
 }
 
-/// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the script returns the error;
-/// later servers answer with that error itself.
+/// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the script returns the
+/// error; later servers answer with that error itself.
 fn in_script(error: &RedisError) -> FaultKind {
     match error.detail().unwrap_or_default() {
         detail if detail.contains(": -READONLY ") => FaultKind::ReadOnly,

@@ -80,7 +80,8 @@ fn law_08_state_above_its_limit_counts_as_all_used() {
     }
 }
 
-/// The reply about a log has only some of its runs. The wait of a class, and that for its next unit, end with any of them.
+/// The reply about a log has only some of its runs. The wait of a class, and that for its next unit, end with any of
+/// them.
 #[test]
 fn law_08_reply_about_a_log_has_what_each_class_needs() {
     for (reserve, cost) in (0..=11).flat_map(|reserve| [0, 1, 2, 3, 5, 10, 11].map(|cost| (reserve, cost))) {

@@ -1,5 +1,6 @@
 //! Law 8 for keys with exceptions: every answer, every stored value and every time to live equals the core's, bit for
-//! bit, while exceptions are set, lifted and over, strikes are counted, the parameters change, charges are settled late, and the clock steps.
+//! bit, while exceptions are set, lifted and over, strikes are counted, the parameters change, charges are settled
+//! late, and the clock steps.
 
 use std::sync::Arc;
 use std::time::Duration;

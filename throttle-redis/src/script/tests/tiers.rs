@@ -1,6 +1,6 @@
 //! Law 8 for keys that several parameters decide about: every answer and every stored value equals the core's, bit for
-//! bit, whichever parameters wrote the value. Requests change between tiers and parameters of their keys' own, limits are
-//! deployed anew, charges are settled late, and the clock steps back and forth.
+//! bit, whichever parameters wrote the value. Requests change between tiers and parameters of their keys' own, limits
+//! are deployed anew, charges are settled late, and the clock steps back and forth.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

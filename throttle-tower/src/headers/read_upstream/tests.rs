@@ -274,8 +274,8 @@ fn upstream_grpc_fields_of_each_width_are_passed_over() {
 }
 
 proptest! {
-    /// Whatever an upstream says, it is read without a panic, and no wait is shorter than one of its statements, but for
-    /// the seconds that are rounded up.
+    /// Whatever an upstream says, it is read without a panic, and no wait is shorter than one of its statements, but
+    /// for the seconds that are rounded up.
     #[test]
     fn upstream_hostile_values_are_read(
         lines in prop::collection::vec((0..NAMES.len(), "[ -~\u{80}-\u{ff}]{0,40}|[0-9.]{1,30}[a-z]{0,2}|-?[0-9]{1,25}"), 0..12),

@@ -21,8 +21,8 @@ use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::time::micros;
 
-/// What a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request adds to a few numbers,
-/// and waits for nothing.
+/// What a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request adds to a few
+/// numbers, and waits for nothing.
 pub(super) struct Board {
     pub(super) started: Instant,
     pub(super) flows: Flows,

@@ -4,8 +4,8 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The content security policy of the page: its own style and script by their hashes, its own server, nothing else. Text
-/// never becomes markup. A test compares the hashes with the files, and prints the right ones.
+/// The content security policy of the page: its own style and script by their hashes, its own server, nothing else.
+/// Text never becomes markup. A test compares the hashes with the files, and prints the right ones.
 pub(super) const POLICY: &str = concat!(
     "default-src 'none'; style-src 'sha256-DWGWxZTWe8Hj4ow8LAtod/2ucQ/Uf+R5wPJXbTuoiEE='; ",
     "script-src 'sha256-pcyVEStQQE25CHw6Je1K0IjoONu67zEsU7SVhya9Lm0='; img-src data:; connect-src 'self'; ",

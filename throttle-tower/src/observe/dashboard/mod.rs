@@ -64,7 +64,8 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// With the page, a request costs less than a microsecond more, and each policy takes 2.5 KB. Requests wait for no
     /// reader. A second call on the same layer returns a new page, and the one before says that nothing reports to it
-    /// any more. Where rules replace the limits, the page follows: it starts anew if a name or a capacity has changed, or a limit is enforced that was audited.
+    /// any more. Where rules replace the limits, the page follows: it starts anew if a name or a capacity has changed,
+    /// or a limit is enforced that was audited.
     ///
     /// # `data.json`
     ///
@@ -107,8 +108,8 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Returns what [`dashboard`](Self::dashboard) returns, for an operator of several services: the page is headed by
-    /// this name of the service, and `data.json` has it. The other one is headed by the host under which a browser finds
-    /// it.
+    /// this name of the service, and `data.json` has it. The other one is headed by the host under which a browser
+    /// finds it.
     ///
     /// ```
     /// # use axum::Router;

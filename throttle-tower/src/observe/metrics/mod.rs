@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The recorder may be installed at any time. Counters of a `ThrottleLayer` then include earlier requests; its
-//! histograms, and all metrics of a `ShapeLayer`, start with the recorder. The exporter must use the same version of the
-//! `metrics` crate as this crate, 0.24, or it receives nothing.
+//! histograms, and all metrics of a `ShapeLayer`, start with the recorder. The exporter must use the same version of
+//! the `metrics` crate as this crate, 0.24, or it receives nothing.
 //!
 //! Counters of a `ThrottleLayer` reach the recorder within 200 ms, by a task of the runtime that serves the requests.
 //! If that runtime stands still, the counts go with the next report of another one. Without a runtime, or in one

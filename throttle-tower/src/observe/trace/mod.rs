@@ -37,9 +37,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `why` | if the store failed, the [label](throttle_core::BackendErrorKind::label) of the store's error |
     /// | `left_out` | events of this policy and level that were left out since the last one |
     ///
-    /// A field that does not apply is missing. In each second, at most ten events of a policy and a message are emitted.
-    /// The others are left out, and the next event has their number in `left_out`. Decisions without a policy share one
-    /// such budget.
+    /// A field that does not apply is missing. In each second, at most ten events of a policy and a message are
+    /// emitted. The others are left out, and the next event has their number in `left_out`. Decisions without a policy
+    /// share one such budget.
     ///
     /// # Span fields
     ///

@@ -1,5 +1,5 @@
-//! Which limits of a file may apply to a request, by its route and its path. To find them takes as long whether there are
-//! few limits or many.
+//! Which limits of a file may apply to a request, by its route and its path. To find them takes as long whether there
+//! are few limits or many.
 
 use std::collections::HashMap;
 

@@ -534,8 +534,8 @@ async fn new_limits_of_a_replaced_file_each_have_their_own_event_budget() {
         }
     }
 
-    // With one subscriber in the process, an event that another test's thread reaches first would be off for all: tracing
-    // asks the subscriber of that thread, which has none. With two it asks both.
+    // With one subscriber in the process, an event that another test's thread reaches first would be off for all:
+    // tracing asks the subscriber of that thread, which has none. With two it asks both.
     let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let heard = Arc::new(AtomicU64::new(0));
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(Heard(Arc::clone(&heard))));

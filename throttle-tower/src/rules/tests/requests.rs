@@ -246,7 +246,8 @@ async fn limit_for_some_routes_warns_around_a_router() {
     }
 }
 
-/// A backend in memory of which the layer must expect failures. A test can make it fail decisions, or refuse all limits.
+/// A backend in memory of which the layer must expect failures. A test can make it fail decisions, or refuse all
+/// limits.
 #[derive(Clone)]
 pub(super) struct Fallible {
     pub(super) memory: Memory,

@@ -15,8 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A pause that ends later than another by less than this is the same one, heard in another response.
 const SAME: Duration = Duration::from_millis(50);
 
-/// More keys than these are not looked at, and their pauses are not shared. So a sweep takes a short time, and the looks
-/// of a store that does not answer take little memory.
+/// More keys than these are not looked at, and their pauses are not shared. So a sweep takes a short time, and the
+/// looks of a store that does not answer take little memory.
 const MAX_KEYS: usize = 4_096;
 
 #[derive(Default)]
@@ -78,8 +78,8 @@ impl PausesKnown {
         Some(Step::begin(key, &mut known.sharing))
     }
 
-    /// The end of the pause that is to be shared. If there is none, the step is over: what is heard from then on is shared
-    /// by another one.
+    /// The end of the pause that is to be shared. If there is none, the step is over: what is heard from then on is
+    /// shared by another one.
     pub(super) fn unshared(&self, step: &Step) -> Option<Instant> {
         let mut keys = lock(&self.0);
         let known = keys.by_key.get_mut(&step.key).filter(|known| step.is(&known.sharing))?;

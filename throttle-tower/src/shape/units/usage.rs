@@ -49,8 +49,8 @@ use crate::usage::UsageError;
 /// What an upstream can count on: in any period, what the calls that leave in it were charged fits the pace, beside the
 /// last of them, and beside what was given back in that period.
 ///
-/// The correction holds for all processes that share the schedule. What a call has used of a unit of which it was charged
-/// nothing delays the calls of this process only.
+/// The correction holds for all processes that share the schedule. What a call has used of a unit of which it was
+/// charged nothing delays the calls of this process only.
 ///
 /// A call that is not settled counts by its estimate, also if it failed. One that is settled after a
 /// [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the difference.

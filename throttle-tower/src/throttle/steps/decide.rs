@@ -39,8 +39,8 @@ pub(super) fn decision_at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -
     shared.backend.decide_at_once(&shared.prepared, calls)
 }
 
-/// A decision with what the layer announces to the request: the terms of its own parameters and classes, where its calls
-/// have some.
+/// A decision with what the layer announces to the request: the terms of its own parameters and classes, where its
+/// calls have some.
 #[inline(always)]
 pub(in crate::throttle) fn report<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
     let has_terms = || calls.iter().any(|call| call.own().is_some() || call.reserve() > 0);

@@ -77,8 +77,8 @@ pub(super) fn failed<B: Backend>(
     unavailable(shared, Reason::Store(error.kind(), closed), parts)
 }
 
-/// The policies that apply to a request and refuse it when the store fails. An audited one never does. One that should have a share and has none
-/// is among them: a local one, and while the store is busy an open one too.
+/// The policies that apply to a request and refuse it when the store fails. An audited one never does. One that should
+/// have a share and has none is among them: a local one, and while the store is busy an open one too.
 ///
 /// So is one whose parameters of the request's own the store does not enforce: it is healthy and stays so, and to pass
 /// the request on would lift all of the limits for as long as the parameters are what they are.

@@ -1,7 +1,7 @@
 //! Holds a request that a limit would refuse until there is room for it, where the limit waits.
 //!
-//! Open `line` for the order of the requests and for what becomes of one that is not polled, and `forecast` for when one
-//! of them is admitted.
+//! Open `line` for the order of the requests and for what becomes of one that is not polled, and `forecast` for when
+//! one of them is admitted.
 
 use std::mem;
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use super::super::{Command, Connection, Fault, FaultKind, Reply, Route};
 
 /// How long a server may take to accept a connection and to introduce itself, or to list the slots.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
-/// A connection has fallen silent if a command has waited for this long and nothing has arrived since: the answer may be
-/// late, but the connection may also have ended without a word.
+/// A connection has fallen silent if a command has waited for this long and nothing has arrived since: the answer may
+/// be late, but the connection may also have ended without a word.
 const SILENCE: Duration = Duration::from_millis(20);
 /// A connection younger than this is not replaced because it is silent.
 const YOUNG: Duration = Duration::from_millis(500);

@@ -25,8 +25,8 @@ const APART: u64 = 5_000;
 const MOST: u64 = 1 << 16;
 
 impl Turns {
-    /// Whether it is the turn of the present request. Where requests are few, each has one; where there are many, one in
-    /// so many.
+    /// Whether it is the turn of the present request. Where requests are few, each has one; where there are many, one
+    /// in so many.
     #[inline(always)]
     pub(in crate::observe) fn is_turn(&self) -> bool {
         let (next, is_turn) = self.left.load(Ordering::Relaxed).overflowing_sub(1);
