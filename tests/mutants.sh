@@ -23,6 +23,7 @@ while [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; do
     esac
     shift
 done
+case $package$files in tower-throttle\ *"throttle-core/"*) echo "mutants.sh: files of one package at a time" >&2; exit 2 ;; esac
 [ -n "$files" ] || { sed -n 's/^#   sh/usage: sh/p' "$0" >&2; exit 2; }
 
 # One folder for all builds: what a change costs is mostly what the build before it has not left.

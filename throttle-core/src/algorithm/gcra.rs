@@ -1,6 +1,6 @@
 use super::drain::Drain;
 use super::transition::{Transition, ask};
-use super::verdict::{Mark, NEVER, Outcome, Standing};
+use super::verdict::{Mark, Outcome, Standing};
 use super::wire::{Numbers, Wire, amount};
 use crate::error::ConfigError;
 use crate::rate::Rate;
@@ -156,12 +156,9 @@ impl Transition for Arrival {
     #[inline(always)]
     fn decide(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> (Outcome, Standing) {
         let Self(drain) = self;
-        if cost > drain.capacity {
-            return (Outcome::uncharged(NEVER), self.standing(tat, now));
-        }
         let from = if tat.whole < now.as_micros() { Tat { whole: now.as_micros(), frac: 0 } } else { *tat };
         let ahead = (from.whole - now.as_micros()).cast_unsigned();
-        if ahead > drain.empties_in {
+        if cost > drain.capacity || ahead > drain.empties_in {
             let (wait, standing) = self.refuse(*tat, now, cost);
             return (Outcome::uncharged(wait), standing);
         }

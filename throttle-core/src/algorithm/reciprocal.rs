@@ -83,6 +83,7 @@ mod tests {
             let multiple = divisor * (times % (MOST / divisor) + 1);
             for n in [dividend, multiple - 1, multiple, (multiple + 1).min(MOST), 0, MOST] {
                 prop_assert_eq!(d.split(n), (n / divisor, n % divisor), "{} / {}", n, divisor);
+                prop_assert_eq!(d.divide(n), n / divisor, "{} / {}", n, divisor);
                 prop_assert_eq!(d.divide_up(n), n.div_ceil(divisor));
             }
         }

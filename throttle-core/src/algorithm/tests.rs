@@ -129,9 +129,21 @@ proptest! {
 
     /// An algorithm may decide in one pass. Its steps give the same.
     #[test]
-    fn law_08_one_pass_decides_as_its_steps_do(which in 0..17_usize, steps in steps()) {
-        let algorithm = algorithms()[which];
-        let (mut repr, mut now) = (algorithm.fresh_repr(), T0);
+    fn law_08_one_pass_decides_as_its_steps_do(
+        which in 0..21_usize,
+        start in prop_oneof![3 => Just(T0), 1 => Just(Timestamp::MIN), 1 => Just(Timestamp::MAX)],
+        steps in steps(),
+    ) {
+        // One grain a µs or a unit, and as many units as can be counted.
+        let (slow, fast) = (Rate::new(1, micros(10)), Rate::new(5, micros(1)));
+        let more = [
+            Gcra::new(slow).burst(4).build(),
+            TokenBucket::new(slow).burst(4).build(),
+            Gcra::new(fast).burst(9).build(),
+            Gcra::new(Rate::per_second(1)).burst(4_503_599_627).build(),
+        ];
+        let algorithm = algorithms().into_iter().chain(more.map(Result::unwrap)).nth(which).unwrap();
+        let (mut repr, mut now) = (algorithm.fresh_repr(), start);
         for (by, cost) in steps {
             now = Timestamp::from_micros(now.as_micros() + by);
             let [pass, steps] = algorithm.accept(PassAndSteps { repr: &repr, now, cost });
@@ -258,12 +270,12 @@ fn a_log_keeps_no_more_runs_than_units() {
     }
 }
 
-/// A charge of an earlier period owes nothing in a later one.
 /// The parameters that wrote a state.
 fn wrote<'a>(by: Algorithm) -> Option<Writer<'a>> {
     Some(Cow::Owned(Arc::new(by)))
 }
 
+/// A charge of an earlier period owes nothing in a later one.
 #[test]
 fn law_10_a_rolling_quota_is_debited_in_its_own_period_only() {
     let quota = CalendarQuota::rolling(9, micros(90)).build().unwrap();

@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 ///
 /// # Contract
 ///
-/// * Costs are 1 ..= capacity, durations are microseconds.
+/// * Costs are 1 ..= capacity (any, for [`decide`](Self::decide)), durations are microseconds.
 /// * No method reads a clock, does I/O or panics. Parameters outside the exact range are refused when the algorithm is
 ///   built, and instants are bounded by [`Timestamp`].
 /// * A step back of the clock admits nothing more than the clock before it did.

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 pub(super) enum Kind {
     /// In its slot.
     Small,
-    /// In its slot, and it is not charged in any case.
+    /// In its slot, or unused, and it is not charged in any case.
     Looked,
     /// Beside the table, by the parameters that wrote it.
     Large,

@@ -1,8 +1,8 @@
 //! The fast path of a set: of keys with slots, and of new ones.
 //!
 //! The tables of the keys are held. Every policy with a small state is asked as if it was charged alone, and what it
-//! would write is kept until the set has decided. A member of an `any` behind one that admits is only looked at, for it
-//! is not charged in any case. Large states are asked without a charge, and their shards are locked first. A [`Cell`]
+//! would write is kept until the set has decided. A member of an `any` that charges the first is only looked at behind
+//! a policy that admits, for it is not charged in any case. Large states are asked without a charge, and their shards are locked first. A [`Cell`]
 //! reads a small state that other parameters wrote, or for a call with a reserve. States that lie
 //! [beside the table](super::beside) for another reason take the locks of their shards if those are free.
 //!

@@ -201,7 +201,7 @@ impl PolicySet {
         })
     }
 
-    /// The place before which no policy from this one on is charged once this one admits: the rest of an `any` that
+    /// The place before which no policy behind this one is charged once this one admits: the rest of an `any` that
     /// charges the first.
     #[inline]
     pub(crate) fn spared_by(&self, policy: usize) -> usize {

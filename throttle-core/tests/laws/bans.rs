@@ -108,7 +108,7 @@ fn strike_counts_for_as_long_as_it_is_within_the_time_of_the_first() {
     }
 }
 
-/// Two strikes within a minute; bans of a second, forgotten after two.
+/// Two strikes within a minute; bans of a second, forgotten after two minutes.
 #[test]
 fn strikes_behind_a_ban_begin_anew_and_are_forgotten_with_it() {
     let ban = Ban::after(2).within(secs(60)).lasting(secs(1)).forgotten_after(secs(120));

@@ -124,14 +124,15 @@ impl PlansWithoutLookup {
     /// * It fails if it returns an error, panics, or takes longer than its [deadline](Plans::lookups). While the
     ///   maximum number of lookups is running, a further lookup counts as failed and is not called. After a failure the
     ///   last known tier applies, if it is still cached, or else the tier of unknown identities. The lookup is called
-    ///   again after a second, or after the cache time if that is shorter. The layer logs neither a failed lookup
-    ///   nor a name that no tier has: log those in the lookup, or watch `throttle_plan_lookups_total`. Parameters [that
-    ///   the limit cannot have](super::Tier::own) are like a failed lookup. They are logged, and so is a panic.
+    ///   again after a second, or after the cache time if that is shorter. The layer logs neither a failed lookup,
+    ///   which `throttle_plan_lookups_total` counts, nor a name that no tier has, which it counts as `unknown`: log
+    ///   names and errors in the lookup. Parameters [that the limit cannot have](super::Tier::own) are like a failed
+    ///   lookup. They are logged, and so is a panic.
     /// * It receives an identity as text: the value of a header, a number in decimal, an address with the length of its
     ///   prefix; several parts with commas between. An identity that is not UTF-8 is not looked up: it is unknown.
     /// * Different keys can have the same text: an address and a header in which a client writes that address, or the
-    ///   parts `a,b` and `c`. Where clients choose a part, let a header's [`accept`](crate::Header::accept) refuse what
-    ///   looks like another kind of key.
+    ///   parts `a,b` and `c`, and the parts `a` and `b,c`. Where clients choose a part, let a header's
+    ///   [`accept`](crate::Header::accept) refuse what looks like another kind of key.
     ///
     /// The identity is remembered as a digest, never raw.
     ///

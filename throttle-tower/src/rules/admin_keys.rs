@@ -36,7 +36,7 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
             None => set.drain(&name, &head).await,
             exception => set.except(&name, &head, exception).await,
         };
-        let why = "the limit does not apply to this request: POST /explain says why";
+        let why = "the limit does not apply to this request, or finds no key in it: POST /explain says why";
         let answer = |done| if done { json!({ "set": true }) } else { json!({ "set": false, "why": why }) };
         done.map(|done| Json(answer(done))).map_err(|error| not_set(&error))
     })

@@ -188,7 +188,7 @@
 //! | field | elements |
 //! |---|---|
 //! | `methods` | `"POST"`, in upper case. `"GET"` includes HEAD, which the same handlers serve. A WebSocket over HTTP/2 starts with `"CONNECT"` rather than with `"GET"` |
-//! | `routes` | templates as axum 0.8 writes them, `"/users/{id}"`, compared with what [`Route`](crate::Route) finds, whatever the parameters are called. A route of a nested router is written with the prefix, `"/api/users/{id}"`. A template that the router does not have matches nothing, and nothing warns of it: check a new one with [`explain`](Handle::explain). The layer must be inside the router; a [warning](crate::Warning::RouteUnknown) says if it is not |
+//! | `routes` | templates as axum 0.8 writes them, `"/users/{id}"`, compared with what [`Route`](crate::Route) finds, whatever the parameters are called. A route of a nested router is written with the prefix, `"/api/users/{id}"`. A template that the router does not have matches nothing, and nothing warns of it: compare a new one with the router, or call [`explain`](Handle::explain) with the head of a real request. The layer must be inside the router; a [warning](crate::Warning::RouteUnknown) says if it is not |
 //! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`; at most 100 segments. Upper and lower case differ. A path matches in any spelling: `%61`, `//`, `.`, `..`, `%2f`, a backslash and `;parameters` are no way around it |
 //! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports |
 //!
