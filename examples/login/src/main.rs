@@ -50,7 +50,7 @@ fn ban() -> Ban {
 }
 
 fn app(store: MemoryBackend, ban: Option<Ban>) -> Result<Router, ConfigError> {
-    // A ban by user name would let an attacker who knows a name ban its owner. Behind a proxy, name it:
+    // A ban by user name would let an attacker who knows a name ban its owner. Behind a proxy, name the proxy:
     // `ClientIp::x_forwarded_for(…)`.
     let mut failed = limit("failed-logins", SlidingLog::new("5/15m".parse()?)).by(ClientIp::peer()).refund_successful();
     if let Some(ban) = ban {

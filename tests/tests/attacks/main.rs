@@ -1,4 +1,4 @@
-//! The attacks of `tests/ATTACKS.md`, and a site that nobody attacks.
+//! The attacks of `tests/ATTACKS.md`, and a site that is not attacked.
 
 mod e2e;
 mod identity;

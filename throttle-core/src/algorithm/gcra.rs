@@ -90,9 +90,7 @@ impl Arrival {
         let (carry, frac) = if frac >= self.0.p.get() { (1, frac - self.0.p.get()) } else { (0, frac) };
         Tat { whole: tat.whole + whole.cast_signed() + carry, frac }
     }
-}
 
-impl Arrival {
     /// The decision on a cost above the capacity, or after the clock has stepped back so far that more than the depth
     /// is owed: nothing is charged.
     #[cold]

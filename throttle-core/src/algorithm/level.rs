@@ -77,6 +77,12 @@ impl<V: Vocabulary> Leveled<V> {
     fn lag(level: &Level, now: Timestamp) -> u64 {
         (level.last - now.as_micros()).max(0).unsigned_abs()
     }
+
+    #[inline(always)]
+    fn standing_with(&self, debt: u64, lag: u64) -> Standing {
+        let (remaining, next) = self.0.room(debt);
+        Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next }
+    }
 }
 
 impl<V: Vocabulary> Transition for Leveled<V> {
@@ -110,9 +116,8 @@ impl<V: Vocabulary> Transition for Leveled<V> {
     #[inline]
     fn standing(&self, level: &Level, now: Timestamp) -> Standing {
         let debt = self.debt(level, now);
-        let (remaining, next) = self.0.room(debt);
         let lag = if debt == 0 { 0 } else { Self::lag(level, now) };
-        Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next }
+        self.standing_with(debt, lag)
     }
 
     #[inline(always)]
@@ -124,9 +129,7 @@ impl<V: Vocabulary> Transition for Leveled<V> {
         }
         let (debt, lag) = (debt + self.0.grains(cost), Self::lag(level, now));
         self.set(level, now, debt);
-        let (remaining, next) = self.0.room(debt);
-        let standing = Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next };
-        (Outcome::charged(cost, Mark::at(now)), standing)
+        (Outcome::charged(cost, Mark::at(now)), self.standing_with(debt, lag))
     }
 
     fn give_back(&self, level: &mut Level, now: Timestamp, _: Mark, _: u64, units: u64) {

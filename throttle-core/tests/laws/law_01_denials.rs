@@ -58,7 +58,7 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// Not even by the name of those who asked.
+/// A refusal and a look do not even write which parameters asked.
 #[test]
 fn law_01_state_without_a_writer_gets_one_by_a_charge_only() {
     let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).unwrap()).unwrap();

@@ -39,9 +39,9 @@ impl Limit {
     /// # What it counts
     ///
     /// A request is charged to the limit if the request is admitted and the limit would have admitted it. So the
-    /// limit's state is exactly what it would be if the limit was enforced, as long as it would refuse nobody. After
-    /// the first request that it would have refused, the traffic differs from that of an enforced limit: such a request
-    /// was served, and the client was not told to wait.
+    /// limit's state is exactly what it would be if the limit was enforced, as long as it would refuse no request.
+    /// After the first request that it would have refused, the traffic differs from that of an enforced limit: such a
+    /// request was served, and the response stated no wait.
     ///
     /// # With other options
     ///

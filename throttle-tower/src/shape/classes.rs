@@ -47,7 +47,7 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     ///   call that [costs](Self::cost) so much that its reserve never finds room fails always.
     /// * **Waiting has a bound, a turn is not promised.** While higher classes use the whole rate, a lower call waits
     ///   until its longest wait or its [deadline](Self::deadline) is over, at most 50 ms more, and then fails as any
-    ///   call that would wait too long. What a call is told on arrival counts the calls of its class and of higher
+    ///   call that would wait too long. The wait that is stated on arrival counts the calls of its class and of higher
     ///   ones; it is true if no higher one follows.
     /// * **Choose the class in the program**, never by a header that clients write. A name that is not among the
     ///   classes is in the lowest one. The function need not be called for calls that leave at once.
