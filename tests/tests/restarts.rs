@@ -1,5 +1,5 @@
-//! A process that saves its counts is killed again and again: what a client gets in all is the limit, and what was
-//! admitted since the last save before each end.
+//! A process that saves its counts is killed again and again: what a client gets in all is the
+//! limit, and what was admitted since the last save before each end.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write, stdout};
@@ -16,13 +16,16 @@ const CHILD: &str = "THROTTLE_RESTARTED";
 const LIMIT: u64 = 3_000;
 const LIVES: u64 = 20;
 
-/// One life: restores, then admits what it can and saves all the time. Prints `a` and `s` with how many it has admitted
-/// so far, and how many of those a finished save is known to have.
+/// One life: restores, then admits what it can and saves all the time. Prints `a` and `s` with how
+/// many it has admitted so far, and how many of those a finished save is known to have.
 fn live(file: &Path) {
-    let backend =
-        MemoryBackend::builder().restore_file(file).expect("the snapshot is whole, whenever the last one died");
+    let backend = MemoryBackend::builder()
+        .restore_file(file)
+        .expect("the snapshot is whole, whenever the last one died");
     let policy = Policy::new("p", FixedWindow::new(Rate::per_day(LIMIT))).expect("a policy");
-    let set = backend.prepare(PolicySet::new(policy).expect("a set")).expect("room");
+    let set = backend
+        .prepare(PolicySet::new(policy).expect("a set"))
+        .expect("room");
     let admitted = Arc::new(AtomicU64::new(0));
     let saving = (backend.clone(), file.to_owned(), Arc::clone(&admitted));
     std::thread::spawn(move || {
@@ -35,7 +38,10 @@ fn live(file: &Path) {
         }
     });
     loop {
-        if backend.decide_now(&set, &[Call::from(Key::from("ada"))]).is_admitted() {
+        if backend
+            .decide_now(&set, &[Call::from(Key::from("ada"))])
+            .is_admitted()
+        {
             let admitted = admitted.fetch_add(1, Ordering::SeqCst) + 1;
             writeln!(stdout(), "\na {admitted}").expect("the parent reads");
         }
@@ -50,7 +56,11 @@ fn a_killed_process_forgets_only_what_it_admitted_since_its_last_save() {
     }
     let folder = env::temp_dir().join(format!("throttle-restarts-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let this_test = ["--exact", "a_killed_process_forgets_only_what_it_admitted_since_its_last_save", "--nocapture"];
+    let this_test = [
+        "--exact",
+        "a_killed_process_forgets_only_what_it_admitted_since_its_last_save",
+        "--nocapture",
+    ];
     let (mut admitted, mut forgotten, mut remembered) = (0, 0, 0);
     for life in 0..LIVES {
         let mut child = Command::new(env::current_exe().expect("this program"))
@@ -76,10 +86,23 @@ fn a_killed_process_forgets_only_what_it_admitted_since_its_last_save() {
         }
         child.wait().expect("it was killed");
         assert!(killed, "the process ended by itself");
-        (admitted, forgotten, remembered) = (admitted + of_this, forgotten + of_this - saved, remembered + saved);
+        (admitted, forgotten, remembered) = (
+            admitted + of_this,
+            forgotten + of_this - saved,
+            remembered + saved,
+        );
     }
     std::fs::remove_dir_all(&folder).ok();
-    assert!(admitted <= LIMIT + forgotten, "{admitted} admitted, {forgotten} of them forgotten");
-    assert!(remembered > 100, "only {remembered} of {admitted} were saved: nothing is shown by this run");
-    assert!(admitted >= LIMIT / 2, "{admitted} admitted in all lives: too few to reach the limit");
+    assert!(
+        admitted <= LIMIT + forgotten,
+        "{admitted} admitted, {forgotten} of them forgotten"
+    );
+    assert!(
+        remembered > 100,
+        "only {remembered} of {admitted} were saved: nothing is shown by this run"
+    );
+    assert!(
+        admitted >= LIMIT / 2,
+        "{admitted} admitted in all lives: too few to reach the limit"
+    );
 }

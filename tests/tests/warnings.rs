@@ -1,4 +1,5 @@
-//! Warnings that a layer logs: that its configuration hardly does what was meant, and why a handler was not called.
+//! Warnings that a layer logs: that its configuration hardly does what was meant, and why a handler
+//! was not called.
 
 mod common;
 
@@ -16,8 +17,8 @@ use throttle_tower::ClientIp;
 use throttle_tower::client_ip::TrustedProxies;
 use throttle_tower::extract::PeerAddr;
 use throttle_tower::{
-    ConfigError, Constant, Gcra, Header, KeyExtractor, Limit, OnError, OnMissing, Rate, ThrottleLayer, Warning, all,
-    limit, plans,
+    ConfigError, Constant, Gcra, Header, KeyExtractor, Limit, OnError, OnMissing, Rate,
+    ThrottleLayer, Warning, all, limit, plans,
 };
 use tower::{Layer, ServiceExt};
 use tracing::field::{Field, Visit};
@@ -45,7 +46,9 @@ impl Log {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        ["throttle_tower", "throttle_redis"].iter().any(|crate_name| metadata.target().starts_with(crate_name))
+        ["throttle_tower", "throttle_redis"]
+            .iter()
+            .any(|crate_name| metadata.target().starts_with(crate_name))
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -60,7 +63,10 @@ impl Subscriber for Log {
         }
         let mut message = Message(String::new());
         event.record(&mut message);
-        self.0.lock().unwrap().push(format!("{} {}", event.metadata().level(), message.0));
+        self.0
+            .lock()
+            .unwrap()
+            .push(format!("{} {}", event.metadata().level(), message.0));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -91,7 +97,9 @@ fn plain() -> Request<Text> {
 
 fn from_peer() -> Request<Text> {
     let mut request = plain();
-    request.extensions_mut().insert(PeerAddr("203.0.113.9".parse::<IpAddr>().unwrap()));
+    request
+        .extensions_mut()
+        .insert(PeerAddr("203.0.113.9".parse::<IpAddr>().unwrap()));
     request
 }
 
@@ -109,11 +117,18 @@ fn behind_proxy() -> ClientIp {
 }
 
 fn with_key() -> Request<Text> {
-    Request::get("/").header("x-api-key", "hunter2").body(Text::default()).unwrap()
+    Request::get("/")
+        .header("x-api-key", "hunter2")
+        .body(Text::default())
+        .unwrap()
 }
 
 /// The status of `count` requests, if it is the same for all.
-async fn send<B: Backend>(layer: &ThrottleLayer<B>, count: usize, request: fn() -> Request<Text>) -> StatusCode {
+async fn send<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    count: usize,
+    request: fn() -> Request<Text>,
+) -> StatusCode {
     let service = layer.layer(Strict::default());
     let mut statuses = Vec::new();
     for _ in 0..count {
@@ -130,15 +145,22 @@ async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), 
         let (log, _guard) = Log::start();
         let limit = if by_net {
             plenty(
-                Header::new("x-api-key").or(ClientIp::peer().by_prefix(throttle_tower::client_ip::IpPrefix::default())),
+                Header::new("x-api-key")
+                    .or(ClientIp::peer().by_prefix(throttle_tower::client_ip::IpPrefix::default())),
             )
         } else {
             plenty(ClientIp::peer())
         };
         let layer = ThrottleLayer::new(limit)?;
-        assert_eq!(send(&layer, 300, plain).await, StatusCode::OK, "no request is refused because of it");
+        assert_eq!(
+            send(&layer, 300, plain).await,
+            StatusCode::OK,
+            "no request is refused because of it"
+        );
         let lines = log.lines();
-        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        let [line] = lines.as_slice() else {
+            panic!("{lines:?}")
+        };
         for part in [
             "WARN ",
             "\"plenty\"",
@@ -160,7 +182,11 @@ async fn missing_peer_address_is_logged_once_with_what_to_write() -> Result<(), 
 
 #[tokio::test]
 async fn key_that_is_not_found_in_a_hundred_requests_is_logged_once() -> Result<(), ConfigError> {
-    for rule in [OnMissing::Share, OnMissing::Skip, OnMissing::Reject(StatusCode::UNAUTHORIZED)] {
+    for rule in [
+        OnMissing::Share,
+        OnMissing::Skip,
+        OnMissing::Reject(StatusCode::UNAUTHORIZED),
+    ] {
         let (log, _guard) = Log::start();
         let layer = ThrottleLayer::new(plenty(Header::new("x-api-kye")).on_missing(rule))?;
         send(&layer, 99, with_key).await;
@@ -169,8 +195,15 @@ async fn key_that_is_not_found_in_a_hundred_requests_is_logged_once() -> Result<
         let lines = log.lines();
         send(&layer, 300, with_key).await;
         assert_eq!(log.lines(), [""; 0], "once");
-        let [line] = lines.as_slice() else { panic!("{lines:?}") };
-        for part in ["WARN ", "\"plenty\"", "100 requests", "Header(\"x-api-kye\")"] {
+        let [line] = lines.as_slice() else {
+            panic!("{lines:?}")
+        };
+        for part in [
+            "WARN ",
+            "\"plenty\"",
+            "100 requests",
+            "Header(\"x-api-kye\")",
+        ] {
             assert!(line.contains(part), "{part} is not in: {line}");
         }
         assert!(!line.contains("hunter2"));
@@ -178,7 +211,8 @@ async fn key_that_is_not_found_in_a_hundred_requests_is_logged_once() -> Result<
     Ok(())
 }
 
-/// One key that was found shows that the configuration works, so later requests without a key cause no warning.
+/// One key that was found shows that the configuration works, so later requests without a key cause
+/// no warning.
 #[tokio::test]
 async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
@@ -192,7 +226,9 @@ async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
     let by_proxy = ThrottleLayer::new(plenty(behind_proxy()))?;
     send(&by_proxy, 1, || from_proxy(None)).await;
     send(&by_proxy, 300, plain).await;
-    let elsewhere = ThrottleLayer::new(plenty(Header::new("x-api-key")).when(|parts| parts.uri.path() == "/none"))?;
+    let elsewhere = ThrottleLayer::new(
+        plenty(Header::new("x-api-key")).when(|parts| parts.uri.path() == "/none"),
+    )?;
     send(&elsewhere, 300, plain).await;
     assert_eq!(log.lines(), [""; 0]);
     Ok(())
@@ -203,8 +239,9 @@ async fn key_that_was_found_once_may_be_missing() -> Result<(), ConfigError> {
 async fn key_that_was_looked_up_once_may_be_missing() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
     let plenty = || Gcra::new(Rate::per_minute(1_000_000)).burst(1_000_000);
-    let by_async = limit("later", plenty())
-        .by_async(|parts| std::future::ready(parts.headers.contains_key("x-api-key").then_some(1_u64)));
+    let by_async = limit("later", plenty()).by_async(|parts| {
+        std::future::ready(parts.headers.contains_key("x-api-key").then_some(1_u64))
+    });
     let plans = plans("plans", [("free", plenty())]).by(Header::new("x-api-key"));
     let plans = plans.lookup(|_| async { Some("free") }).unknown("free");
     for layer in [ThrottleLayer::new(by_async)?, ThrottleLayer::new(plans)?] {
@@ -220,21 +257,31 @@ async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
     let heard: Arc<Mutex<Vec<Warning>>> = Arc::default();
     let hook = Arc::clone(&heard);
-    let by_async = limit("later", Gcra::new(Rate::per_minute(1_000))).by_async(|_| std::future::ready(None::<u64>));
+    let by_async = limit("later", Gcra::new(Rate::per_minute(1_000)))
+        .by_async(|_| std::future::ready(None::<u64>));
     let limits = throttle_tower::all([
-        limit("ip", Gcra::new(Rate::per_minute(1_000)).burst(500)).by((ClientIp::peer(), Header::new("x-api-key"))),
-        limit("key", Gcra::new(Rate::per_minute(1_000)).burst(500)).by((Header::new("x-api-key"), Header::new("a"))),
+        limit("ip", Gcra::new(Rate::per_minute(1_000)).burst(500))
+            .by((ClientIp::peer(), Header::new("x-api-key"))),
+        limit("key", Gcra::new(Rate::per_minute(1_000)).burst(500))
+            .by((Header::new("x-api-key"), Header::new("a"))),
         by_async,
     ]);
-    let layer = ThrottleLayer::new(limits)?.on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
+    let layer = ThrottleLayer::new(limits)?
+        .on_warning(move |warning| hook.lock().unwrap().push(warning.clone()));
     send(&layer, 200, plain).await;
     let heard = heard.lock().unwrap();
-    assert!(matches!(&heard[0], Warning::PeerUnknown { policy } if policy.as_str() == "ip"), "{heard:?}");
+    assert!(
+        matches!(&heard[0], Warning::PeerUnknown { policy } if policy.as_str() == "ip"),
+        "{heard:?}"
+    );
     let extractors = heard[1..].iter().map(|warning| match warning {
         Warning::KeyNeverFound { policy, extractor } => (policy.as_str(), extractor.as_str()),
         other => panic!("{other:?}"),
     });
-    let expected = [("key", "(Header(\"x-api-key\"), Header(\"a\"))"), ("later", "the future of by_async")];
+    let expected = [
+        ("key", "(Header(\"x-api-key\"), Header(\"a\"))"),
+        ("later", "the future of by_async"),
+    ];
     assert_eq!(extractors.collect::<Vec<_>>(), expected);
     assert_eq!(log.lines(), [""; 0]);
     Ok(())
@@ -242,28 +289,40 @@ async fn hook_takes_warnings_from_the_log() -> Result<(), ConfigError> {
 
 /// A request with a peer address lacks something else.
 #[tokio::test]
-async fn missing_key_beside_a_peer_address_is_not_blamed_on_the_address() -> Result<(), ConfigError> {
+async fn missing_key_beside_a_peer_address_is_not_blamed_on_the_address() -> Result<(), ConfigError>
+{
     let (log, _guard) = Log::start();
     let layer = ThrottleLayer::new(plenty((ClientIp::peer(), Header::new("x-api-key"))))?;
     send(&layer, 99, from_peer).await;
     assert_eq!(log.lines(), [""; 0]);
     send(&layer, 1, from_peer).await;
     let lines = log.lines();
-    assert!(lines.len() == 1 && lines[0].contains("found no key in its first 100 requests"), "{lines:?}");
+    assert!(
+        lines.len() == 1 && lines[0].contains("found no key in its first 100 requests"),
+        "{lines:?}"
+    );
     Ok(())
 }
 
 #[tokio::test]
 async fn proxy_that_names_no_client_is_logged_once_with_what_to_write() -> Result<(), ConfigError> {
-    let per_ip_and_key = all([plenty(behind_proxy()), limit("key", plenty_of()).by((behind_proxy(), Constant))]);
-    for limits in [plenty(Header::new("x-api-key").or(behind_proxy())).into(), per_ip_and_key] {
+    let per_ip_and_key = all([
+        plenty(behind_proxy()),
+        limit("key", plenty_of()).by((behind_proxy(), Constant)),
+    ]);
+    for limits in [
+        plenty(Header::new("x-api-key").or(behind_proxy())).into(),
+        per_ip_and_key,
+    ] {
         let (log, _guard) = Log::start();
         let layer = ThrottleLayer::new(limits)?;
         send(&layer, 99, || from_proxy(None)).await;
         assert_eq!(log.lines(), [""; 0], "one with the header may come yet");
         send(&layer, 1, || from_proxy(None)).await;
         let lines = log.lines();
-        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        let [line] = lines.as_slice() else {
+            panic!("{lines:?}")
+        };
         for part in [
             "WARN ",
             "\"plenty\"",
@@ -273,7 +332,10 @@ async fn proxy_that_names_no_client_is_logged_once_with_what_to_write() -> Resul
         ] {
             assert!(line.contains(part), "{part} is not in: {line}");
         }
-        send(&layer.clone().report_in_response(false), 300, || from_proxy(None)).await;
+        send(&layer.clone().report_in_response(false), 300, || {
+            from_proxy(None)
+        })
+        .await;
         assert_eq!(log.lines(), [""; 0], "once");
     }
     Ok(())
@@ -284,7 +346,9 @@ async fn proxy_that_names_no_client_is_logged_once_with_what_to_write() -> Resul
 async fn reason_why_no_client_is_known_is_logged_with_its_own_remedy() -> Result<(), ConfigError> {
     let peer = |request: Request<Text>, address: &str| {
         let mut request = request;
-        request.extensions_mut().insert(PeerAddr(address.parse().unwrap()));
+        request
+            .extensions_mut()
+            .insert(PeerAddr(address.parse().unwrap()));
         request
     };
     let without_peer = |line: Option<&str>| {
@@ -295,12 +359,42 @@ async fn reason_why_no_client_is_known_is_logged_with_its_own_remedy() -> Result
     let hops = |hops| ClientIp::x_forwarded_for_hops(hops).unwrap();
     let single = ClientIp::header("x-real-ip", TrustedProxies::new(["10.0.0.1"]).unwrap()).unwrap();
     for (source, request, cause, remedy) in [
-        (behind_proxy(), from_proxy(Some("\"203.0.113.7\"")), "no address where", "as in 203.0.113.7, without"),
-        (behind_proxy(), from_proxy(Some("203.0.113.7;")), "no address where", "$proxy_add_x_forwarded_for;"),
-        (behind_proxy(), from_proxy(Some("10.0.0.1")), "only trusted proxies", "not the network around"),
-        (hops(2), from_proxy(Some("203.0.113.7")), "fewer entries than hops", "Set hops to"),
-        (hops(1), without_peer(None), "they did not have the header", "$proxy_add_x_forwarded_for;"),
-        (single, from_proxy(Some("203.0.113.7")), "the header x-real-ip", "proxy_set_header x-real-ip $remote_addr;"),
+        (
+            behind_proxy(),
+            from_proxy(Some("\"203.0.113.7\"")),
+            "no address where",
+            "as in 203.0.113.7, without",
+        ),
+        (
+            behind_proxy(),
+            from_proxy(Some("203.0.113.7;")),
+            "no address where",
+            "$proxy_add_x_forwarded_for;",
+        ),
+        (
+            behind_proxy(),
+            from_proxy(Some("10.0.0.1")),
+            "only trusted proxies",
+            "not the network around",
+        ),
+        (
+            hops(2),
+            from_proxy(Some("203.0.113.7")),
+            "fewer entries than hops",
+            "Set hops to",
+        ),
+        (
+            hops(1),
+            without_peer(None),
+            "they did not have the header",
+            "$proxy_add_x_forwarded_for;",
+        ),
+        (
+            single,
+            from_proxy(Some("203.0.113.7")),
+            "the header x-real-ip",
+            "proxy_set_header x-real-ip $remote_addr;",
+        ),
         (
             behind_proxy(),
             peer(from_proxy(Some("203.0.113.7")), "172.18.0.2"),
@@ -320,8 +414,13 @@ async fn reason_why_no_client_is_known_is_logged_with_its_own_remedy() -> Result
             service.clone().oneshot(again(&request)).await.unwrap();
         }
         let lines = log.lines();
-        let [line] = lines.as_slice() else { panic!("{source:?}: {lines:?}") };
-        assert!(line.contains(cause) && line.contains(remedy), "{source:?}: {line}");
+        let [line] = lines.as_slice() else {
+            panic!("{source:?}: {lines:?}")
+        };
+        assert!(
+            line.contains(cause) && line.contains(remedy),
+            "{source:?}: {line}"
+        );
     }
     Ok(())
 }
@@ -340,20 +439,28 @@ async fn sound_sources_of_the_address_are_not_warned_of() -> Result<(), ConfigEr
     let (log, _guard) = Log::start();
     let client = || from_proxy(Some("203.0.113.9"));
     // Health checks of the proxy, before and after the first client.
-    let layer = ThrottleLayer::new(all([plenty(behind_proxy()), limit("other", plenty_of()).by(behind_proxy())]))?;
+    let layer = ThrottleLayer::new(all([
+        plenty(behind_proxy()),
+        limit("other", plenty_of()).by(behind_proxy()),
+    ]))?;
     send(&layer, 99, || from_proxy(None)).await;
     send(&layer, 1, client).await;
     send(&layer, 500, || from_proxy(None)).await;
     send(&layer, 500, || from_proxy(Some("garbage"))).await;
     // A zone is left out, and so it is no reason.
-    send(&ThrottleLayer::new(plenty(behind_proxy()))?, 300, || from_proxy(Some("2001:db8::1%eth0"))).await;
+    send(&ThrottleLayer::new(plenty(behind_proxy()))?, 300, || {
+        from_proxy(Some("2001:db8::1%eth0"))
+    })
+    .await;
     // Clients that connect directly, of which some send the header of a proxy.
     for source in [ClientIp::peer(), behind_proxy()] {
         let layer = ThrottleLayer::new(plenty(source))?;
         send(&layer, 300, from_peer).await;
         let with_header = || {
             let mut request = from_peer();
-            request.headers_mut().insert("x-forwarded-for", "10.0.0.1".parse().unwrap());
+            request
+                .headers_mut()
+                .insert("x-forwarded-for", "10.0.0.1".parse().unwrap());
             request
         };
         send(&layer, 300, with_header).await;
@@ -366,55 +473,91 @@ async fn sound_sources_of_the_address_are_not_warned_of() -> Result<(), ConfigEr
     Ok(())
 }
 
-/// A limit by the connection, beside one by clients, is for the proxy, and says nothing about the other source.
+/// A limit by the connection, beside one by clients, is for the proxy, and says nothing about the
+/// other source.
 #[tokio::test]
 async fn limit_by_the_connection_neither_hides_nor_causes_a_warning() -> Result<(), ConfigError> {
-    let both = || all([plenty(ClientIp::peer()), limit("client", plenty_of()).by(behind_proxy())]);
+    let both = || {
+        all([
+            plenty(ClientIp::peer()),
+            limit("client", plenty_of()).by(behind_proxy()),
+        ])
+    };
     let (log, _guard) = Log::start();
-    send(&ThrottleLayer::new(both())?, 300, || from_proxy(Some("203.0.113.9"))).await;
+    send(&ThrottleLayer::new(both())?, 300, || {
+        from_proxy(Some("203.0.113.9"))
+    })
+    .await;
     assert_eq!(log.lines(), [""; 0]);
     send(&ThrottleLayer::new(both())?, 300, || from_proxy(None)).await;
     let lines = log.lines();
-    assert!(lines.len() == 1 && lines[0].contains("\"client\""), "{lines:?}");
+    assert!(
+        lines.len() == 1 && lines[0].contains("\"client\""),
+        "{lines:?}"
+    );
     Ok(())
 }
 
-/// A redirect and an error may come from a fallback, and a limit by route that does not apply lacks no route.
+/// A redirect and an error may come from a fallback, and a limit by route that does not apply lacks
+/// no route.
 #[tokio::test]
 async fn unknown_route_is_logged_after_a_limited_request_succeeds() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
     let other = limit("other", Gcra::new(Rate::per_minute(1_000))).by(throttle_tower::Constant);
     let elsewhere = plenty(throttle_tower::Route).when(|parts| parts.uri.path() != "/");
-    send(&ThrottleLayer::new(throttle_tower::all([other, elsewhere]))?, 3, plain).await;
+    send(
+        &ThrottleLayer::new(throttle_tower::all([other, elsewhere]))?,
+        3,
+        plain,
+    )
+    .await;
     assert_eq!(log.lines(), [""; 0]);
     let layer = ThrottleLayer::new(plenty(throttle_tower::Route))?;
     for (status, lines) in [(301, 0), (404, 0), (500, 0), (204, 1), (204, 0)] {
         let handler = move |_: Request<Text>| {
-            let response = http::Response::builder().status(status).body(Text::default()).unwrap();
+            let response = http::Response::builder()
+                .status(status)
+                .body(Text::default())
+                .unwrap();
             std::future::ready(Ok::<_, std::convert::Infallible>(response))
         };
-        layer.layer(tower::service_fn(handler)).oneshot(plain()).await.unwrap();
+        layer
+            .layer(tower::service_fn(handler))
+            .oneshot(plain())
+            .await
+            .unwrap();
         assert_eq!(log.lines().len(), lines, "{status}");
     }
     Ok(())
 }
 
-/// axum tells a layer no route for what `nest_service` and `fallback_service` serve, but one for a nested router.
+/// axum tells a layer no route for what `nest_service` and `fallback_service` serve, but one for a
+/// nested router.
 #[tokio::test]
-async fn unknown_route_of_a_nested_service_is_logged_with_its_own_remedy() -> Result<(), ConfigError> {
+async fn unknown_route_of_a_nested_service_is_logged_with_its_own_remedy() -> Result<(), ConfigError>
+{
     let inner = || Router::new().route("/{id}", get(|| async {}));
     for (app, is_known) in [
         (Router::new().nest_service("/files", inner()), false),
-        (Router::new().fallback_service(Router::new().nest("/files", inner())), false),
+        (
+            Router::new().fallback_service(Router::new().nest("/files", inner())),
+            false,
+        ),
         (Router::new().nest("/files", inner()), true),
     ] {
         let (log, _guard) = Log::start();
         let app = app.layer(ThrottleLayer::new(plenty(throttle_tower::Route))?);
-        let request = Request::get("/files/7").body(axum::body::Body::empty()).unwrap();
+        let request = Request::get("/files/7")
+            .body(axum::body::Body::empty())
+            .unwrap();
         assert_eq!(app.oneshot(request).await.unwrap().status(), StatusCode::OK);
         let lines = log.lines();
         assert_eq!(lines.len(), usize::from(!is_known), "{lines:?}");
-        for part in ["nest_service and fallback_service", "Router::nest", "match.paths"] {
+        for part in [
+            "nest_service and fallback_service",
+            "Router::nest",
+            "match.paths",
+        ] {
             assert!(is_known || lines[0].contains(part), "{lines:?}");
         }
     }
@@ -429,28 +572,49 @@ fn patient(url: &str) -> RedisBuilder {
 #[tokio::test]
 async fn key_with_a_foreign_value_is_logged_once_by_its_policy() -> Result<(), ConfigError> {
     let server = Shared::new();
-    for (rule, status) in [(OnError::Closed, StatusCode::SERVICE_UNAVAILABLE), (OnError::Open, StatusCode::OK)] {
+    for (rule, status) in [
+        (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
+        (OnError::Open, StatusCode::OK),
+    ] {
         let (log, _guard) = Log::start();
-        let backend = patient(&server.url()).prefix(server.prefix()).readable_keys().build()?;
-        let layer = ThrottleLayer::new(plenty(Header::new("x-api-key")))?.on_error(rule).backend(backend.clone())?;
+        let backend = patient(&server.url())
+            .prefix(server.prefix())
+            .readable_keys()
+            .build()?;
+        let layer = ThrottleLayer::new(plenty(Header::new("x-api-key")))?
+            .on_error(rule)
+            .backend(backend.clone())?;
         assert_eq!(send(&layer, 1, with_key).await, StatusCode::OK);
         for kind in ["string", "list"] {
             for key in server.own_keys() {
                 let key = String::from_utf8(key).unwrap();
                 server.command(&["DEL", &key]);
-                let write = if kind == "list" { ["RPUSH", &key, "foreign"] } else { ["SET", &key, "foreign"] };
+                let write = if kind == "list" {
+                    ["RPUSH", &key, "foreign"]
+                } else {
+                    ["SET", &key, "foreign"]
+                };
                 server.command(&write);
             }
             assert_eq!(send(&layer, 100, with_key).await, status, "{kind}");
         }
         let lines = log.lines();
-        let [line] = lines.as_slice() else { panic!("{lines:?}") };
-        for part in ["WARN ", "\"plenty\"", "a key holds something that is no state of a limit"] {
+        let [line] = lines.as_slice() else {
+            panic!("{lines:?}")
+        };
+        for part in [
+            "WARN ",
+            "\"plenty\"",
+            "a key holds something that is no state of a limit",
+        ] {
             assert!(line.contains(part), "{part} is not in: {line}");
         }
         assert!(!line.contains("hunter2"), "{line}");
         assert_eq!(backend.stats().failures, 200);
-        server.own_keys().iter().for_each(|key| drop(server.command(&["DEL", std::str::from_utf8(key).unwrap()])));
+        server
+            .own_keys()
+            .iter()
+            .for_each(|key| drop(server.command(&["DEL", std::str::from_utf8(key).unwrap()])));
     }
     Ok(())
 }
@@ -459,13 +623,25 @@ async fn key_with_a_foreign_value_is_logged_once_by_its_policy() -> Result<(), C
 #[tokio::test]
 async fn server_that_refuses_some_keys_is_logged_once_with_its_reason() -> Result<(), ConfigError> {
     let (log, _guard) = Log::start();
-    let server = Server::builder().user("web", "on >secret ~throttle{all}other* +@all").start();
+    let server = Server::builder()
+        .user("web", "on >secret ~throttle{all}other* +@all")
+        .start();
     let backend = patient(&server.url_of("web", "secret")).build()?;
-    let layer = ThrottleLayer::new(plenty(Constant))?.on_error(OnError::Closed).backend(backend)?;
-    assert_eq!(send(&layer, 3, plain).await, StatusCode::SERVICE_UNAVAILABLE);
+    let layer = ThrottleLayer::new(plenty(Constant))?
+        .on_error(OnError::Closed)
+        .backend(backend)?;
+    assert_eq!(
+        send(&layer, 3, plain).await,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     let lines = log.lines();
-    let [line] = lines.as_slice() else { panic!("{lines:?}") };
-    assert!(line.starts_with("WARN ") && line.contains("NOPERM") && line.contains("\"plenty\""), "{line}");
+    let [line] = lines.as_slice() else {
+        panic!("{lines:?}")
+    };
+    assert!(
+        line.starts_with("WARN ") && line.contains("NOPERM") && line.contains("\"plenty\""),
+        "{line}"
+    );
     Ok(())
 }
 
@@ -474,12 +650,18 @@ async fn settlement_that_fails_is_logged_with_the_reason() -> Result<(), ConfigE
     let (log, _guard) = Log::start();
     let server = Arc::new(Server::start());
     let backend = patient(&server.url()).build()?;
-    let limit = limit("refunded", Gcra::new(Rate::per_minute(9)).burst(9)).by(Constant).refund_successful();
-    let layer = ThrottleLayer::new(limit)?.on_error(OnError::Closed).backend(backend)?;
+    let limit = limit("refunded", Gcra::new(Rate::per_minute(9)).burst(9))
+        .by(Constant)
+        .refund_successful();
+    let layer = ThrottleLayer::new(limit)?
+        .on_error(OnError::Closed)
+        .backend(backend)?;
     let down = Arc::clone(&server);
     let inner = tower::service_fn(move |_: Request<Text>| {
         down.kill();
-        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(Text::default())))
+        std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(
+            Text::default(),
+        )))
     });
     let response = layer.layer(inner).oneshot(plain()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -490,7 +672,13 @@ async fn settlement_that_fails_is_logged_with_the_reason() -> Result<(), ConfigE
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let lines = log.lines();
-    let failed: Vec<_> = lines.iter().filter(|line| line.contains("a settlement failed")).collect();
-    assert!(matches!(*failed, [line] if line.starts_with("WARN ") && line.contains("unavailable")), "{lines:?}");
+    let failed: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("a settlement failed"))
+        .collect();
+    assert!(
+        matches!(*failed, [line] if line.starts_with("WARN ") && line.contains("unavailable")),
+        "{lines:?}"
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The time of one decision in memory: each algorithm, sets of one, three and ten limits, what a share is charged for a
-//! decision made elsewhere, and the clock by itself.
+//! The time of one decision in memory: each algorithm, sets of one, three and ten limits, what a
+//! share is charged for a decision made elsewhere, and the clock by itself.
 //!
 //! For working on throttle; how it stands beside other crates is measured by `tests/peers`.
 //!
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use throttle_core::backend::Call;
 use throttle_core::{
-    Algorithm, Backend, CalendarQuota, Clock, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket,
-    LeakyMeter, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, SystemClock,
-    TokenBucket,
+    Algorithm, Backend, CalendarQuota, Clock, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm,
+    Key, LeakyBucket, LeakyMeter, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
+    SlidingLog, SlidingWindow, SystemClock, TokenBucket,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -30,25 +30,50 @@ fn each() -> Vec<(&'static str, Algorithm, Algorithm)> {
     let (many, one) = (Rate::new(1_000_000_000, HOUR), Rate::new(1, HOUR));
     vec![
         ("gcra", built(Gcra::new(many)), built(Gcra::new(one))),
-        ("token_bucket", built(TokenBucket::new(many)), built(TokenBucket::new(one))),
-        ("leaky_meter", built(LeakyMeter::new(many)), built(LeakyMeter::new(one))),
+        (
+            "token_bucket",
+            built(TokenBucket::new(many)),
+            built(TokenBucket::new(one)),
+        ),
+        (
+            "leaky_meter",
+            built(LeakyMeter::new(many)),
+            built(LeakyMeter::new(one)),
+        ),
         (
             "interval_bucket",
             built(IntervalBucket::new(many.count()).refill(1_000, HOUR)),
             built(IntervalBucket::new(1).refill(1, HOUR)),
         ),
-        ("fixed_window", built(FixedWindow::new(many)), built(FixedWindow::new(one))),
-        ("sliding_window", built(SlidingWindow::new(Rate::new(10_000_000, HOUR))), built(SlidingWindow::new(one))),
+        (
+            "fixed_window",
+            built(FixedWindow::new(many)),
+            built(FixedWindow::new(one)),
+        ),
+        (
+            "sliding_window",
+            built(SlidingWindow::new(Rate::new(10_000_000, HOUR))),
+            built(SlidingWindow::new(one)),
+        ),
         // A window of 100 µs, so that the log holds some hundred instants.
         (
             "sliding_log",
-            built(SlidingLog::new(Rate::new(1_000_000, Duration::from_micros(100)))),
+            built(SlidingLog::new(Rate::new(
+                1_000_000,
+                Duration::from_micros(100),
+            ))),
             built(SlidingLog::new(one)),
         ),
-        ("calendar_quota", built(CalendarQuota::monthly(many.count())), built(CalendarQuota::monthly(1))),
+        (
+            "calendar_quota",
+            built(CalendarQuota::monthly(many.count())),
+            built(CalendarQuota::monthly(1)),
+        ),
         (
             "leaky_bucket",
-            built(LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(1_000_000))),
+            built(
+                LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(1_000_000)),
+            ),
             built(LeakyBucket::new(one).max_wait(Duration::ZERO)),
         ),
     ]
@@ -71,32 +96,51 @@ fn time<T>(name: &str, mut call: impl FnMut() -> T) {
         })
         .collect();
     rounds.sort_unstable();
-    println!("{name:<24} {:>9} ps", rounds[ROUNDS / 2].as_nanos() * 1_000 / u128::from(CALLS));
+    println!(
+        "{name:<24} {:>9} ps",
+        rounds[ROUNDS / 2].as_nanos() * 1_000 / u128::from(CALLS)
+    );
 }
 
 /// Decides again and again about the same calls, the key of each built anew.
 fn decide<const N: usize>(name: &str, rule: PolicyTree, keys: [u32; N]) {
     let backend = MemoryBackend::new();
-    let set = backend.prepare(PolicySet::new(rule).expect("the set is valid")).expect("the backend has room");
+    let set = backend
+        .prepare(PolicySet::new(rule).expect("the set is valid"))
+        .expect("the backend has room");
     // The single unit of those that refuse is gone before the median round.
-    time(name, || backend.decide_now(&set, &keys.map(|n| Call::from(key(black_box(n))))));
+    time(name, || {
+        backend.decide_now(&set, &keys.map(|n| Call::from(key(black_box(n)))))
+    });
 }
 
 fn policy(name: &str, algorithm: Algorithm) -> PolicyTree {
-    Policy::new(name, algorithm).expect("the policy is valid").into()
+    Policy::new(name, algorithm)
+        .expect("the policy is valid")
+        .into()
 }
 
 fn algorithms() {
     for (what, admits) in [("allow", true), ("deny", false)] {
         for (name, allow, deny) in each() {
-            decide(&format!("{what} {name}"), policy("one", if admits { allow } else { deny }), [0]);
+            decide(
+                &format!("{what} {name}"),
+                policy("one", if admits { allow } else { deny }),
+                [0],
+            );
         }
     }
 }
 
 fn sets() {
     let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
-    let all = |count: usize| PolicyTree::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect());
+    let all = |count: usize| {
+        PolicyTree::All(
+            (0..count)
+                .map(|n| policy(&format!("member {n}"), gcra))
+                .collect(),
+        )
+    };
     decide("all 1", policy("one", gcra), [0]);
     decide("all 3 on one key", all(3), [0; 3]);
     decide("all 3 on three keys", all(3), [0, 1, 2]);
@@ -107,14 +151,21 @@ fn sets() {
 fn notes() {
     let gcra = built(Gcra::new(Rate::new(1_000_000_000, HOUR)));
     for count in [1, 3] {
-        let set = PolicySet::new(PolicyTree::All((0..count).map(|n| policy(&format!("member {n}"), gcra)).collect()));
+        let set = PolicySet::new(PolicyTree::All(
+            (0..count)
+                .map(|n| policy(&format!("member {n}"), gcra))
+                .collect(),
+        ));
         let set = set.expect("the set is valid");
         let backend = MemoryBackend::new();
         let prepared = backend.prepare(set.clone()).expect("the backend has room");
-        let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN).expect("the backend has room");
+        let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN)
+            .expect("the backend has room");
         let calls = vec![Call::from(key(black_box(0))); count];
         let decision = backend.decide_now(&prepared, &calls);
-        time(&format!("note {count}"), || share.note(&decision, black_box(&calls)));
+        time(&format!("note {count}"), || {
+            share.note(&decision, black_box(&calls))
+        });
     }
 }
 

@@ -34,34 +34,43 @@ pub struct BackendError {
 pub enum BackendErrorKind {
     /// The store could not be reached: there is no connection, or it broke.
     Unavailable,
-    /// The deadline passed while this process waited for the store's reply or for the first connection to it. A single
-    /// timeout says nothing about the store, because the process may have been too busy to read a reply that had
-    /// arrived. A backend that has suspended its calls to the store because of late replies alone returns this kind,
-    /// too, and not [`Suspended`](Self::Suspended).
+    /// The deadline passed while this process waited for the store's reply or for the first
+    /// connection to it. A single timeout says nothing about the store, because the process may
+    /// have been too busy to read a reply that had arrived. A backend that has suspended its calls
+    /// to the store because of late replies alone returns this kind, too, and not
+    /// [`Suspended`](Self::Suspended).
     Timeout,
-    /// This process has more decisions to make than the store accepts: the queue was full, or the deadline passed in
-    /// the queue. The store was not called and may be healthy; nothing was charged.
+    /// This process has more decisions to make than the store accepts: the queue was full, or the
+    /// deadline passed in the queue. The store was not called and may be healthy; nothing was
+    /// charged.
     Saturated,
     /// The store refused the step or sent an invalid reply.
     Protocol,
-    /// Calls to the store are suspended after repeated failures, at least one of which was an error and not a late
-    /// reply.
+    /// Calls to the store are suspended after repeated failures, at least one of which was an error
+    /// and not a late reply.
     Suspended,
 }
 
 impl BackendErrorKind {
-    /// Every kind, for one metric series each. The place of a kind is its number: `ALL[kind as usize]` is `kind`.
+    /// Every kind, for one metric series each. The place of a kind is its number:
+    /// `ALL[kind as usize]` is `kind`.
     ///
     /// ```
     /// use throttle_core::BackendErrorKind;
     ///
     /// assert_eq!(BackendErrorKind::ALL[BackendErrorKind::Timeout as usize].label(), "timeout");
     /// ```
-    pub const ALL: &'static [Self] =
-        &[Self::Unavailable, Self::Timeout, Self::Saturated, Self::Protocol, Self::Suspended];
+    pub const ALL: &'static [Self] = &[
+        Self::Unavailable,
+        Self::Timeout,
+        Self::Saturated,
+        Self::Protocol,
+        Self::Suspended,
+    ];
 
-    /// Whether the store may be healthy: it is overloaded, or its reply is not known yet. Other errors say that the
-    /// store is broken: it cannot be reached, replies with errors, or is suspended because it failed.
+    /// Whether the store may be healthy: it is overloaded, or its reply is not known yet. Other
+    /// errors say that the store is broken: it cannot be reached, replies with errors, or is
+    /// suspended because it failed.
     ///
     /// ```
     /// use throttle_core::BackendErrorKind;
@@ -97,7 +106,11 @@ impl BackendError {
     /// Creates an error after which the request may have been charged.
     #[must_use]
     pub const fn new(kind: BackendErrorKind) -> Self {
-        Self { kind, uncharged: false, source: None }
+        Self {
+            kind,
+            uncharged: false,
+            source: None,
+        }
     }
 
     /// Marks the request as known not to have been charged.
@@ -120,7 +133,8 @@ impl BackendError {
         self.kind
     }
 
-    /// Whether the request is known not to have been charged. If not, a retry might charge it twice.
+    /// Whether the request is known not to have been charged. If not, a retry might charge it
+    /// twice.
     #[must_use]
     pub const fn is_uncharged(&self) -> bool {
         self.uncharged
@@ -132,11 +146,19 @@ impl fmt::Display for BackendError {
         let kind = match self.kind {
             BackendErrorKind::Unavailable => "the rate-limit store could not be reached",
             BackendErrorKind::Timeout => "the rate-limit store did not answer in time",
-            BackendErrorKind::Saturated => "too many decisions are waiting for the rate-limit store",
+            BackendErrorKind::Saturated => {
+                "too many decisions are waiting for the rate-limit store"
+            }
             BackendErrorKind::Protocol => "the rate-limit store gave an answer that makes no sense",
-            BackendErrorKind::Suspended => "calls to the rate-limit store are suspended after repeated failures",
+            BackendErrorKind::Suspended => {
+                "calls to the rate-limit store are suspended after repeated failures"
+            }
         };
-        let charged = if self.uncharged { "nothing was charged" } else { "the request may have been charged" };
+        let charged = if self.uncharged {
+            "nothing was charged"
+        } else {
+            "the request may have been charged"
+        };
         write!(f, "{kind}; {charged}")
     }
 }
@@ -161,9 +183,16 @@ mod tests {
             BackendErrorKind::Protocol => Some(BackendErrorKind::Suspended),
             BackendErrorKind::Suspended => None,
         };
-        let kinds: Vec<_> = std::iter::successors(Some(BackendErrorKind::Unavailable), |kind| next(*kind)).collect();
+        let kinds: Vec<_> =
+            std::iter::successors(Some(BackendErrorKind::Unavailable), |kind| next(*kind))
+                .collect();
         assert_eq!(BackendErrorKind::ALL, kinds);
-        assert!(kinds.iter().enumerate().all(|(place, kind)| *kind as usize == place));
+        assert!(
+            kinds
+                .iter()
+                .enumerate()
+                .all(|(place, kind)| *kind as usize == place)
+        );
     }
 
     #[test]
@@ -182,8 +211,15 @@ mod tests {
         ] {
             assert_eq!(kind.label(), label);
             let error = BackendError::new(kind).with_source("the cable");
-            assert_eq!(error.to_string(), format!("{text}; the request may have been charged"), "without its source");
-            assert_eq!(error.uncharged().to_string(), format!("{text}; nothing was charged"));
+            assert_eq!(
+                error.to_string(),
+                format!("{text}; the request may have been charged"),
+                "without its source"
+            );
+            assert_eq!(
+                error.uncharged().to_string(),
+                format!("{text}; nothing was charged")
+            );
         }
     }
 }

@@ -24,43 +24,62 @@ const MOST_RESERVED: u64 = u64::MAX >> 8;
 pub struct Call {
     pub(crate) key: Option<Key>,
     pub(crate) cost: u64,
-    /// The tier in the lowest byte, the reserve in the others: one comparison [tells a usual call](Self::is_usual).
+    /// The tier in the lowest byte, the reserve in the others: one comparison [tells a usual
+    /// call](Self::is_usual).
     terms: u64,
     pub(crate) own: Option<Arc<Algorithm>>,
 }
 
 impl Call {
     /// A policy that does not apply to the request.
-    pub const SKIP: Self = Self { key: None, cost: 0, terms: 0, own: None };
+    pub const SKIP: Self = Self {
+        key: None,
+        cost: 0,
+        terms: 0,
+        own: None,
+    };
 
     /// `cost` units for `key`.
     #[must_use]
     pub const fn new(key: Key, cost: Cost) -> Self {
-        Self { key: Some(key), cost: cost.get(), terms: 0, own: None }
+        Self {
+            key: Some(key),
+            cost: cost.get(),
+            terms: 0,
+            own: None,
+        }
     }
 
     /// A peek at `key`, which charges nothing.
     #[must_use]
     pub const fn peek(key: Key) -> Self {
-        Self { key: Some(key), cost: 0, terms: 0, own: None }
+        Self {
+            key: Some(key),
+            cost: 0,
+            terms: 0,
+            own: None,
+        }
     }
 
-    /// Sets the tier of the policy, by its [number](crate::Policy::tier_named). Defaults to 0, the first. An unknown
-    /// number stands for the first tier.
+    /// Sets the tier of the policy, by its [number](crate::Policy::tier_named). Defaults to 0, the
+    /// first. An unknown number stands for the first tier.
     #[must_use]
     pub fn in_tier(mut self, tier: u8) -> Self {
         (self.terms, self.own) = (self.reserve() << 8 | u64::from(tier), None);
         self
     }
 
-    /// Sets parameters of the key's own in place of a tier: the numbers in a customer's row of a database, checked by
-    /// [`Policy::own`]. The key has one budget, whatever its parameters.
+    /// Sets parameters of the key's own in place of a tier: the numbers in a customer's row of a
+    /// database, checked by [`Policy::own`]. The key has one budget, whatever its parameters.
     ///
     /// ```
     /// use throttle_core::backend::Call;
     /// use throttle_core::{Backend, Gcra, Key, MemoryBackend, Policy, PolicySet, Rate};
     ///
-    /// let tiers = [("free", Gcra::new(Rate::per_day(60))), ("pro", Gcra::new(Rate::per_day(600)))];
+    /// let tiers = [
+    ///     ("free", Gcra::new(Rate::per_day(60))),
+    ///     ("pro", Gcra::new(Rate::per_day(600))),
+    /// ];
     /// let plan = Policy::tiered("per-user", tiers)?;
     /// let own = plan.own(Gcra::new(Rate::per_day(250)))?;
     /// let backend = MemoryBackend::new();
@@ -68,7 +87,10 @@ impl Call {
     ///
     /// let call = Call::from(Key::from("ada")).costing(30);
     /// assert_eq!(backend.decide_now(&set, &[call.clone()]).remaining(), 30);
-    /// assert_eq!(backend.decide_now(&set, &[call.under(own)]).remaining(), 190);
+    /// assert_eq!(
+    ///     backend.decide_now(&set, &[call.under(own)]).remaining(),
+    ///     190
+    /// );
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
     #[must_use]
@@ -77,23 +99,27 @@ impl Call {
         self
     }
 
-    /// Sets the units that the call must leave free: the reserve for the requests of more important classes, which have
-    /// the same key and a smaller reserve. Defaults to 0.
+    /// Sets the units that the call must leave free: the reserve for the requests of more important
+    /// classes, which have the same key and a smaller reserve. Defaults to 0.
     ///
-    /// The call is admitted if its cost and the reserve are available, and is charged the cost alone. Its
-    /// [`remaining`](crate::Decision::remaining) and [`retry_after`](crate::Decision::retry_after) are those of its
-    /// class, and exact. A call whose cost and reserve together exceed the capacity is never admitted. A peek reports
-    /// what is left for the class. A reserve beyond 2^56 − 1 counts as that many.
+    /// The call is admitted if its cost and the reserve are available, and is charged the cost
+    /// alone. Its [`remaining`](crate::Decision::remaining) and
+    /// [`retry_after`](crate::Decision::retry_after) are those of its class, and exact. A call
+    /// whose cost and reserve together exceed the capacity is never admitted. A peek reports what
+    /// is left for the class. A reserve beyond 2^56 − 1 counts as that many.
     ///
-    /// A charge that is [settled](crate::Charge::settle) for more than it took may debit units of the reserve, because
-    /// the work is done by then.
+    /// A charge that is [settled](crate::Charge::settle) for more than it took may debit units of
+    /// the reserve, because the work is done by then.
     ///
     /// ```
     /// use throttle_core::backend::Call;
     /// use throttle_core::{Backend, FixedWindow, Key, MemoryBackend, Policy, PolicySet, Rate};
     ///
     /// let backend = MemoryBackend::new();
-    /// let set = backend.prepare(PolicySet::new(Policy::new("api", FixedWindow::new(Rate::per_day(10)))?)?)?;
+    /// let set = backend.prepare(PolicySet::new(Policy::new(
+    ///     "api",
+    ///     FixedWindow::new(Rate::per_day(10)),
+    /// )?)?)?;
     /// let batch = Call::from(Key::from("ada")).costing(5).reserving(4);
     ///
     /// assert_eq!(backend.decide_now(&set, &[batch.clone()]).remaining(), 1);
@@ -105,7 +131,12 @@ impl Call {
     /// ```
     #[must_use]
     pub const fn reserving(mut self, units: u64) -> Self {
-        self.terms = (if units > MOST_RESERVED { MOST_RESERVED } else { units }) << 8 | self.tier() as u64;
+        self.terms = (if units > MOST_RESERVED {
+            MOST_RESERVED
+        } else {
+            units
+        }) << 8
+            | self.tier() as u64;
         self
     }
 
@@ -128,7 +159,8 @@ impl Call {
         self.terms >> 8
     }
 
-    /// Whether the call has a tier's parameters and no reserve. One that names an unknown tier may count as unusual.
+    /// Whether the call has a tier's parameters and no reserve. One that names an unknown tier may
+    /// count as unusual.
     #[inline(always)]
     pub(crate) const fn is_usual(&self) -> bool {
         self.terms < Policy::OWN as u64
@@ -164,7 +196,10 @@ impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tier, reserve) = (self.tier(), self.reserve());
         let Self { key, cost, own, .. } = self;
-        write!(f, "Call {{ key: {key:?}, cost: {cost}, tier: {tier}, reserve: {reserve}, own: {own:?} }}")
+        write!(
+            f,
+            "Call {{ key: {key:?}, cost: {cost}, tier: {tier}, reserve: {reserve}, own: {own:?} }}"
+        )
     }
 }
 
@@ -193,9 +228,18 @@ mod tests {
             (Call::from(ada()).costing(7), Some(ada()), 7, 0),
             (Call::from(ada()).costing(0), Some(ada()), 0, 0),
             (Call::from(ada()).in_tier(2), Some(ada()), 1, 2),
-            (Call::new(ada(), three).in_tier(255).costing(u64::MAX), Some(ada()), u64::MAX, 255),
+            (
+                Call::new(ada(), three).in_tier(255).costing(u64::MAX),
+                Some(ada()),
+                u64::MAX,
+                255,
+            ),
         ] {
-            assert_eq!((call.key(), call.cost(), call.tier()), (key.as_ref(), cost, tier), "{call:?}");
+            assert_eq!(
+                (call.key(), call.cost(), call.tier()),
+                (key.as_ref(), cost, tier),
+                "{call:?}"
+            );
             assert_eq!(call.reserve(), 0, "{call:?}");
         }
         let differ = [
@@ -204,7 +248,10 @@ mod tests {
             Call::from(ada()).in_tier(1),
             Call::from(ada()).reserving(1),
         ];
-        assert!(differ.iter().all(|other| *other != Call::from(ada())), "each part counts");
+        assert!(
+            differ.iter().all(|other| *other != Call::from(ada())),
+            "each part counts"
+        );
     }
 
     #[test]
@@ -218,12 +265,19 @@ mod tests {
                 (call().reserving(reserve).in_tier(3), 3),
                 (call().in_tier(3).reserving(7).reserving(reserve), 3),
                 (call().under(own.clone()).reserving(reserve).in_tier(2), 2),
-                (call().in_tier(3).reserving(reserve).under(own.clone()), Policy::OWN),
+                (
+                    call().in_tier(3).reserving(reserve).under(own.clone()),
+                    Policy::OWN,
+                ),
                 (call().under(own.clone()).reserving(reserve), Policy::OWN),
             ] {
                 assert_eq!((call.tier(), call.reserve()), (tier, kept), "{call:?}");
                 assert_eq!(call.own().is_some(), tier == Policy::OWN, "{call:?}");
-                assert_eq!(call.is_usual(), tier != Policy::OWN && reserve == 0, "{call:?}");
+                assert_eq!(
+                    call.is_usual(),
+                    tier != Policy::OWN && reserve == 0,
+                    "{call:?}"
+                );
             }
         }
     }
@@ -237,6 +291,9 @@ mod tests {
 
     #[test]
     fn a_call_is_no_larger_for_its_reserve() {
-        assert_eq!(size_of::<Call>(), size_of::<(Option<Key>, u64, u8, Option<Arc<Algorithm>>)>());
+        assert_eq!(
+            size_of::<Call>(),
+            size_of::<(Option<Key>, u64, u8, Option<Arc<Algorithm>>)>()
+        );
     }
 }

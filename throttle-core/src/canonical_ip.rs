@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Returns the IPv4 address that an IPv6 address stands for, and every other address as it is.
 ///
-/// Three prefixes are the same everywhere: `::ffff:0:0/96` (an IPv4-mapped address, as sockets for both families show
-/// it), `64:ff9b::/96` (NAT64) and `::ffff:0:0:0/96` (SIIT). All IPv4 addresses behind one of them lie in one /64, so
-/// without this all clients of a translator would share the budget of one network. The prefix that a network has chosen
-/// for its own NAT64 is not known here.
+/// Three prefixes are the same everywhere: `::ffff:0:0/96` (an IPv4-mapped address, as sockets for
+/// both families show it), `64:ff9b::/96` (NAT64) and `::ffff:0:0:0/96` (SIIT). All IPv4 addresses
+/// behind one of them lie in one /64, so without this all clients of a translator would share the
+/// budget of one network. The prefix that a network has chosen for its own NAT64 is not known here.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -50,7 +50,11 @@ mod tests {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         for prefix in ["::ffff:", "::ffff:0:", "64:ff9b::"] {
             for v4 in ["0.0.0.0", "192.0.2.1", "255.255.255.255"] {
-                assert_eq!(canonical_ip(address(&format!("{prefix}{v4}"))), address(v4), "{prefix}{v4}");
+                assert_eq!(
+                    canonical_ip(address(&format!("{prefix}{v4}"))),
+                    address(v4),
+                    "{prefix}{v4}"
+                );
             }
         }
         for other in [

@@ -8,11 +8,12 @@ use crate::limiter::Limiter;
 use crate::memory::MemoryBackend;
 use crate::time::Clock;
 
-/// What an admitted request took: refund it, or settle it with the units that were actually used, once.
+/// What an admitted request took: refund it, or settle it with the units that were actually used,
+/// once.
 ///
-/// Settling consumes the charge, and it cannot be cloned. A dropped charge settles nothing: the units stay taken.
-/// Settling for less than was taken gives the difference back, but never to a later window. Settling for more debits
-/// the difference, as far as units remain.
+/// Settling consumes the charge, and it cannot be cloned. A dropped charge settles nothing: the
+/// units stay taken. Settling for less than was taken gives the difference back, but never to a
+/// later window. Settling for more debits the difference, as far as units remain.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -47,8 +48,12 @@ impl<B: Backend> Limiter<B> {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped before it is ready, the request was charged once or not at all, and cannot be refunded.
-    pub async fn reserve(&self, calls: &[Call]) -> Result<(Decision, Option<Charge<B>>), BackendError> {
+    /// If the future is dropped before it is ready, the request was charged once or not at all, and
+    /// cannot be refunded.
+    pub async fn reserve(
+        &self,
+        calls: &[Call],
+    ) -> Result<(Decision, Option<Charge<B>>), BackendError> {
         let decision = self.decide(calls).await?;
         let charge = self.charge_of(&decision, calls);
         Ok((decision, charge))
@@ -60,10 +65,14 @@ impl<B: Backend> Limiter<B> {
 }
 
 impl<C: Clock> Limiter<MemoryBackend<C>> {
-    /// Decides a request of `cost` units like [`check`](Self::check), 0 counting as 1, and returns the charge if the
-    /// request was admitted.
+    /// Decides a request of `cost` units like [`check`](Self::check), 0 counting as 1, and returns
+    /// the charge if the request was admitted.
     #[must_use]
-    pub fn charge(&self, key: impl Into<Key>, cost: u64) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
+    pub fn charge(
+        &self,
+        key: impl Into<Key>,
+        cost: u64,
+    ) -> (Decision, Option<Charge<MemoryBackend<C>>>) {
         let calls = self.calls(&Call::new(key.into(), Cost::at_least_one(cost)));
         let decision = self.decide_now(&calls);
         let charge = self.charge_of(&decision, &calls);
@@ -79,7 +88,8 @@ impl<B: Backend> Charge<B> {
     /// The units taken from the policy of that name; 0 for an unknown name.
     #[must_use]
     pub fn taken(&self, policy: &str) -> u64 {
-        self.place(policy).map_or(0, |policy| self.receipt.taken(policy))
+        self.place(policy)
+            .map_or(0, |policy| self.receipt.taken(policy))
     }
 
     /// Gives all units back.
@@ -91,7 +101,8 @@ impl<B: Backend> Charge<B> {
         self.settle(0)
     }
 
-    /// Settles the charge as if the request had cost `actual` units in every policy that was charged.
+    /// Settles the charge as if the request had cost `actual` units in every policy that was
+    /// charged.
     ///
     /// # Cancel safety
     ///
@@ -101,7 +112,11 @@ impl<B: Backend> Charge<B> {
     }
 
     fn place(&self, name: &str) -> Option<usize> {
-        self.limiter.set().policies().iter().position(|policy| policy.name() == name)
+        self.limiter
+            .set()
+            .policies()
+            .iter()
+            .position(|policy| policy.name() == name)
     }
 }
 
@@ -111,7 +126,8 @@ impl<C: Clock> Charge<MemoryBackend<C>> {
         drop(self.refund());
     }
 
-    /// Settles the charge as if the request had cost `actual` units in every policy that was charged, without a future.
+    /// Settles the charge as if the request had cost `actual` units in every policy that was
+    /// charged, without a future.
     pub fn settle_now(self, actual: u64) {
         drop(self.settle(actual));
     }
@@ -119,6 +135,8 @@ impl<C: Clock> Charge<MemoryBackend<C>> {
 
 impl<B: Backend> fmt::Debug for Charge<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("receipt", &self.receipt).finish_non_exhaustive()
+        f.debug_struct("Charge")
+            .field("receipt", &self.receipt)
+            .finish_non_exhaustive()
     }
 }

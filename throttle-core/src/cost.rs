@@ -3,7 +3,8 @@ use std::num::NonZeroU64;
 
 use crate::error::ConfigError;
 
-/// Units that a request uses: a whole number from 1. Defaults to 1. A request that uses nothing is a `peek`.
+/// Units that a request uses: a whole number from 1. Defaults to 1. A request that uses nothing is
+/// a `peek`.
 ///
 /// ```
 /// use throttle_core::Cost;
@@ -27,7 +28,9 @@ impl Cost {
     /// If `units` is 0.
     pub fn new(units: u64) -> Result<Self, ConfigError> {
         let rule = "it must be at least 1; to read a key without using anything, peek";
-        NonZeroU64::new(units).map(Self).ok_or_else(|| ConfigError::new("cost", units, rule))
+        NonZeroU64::new(units)
+            .map(Self)
+            .ok_or_else(|| ConfigError::new("cost", units, rule))
     }
 
     /// The units, or 1 for 0.
@@ -70,15 +73,25 @@ mod tests {
 
     #[test]
     fn a_cost_is_a_number_of_units_from_one() {
-        assert_eq!([0, 1, 2, u64::MAX].map(|units| Cost::at_least_one(units).get()), [1, 1, 2, u64::MAX]);
+        assert_eq!(
+            [0, 1, 2, u64::MAX].map(|units| Cost::at_least_one(units).get()),
+            [1, 1, 2, u64::MAX]
+        );
         for units in [1, 2, u64::MAX] {
             let cost = Cost::new(units).expect("no peek");
             assert_eq!((cost.get(), cost.to_string()), (units, units.to_string()));
             assert_eq!(Some(cost), NonZeroU64::new(units).map(Cost::from));
         }
         assert_eq!((Cost::ONE.get(), Cost::default()), (1, Cost::ONE));
-        assert_eq!(format!("{:>4}", Cost::ONE), "   1", "as wide as it is asked for");
+        assert_eq!(
+            format!("{:>4}", Cost::ONE),
+            "   1",
+            "as wide as it is asked for"
+        );
         let rule = "it must be at least 1; to read a key without using anything, peek";
-        assert_eq!(Cost::new(0).expect_err("a peek").to_string(), format!("cost is 0: {rule}"));
+        assert_eq!(
+            Cost::new(0).expect_err("a peek").to_string(),
+            format!("cost is 0: {rule}")
+        );
     }
 }

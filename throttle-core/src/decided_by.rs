@@ -6,7 +6,10 @@ use crate::backend_error::BackendErrorKind;
 /// use throttle_core::{BackendErrorKind, DecidedBy};
 ///
 /// let decided_by = DecidedBy::Local(BackendErrorKind::Timeout);
-/// assert_eq!((decided_by.label(), decided_by.error()), ("local", Some(BackendErrorKind::Timeout)));
+/// assert_eq!(
+///     (decided_by.label(), decided_by.error()),
+///     ("local", Some(BackendErrorKind::Timeout))
+/// );
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -14,7 +17,8 @@ pub enum DecidedBy {
     /// The backend.
     #[default]
     Store,
-    /// The backend could not decide, and this process decided by its [own share](crate::LocalShare) of the limit.
+    /// The backend could not decide, and this process decided by its [own share](crate::LocalShare)
+    /// of the limit.
     Local(BackendErrorKind),
     /// The backend could not decide, and the policy admits every request in that case.
     Open(BackendErrorKind),

@@ -11,27 +11,48 @@ use crate::time::micros_ceil;
 
 /// The outcome of one request against a set of policies.
 ///
-/// All times are relative to the instant of the decision and exact to the microsecond. Durations are rounded up,
-/// `remaining` is rounded down.
+/// All times are relative to the instant of the decision and exact to the microsecond. Durations
+/// are rounded up, `remaining` is rounded down.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
 ///
-/// let limiter = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_hour(60)).burst(1))?)?;
+/// let limiter = Limiter::in_memory(Policy::new(
+///     "per-user",
+///     Gcra::new(Rate::per_hour(60)).burst(1),
+/// )?)?;
 /// let admitted = limiter.check("ada", 1);
-/// assert_eq!((admitted.is_admitted(), admitted.remaining(), admitted.binding()), (true, 0, Some(0)));
+/// assert_eq!(
+///     (
+///         admitted.is_admitted(),
+///         admitted.remaining(),
+///         admitted.binding()
+///     ),
+///     (true, 0, Some(0))
+/// );
 /// let never = limiter.check("ada", 2);
-/// assert_eq!((never.is_admitted(), never.retry_after()), (false, None), "the burst is 1");
+/// assert_eq!(
+///     (never.is_admitted(), never.retry_after()),
+///     (false, None),
+///     "the burst is 1"
+/// );
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision(Repr);
 
-/// One policy is the usual case, and its status is the summary: storing it twice would cost more than deciding.
+/// One policy is the usual case, and its status is the summary: storing it twice would cost more
+/// than deciding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Repr {
-    One { status: Status, delay: u64 },
-    Many { summary: Summary, statuses: Statuses },
+    One {
+        status: Status,
+        delay: u64,
+    },
+    Many {
+        summary: Summary,
+        statuses: Statuses,
+    },
 }
 
 /// The outcome of a set as a whole. Times are µs.
@@ -46,10 +67,16 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Of no policy.
-    const NONE: Self = Self { wait: 0, remaining: u64::MAX, reset: 0, delay: 0, binding: None };
+    const NONE: Self = Self {
+        wait: 0,
+        remaining: u64::MAX,
+        reset: 0,
+        delay: 0,
+        binding: None,
+    };
 
-    /// Counts a policy of an `all` that was asked: the longest wait, and the first of equals, decides. NEVER is the
-    /// longest of all.
+    /// Counts a policy of an `all` that was asked: the longest wait, and the first of equals,
+    /// decides. NEVER is the longest of all.
     #[inline(always)]
     pub(crate) fn ask(&mut self, place: usize, status: &Status) {
         if status.wait > self.wait {
@@ -77,9 +104,18 @@ impl Decision {
     /// The same decision has one form, so that decisions of different backends can be compared.
     pub(crate) fn in_one_form(self) -> Self {
         match &self.0 {
-            Repr::Many { summary: Summary { binding: Some(0), delay, .. }, statuses } if statuses.len() == 1 => {
-                Self(Repr::One { status: statuses[0], delay: *delay })
-            }
+            Repr::Many {
+                summary:
+                    Summary {
+                        binding: Some(0),
+                        delay,
+                        ..
+                    },
+                statuses,
+            } if statuses.len() == 1 => Self(Repr::One {
+                status: statuses[0],
+                delay: *delay,
+            }),
             _ => self,
         }
     }
@@ -90,7 +126,17 @@ impl Decision {
         let Outcome { wait, delay, taken } = outcome;
         let (violated, decided_by) = (wait > 0, DecidedBy::Store);
         let (applies, excepted) = (Applies::Enforced, Excepted::No);
-        let status = Status { standing, wait, applies, violated, overflow, excepted, decided_by, tier, taken };
+        let status = Status {
+            standing,
+            wait,
+            applies,
+            violated,
+            overflow,
+            excepted,
+            decided_by,
+            tier,
+            taken,
+        };
         Self(Repr::One { status, delay })
     }
 
@@ -110,7 +156,8 @@ impl Decision {
         }
     }
 
-    /// The decision about a request to which none of a set's policies applies: admitted, nothing charged.
+    /// The decision about a request to which none of a set's policies applies: admitted, nothing
+    /// charged.
     #[must_use]
     pub fn not_limited(policies: usize) -> Self {
         let mut decision = Self::new();
@@ -121,7 +168,10 @@ impl Decision {
     /// The decision of a set without policies.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self(Repr::Many { summary: Summary::NONE, statuses: SmallVec::new() })
+        Self(Repr::Many {
+            summary: Summary::NONE,
+            statuses: SmallVec::new(),
+        })
     }
 
     /// Adds policies that do not apply.
@@ -137,14 +187,19 @@ impl Decision {
         (summary, statuses)
     }
 
-    /// The decision about a request that the store could not decide, if every policy admits requests while the store
-    /// fails. The request is admitted and nothing is charged. No policy [applies](Status::applies); each one that would
-    /// have applied is marked [`DecidedBy::Open`].
+    /// The decision about a request that the store could not decide, if every policy admits
+    /// requests while the store fails. The request is admitted and nothing is charged. No policy
+    /// [applies](Status::applies); each one that would have applied is marked [`DecidedBy::Open`].
     #[must_use]
     pub fn open(calls: &[Call], why: BackendErrorKind) -> Self {
         let mut decision = Self::not_limited(calls.len());
-        decision
-            .set_decided_by(|place| if calls[place].key().is_some() { DecidedBy::Open(why) } else { DecidedBy::Store });
+        decision.set_decided_by(|place| {
+            if calls[place].key().is_some() {
+                DecidedBy::Open(why)
+            } else {
+                DecidedBy::Store
+            }
+        });
         decision
     }
 
@@ -154,11 +209,15 @@ impl Decision {
             Repr::One { status, .. } => std::slice::from_mut(status),
             Repr::Many { statuses, .. } => statuses,
         };
-        statuses.iter_mut().enumerate().for_each(|(place, status)| status.decided_by = decided_by(place));
+        statuses
+            .iter_mut()
+            .enumerate()
+            .for_each(|(place, status)| status.decided_by = decided_by(place));
     }
 
     /// Turns a peek into a refusal by the policy at the place `policy` in the set. A layer that
-    /// queues requests calls it if earlier requests are queued for the units that remain. `wait` is the expected wait.
+    /// queues requests calls it if earlier requests are queued for the units that remain. `wait` is
+    /// the expected wait.
     #[must_use]
     pub fn refused(mut self, policy: usize, wait: Duration) -> Self {
         let wait = micros_ceil(wait).clamp(1, NEVER - 1);
@@ -175,43 +234,63 @@ impl Decision {
         self
     }
 
-    /// Returns the decision of a larger set of so many `policies`, in which these stand at `places`, in their order,
-    /// and no other one applies. For a layer that asks only the policies that a request can have.
+    /// Returns the decision of a larger set of so many `policies`, in which these stand at
+    /// `places`, in their order, and no other one applies. For a layer that asks only the policies
+    /// that a request can have.
     ///
     /// ```
     /// use throttle_core::{Gcra, Limiter, Policy, Rate};
     ///
-    /// let alone = Limiter::in_memory(Policy::new("p", Gcra::new(Rate::per_day(5)))?)?.check("ada", 1);
+    /// let alone =
+    ///     Limiter::in_memory(Policy::new("p", Gcra::new(Rate::per_day(5)))?)?.check("ada", 1);
     /// let among_three = alone.among(&[1], 3);
-    /// assert_eq!((among_three.binding(), among_three.remaining()), (Some(1), 4));
-    /// assert_eq!([0, 1, 2].map(|place| among_three.statuses()[place].applies()), [false, true, false]);
+    /// assert_eq!(
+    ///     (among_three.binding(), among_three.remaining()),
+    ///     (Some(1), 4)
+    /// );
+    /// assert_eq!(
+    ///     [0, 1, 2].map(|place| among_three.statuses()[place].applies()),
+    ///     [false, true, false]
+    /// );
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
     #[must_use]
     pub fn among(&self, places: &[usize], policies: usize) -> Self {
         let mut whole = Self::new();
         let (summary, statuses) = whole.skip(policies);
-        places.iter().zip(self.statuses()).for_each(|(place, status)| statuses[*place] = *status);
+        places
+            .iter()
+            .zip(self.statuses())
+            .for_each(|(place, status)| statuses[*place] = *status);
         let (reset, delay) = match &self.0 {
             Repr::One { status, delay } => (status.standing.reset, *delay),
             Repr::Many { summary, .. } => (summary.reset, summary.delay),
         };
         let binding = self.binding().and_then(|place| places.get(place).copied());
-        *summary = Summary { wait: self.wait(), remaining: self.remaining(), reset, delay, binding };
+        *summary = Summary {
+            wait: self.wait(),
+            remaining: self.remaining(),
+            reset,
+            delay,
+            binding,
+        };
         whole.in_one_form()
     }
 
-    /// What decided: [`DecidedBy::Store`] unless the store could not decide. Then [`DecidedBy::Local`] if this process
-    /// decided some policy, and [`DecidedBy::Open`] if it decided none.
+    /// What decided: [`DecidedBy::Store`] unless the store could not decide. Then
+    /// [`DecidedBy::Local`] if this process decided some policy, and [`DecidedBy::Open`] if it
+    /// decided none.
     #[must_use]
     pub fn decided_by(&self) -> DecidedBy {
         let deciders = self.statuses().iter().map(|status| status.decided_by);
         deciders
-            .reduce(
-                |first, next| {
-                    if matches!(first, DecidedBy::Local(_)) || next == DecidedBy::Store { first } else { next }
-                },
-            )
+            .reduce(|first, next| {
+                if matches!(first, DecidedBy::Local(_)) || next == DecidedBy::Store {
+                    first
+                } else {
+                    next
+                }
+            })
             .unwrap_or_default()
     }
 
@@ -228,8 +307,9 @@ impl Decision {
         self.wait() == 0
     }
 
-    /// The largest cost that would be admitted at this instant, after this decision: the least of the members of an
-    /// `all`, the greatest of those of an `any`, and `u64::MAX` when no policy applied.
+    /// The largest cost that would be admitted at this instant, after this decision: the least of
+    /// the members of an `all`, the greatest of those of an `any`, and `u64::MAX` when no policy
+    /// applied.
     #[inline]
     #[must_use]
     pub const fn remaining(&self) -> u64 {
@@ -239,8 +319,8 @@ impl Decision {
         }
     }
 
-    /// How long until the same request is admitted if nothing else happens: zero when it was admitted, `None` when no
-    /// wait helps because the cost exceeds the capacity.
+    /// How long until the same request is admitted if nothing else happens: zero when it was
+    /// admitted, `None` when no wait helps because the cost exceeds the capacity.
     #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
@@ -273,9 +353,9 @@ impl Decision {
         })
     }
 
-    /// The policy that the outcome comes from, by its place in the set: the refusing policy with the longest wait (of
-    /// an `any`, the shortest), or the admitting policy with the least remaining. `None` when nothing was charged and
-    /// nothing refused.
+    /// The policy that the outcome comes from, by its place in the set: the refusing policy with
+    /// the longest wait (of an `any`, the shortest), or the admitting policy with the least
+    /// remaining. `None` when nothing was charged and nothing refused.
     #[inline]
     #[must_use]
     pub const fn binding(&self) -> Option<usize> {
@@ -302,11 +382,16 @@ impl Decision {
 /// use throttle_core::{Gcra, Limiter, Policy, PolicyTree, Rate};
 ///
 /// let policy = |name, count| Policy::new(name, Gcra::new(Rate::per_day(count)));
-/// let limiter = Limiter::in_memory(PolicyTree::All(vec![policy("ip", 1)?.into(), policy("user", 5)?.into()]))?;
+/// let limiter = Limiter::in_memory(PolicyTree::All(vec![
+///     policy("ip", 1)?.into(),
+///     policy("user", 5)?.into(),
+/// ]))?;
 /// assert_eq!(limiter.check("ada", 1).statuses()[1].remaining(), 4);
 ///
 /// let refused = limiter.check("ada", 1);
-/// let [ip, user] = refused.statuses() else { panic!("two policies") };
+/// let [ip, user] = refused.statuses() else {
+///     panic!("two policies")
+/// };
 /// assert!(ip.is_violated() && !user.is_violated());
 /// assert_eq!(user.charged(), 0);
 /// # Ok::<(), throttle_core::ConfigError>(())
@@ -340,7 +425,11 @@ const _: () = assert!(size_of::<Status>() == 64, "a status is one cache line");
 impl Status {
     /// The status of a policy that had no key in this request.
     pub(crate) const SKIPPED: Self = Self {
-        standing: Standing { remaining: 0, reset: 0, next: 0 },
+        standing: Standing {
+            remaining: 0,
+            reset: 0,
+            next: 0,
+        },
         wait: 0,
         applies: Applies::No,
         violated: false,
@@ -348,7 +437,10 @@ impl Status {
         excepted: Excepted::No,
         decided_by: DecidedBy::Store,
         tier: 0,
-        taken: Taken { cost: 0, mark: Mark { at: 0, frac: 0 } },
+        taken: Taken {
+            cost: 0,
+            mark: Mark { at: 0, frac: 0 },
+        },
     };
 
     /// Fills in how long the request has to wait, and what it is charged unless others refuse it.
@@ -385,8 +477,8 @@ impl Status {
         matches!(self.applies, Applies::Enforced)
     }
 
-    /// Whether the policy applied to the request and is [audited](Policy::audit): what the status says is what would
-    /// have happened, but for what it was [charged](Self::charged).
+    /// Whether the policy applied to the request and is [audited](Policy::audit): what the status
+    /// says is what would have happened, but for what it was [charged](Self::charged).
     #[inline]
     #[must_use]
     pub const fn is_audited(&self) -> bool {
@@ -407,15 +499,16 @@ impl Status {
         self.wait > 0
     }
 
-    /// Whether this policy caused the refusal. A refusing member of an `any` is not violated if another member admits,
-    /// and an audited policy never is.
+    /// Whether this policy caused the refusal. A refusing member of an `any` is not violated if
+    /// another member admits, and an audited policy never is.
     #[inline]
     #[must_use]
     pub const fn is_violated(&self) -> bool {
         self.violated
     }
 
-    /// Units that the request was charged: 0 when it was refused, or when another member of an `any` was charged.
+    /// Units that the request was charged: 0 when it was refused, or when another member of an
+    /// `any` was charged.
     #[inline]
     #[must_use]
     pub const fn charged(&self) -> u64 {
@@ -429,11 +522,16 @@ impl Status {
         self.standing.remaining
     }
 
-    /// How long until this policy admits the request: zero when it does now, `None` when no wait helps.
+    /// How long until this policy admits the request: zero when it does now, `None` when no wait
+    /// helps.
     #[inline]
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        if self.wait == NEVER { None } else { Some(Duration::from_micros(self.wait)) }
+        if self.wait == NEVER {
+            None
+        } else {
+            Some(Duration::from_micros(self.wait))
+        }
     }
 
     /// How long until this policy's key equals an unused one.
@@ -443,23 +541,30 @@ impl Status {
         Duration::from_micros(self.standing.reset)
     }
 
-    /// The time within which the client can use no more than `remaining`: the `t` of the header drafts. For a decision
-    /// made by a [`LocalShare`](crate::LocalShare), pass the policy of [its set](crate::LocalShare::set).
+    /// The time within which the client can use no more than `remaining`: the `t` of the header
+    /// drafts. For a decision made by a [`LocalShare`](crate::LocalShare), pass the policy of [its
+    /// set](crate::LocalShare::set).
     #[inline]
     #[must_use]
     pub fn effective_window(&self, policy: &Policy) -> Duration {
-        Duration::from_micros(policy.tier(self.tier).algorithm().effective_window(self.standing))
+        Duration::from_micros(
+            policy
+                .tier(self.tier)
+                .algorithm()
+                .effective_window(self.standing),
+        )
     }
 
-    /// Whether the key shared an overflow bucket because the store was full of live keys. Such a key may be refused
-    /// early, and is never over-admitted.
+    /// Whether the key shared an overflow bucket because the store was full of live keys. Such a
+    /// key may be refused early, and is never over-admitted.
     #[inline]
     #[must_use]
     pub const fn is_overflow(&self) -> bool {
         self.overflow
     }
 
-    /// Whether an [exception](crate::backend::Exception) of the key decided, and not the policy's own limit.
+    /// Whether an [exception](crate::backend::Exception) of the key decided, and not the policy's
+    /// own limit.
     #[inline]
     #[must_use]
     pub const fn is_excepted(&self) -> bool {
@@ -473,15 +578,16 @@ impl Status {
         matches!(self.excepted, Excepted::Banned)
     }
 
-    /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy without tiers, and
-    /// [`Policy::OWN`](crate::Policy::OWN) for a key with parameters of its own.
+    /// The [tier](crate::Policy::tier) of the policy that the request was in; 0 for a policy
+    /// without tiers, and [`Policy::OWN`](crate::Policy::OWN) for a key with parameters of its own.
     #[inline]
     #[must_use]
     pub const fn tier(&self) -> u8 {
         self.tier
     }
 
-    /// What decided this policy. A policy that is [`DecidedBy::Open`] was skipped: it does not [apply](Self::applies).
+    /// What decided this policy. A policy that is [`DecidedBy::Open`] was skipped: it does not
+    /// [apply](Self::applies).
     #[inline]
     #[must_use]
     pub const fn decided_by(&self) -> DecidedBy {
@@ -502,9 +608,13 @@ mod tests {
     #[test]
     fn a_refused_peek_names_its_policy_and_a_finite_wait() {
         for policies in [1, 2, 5] {
-            let policy =
-                |n: usize| Policy::new(&format!("p{n}"), Gcra::new(Rate::per_day(9))).expect("a policy").into();
-            let limiter = Limiter::in_memory(PolicyTree::All((0..policies).map(policy).collect())).expect("a set");
+            let policy = |n: usize| {
+                Policy::new(&format!("p{n}"), Gcra::new(Rate::per_day(9)))
+                    .expect("a policy")
+                    .into()
+            };
+            let limiter = Limiter::in_memory(PolicyTree::All((0..policies).map(policy).collect()))
+                .expect("a set");
             let (peek, last) = (limiter.peek("ada"), policies - 1);
             assert!(peek.is_admitted());
             for (wait, told) in [
@@ -514,10 +624,21 @@ mod tests {
                 (Duration::MAX, Duration::from_micros(NEVER - 1)),
             ] {
                 let refused = peek.clone().refused(last, wait);
-                assert_eq!((refused.retry_after(), refused.binding()), (Some(told), Some(last)), "{policies}");
+                assert_eq!(
+                    (refused.retry_after(), refused.binding()),
+                    (Some(told), Some(last)),
+                    "{policies}"
+                );
                 for (n, status) in refused.statuses().iter().enumerate() {
-                    let expected = (n == last, n == last, Some(if n == last { told } else { Duration::ZERO }));
-                    assert_eq!((status.refuses(), status.is_violated(), status.retry_after()), expected);
+                    let expected = (
+                        n == last,
+                        n == last,
+                        Some(if n == last { told } else { Duration::ZERO }),
+                    );
+                    assert_eq!(
+                        (status.refuses(), status.is_violated(), status.retry_after()),
+                        expected
+                    );
                 }
             }
         }
@@ -528,21 +649,29 @@ mod tests {
         const HOUR: Duration = Duration::from_secs(3_600);
         let noon = Timestamp::from_micros(1_790_078_400_000_000);
         let window = |algorithm: Algorithm, cost| {
-            let memory = MemoryBackend::builder().clock(ManualClock::new(noon)).build();
+            let memory = MemoryBackend::builder()
+                .clock(ManualClock::new(noon))
+                .build();
             let policy = Policy::new("p", algorithm).expect("a policy");
-            let limiter = Limiter::new(memory, PolicySet::new(policy).expect("a set")).expect("memory holds it");
+            let limiter = Limiter::new(memory, PolicySet::new(policy).expect("a set"))
+                .expect("memory holds it");
             let decision = limiter.check("ada", cost);
             assert!(decision.is_admitted());
             decision.statuses()[0].effective_window(&limiter.set().policies()[0])
         };
         let daily = [
-            FixedWindow::new(Rate::per_day(24)).build().expect("a limit"),
+            FixedWindow::new(Rate::per_day(24))
+                .build()
+                .expect("a limit"),
             CalendarQuota::daily(24).build().expect("a limit"),
         ];
         for algorithm in daily {
             assert_eq!(window(algorithm, 4), 12 * HOUR, "{algorithm:?}");
         }
-        let paced = Gcra::new(Rate::per_day(24)).burst(24).build().expect("a limit");
+        let paced = Gcra::new(Rate::per_day(24))
+            .burst(24)
+            .build()
+            .expect("a limit");
         assert_eq!(window(paced, 4), 20 * HOUR);
         assert_eq!(window(paced, 24), HOUR, "the next unit");
     }
@@ -550,7 +679,11 @@ mod tests {
     #[test]
     fn a_decision_is_the_stores_unless_it_did_not_decide_some_policy() {
         let why = BackendErrorKind::Timeout;
-        let (store, local, open) = (DecidedBy::Store, DecidedBy::Local(why), DecidedBy::Open(why));
+        let (store, local, open) = (
+            DecidedBy::Store,
+            DecidedBy::Local(why),
+            DecidedBy::Open(why),
+        );
         for (each, whole) in [
             (vec![], store),
             (vec![store], store),
@@ -566,7 +699,11 @@ mod tests {
             let mut decision = Decision::not_limited(each.len());
             decision.set_decided_by(|place| each[place]);
             assert_eq!(decision.decided_by(), whole, "{each:?}");
-            assert_eq!(decision.degraded(), (whole != store).then_some(why), "{each:?}");
+            assert_eq!(
+                decision.degraded(),
+                (whole != store).then_some(why),
+                "{each:?}"
+            );
         }
     }
 
@@ -576,17 +713,41 @@ mod tests {
         let open = Decision::open(&calls, BackendErrorKind::Timeout);
         for decision in [Decision::not_limited(2), open.clone()] {
             assert!(decision.is_admitted() && decision.binding().is_none());
-            assert_eq!((decision.remaining(), decision.retry_after()), (u64::MAX, Some(Duration::ZERO)));
-            assert_eq!((decision.reset_after(), decision.delay()), (Duration::ZERO, Duration::ZERO));
+            assert_eq!(
+                (decision.remaining(), decision.retry_after()),
+                (u64::MAX, Some(Duration::ZERO))
+            );
+            assert_eq!(
+                (decision.reset_after(), decision.delay()),
+                (Duration::ZERO, Duration::ZERO)
+            );
             assert_eq!(decision.statuses().len(), 2);
             for status in decision.statuses() {
-                let flags = [status.applies(), status.refuses(), status.is_violated(), status.is_overflow()];
+                let flags = [
+                    status.applies(),
+                    status.refuses(),
+                    status.is_violated(),
+                    status.is_overflow(),
+                ];
                 assert_eq!(flags, [false; 4]);
-                assert_eq!((status.charged(), status.remaining(), status.tier()), (0, 0, 0));
-                assert_eq!((status.retry_after(), status.reset_after()), (Some(Duration::ZERO), Duration::ZERO));
+                assert_eq!(
+                    (status.charged(), status.remaining(), status.tier()),
+                    (0, 0, 0)
+                );
+                assert_eq!(
+                    (status.retry_after(), status.reset_after()),
+                    (Some(Duration::ZERO), Duration::ZERO)
+                );
             }
         }
-        let deciders = open.statuses().iter().map(Status::decided_by).collect::<Vec<_>>();
-        assert_eq!(deciders, [DecidedBy::Open(BackendErrorKind::Timeout), DecidedBy::Store]);
+        let deciders = open
+            .statuses()
+            .iter()
+            .map(Status::decided_by)
+            .collect::<Vec<_>>();
+        assert_eq!(
+            deciders,
+            [DecidedBy::Open(BackendErrorKind::Timeout), DecidedBy::Store]
+        );
     }
 }

@@ -3,7 +3,8 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 
-/// A configuration that is refused when it is built. It names the field and the value, and says what to write instead.
+/// A configuration that is refused when it is built. It names the field and the value, and says
+/// what to write instead.
 ///
 /// ```
 /// use throttle_core::Rate;
@@ -25,11 +26,20 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error about `field`, which was given `value` and must follow `rule` (a phrase that completes
-    /// "field is value: …").
+    /// An error about `field`, which was given `value` and must follow `rule` (a phrase that
+    /// completes "field is value: …").
     #[must_use]
-    pub fn new(field: &'static str, value: impl fmt::Display, rule: impl Into<Cow<'static, str>>) -> Self {
-        Self { policy: None, field, value: value.to_string(), rule: rule.into() }
+    pub fn new(
+        field: &'static str,
+        value: impl fmt::Display,
+        rule: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            policy: None,
+            field,
+            value: value.to_string(),
+            rule: rule.into(),
+        }
     }
 
     /// Names the policy that the field belongs to.

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use crate::canonical_ip::embedded_ipv4;
 
-/// Whose budget a request uses: typed parts, encoded so that different parts never share one bucket.
+/// Whose budget a request uses: typed parts, encoded so that different parts never share one
+/// bucket.
 ///
-/// Every part carries its type and its length, so `("a:b", "c")` and `("a", "b:c")` are different keys, and so are the
-/// number 1 and the text "1". Short keys (up to 32 bytes encoded) live inline; longer ones on the heap, shared by
-/// clones. `Debug` shows the kinds of the parts and never their content.
+/// Every part carries its type and its length, so `("a:b", "c")` and `("a", "b:c")` are different
+/// keys, and so are the number 1 and the text "1". Short keys (up to 32 bytes encoded) live inline;
+/// longer ones on the heap, shared by clones. `Debug` shows the kinds of the parts and never their
+/// content.
 ///
 /// ```
 /// use throttle_core::Key;
@@ -23,8 +25,9 @@ pub struct Key(Repr);
 
 const INLINE: usize = 32;
 
-/// Aligned, so that a key is written, moved and read in the same whole words. A processor that loads a word which
-/// straddles two recent stores waits for both, and that wait took longer than everything else about a key.
+/// Aligned, so that a key is written, moved and read in the same whole words. A processor that
+/// loads a word which straddles two recent stores waits for both, and that wait took longer than
+/// everything else about a key.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Inline([[u8; INLINE / 2]; 2]);
@@ -41,7 +44,10 @@ enum Repr {
 
 impl Key {
     /// The key without parts: one budget for all requests.
-    pub const CONSTANT: Self = Self(Repr::Inline { len: 0, bytes: Inline([[0; INLINE / 2]; 2]) });
+    pub const CONSTANT: Self = Self(Repr::Inline {
+        len: 0,
+        bytes: Inline([[0; INLINE / 2]; 2]),
+    });
 
     /// Returns the key that stands for requests without one.
     #[must_use]
@@ -53,7 +59,11 @@ impl Key {
     #[inline]
     #[must_use]
     pub const fn builder() -> KeyBuilder {
-        KeyBuilder { len: 0, inline: Inline([[0; INLINE / 2]; 2]), heap: Vec::new() }
+        KeyBuilder {
+            len: 0,
+            inline: Inline([[0; INLINE / 2]; 2]),
+            heap: Vec::new(),
+        }
     }
 
     /// The encoded parts. They hold what the client sent: do not log or store them raw.
@@ -109,7 +119,8 @@ impl fmt::Debug for Key {
 }
 
 impl From<IpAddr> for Key {
-    /// One address, [in canonical form](crate::canonical_ip): as the IPv4 address that it stands for, if it does.
+    /// One address, [in canonical form](crate::canonical_ip): as the IPv4 address that it stands
+    /// for, if it does.
     #[inline(always)]
     fn from(address: IpAddr) -> Self {
         Self::builder().ip(address).finish()
@@ -177,8 +188,9 @@ impl KeyBuilder {
         self.network(address, 128)
     }
 
-    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. The address is taken [in canonical
-    /// form](crate::canonical_ip): as the IPv4 address that it stands for, if it does.
+    /// The first `bits` bits of an address, at most 32 for IPv4 and 128 for IPv6. The address is
+    /// taken [in canonical form](crate::canonical_ip): as the IPv4 address that it stands for, if
+    /// it does.
     #[inline(always)]
     #[must_use]
     pub fn network(self, address: IpAddr, bits: u8) -> Self {
@@ -203,7 +215,8 @@ impl KeyBuilder {
     #[inline]
     fn v6(mut self, address: Ipv6Addr, bits: u8) -> Self {
         let bits = bits.min(128);
-        let masked = u128::from(address) & u128::MAX.checked_shl(u32::from(128 - bits)).unwrap_or(0);
+        let masked =
+            u128::from(address) & u128::MAX.checked_shl(u32::from(128 - bits)).unwrap_or(0);
         // The length says how many octets follow.
         let kept = usize::from(bits.div_ceil(8));
         if kept <= 14 {
@@ -236,7 +249,10 @@ impl KeyBuilder {
     #[inline(always)]
     #[must_use]
     pub fn number(mut self, number: u64) -> Self {
-        self.short(Kind::Number as u128 | u128::from(number.swap_bytes()) << 8, 9);
+        self.short(
+            Kind::Number as u128 | u128::from(number.swap_bytes()) << 8,
+            9,
+        );
         self
     }
 
@@ -273,7 +289,10 @@ impl KeyBuilder {
     pub fn finish(self) -> Key {
         if self.heap.is_empty() {
             // At most INLINE, which fits.
-            Key(Repr::Inline { len: self.len as u8, bytes: self.inline })
+            Key(Repr::Inline {
+                len: self.len as u8,
+                bytes: self.inline,
+            })
         } else {
             Key(Repr::Heap(self.heap.into()))
         }
@@ -283,7 +302,10 @@ impl KeyBuilder {
     fn sized(&mut self, kind: Kind, bytes: &[u8]) {
         let len = bytes.len();
         if len <= 14 {
-            return self.short(kind as u128 | (len as u128) << 8 | number(bytes) << 16, 2 + len);
+            return self.short(
+                kind as u128 | (len as u128) << 8 | number(bytes) << 16,
+                2 + len,
+            );
         }
         match u8::try_from(len) {
             Ok(len) if len < 255 => self.push(&[kind as u8, len]),
@@ -295,10 +317,12 @@ impl KeyBuilder {
         self.push(bytes);
     }
 
-    /// Appends the first `len` of 16 bytes, the lowest of the number first; those after them are zero.
+    /// Appends the first `len` of 16 bytes, the lowest of the number first; those after them are
+    /// zero.
     ///
-    /// Every request builds a key, and most have one such part: at the start it is one store, which the compiler can
-    /// pass on to code that reads the key without going through memory. After another part it is shifted there.
+    /// Every request builds a key, and most have one such part: at the start it is one store, which
+    /// the compiler can pass on to code that reads the key without going through memory. After
+    /// another part it is shifted there.
     #[inline(always)]
     fn short(&mut self, number: u128, len: usize) {
         let [low, high] = &mut self.inline.0;
@@ -320,7 +344,8 @@ impl KeyBuilder {
             self.inline.0.as_flattened_mut()[self.len..end].copy_from_slice(bytes);
         } else {
             if self.heap.is_empty() {
-                self.heap.extend_from_slice(&self.inline.0.as_flattened()[..self.len]);
+                self.heap
+                    .extend_from_slice(&self.inline.0.as_flattened()[..self.len]);
             }
             self.heap.extend_from_slice(bytes);
         }
@@ -334,13 +359,18 @@ fn number(bytes: &[u8]) -> u128 {
     // Two loads that overlap read any length of 8 to 16, or of 4 to 8, without a loop or a call.
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let shift = 8 * (bytes.len() - 8);
-        return u128::from(u64::from_le_bytes(*first)) | u128::from(u64::from_le_bytes(*last)) << shift;
+        return u128::from(u64::from_le_bytes(*first))
+            | u128::from(u64::from_le_bytes(*last)) << shift;
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let shift = 8 * (bytes.len() - 4);
-        return u128::from(u32::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << shift;
+        return u128::from(u32::from_le_bytes(*first))
+            | u128::from(u32::from_le_bytes(*last)) << shift;
     }
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u128::from(*byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
 impl fmt::Debug for KeyBuilder {
@@ -445,7 +475,10 @@ mod tests {
     use super::*;
 
     fn texts(parts: &[String]) -> Key {
-        parts.iter().fold(Key::builder(), |key, part| key.text(part)).finish()
+        parts
+            .iter()
+            .fold(Key::builder(), |key, part| key.text(part))
+            .finish()
     }
 
     proptest! {
@@ -493,20 +526,37 @@ mod tests {
             Key::from(bytes).as_number()
         };
         for len in 1..=20 {
-            let numbers: std::collections::HashSet<_> = (0..=255).filter_map(|last| number(len, last)).collect();
-            assert_eq!(numbers.len(), if len <= 13 { 256 } else { 0 }, "{len} bytes in two more");
+            let numbers: std::collections::HashSet<_> =
+                (0..=255).filter_map(|last| number(len, last)).collect();
+            assert_eq!(
+                numbers.len(),
+                if len <= 13 { 256 } else { 0 },
+                "{len} bytes in two more"
+            );
         }
         // A zero at the end is no end.
         assert_ne!(Key::from(vec![]).as_number(), Key::CONSTANT.as_number());
-        assert_ne!(Key::missing().as_number(), Key::builder().missing().missing().finish().as_number());
+        assert_ne!(
+            Key::missing().as_number(),
+            Key::builder().missing().missing().finish().as_number()
+        );
     }
 
     #[test]
     fn law_11_parts_are_returned_as_they_were_added() {
         let long = "x".repeat(300);
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let key = Key::builder().text("a:b").missing().number(7).bytes(&[0, 255]).ip(ip("1.2.3.4"));
-        let key = key.network(ip("2001:db8:1:2:3::"), 64).text(&long).text("").finish();
+        let key = Key::builder()
+            .text("a:b")
+            .missing()
+            .number(7)
+            .bytes(&[0, 255])
+            .ip(ip("1.2.3.4"));
+        let key = key
+            .network(ip("2001:db8:1:2:3::"), 64)
+            .text(&long)
+            .text("")
+            .finish();
         let expected = [
             KeyPart::Text("a:b"),
             KeyPart::Missing,
@@ -551,10 +601,18 @@ mod tests {
 
     #[test]
     fn attack_12_translated_address_is_its_ipv4_address() {
-        let network = |text: &str, bits| Key::builder().network(text.parse::<IpAddr>().unwrap(), bits).finish();
+        let network = |text: &str, bits| {
+            Key::builder()
+                .network(text.parse::<IpAddr>().unwrap(), bits)
+                .finish()
+        };
         for translated in ["64:ff9b::192.0.2.1", "::ffff:0:192.0.2.1"] {
             for bits in [24, 32, 64, 128] {
-                assert_eq!(network(translated, bits), network("192.0.2.1", bits), "{translated}/{bits}");
+                assert_eq!(
+                    network(translated, bits),
+                    network("192.0.2.1", bits),
+                    "{translated}/{bits}"
+                );
             }
             assert_ne!(network(translated, 64), network("198.51.100.9", 64));
         }
@@ -564,7 +622,10 @@ mod tests {
     fn law_11_a_key_without_parts_and_a_builder_show_nothing() {
         assert_eq!(format!("{:?}", Key::CONSTANT), "Key");
         assert_eq!(format!("{:?}", Key::missing()), "Key(missing)");
-        assert_eq!(format!("{:?}", Key::builder().text("hunter2").number(7)), "KeyBuilder");
+        assert_eq!(
+            format!("{:?}", Key::builder().text("hunter2").number(7)),
+            "KeyBuilder"
+        );
         assert_eq!(Key::builder().finish(), Key::CONSTANT);
     }
 }

@@ -1,15 +1,23 @@
-//! Exact rate-limiting algorithms, their composition, and a bounded in-memory backend. No async runtime, no HTTP.
+//! Exact rate-limiting algorithms, their composition, and a bounded in-memory backend. No async
+//! runtime, no HTTP.
 //!
 //! ```
 //! use throttle_core::{Gcra, Limiter, Policy, Rate};
 //!
-//! let limiter = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_minute(100)).burst(2))?)?;
+//! let limiter = Limiter::in_memory(Policy::new(
+//!     "per-user",
+//!     Gcra::new(Rate::per_minute(100)).burst(2),
+//! )?)?;
 //! assert!(limiter.check("ada", 1).is_admitted());
 //! assert!(limiter.check("ada", 1).is_admitted());
 //!
 //! let refused = limiter.check("ada", 1);
 //! assert!(!refused.is_admitted());
-//! assert!(refused.retry_after().is_some_and(|wait| wait.as_millis() <= 600));
+//! assert!(
+//!     refused
+//!         .retry_after()
+//!         .is_some_and(|wait| wait.as_millis() <= 600)
+//! );
 //! # Ok::<(), throttle_core::ConfigError>(())
 //! ```
 //!
@@ -33,10 +41,10 @@
 //!
 //! # Guarantees
 //!
-//! Decisions are computed in integers and exact to the microsecond. A refused request changes nothing, `retry_after` is
-//! the time to the first instant at which the request is admitted, and `remaining` is the largest cost that is admitted
-//! now. A clock that steps back admits no extra units, and one that steps forward at most one more burst. For HTTP, use
-//! `tower-throttle`.
+//! Decisions are computed in integers and exact to the microsecond. A refused request changes
+//! nothing, `retry_after` is the time to the first instant at which the request is admitted, and
+//! `remaining` is the largest cost that is admitted now. A clock that steps back admits no extra
+//! units, and one that steps forward at most one more burst. For HTTP, use `tower-throttle`.
 //!
 //! # Features
 //!

@@ -12,12 +12,16 @@ use crate::memory::MemoryBackend;
 use crate::set::{PolicySet, PolicyTree};
 use crate::time::Clock;
 
-/// A set of limits on a backend, for queue workers, WebSockets, batch jobs and other code without a layer.
+/// A set of limits on a backend, for queue workers, WebSockets, batch jobs and other code without a
+/// layer.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
 ///
-/// let limiter = Limiter::in_memory(Policy::new("mails", Gcra::new(Rate::per_hour(20)).burst(2))?)?;
+/// let limiter = Limiter::in_memory(Policy::new(
+///     "mails",
+///     Gcra::new(Rate::per_hour(20)).burst(2),
+/// )?)?;
 /// assert!(limiter.check("ada", 1).is_admitted());
 ///
 /// let (decision, charge) = limiter.charge("ada", 1);
@@ -74,7 +78,8 @@ impl<B: Backend> Limiter<B> {
         self.backend.decide(&self.prepared, calls)
     }
 
-    /// Settles a receipt: gives back or debits the difference between the taken and the [used](Receipt::actual) units.
+    /// Settles a receipt: gives back or debits the difference between the taken and the
+    /// [used](Receipt::actual) units.
     ///
     /// # Cancel safety
     ///
@@ -118,13 +123,18 @@ impl<C: Clock> Limiter<MemoryBackend<C>> {
 
 impl<B: Backend> Clone for Limiter<B> {
     fn clone(&self) -> Self {
-        Self { backend: self.backend.clone(), prepared: Arc::clone(&self.prepared) }
+        Self {
+            backend: self.backend.clone(),
+            prepared: Arc::clone(&self.prepared),
+        }
     }
 }
 
 impl<B: Backend> fmt::Debug for Limiter<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter").field("set", self.set()).finish_non_exhaustive()
+        f.debug_struct("Limiter")
+            .field("set", self.set())
+            .finish_non_exhaustive()
     }
 }
 
@@ -136,7 +146,11 @@ mod tests {
     use crate::rate::Rate;
 
     fn limiter() -> Limiter {
-        let policy = |name, count| Policy::new(name, FixedWindow::new(Rate::per_day(count))).expect("a policy").into();
+        let policy = |name, count| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(count)))
+                .expect("a policy")
+                .into()
+        };
         Limiter::in_memory(PolicyTree::All(vec![policy("a", 9), policy("b", 5)])).expect("a set")
     }
 
@@ -145,10 +159,19 @@ mod tests {
         let limiter = limiter();
         let (_, charge) = limiter.charge("ada", 1);
         let shown = format!("{limiter:?}");
-        assert!(shown.starts_with("Limiter { set: PolicySet {") && shown.ends_with(", .. }"), "{shown}");
+        assert!(
+            shown.starts_with("Limiter { set: PolicySet {") && shown.ends_with(", .. }"),
+            "{shown}"
+        );
         let charge = format!("{:?}", charge.expect("it was admitted"));
-        assert!(charge.starts_with("Charge { receipt: Receipt {") && charge.ends_with(", .. }"), "{charge}");
-        assert!(!shown.contains("ada") && !charge.contains("ada") && charge.contains("Key(text)"), "{charge}");
+        assert!(
+            charge.starts_with("Charge { receipt: Receipt {") && charge.ends_with(", .. }"),
+            "{charge}"
+        );
+        assert!(
+            !shown.contains("ada") && !charge.contains("ada") && charge.contains("Key(text)"),
+            "{charge}"
+        );
     }
 
     #[test]
@@ -156,11 +179,24 @@ mod tests {
         let (limiter, clone) = (limiter(), limiter().clone());
         assert_eq!(clone.check("ada", 1).remaining(), 4, "another limiter");
         let clone = limiter.clone();
-        let left = |decision: Decision| decision.statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>();
+        let left = |decision: Decision| {
+            decision
+                .statuses()
+                .iter()
+                .map(|status| status.remaining())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(left(limiter.check("ada", 2)), [7, 3]);
-        assert_eq!(left(clone.check("ada", 0)), [6, 2], "no cost is a cost of one");
+        assert_eq!(
+            left(clone.check("ada", 0)),
+            [6, 2],
+            "no cost is a cost of one"
+        );
         assert_eq!(left(limiter.peek("ada")), [6, 2]);
         assert_eq!(left(limiter.peek("eve")), [9, 5]);
-        assert_eq!((limiter.set().policies().len(), limiter.backend().keys()), (2, 2));
+        assert_eq!(
+            (limiter.set().policies().len(), limiter.backend().keys()),
+            (2, 2)
+        );
     }
 }

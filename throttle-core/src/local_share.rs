@@ -14,31 +14,39 @@ use crate::memory::{MemoryBackend, MemorySet};
 use crate::set::PolicySet;
 use crate::time::{Clock, Timestamp};
 
-/// The local share of a limit: what this process may admit while the shared store cannot decide. The share holds
-/// [1/N](crate::Algorithm::share) of every policy, in memory.
+/// The local share of a limit: what this process may admit while the shared store cannot decide.
+/// The share holds [1/N](crate::Algorithm::share) of every policy, in memory.
 ///
 /// A backend that can fail uses its share in three places:
 ///
-/// * After each decision of the store, it calls [`note`](Self::note), which charges the same units to the share. So a
-///   key that has used up this process's part at the store has also used it up in the share.
+/// * After each decision of the store, it calls [`note`](Self::note), which charges the same units
+///   to the share. So a key that has used up this process's part at the store has also used it up
+///   in the share.
 /// * When the store fails, it calls [`decide`](Self::decide).
-/// * Before it settles a receipt at the store, it calls [`settle`](Self::settle). That call settles the charges of the
-///   share, and returns those of the store.
+/// * Before it settles a receipt at the store, it calls [`settle`](Self::settle). That call settles
+///   the charges of the share, and returns those of the store.
 ///
-/// If N processes all decide by their shares, they together admit no more than the limit. The exception is units that a
-/// process had admitted beyond its share before the store failed, and limits of fewer units than there are processes,
-/// because each share holds at least one. If N is too small, the processes admit too much; if N
-/// is too large, too little. The library does not count processes: set N to the number that you run.
+/// If N processes all decide by their shares, they together admit no more than the limit. The
+/// exception is units that a process had admitted beyond its share before the store failed, and
+/// limits of fewer units than there are processes, because each share holds at least one. If N is
+/// too small, the processes admit too much; if N is too large, too little. The library does not
+/// count processes: set N to the number that you run.
 ///
-/// A call with a [reserve](Call::reserving) leaves 1/N of it free, rounded up, whether the share decides the call or
-/// notes its charge. A share whose capacity is no larger than that never admits such a call.
+/// A call with a [reserve](Call::reserving) leaves 1/N of it free, rounded up, whether the share
+/// decides the call or notes its charge. A share whose capacity is no larger than that never admits
+/// such a call.
 ///
 /// ```
 /// use std::num::NonZeroU32;
-/// use throttle_core::{BackendErrorKind, Gcra, Key, PolicySet, LocalShare, MemoryBackend, Policy, Rate, DecidedBy};
 /// use throttle_core::backend::Call;
+/// use throttle_core::{
+///     BackendErrorKind, DecidedBy, Gcra, Key, LocalShare, MemoryBackend, Policy, PolicySet, Rate,
+/// };
 ///
-/// let set = PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_minute(60)).burst(10))?)?;
+/// let set = PolicySet::new(Policy::new(
+///     "per-user",
+///     Gcra::new(Rate::per_minute(60)).burst(10),
+/// )?)?;
 /// let five = NonZeroU32::new(5).expect("five is not zero");
 /// let share = LocalShare::new(&MemoryBackend::new(), &set, five)?;
 ///
@@ -46,7 +54,10 @@ use crate::time::{Clock, Timestamp};
 /// let decision = share.decide(&calls, BackendErrorKind::Timeout);
 /// assert!(decision.is_admitted());
 /// assert_eq!(decision.remaining(), 1); // two are a fifth of ten
-/// assert_eq!(decision.decided_by(), DecidedBy::Local(BackendErrorKind::Timeout));
+/// assert_eq!(
+///     decision.decided_by(),
+///     DecidedBy::Local(BackendErrorKind::Timeout)
+/// );
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Clone)]
@@ -60,9 +71,10 @@ pub struct LocalShare {
 impl LocalShare {
     /// The share of one of `processes` in every policy.
     ///
-    /// Sets that name the same policies should keep their shares in clones of the same `store`: two stores would give
-    /// the process two shares. Use the store for nothing else, because it holds each policy's share, and not the whole
-    /// limit, under the policy's name. The share reads the store's clock.
+    /// Sets that name the same policies should keep their shares in clones of the same `store`: two
+    /// stores would give the process two shares. Use the store for nothing else, because it holds
+    /// each policy's share, and not the whole limit, under the policy's name. The share reads the
+    /// store's clock.
     ///
     /// # Errors
     ///
@@ -75,8 +87,8 @@ impl LocalShare {
         Self::of_each(store, set, |_| Some(processes))
     }
 
-    /// Like [`new`](Self::new), with a number of processes for the policy at each place in the set. A policy with
-    /// `None` has no share and is open: [`decide`](Self::decide) skips it.
+    /// Like [`new`](Self::new), with a number of processes for the policy at each place in the set.
+    /// A policy with `None` has no share and is open: [`decide`](Self::decide) skips it.
     ///
     /// # Errors
     ///
@@ -96,7 +108,11 @@ impl LocalShare {
         }
         let memory = store.on_clock(AnyClock::new(store.clock().clone()));
         let set = Arc::new(memory.prepare(set)?);
-        Ok(Self { memory, set, processes: each.into() })
+        Ok(Self {
+            memory,
+            set,
+            processes: each.into(),
+        })
     }
 
     /// The set, where each policy that has a share has the share's parameters.
@@ -105,12 +121,14 @@ impl LocalShare {
         MemoryBackend::<AnyClock>::set(&self.set)
     }
 
-    /// Decides one request that the backend could not decide, and charges it here. `why` goes into the
-    /// [`decided_by`](crate::Status::decided_by) of every policy that applies. Policies without a share are skipped.
+    /// Decides one request that the backend could not decide, and charges it here. `why` goes into
+    /// the [`decided_by`](crate::Status::decided_by) of every policy that applies. Policies without
+    /// a share are skipped.
     #[must_use]
     pub fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Decision {
-        let asked: SmallVec<[Call; 3]> =
-            (calls.iter().enumerate()).map(|(place, call)| self.call(place, call)).collect();
+        let asked: SmallVec<[Call; 3]> = (calls.iter().enumerate())
+            .map(|(place, call)| self.call(place, call))
+            .collect();
         let mut decision = self.memory.decide_now(&self.set, &asked);
         decision.set_decided_by(|place| match calls.get(place) {
             Some(Call { key: Some(_), .. }) if self.has_share(place) => DecidedBy::Local(why),
@@ -120,29 +138,33 @@ impl LocalShare {
         decision
     }
 
-    /// Charges the share with the units that the backend has charged, while units remain. Refusals, peeks and decisions
-    /// that the backend did not make change nothing. A call takes little longer than a decision in memory.
+    /// Charges the share with the units that the backend has charged, while units remain. Refusals,
+    /// peeks and decisions that the backend did not make change nothing. A call takes little longer
+    /// than a decision in memory.
     pub fn note(&self, decision: &Decision, calls: &[Call]) {
         for ((place, status), call) in decision.statuses().iter().enumerate().zip(calls) {
             let cost = status.taken.cost;
             if cost > 0 && status.decided_by == DecidedBy::Store {
-                self.memory.charge_at_most(&self.set, place, &self.call(place, call).costing(cost));
+                self.memory
+                    .charge_at_most(&self.set, place, &self.call(place, call).costing(cost));
             }
         }
     }
 
-    /// Counts a strike of a key about which the share has decided, as [`Backend::strike`] does. The backend does not
-    /// learn of it.
+    /// Counts a strike of a key about which the share has decided, as [`Backend::strike`] does. The
+    /// backend does not learn of it.
     #[must_use = "it does nothing unless polled"]
     pub fn strike(&self, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
         self.memory.strike(&self.set, policy, key, ban)
     }
 
-    /// Settles the charges of the share. Returns a receipt of the backend's charges, for the backend to settle.
+    /// Settles the charges of the share. Returns a receipt of the backend's charges, for the
+    /// backend to settle.
     ///
-    /// A charge of the backend that was noted in the share is settled in the share as well, if its window has not
-    /// ended. This is an estimate, because the share does not store how much of a noted charge it took. A share that
-    /// was nearly used up may get back more than it was charged, but never holds more than its capacity.
+    /// A charge of the backend that was noted in the share is settled in the share as well, if its
+    /// window has not ended. This is an estimate, because the share does not store how much of a
+    /// noted charge it took. A share that was nearly used up may get back more than it was charged,
+    /// but never holds more than its capacity.
     #[must_use = "what the backend took is for the backend to settle"]
     pub fn settle(&self, mut receipt: Receipt) -> Option<Receipt> {
         let local = receipt.take_local();
@@ -174,7 +196,9 @@ impl LocalShare {
 
     /// The same call for the share.
     fn call(&self, place: usize, call: &Call) -> Call {
-        let Some(processes) = self.processes(place) else { return Call::SKIP };
+        let Some(processes) = self.processes(place) else {
+            return Call::SKIP;
+        };
         shared_call(call, processes)
     }
 
@@ -214,7 +238,10 @@ pub(crate) fn share_own(own: &mut Option<Arc<Algorithm>>, processes: NonZeroU32)
 
 impl fmt::Debug for LocalShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalShare").field("set", self.set()).field("memory", &self.memory).finish_non_exhaustive()
+        f.debug_struct("LocalShare")
+            .field("set", self.set())
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
     }
 }
 
@@ -247,20 +274,37 @@ mod tests {
         let set = PolicySet::new(policy).expect("a set");
         let share = LocalShare::new(&MemoryBackend::new(), &set, NonZeroU32::MIN).expect("a share");
         let shown = format!("{share:?}");
-        assert!(shown.starts_with("LocalShare { set: PolicySet {") && shown.contains("\"per-user\""), "{shown}");
-        assert!(shown.contains(", memory: MemoryBackend { keys: 0, ") && shown.ends_with(", .. }"), "{shown}");
+        assert!(
+            shown.starts_with("LocalShare { set: PolicySet {") && shown.contains("\"per-user\""),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(", memory: MemoryBackend { keys: 0, ") && shown.ends_with(", .. }"),
+            "{shown}"
+        );
     }
 
     /// A place behind the last policy has no share, whatever the others have.
     #[test]
     fn each_policy_has_a_share_or_is_open() {
-        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(60))).expect("a policy").into();
+        let policy = |name| {
+            Policy::new(name, Gcra::new(Rate::per_minute(60)))
+                .expect("a policy")
+                .into()
+        };
         let set = crate::set::PolicyTree::All(["a", "b", "c"].map(policy).to_vec());
         let set = PolicySet::new(set).expect("a set");
         let of = |place: usize| [NonZeroU32::new(2), None, NonZeroU32::new(3)][place];
         let share = LocalShare::of_each(&MemoryBackend::new(), &set, of).expect("a share");
-        assert_eq!([0, 1, 2, 3].map(|place| share.has_share(place)), [true, false, true, false]);
-        let capacities = share.set().policies().iter().map(|policy| policy.algorithm().capacity());
+        assert_eq!(
+            [0, 1, 2, 3].map(|place| share.has_share(place)),
+            [true, false, true, false]
+        );
+        let capacities = share
+            .set()
+            .policies()
+            .iter()
+            .map(|policy| policy.algorithm().capacity());
         assert_eq!(capacities.collect::<Vec<_>>(), [30, 60, 20]);
     }
 }

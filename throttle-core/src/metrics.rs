@@ -1,15 +1,19 @@
-//! Metrics through the facade of the `metrics` crate: for backends and layers that report their own.
+//! Metrics through the facade of the `metrics` crate: for backends and layers that report their
+//! own.
 
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Handles to metrics, registered when they are first used after the program has installed its recorder.
+/// Handles to metrics, registered when they are first used after the program has installed its
+/// recorder.
 ///
-/// A handle that is registered before that does nothing, and does nothing ever after. So a component that keeps its
-/// handles must not register them when it is built, nor at its first use if that may come early.
+/// A handle that is registered before that does nothing, and does nothing ever after. So a
+/// component that keeps its handles must not register them when it is built, nor at its first use
+/// if that may come early.
 ///
-/// What is recorded before there is a recorder is lost. A recorder of a type without fields counts as none, because it
-/// cannot be told from the facade's own. The handles stay with the first recorder that they find.
+/// What is recorded before there is a recorder is lost. A recorder of a type without fields counts
+/// as none, because it cannot be told from the facade's own. The handles stay with the first
+/// recorder that they find.
 ///
 /// ```
 /// use throttle_core::metrics::Registered;
@@ -25,7 +29,10 @@ pub struct Registered<H> {
 impl<H> Registered<H> {
     /// Keeps the closure that registers the handles, and describes them.
     pub fn new(register: impl Fn() -> H + Send + Sync + 'static) -> Self {
-        Self { handles: OnceLock::new(), register: Box::new(register) }
+        Self {
+            handles: OnceLock::new(),
+            register: Box::new(register),
+        }
     }
 
     /// Calls `record` with the handles, if there is a recorder.
@@ -51,7 +58,9 @@ impl<H> Registered<H> {
 
 impl<H> fmt::Debug for Registered<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered").field("is_registered", &self.handles.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("Registered")
+            .field("is_registered", &self.handles.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,7 +81,10 @@ mod tests {
         let is_unregistered = || {
             handles.with(|_| panic!("there is no recorder"));
             assert_eq!(handles.get(), None);
-            assert_eq!(format!("{handles:?}"), "Registered { is_registered: false, .. }");
+            assert_eq!(
+                format!("{handles:?}"),
+                "Registered { is_registered: false, .. }"
+            );
         };
         is_unregistered();
         // A recorder of a type without fields cannot be told from none.
@@ -82,7 +94,10 @@ mod tests {
             let mut seen = 0;
             handles.with(|handle| seen = *handle);
             assert_eq!((seen, handles.get()), (1, Some(&1)));
-            assert_eq!(format!("{handles:?}"), "Registered { is_registered: true, .. }");
+            assert_eq!(
+                format!("{handles:?}"),
+                "Registered { is_registered: true, .. }"
+            );
         };
         for _ in 0..2 {
             with_local_recorder(&Arc::new(NoopRecorder), is_registered);

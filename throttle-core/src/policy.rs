@@ -6,8 +6,8 @@ use crate::error::ConfigError;
 
 /// The public name of a limit: what headers, problem documents and metrics call it.
 ///
-/// 1 to 64 printable ASCII characters (0x20 to 0x7E), so that it fits a structured-field string. Clients see it: choose
-/// a public alias, not an internal identifier.
+/// 1 to 64 printable ASCII characters (0x20 to 0x7E), so that it fits a structured-field string.
+/// Clients see it: choose a public alias, not an internal identifier.
 ///
 /// ```
 /// use throttle_core::PolicyName;
@@ -45,15 +45,29 @@ pub(crate) fn printable(field: &'static str, text: &str, most: usize) -> Result<
         return Ok(());
     }
     let rule = |remedy| {
-        format!("it must be 1 to {most} printable ASCII characters, because clients read it in headers; {remedy}")
+        format!(
+            "it must be 1 to {most} printable ASCII characters, because clients read it in \
+                headers; {remedy}"
+        )
     };
     if text.len() > most {
-        let (length, start) = (text.chars().count(), text.chars().take(SHOWN).collect::<String>());
+        let (length, start) = (
+            text.chars().count(),
+            text.chars().take(SHOWN).collect::<String>(),
+        );
         let value = format_args!("{start:?} and so on, {length} characters long");
         return Err(ConfigError::new(field, value, rule("shorten it")));
     }
-    let remedy = if text.is_empty() { "give it one" } else { "write it with ASCII letters, digits and punctuation" };
-    Err(ConfigError::new(field, format_args!("{text:?}"), rule(remedy)))
+    let remedy = if text.is_empty() {
+        "give it one"
+    } else {
+        "write it with ASCII letters, digits and punctuation"
+    };
+    Err(ConfigError::new(
+        field,
+        format_args!("{text:?}"),
+        rule(remedy),
+    ))
 }
 
 /// Characters that an error shows of a text that is too long.
@@ -104,32 +118,46 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is out of range.
+    /// If the name is not 1 to 64 printable ASCII characters, or the algorithm's configuration is
+    /// out of range.
     pub fn new(name: &str, algorithm: impl IntoAlgorithm) -> Result<Self, ConfigError> {
-        let algorithm = algorithm.into_algorithm().map_err(|error| error.in_policy(name));
-        Ok(Self { name: PolicyName::new(name)?, algorithm: algorithm?, unit: None, is_audited: false, tiers: None })
+        let algorithm = algorithm
+            .into_algorithm()
+            .map_err(|error| error.in_policy(name));
+        Ok(Self {
+            name: PolicyName::new(name)?,
+            algorithm: algorithm?,
+            unit: None,
+            is_audited: false,
+            tiers: None,
+        })
     }
 
-    /// Sets what the policy counts, as headers name it: `content-bytes`, `tokens`. Defaults to requests.
+    /// Sets what the policy counts, as headers name it: `content-bytes`, `tokens`. Defaults to
+    /// requests.
     ///
     /// # Errors
     ///
     /// If it is not 1 to 64 printable ASCII characters.
     pub fn with_unit(mut self, unit: &str) -> Result<Self, ConfigError> {
-        printable("unit", unit, PolicyName::MAX_LEN).map_err(|error| error.in_policy(self.name()))?;
+        printable("unit", unit, PolicyName::MAX_LEN)
+            .map_err(|error| error.in_policy(self.name()))?;
         let unit: Arc<str> = unit.into();
         self.change_each(|policy| policy.unit = Some(Arc::clone(&unit)));
         Ok(self)
     }
 
-    /// Makes the policy an audited one: it is decided and charged with the others of its set, and refuses and delays
-    /// nothing. Its [status](crate::Status::is_audited) says what it would do. Defaults to a policy that is enforced.
+    /// Makes the policy an audited one: it is decided and charged with the others of its set, and
+    /// refuses and delays nothing. Its [status](crate::Status::is_audited) says what it would do.
+    /// Defaults to a policy that is enforced.
     ///
-    /// The policy is charged if the request is admitted and the policy would have admitted it. So its state is what it
-    /// would be if the policy was enforced, until it would refuse a request for the first time.
+    /// The policy is charged if the request is admitted and the policy would have admitted it. So
+    /// its state is what it would be if the policy was enforced, until it would refuse a request
+    /// for the first time.
     ///
-    /// What the [decision](crate::Decision) says as a whole is about the other policies. If a request has no other
-    /// policy, the decision is that of a request without limits. A policy inside an `any` cannot be audited.
+    /// What the [decision](crate::Decision) says as a whole is about the other policies. If a
+    /// request has no other policy, the decision is that of a request without limits. A policy
+    /// inside an `any` cannot be audited.
     ///
     /// ```
     /// use throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -204,32 +232,56 @@ mod tests {
 
     #[test]
     fn an_error_of_a_name_says_what_to_do_about_it() {
-        let rule = "it must be 1 to 64 printable ASCII characters, because clients read it in headers";
+        let rule =
+            "it must be 1 to 64 printable ASCII characters, because clients read it in headers";
         let error = |name: &str| PolicyName::new(name).expect_err("wrong").to_string();
-        assert_eq!(error(""), format!("policy name is \"\": {rule}; give it one"));
+        assert_eq!(
+            error(""),
+            format!("policy name is \"\": {rule}; give it one")
+        );
         let remedy = "write it with ASCII letters, digits and punctuation";
-        assert_eq!(error("größe"), format!("policy name is \"größe\": {rule}; {remedy}"));
-        // Its bytes are counted for the bound, because the text is no ASCII, and its characters are shown.
+        assert_eq!(
+            error("größe"),
+            format!("policy name is \"größe\": {rule}; {remedy}")
+        );
+        // Its bytes are counted for the bound, because the text is no ASCII, and its characters are
+        // shown.
         let shown = format!("\"{}\" and so on, 33 characters long", "é".repeat(24));
-        assert_eq!(error(&"é".repeat(33)), format!("policy name is {shown}: {rule}; shorten it"));
-        assert_eq!(error(&"é".repeat(32)), format!("policy name is \"{}\": {rule}; {remedy}", "é".repeat(32)));
+        assert_eq!(
+            error(&"é".repeat(33)),
+            format!("policy name is {shown}: {rule}; shorten it")
+        );
+        assert_eq!(
+            error(&"é".repeat(32)),
+            format!("policy name is \"{}\": {rule}; {remedy}", "é".repeat(32))
+        );
     }
 
     #[test]
     fn an_error_of_the_name_comes_before_one_of_the_algorithm() {
         let field = |name: &str, burst| {
-            let error = Policy::new(name, Gcra::new(Rate::per_minute(5)).burst(burst)).expect_err("wrong");
+            let error =
+                Policy::new(name, Gcra::new(Rate::per_minute(5)).burst(burst)).expect_err("wrong");
             (error.policy().map(str::to_owned), error.field())
         };
         assert_eq!(field("p", 0), (Some("p".to_owned()), "burst"));
-        assert_eq!((field("", 5), field("", 0)), ((None, "policy name"), (None, "policy name")));
+        assert_eq!(
+            (field("", 5), field("", 0)),
+            ((None, "policy name"), (None, "policy name"))
+        );
     }
 
     #[test]
     fn a_name_is_written_as_it_is_and_sorted_as_a_text() {
         let [a, b] = ["per-\"ip\"", "per-user"].map(|name| PolicyName::new(name).expect("a name"));
-        assert_eq!((a.to_string(), format!("{a:?}")), ("per-\"ip\"".to_owned(), r#""per-\"ip\"""#.to_owned()));
+        assert_eq!(
+            (a.to_string(), format!("{a:?}")),
+            ("per-\"ip\"".to_owned(), r#""per-\"ip\"""#.to_owned())
+        );
         assert!(a < b && a == a.clone() && a != b);
-        assert_eq!((policy("p").name(), policy("p").policy_name().as_str()), ("p", "p"));
+        assert_eq!(
+            (policy("p").name(), policy("p").policy_name().as_str()),
+            ("p", "p")
+        );
     }
 }

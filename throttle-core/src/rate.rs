@@ -5,10 +5,11 @@ use std::time::Duration;
 use crate::error::ConfigError;
 use crate::time::{EXACT_MAX, micros_ceil};
 
-/// A count per period: 100 per minute. Never an interval: `per_second(4000)` is four thousand each second.
+/// A count per period: 100 per minute. Never an interval: `per_second(4000)` is four thousand each
+/// second.
 ///
-/// The rate is kept exactly as the fraction count/period; `3/s` is one each 333 333⅓ µs and never drifts. Counts and
-/// periods (in µs) are 1 to 2^53 − 1; building a policy with any other fails.
+/// The rate is kept exactly as the fraction count/period; `3/s` is one each 333 333⅓ µs and never
+/// drifts. Counts and periods (in µs) are 1 to 2^53 − 1; building a policy with any other fails.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +34,8 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Long name, short name, microseconds; longest first, so that printing finds the largest that divides.
+/// Long name, short name, microseconds; longest first, so that printing finds the largest that
+/// divides.
 const UNITS: [(&str, &str, u64); 6] = [
     ("day", "d", DAY),
     ("hour", "h", HOUR),
@@ -47,31 +49,46 @@ impl Rate {
     /// `count` each second.
     #[must_use]
     pub const fn per_second(count: u64) -> Self {
-        Self { count, period_us: SECOND }
+        Self {
+            count,
+            period_us: SECOND,
+        }
     }
 
     /// `count` each minute.
     #[must_use]
     pub const fn per_minute(count: u64) -> Self {
-        Self { count, period_us: MINUTE }
+        Self {
+            count,
+            period_us: MINUTE,
+        }
     }
 
     /// `count` each hour.
     #[must_use]
     pub const fn per_hour(count: u64) -> Self {
-        Self { count, period_us: HOUR }
+        Self {
+            count,
+            period_us: HOUR,
+        }
     }
 
     /// `count` each day of 24 hours.
     #[must_use]
     pub const fn per_day(count: u64) -> Self {
-        Self { count, period_us: DAY }
+        Self {
+            count,
+            period_us: DAY,
+        }
     }
 
     /// `count` each `period`, which is taken in whole microseconds, rounded up.
     #[must_use]
     pub fn new(count: u64, period: Duration) -> Self {
-        Self { count, period_us: micros_ceil(period) }
+        Self {
+            count,
+            period_us: micros_ceil(period),
+        }
     }
 
     /// How many, in units.
@@ -100,14 +117,23 @@ impl Rate {
             let (count, period_us) = (self.count / common, self.period_us / common);
             let divisor = gcd(count, n);
             let period_us = period_us.checked_mul(n / divisor)?;
-            Self { count: count / divisor, period_us }.validate().ok()
+            Self {
+                count: count / divisor,
+                period_us,
+            }
+            .validate()
+            .ok()
         })
     }
 
-    /// The nth part as one unit each so many whole microseconds, rounded down: rarer, and at most `most` apart.
+    /// The nth part as one unit each so many whole microseconds, rounded down: rarer, and at most
+    /// `most` apart.
     pub(crate) fn spaced_share(self, n: u64, most: u64) -> Self {
         let apart = (u128::from(self.period_us) * u128::from(n)).div_ceil(u128::from(self.count));
-        Self { count: 1, period_us: u64::try_from(apart).map_or(most, |apart| apart.min(most)) }
+        Self {
+            count: 1,
+            period_us: u64::try_from(apart).map_or(most, |apart| apart.min(most)),
+        }
     }
 
     pub(crate) fn validate(self) -> Result<Self, ConfigError> {
@@ -131,14 +157,20 @@ pub(crate) fn in_range(field: &'static str, value: u64) -> Result<u64, ConfigErr
     if (1..=EXACT_MAX).contains(&value) {
         Ok(value)
     } else {
-        Err(ConfigError::new(field, value, "it must lie between 1 and 9007199254740991 (2^53 - 1)"))
+        Err(ConfigError::new(
+            field,
+            value,
+            "it must lie between 1 and 9007199254740991 (2^53 - 1)",
+        ))
     }
 }
 
 impl fmt::Display for Rate {
     /// The shortest form that parses back: `10/minute`, `100/15m`, `7/1500ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let divides = |unit: &&(&str, &str, u64)| self.period_us != 0 && self.period_us.is_multiple_of(unit.2);
+        let divides = |unit: &&(&str, &str, u64)| {
+            self.period_us != 0 && self.period_us.is_multiple_of(unit.2)
+        };
         let (long, short, micros) = UNITS.iter().find(divides).unwrap_or(&UNITS[5]);
         match self.period_us / micros {
             1 => write!(f, "{}/{long}", self.count),
@@ -150,8 +182,8 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = ConfigError;
 
-    /// Reads `count/period` or `count per period`, where a period is a unit with or without a whole number before it:
-    /// `10/minute`, `5/s`, `1000 per hour`, `100/15m`, `2 / 500 ms`.
+    /// Reads `count/period` or `count per period`, where a period is a unit with or without a whole
+    /// number before it: `10/minute`, `5/s`, `1000 per hour`, `100/15m`, `2 / 500 ms`.
     ///
     /// # Errors
     ///
@@ -161,12 +193,16 @@ impl FromStr for Rate {
         let (count, period) = text
             .split_once('/')
             .or_else(|| text.split_once(" per "))
-            .ok_or_else(|| wrong("it must be written count/period, as in \"10/minute\" or \"100 per 15m\""))?;
-        let count = digits(count.trim())
-            .ok_or_else(|| wrong("the count must be a whole number up to 2^53 - 1, as in \"10/minute\""))?;
+            .ok_or_else(|| {
+                wrong("it must be written count/period, as in \"10/minute\" or \"100 per 15m\"")
+            })?;
+        let count = digits(count.trim()).ok_or_else(|| {
+            wrong("the count must be a whole number up to 2^53 - 1, as in \"10/minute\"")
+        })?;
         let period_us = period_micros(period.trim()).ok_or_else(|| {
             wrong(
-                "the period must be a number of us, ms, s, m, h or d, or second, minute, hour or day, \
+                "the period must be a number of us, ms, s, m, h or d, or second, minute, hour or \
+                    day, \
                  as in \"10/minute\" or \"100/15m\"",
             )
         })?;
@@ -176,22 +212,36 @@ impl FromStr for Rate {
 
 fn digits(text: &str) -> Option<u64> {
     // `u64::from_str` would also take a leading plus sign.
-    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        text.parse().ok()
+    } else {
+        None
+    }
 }
 
 fn period_micros(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(split);
-    let number = if number.is_empty() { 1 } else { digits(number)? };
+    let number = if number.is_empty() {
+        1
+    } else {
+        digits(number)?
+    };
     number.checked_mul(unit_micros(unit.trim_start())?)
 }
 
 fn unit_micros(text: &str) -> Option<u64> {
-    let singular = text.strip_suffix('s').filter(|s| s.len() > 2).unwrap_or(text);
+    let singular = text
+        .strip_suffix('s')
+        .filter(|s| s.len() > 2)
+        .unwrap_or(text);
     UNITS.iter().find_map(|(long, short, micros)| {
         let known = singular == *long
             || text == *short
-            || matches!((*short, singular), ("s", "sec") | ("m", "min") | ("h", "hr"))
+            || matches!(
+                (*short, singular),
+                ("s", "sec") | ("m", "min") | ("h", "hr")
+            )
             || (*short == "us" && text == "µs");
         known.then_some(*micros)
     })
@@ -220,9 +270,19 @@ mod tests {
 
     #[test]
     fn refuses_what_it_does_not_understand() {
-        for text in
-            ["", "10", "/s", "10/", "-1/s", "+1/s", "1.5/s", "10/0s", "0/s", "10/month", "1/99999999999999999999s"]
-        {
+        for text in [
+            "",
+            "10",
+            "/s",
+            "10/",
+            "-1/s",
+            "+1/s",
+            "1.5/s",
+            "10/0s",
+            "0/s",
+            "10/month",
+            "1/99999999999999999999s",
+        ] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
     }
@@ -240,7 +300,11 @@ mod tests {
             for name in names {
                 for (text, periods) in [(format!("3/{name}"), 1), (format!("3 per 7 {name}"), 7)] {
                     let rate: Rate = text.parse().expect("a rate");
-                    assert_eq!((rate.count(), rate.period_micros()), (3, periods * micros), "{text}");
+                    assert_eq!(
+                        (rate.count(), rate.period_micros()),
+                        (3, periods * micros),
+                        "{text}"
+                    );
                 }
             }
         }
@@ -270,7 +334,10 @@ mod tests {
     fn a_period_is_whole_microseconds_rounded_up() {
         for (nanos, micros) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2)] {
             let rate = Rate::new(3, Duration::from_nanos(nanos));
-            assert_eq!((rate.period_micros(), rate.period()), (micros, Duration::from_micros(micros)));
+            assert_eq!(
+                (rate.period_micros(), rate.period()),
+                (micros, Duration::from_micros(micros))
+            );
         }
         assert_eq!(Rate::per_hour(7).period(), Duration::from_secs(3_600));
     }
@@ -280,7 +347,8 @@ mod tests {
         let error = |text: &str| text.parse::<Rate>().expect_err(text).to_string();
         let form = "it must be written count/period, as in \"10/minute\" or \"100 per 15m\"";
         let count = "the count must be a whole number up to 2^53 - 1, as in \"10/minute\"";
-        let period = "the period must be a number of us, ms, s, m, h or d, or second, minute, hour or day, \
+        let period = "the period must be a number of us, ms, s, m, h or d, or second, minute, \
+            hour or day, \
                       as in \"10/minute\" or \"100/15m\"";
         for (text, rule) in [
             ("10", form),
@@ -297,8 +365,14 @@ mod tests {
         }
         let range = "it must lie between 1 and 9007199254740991 (2^53 - 1)";
         assert_eq!(error("0/s"), format!("rate count is 0: {range}"));
-        assert_eq!(error("9007199254740992/s"), format!("rate count is 9007199254740992: {range}"));
-        assert_eq!(error("1/0s"), format!("rate period in microseconds is 0: {range}"));
+        assert_eq!(
+            error("9007199254740992/s"),
+            format!("rate count is 9007199254740992: {range}")
+        );
+        assert_eq!(
+            error("1/0s"),
+            format!("rate period in microseconds is 0: {range}")
+        );
         for text in ["1/us", "9007199254740991/s", "1/9007199254740991us"] {
             assert!(text.parse::<Rate>().is_ok(), "{text}");
         }

@@ -1,4 +1,5 @@
-//! Runs the kit on the memory backend, on adapters around it, and on a backend written against the public API alone.
+//! Runs the kit on the memory backend, on adapters around it, and on a backend written against the
+//! public API alone.
 
 mod support;
 
@@ -12,8 +13,8 @@ use support::naive::Naive;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    Backend, BackendError, BoxBackend, ConfigError, Decision, Key, LocalShareBackend, ManualClock, MemoryBackend,
-    PolicySet, Timestamp, conformance_tests,
+    Backend, BackendError, BoxBackend, ConfigError, Decision, Key, LocalShareBackend, ManualClock,
+    MemoryBackend, PolicySet, Timestamp, conformance_tests,
 };
 
 struct On<B> {
@@ -25,7 +26,13 @@ type InMemory = MemoryBackend<ManualClock>;
 
 fn in_memory(max_keys: usize) -> On<InMemory> {
     let clock = ManualClock::default();
-    On { backend: MemoryBackend::builder().max_keys(max_keys).clock(clock.clone()).build(), clock }
+    On {
+        backend: MemoryBackend::builder()
+            .max_keys(max_keys)
+            .clock(clock.clone())
+            .build(),
+        clock,
+    }
 }
 
 macro_rules! harness {
@@ -71,7 +78,10 @@ mod boxed {
 
     fn start() -> On<BoxBackend> {
         let On { backend, clock } = in_memory(1_000_000);
-        On { backend: BoxBackend::new(backend), clock }
+        On {
+            backend: BoxBackend::new(backend),
+            clock,
+        }
     }
 
     harness!(Boxed: BoxBackend = start());
@@ -86,7 +96,10 @@ mod local_share {
 
     fn start() -> On<Share> {
         let On { backend, clock } = in_memory(1_000_000);
-        On { backend: LocalShareBackend::new(backend, NonZeroU32::MIN), clock }
+        On {
+            backend: LocalShareBackend::new(backend, NonZeroU32::MIN),
+            clock,
+        }
     }
 
     harness!(Local: Share = start());
@@ -98,21 +111,27 @@ mod naive {
 
     fn start() -> On<Naive> {
         let backend = Naive::default();
-        On { clock: backend.clock.clone(), backend }
+        On {
+            clock: backend.clock.clone(),
+            backend,
+        }
     }
 
     harness!(Stranger: Naive = start());
     conformance_tests!(Stranger);
 }
 
-/// An adapter whose futures do nothing when they are made, are pending at the first poll, and do everything at the
-/// second.
+/// An adapter whose futures do nothing when they are made, are pending at the first poll, and do
+/// everything at the second.
 mod pending_once {
     use super::*;
 
     fn start() -> On<Hesitant> {
         let On { backend, clock } = in_memory(1_000_000);
-        On { backend: Hesitant(backend), clock }
+        On {
+            backend: Hesitant(backend),
+            clock,
+        }
     }
 
     harness!(PendingOnce: Hesitant = start());
@@ -123,7 +142,12 @@ mod pending_once {
 #[test]
 fn conformance_law_09_of_a_full_store() {
     harness!(Small: InMemory = in_memory(16));
-    for sample in [Sample::gcra(), Sample::fixed_window(), Sample::sliding_log(), Sample::leaky_bucket()] {
+    for sample in [
+        Sample::gcra(),
+        Sample::fixed_window(),
+        Sample::sliding_log(),
+        Sample::leaky_bucket(),
+    ] {
         kit::law_09_denied_stay_denied::<Small>(&sample);
         kit::law_07_forgetting_and_stepping_back_is_bounded::<Small>(&sample);
     }
@@ -139,7 +163,10 @@ struct Hesitate<T> {
 
 impl<T> Hesitate<T> {
     fn new(step: impl FnOnce() -> T + Send + 'static) -> Self {
-        Self { step: Some(Box::new(step)), asked: false }
+        Self {
+            step: Some(Box::new(step)),
+            asked: false,
+        }
     }
 }
 

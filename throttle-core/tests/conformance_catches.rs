@@ -1,4 +1,5 @@
-//! Runs the kit on backends with one fault each: every law can be broken, and the case that guards it notices.
+//! Runs the kit on backends with one fault each: every law can be broken, and the case that guards
+//! it notices.
 
 mod support;
 
@@ -13,8 +14,8 @@ use support::naive::{Naive, fresh_at, place};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::conformance::{self as kit, Harness, Sample};
 use throttle_core::{
-    AnyCharge, Backend, BackendError, BackendErrorKind, Clock, ConfigError, Cost, Decision, Key, KeyPart, Policy,
-    PolicyNode, PolicySet, PolicyTree, Timestamp,
+    AnyCharge, Backend, BackendError, BackendErrorKind, Clock, ConfigError, Cost, Decision, Key,
+    KeyPart, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp,
 };
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
@@ -43,7 +44,11 @@ trait Fault: Send + Sync + 'static {
     }
 
     fn reset_all(naive: &Naive, prefix: &str) {
-        naive.states.lock().unwrap().retain(|(policy, _), _| !policy.starts_with(prefix));
+        naive
+            .states
+            .lock()
+            .unwrap()
+            .retain(|(policy, _), _| !policy.starts_with(prefix));
     }
 
     fn clone_of(naive: &Naive) -> Naive {
@@ -132,7 +137,13 @@ macro_rules! catches {
 /// The same keys, each applying policy at the given cost.
 fn at_cost(calls: &[Call], cost: u64) -> Vec<Call> {
     let cost = Cost::at_least_one(cost);
-    calls.iter().map(|call| call.key().map_or(Call::SKIP, |key| Call::new(key.clone(), cost))).collect()
+    calls
+        .iter()
+        .map(|call| {
+            call.key()
+                .map_or(Call::SKIP, |key| Call::new(key.clone(), cost))
+        })
+        .collect()
 }
 
 /// The same costs, of other keys.
@@ -141,7 +152,10 @@ fn of_keys(calls: &[Call], other: impl Fn(Option<&Key>) -> Option<Key>) -> Vec<C
         Ok(cost) => Call::new(key, cost),
         Err(_) => Call::peek(key),
     };
-    calls.iter().map(|call| other(call.key()).map_or(Call::SKIP, |key| with(call, key))).collect()
+    calls
+        .iter()
+        .map(|call| other(call.key()).map_or(Call::SKIP, |key| with(call, key)))
+        .collect()
 }
 
 fn honest(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
@@ -267,7 +281,9 @@ catches! {
 
 /// The same policies, with another rule where one of them is enough.
 fn with_rule(set: &PolicySet, rule: AnyCharge) -> PolicySet {
-    let PolicyNode::Any(_) = set.node(0) else { return set.clone() };
+    let PolicyNode::Any(_) = set.node(0) else {
+        return set.clone();
+    };
     let members = set.policies().iter().map(|policy| policy.clone().into());
     PolicySet::new(PolicyTree::Any(members.collect(), rule)).unwrap()
 }
@@ -299,13 +315,19 @@ catches! {
 
 /// A store without keys, whose clock is the same.
 fn unused(naive: &Naive) -> Naive {
-    Naive { clock: naive.clock.clone(), ..Naive::default() }
+    Naive {
+        clock: naive.clock.clone(),
+        ..Naive::default()
+    }
 }
 
 /// A store of its own with the same states, whose clock is the same.
 fn copy_of(naive: &Naive) -> Naive {
     let states = naive.states.lock().unwrap().clone();
-    Naive { states: Arc::new(Mutex::new(states)), ..unused(naive) }
+    Naive {
+        states: Arc::new(Mutex::new(states)),
+        ..unused(naive)
+    }
 }
 
 catches! {
@@ -488,7 +510,13 @@ catches! {
 
 /// The texts of a key that has nothing else.
 fn texts(key: &Key) -> Option<Vec<&str>> {
-    let of = |part| if let KeyPart::Text(text) = part { Some(text) } else { None };
+    let of = |part| {
+        if let KeyPart::Text(text) = part {
+            Some(text)
+        } else {
+            None
+        }
+    };
     key.expose_parts().map(of).collect()
 }
 

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use support::golden::{Expect, Op, Suite, load};
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, Cost, Decision, Key, Limiter, ManualClock, MemoryBackend, PolicySet, Timestamp};
+use throttle_core::{
+    Backend, Cost, Decision, Key, Limiter, ManualClock, MemoryBackend, PolicySet, Timestamp,
+};
 
 /// Replays a suite: decides at an instant, and gives back.
 trait Replay {
@@ -28,7 +30,11 @@ impl Replay for Pure {
 
     fn settle(&mut self, now: Timestamp, receipt: Receipt) {
         for item in receipt.items() {
-            item.apply_to(&self.set.policies()[item.policy()], &mut self.states[item.policy()], now);
+            item.apply_to(
+                &self.set.policies()[item.policy()],
+                &mut self.states[item.policy()],
+                now,
+            );
         }
     }
 }
@@ -42,7 +48,9 @@ impl Replay for InMemory {
     fn decide(&mut self, now: Timestamp, calls: &[Call]) -> Decision {
         self.clock.set(now);
         let backend = self.limiter.backend();
-        let prepared = backend.prepare(self.limiter.set().clone()).expect("prepared before");
+        let prepared = backend
+            .prepare(self.limiter.set().clone())
+            .expect("prepared before");
         backend.decide_now(&prepared, calls)
     }
 
@@ -54,7 +62,10 @@ impl Replay for InMemory {
 
 fn call(cost: u64) -> Call {
     let key = Key::from("golden");
-    Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost))
+    Cost::new(cost).map_or_else(
+        |_| Call::peek(key.clone()),
+        |cost| Call::new(key.clone(), cost),
+    )
 }
 
 fn replay(suite: &Suite, machine: &mut impl Replay, policies: usize) -> usize {
@@ -68,11 +79,20 @@ fn replay(suite: &Suite, machine: &mut impl Replay, policies: usize) -> usize {
                 (Expect::reported(&suite.spec, &decision, *cost), expect)
             }
             Op::Refund { t, of, expect } => {
-                let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
+                let receipt = receipts
+                    .remove(of)
+                    .flatten()
+                    .expect("a refund names an admitted take, once");
                 let now = Timestamp::from_micros(*t);
                 machine.settle(now, receipt.actual(0));
                 let peeked = machine.decide(now, &vec![call(0); policies]);
-                (Expect { binding: None, ..Expect::reported(&suite.spec, &peeked, 0) }, expect)
+                (
+                    Expect {
+                        binding: None,
+                        ..Expect::reported(&suite.spec, &peeked, 0)
+                    },
+                    expect,
+                )
             }
         };
         assert_eq!(&got, expect, "{} op {index}", suite.name);
@@ -86,7 +106,11 @@ fn law_08_golden_through_the_algorithms() {
     let mut ops = 0;
     for suite in &file.suites {
         let set = suite.spec.set();
-        let states = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+        let states = set
+            .policies()
+            .iter()
+            .map(|policy| policy.algorithm().fresh())
+            .collect();
         let policies = set.policies().len();
         ops += replay(suite, &mut Pure { set, states }, policies);
     }
@@ -110,13 +134,16 @@ fn law_08_golden_through_the_memory_backend() {
 #[test]
 fn law_08_golden_through_single_transitions() {
     let file = load();
-    let single =
-        |suite: &&Suite| !suite.spec.is_composite() && suite.ops.iter().all(|op| matches!(op, Op::Take { .. }));
+    let single = |suite: &&Suite| {
+        !suite.spec.is_composite() && suite.ops.iter().all(|op| matches!(op, Op::Take { .. }))
+    };
     for suite in file.suites.iter().filter(single) {
         let algorithm = suite.spec.algorithm();
         let mut state = algorithm.fresh();
         for (index, op) in suite.ops.iter().enumerate() {
-            let Op::Take { t, cost, expect } = op else { continue };
+            let Op::Take { t, cost, expect } = op else {
+                continue;
+            };
             let (next, verdict) = algorithm.decide(state, Timestamp::from_micros(*t), *cost);
             state = next;
             let got = (
@@ -125,7 +152,12 @@ fn law_08_golden_through_single_transitions() {
                 verdict.retry_after_micros(),
                 verdict.reset_after_micros(),
             );
-            let want = (expect.allowed, expect.remaining, expect.retry_after_us, expect.reset_after_us);
+            let want = (
+                expect.allowed,
+                expect.remaining,
+                expect.retry_after_us,
+                expect.reset_after_us,
+            );
             assert_eq!(got, want, "{} op {index}", suite.name);
             if let Some(delay) = expect.delay_us {
                 assert_eq!(verdict.delay_micros(), delay, "{} op {index}", suite.name);

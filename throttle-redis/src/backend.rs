@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use throttle_core::backend::{Answer, Ban, Call, ExceptedKey, Exception, Receipt, Treatment};
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet, Timestamp,
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, Policy, PolicySet,
+    Timestamp,
 };
 
 use crate::decide::set::RedisSet;
@@ -17,8 +18,8 @@ use crate::script::server_work;
 use crate::shared::Shared;
 use crate::stats::Stats;
 
-/// A [`Backend`](throttle_core::Backend) that keeps state in Redis, shared by many processes. Clones share the
-/// connection.
+/// A [`Backend`](throttle_core::Backend) that keeps state in Redis, shared by many processes.
+/// Clones share the connection.
 ///
 /// ```
 /// use throttle_redis::RedisBackend;
@@ -31,8 +32,8 @@ use crate::stats::Stats;
 ///
 /// # Cancel safety
 ///
-/// The future of an operation, such as a decision, may be dropped at any point: the operation then runs once or not at
-/// all, and no other operation receives its reply.
+/// The future of an operation, such as a decision, may be dropped at any point: the operation then
+/// runs once or not at all, and no other operation receives its reply.
 #[derive(Clone)]
 pub struct RedisBackend {
     pub(crate) shared: Arc<Shared>,
@@ -45,17 +46,18 @@ impl RedisBackend {
         self.shared.link.counters.read()
     }
 
-    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent to the store. An
-    /// idle connection that has ended counts as none at once; one that ended without a word, when the next decision
-    /// finds that nothing arrives, or after about 15 seconds without traffic.
+    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent
+    /// to the store. An idle connection that has ended counts as none at once; one that ended
+    /// without a word, when the next decision finds that nothing arrives, or after about 15 seconds
+    /// without traffic.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.link.is_healthy()
     }
 
-    /// Returns the value that the store holds for one key of a policy, and the decision of a peek. Nothing is charged.
-    /// For a policy with tiers, pass the whole policy and not one tier: the decision is that of the first tier; the
-    /// value is the stored one, whichever tier wrote it.
+    /// Returns the value that the store holds for one key of a policy, and the decision of a peek.
+    /// Nothing is charged. For a policy with tiers, pass the whole policy and not one tier: the
+    /// decision is that of the first tier; the value is the stored one, whichever tier wrote it.
     ///
     /// # Errors
     ///
@@ -65,15 +67,24 @@ impl RedisBackend {
     ///
     /// The call changes nothing, so its future may be dropped at any point.
     pub async fn inspect(&self, policy: &Policy, key: &Key) -> Result<Inspection, BackendError> {
-        inspect::inspect(&self.shared, policy, key).await.map_err(BackendError::from)
+        inspect::inspect(&self.shared, policy, key)
+            .await
+            .map_err(BackendError::from)
     }
 
-    fn ask(&self, prepared: &Arc<RedisSet>, calls: &[Call], as_of: Option<Timestamp>) -> Answer<Decision> {
+    fn ask(
+        &self,
+        prepared: &Arc<RedisSet>,
+        calls: &[Call],
+        as_of: Option<Timestamp>,
+    ) -> Answer<Decision> {
         let ask = prepared.ask_as_of(&self.shared, calls, as_of);
         if let Err(error) = ask.check() {
             return refused(error);
         }
-        self.on(prepared, |shared, set| async move { decide::decide(&shared, &set, &ask).await })
+        self.on(prepared, |shared, set| async move {
+            decide::decide(&shared, &set, &ask).await
+        })
     }
 
     /// Runs `step`, or returns an error if another backend prepared the set.
@@ -94,8 +105,12 @@ impl RedisBackend {
 }
 
 /// Something that the caller has to mend. Nothing is sent.
-fn refused<T: Send + 'static>(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Answer<T> {
-    let error = BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(why);
+fn refused<T: Send + 'static>(
+    why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> Answer<T> {
+    let error = BackendError::new(BackendErrorKind::Protocol)
+        .uncharged()
+        .with_source(why);
     Box::pin(std::future::ready(Err(error)))
 }
 
@@ -106,7 +121,8 @@ impl Backend for RedisBackend {
 
     /// # Errors
     ///
-    /// If a policy is a sliding log of more than 10,000 units: one decision would keep the server busy for too long.
+    /// If a policy is a sliding log of more than 10,000 units: one decision would keep the server
+    /// busy for too long.
     fn prepare(&self, set: PolicySet) -> Result<RedisSet, ConfigError> {
         server_work::check(&set)?;
         Ok(RedisSet::new(&self.shared, set))
@@ -127,31 +143,50 @@ impl Backend for RedisBackend {
         decide::now(&self.shared, &prepared.ask(&self.shared, calls))
     }
 
-    fn decide_as_of(&self, prepared: &Arc<RedisSet>, calls: &[Call], at: Timestamp) -> Answer<Decision> {
+    fn decide_as_of(
+        &self,
+        prepared: &Arc<RedisSet>,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Answer<Decision> {
         self.ask(prepared, calls, Some(at))
     }
 
     fn settle(&self, prepared: &Arc<RedisSet>, receipt: Receipt) -> Answer<()> {
-        self.on(prepared, |shared, set| async move { settle::settle(&shared, &set, &receipt).await })
+        self.on(prepared, |shared, set| async move {
+            settle::settle(&shared, &set, &receipt).await
+        })
     }
 
     fn reset(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key) -> Answer<()> {
         let key = key.clone();
-        self.on(prepared, move |shared, set| async move { reset::reset(&shared, &set, policy, &key).await })
+        self.on(prepared, move |shared, set| async move {
+            reset::reset(&shared, &set, policy, &key).await
+        })
     }
 
     fn reset_all(&self, prefix: &str) -> Answer<()> {
         let (shared, prefix) = (Arc::clone(&self.shared), prefix.to_owned());
-        Box::pin(async move { reset::reset_all(&shared, &prefix).await.map_err(BackendError::from) })
+        Box::pin(async move {
+            reset::reset_all(&shared, &prefix)
+                .await
+                .map_err(BackendError::from)
+        })
     }
 
-    /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may refuse the key for
-    /// a second longer.
+    /// One round trip. Another process that has a [deny cache](crate::RedisBuilder::deny_cache) may
+    /// refuse the key for a second longer.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the exception was set or not.
-    fn except(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key, exception: Option<Exception>) -> Answer<()> {
+    fn except(
+        &self,
+        prepared: &Arc<RedisSet>,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+    ) -> Answer<()> {
         if let (Some(exception), Some(of)) = (&exception, prepared.set().policies().get(policy)) {
             let is_light = match &exception.treatment {
                 Treatment::Limit(limit) => server_work::check_one(of, limit),
@@ -172,15 +207,31 @@ impl Backend for RedisBackend {
     /// # Cancel safety
     ///
     /// If the future is dropped, the strike was counted or not.
-    fn strike(&self, prepared: &Arc<RedisSet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+    fn strike(
+        &self,
+        prepared: &Arc<RedisSet>,
+        policy: usize,
+        key: &Key,
+        ban: &Ban,
+    ) -> Answer<Option<Exception>> {
         let (key, ban) = (key.clone(), *ban);
-        self.on(prepared, move |shared, set| async move { except::strike(&shared, &set, policy, &key, &ban).await })
+        self.on(prepared, move |shared, set| async move {
+            except::strike(&shared, &set, policy, &key, &ban).await
+        })
     }
 
-    /// Names each key as the server does. Goes through the keys of the policy on every server, step by step.
-    fn exceptions(&self, prepared: &Arc<RedisSet>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
+    /// Names each key as the server does. Goes through the keys of the policy on every server, step
+    /// by step.
+    fn exceptions(
+        &self,
+        prepared: &Arc<RedisSet>,
+        policy: usize,
+        most: usize,
+    ) -> Answer<Vec<ExceptedKey>> {
         self.on(prepared, move |shared, set| async move {
-            let Some(policy) = set.set().policies().get(policy) else { return Ok(Vec::new()) };
+            let Some(policy) = set.set().policies().get(policy) else {
+                return Ok(Vec::new());
+            };
             except::exceptions(&shared, policy.name(), most).await
         })
     }
@@ -194,7 +245,10 @@ impl Backend for RedisBackend {
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("RedisBackend");
-        shown.field("healthy", &self.is_healthy()).field("stats", &self.stats()).finish_non_exhaustive()
+        shown
+            .field("healthy", &self.is_healthy())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -210,23 +264,39 @@ mod tests {
 
     fn prepare(backend: &RedisBackend) -> Arc<RedisSet> {
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
-        Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"))
+        Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        )
     }
 
     /// There is no server.
     fn backend() -> RedisBackend {
         let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
-        RedisBackend::builder(single).deny_cache(10).build().expect("valid options")
+        RedisBackend::builder(single)
+            .deny_cache(10)
+            .build()
+            .expect("valid options")
     }
 
     #[tokio::test]
     async fn a_set_of_another_backend_is_not_decided() {
         let (one, other) = (backend(), backend());
         let (foreign, calls) = (prepare(&other), [Call::from(Key::from("ada"))]);
-        let error = one.decide(&foreign, &calls).await.expect_err("another backend's");
-        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true));
+        let error = one
+            .decide(&foreign, &calls)
+            .await
+            .expect_err("another backend's");
+        assert_eq!(
+            (error.kind(), error.is_uncharged()),
+            (BackendErrorKind::Protocol, true)
+        );
         let source = error.source().expect("a reason").to_string();
-        assert!(source.contains("prepared by another RedisBackend"), "{source}");
+        assert!(
+            source.contains("prepared by another RedisBackend"),
+            "{source}"
+        );
         assert_eq!(one.stats().failures, 0, "the store was not asked");
     }
 
@@ -234,21 +304,43 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_operation_on_a_set_of_another_backend_is_sent() {
         let store = ByHand::default();
-        let one = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let one = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
-        let (foreign, key, calls) = (prepare(&backend()), Key::from("ada"), [Call::from(Key::from("ada"))]);
-        let memory = Limiter::in_memory(RedisBackend::set(&foreign).policies()[0].clone()).expect("a set");
-        let receipt =
-            Receipt::of(&memory.decide(&calls).await.expect("a decision"), &calls).expect("a charge").actual(0);
+        let (foreign, key, calls) = (
+            prepare(&backend()),
+            Key::from("ada"),
+            [Call::from(Key::from("ada"))],
+        );
+        let memory =
+            Limiter::in_memory(RedisBackend::set(&foreign).policies()[0].clone()).expect("a set");
+        let receipt = Receipt::of(&memory.decide(&calls).await.expect("a decision"), &calls)
+            .expect("a charge")
+            .actual(0);
         let errors = [
-            tokio::spawn(one.reset(&foreign, 0, &key)).await.expect("no panic").expect_err("another backend's"),
-            tokio::spawn(one.settle(&foreign, receipt)).await.expect("no panic").expect_err("another backend's"),
-            one.decide_as_of(&foreign, &calls, Timestamp::EPOCH).await.expect_err("another backend's"),
+            tokio::spawn(one.reset(&foreign, 0, &key))
+                .await
+                .expect("no panic")
+                .expect_err("another backend's"),
+            tokio::spawn(one.settle(&foreign, receipt))
+                .await
+                .expect("no panic")
+                .expect_err("another backend's"),
+            one.decide_as_of(&foreign, &calls, Timestamp::EPOCH)
+                .await
+                .expect_err("another backend's"),
         ];
         for error in errors {
-            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true));
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (BackendErrorKind::Protocol, true)
+            );
             let source = error.source().expect("a reason").to_string();
-            assert!(source.contains("prepared by another RedisBackend"), "{source}");
+            assert!(
+                source.contains("prepared by another RedisBackend"),
+                "{source}"
+            );
         }
         assert!(store.is_idle().await);
     }
@@ -257,35 +349,66 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cluster_is_not_healthy_while_calls_to_a_part_of_it_are_suspended() {
         let store = ByHand::cluster();
-        let backend =
-            RedisBackend::builder(store.clone()).per_key_slot().breaker_threshold(1).build().expect("valid options");
+        let backend = RedisBackend::builder(store.clone())
+            .per_key_slot()
+            .breaker_threshold(1)
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
         assert!(backend.is_healthy());
-        let deciding = tokio::spawn(backend.decide(&prepare(&backend), &[Call::from(Key::from("ada"))]));
-        store.next().await.answer(Err(fault(FaultKind::Refused))).await;
+        let deciding =
+            tokio::spawn(backend.decide(&prepare(&backend), &[Call::from(Key::from("ada"))]));
+        store
+            .next()
+            .await
+            .answer(Err(fault(FaultKind::Refused)))
+            .await;
         assert!(deciding.await.expect("no panic").is_err() && !backend.is_healthy());
-        assert!(format!("{backend:?}").starts_with("RedisBackend { healthy: false, "), "{backend:?}");
+        assert!(
+            format!("{backend:?}").starts_with("RedisBackend { healthy: false, "),
+            "{backend:?}"
+        );
     }
 
     #[tokio::test]
     async fn a_request_that_no_policy_applies_to_needs_no_store() {
         let backend = backend();
-        let decision = backend.decide(&prepare(&backend), &[Call::SKIP]).await.expect("nothing to ask");
+        let decision = backend
+            .decide(&prepare(&backend), &[Call::SKIP])
+            .await
+            .expect("nothing to ask");
         assert_eq!(decision, Decision::not_limited(1));
-        assert_eq!(backend.decide(&prepare(&backend), &[]).await.expect("nothing to ask"), Decision::not_limited(1));
+        assert_eq!(
+            backend
+                .decide(&prepare(&backend), &[])
+                .await
+                .expect("nothing to ask"),
+            Decision::not_limited(1)
+        );
         assert_eq!(backend.stats().calls, 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_backend_shows_its_health_and_its_counters() {
         let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let backend = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
         let shown = format!("{backend:?}");
-        assert!(shown.starts_with("RedisBackend { healthy: false, stats: Stats { decisions: 0, "), "{shown}");
+        assert!(
+            shown.starts_with("RedisBackend { healthy: false, stats: Stats { decisions: 0, "),
+            "{shown}"
+        );
         store.connect(Ok(())).await;
         let shown = format!("{:?}", backend.clone());
-        assert!(shown.starts_with("RedisBackend { healthy: true, stats: Stats { decisions: 0, "), "{shown}");
-        assert!(shown.contains(" connections: 1,") && shown.ends_with(" }, .. }"), "{shown}");
+        assert!(
+            shown.starts_with("RedisBackend { healthy: true, stats: Stats { decisions: 0, "),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(" connections: 1,") && shown.ends_with(" }, .. }"),
+            "{shown}"
+        );
     }
 
     /// Without a clock of its own, a backend knows the time by the replies of the server.
@@ -294,12 +417,23 @@ mod tests {
         let calls = [Call::from(Key::from("ada"))];
         let clock = throttle_core::ManualClock::new(Timestamp::from_micros(70));
         let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
-        let own = RedisBackend::builder(single).clock(clock.clone()).build().expect("valid options");
-        assert_eq!(own.now(&prepare(&own), &calls), Some(Timestamp::from_micros(70)));
+        let own = RedisBackend::builder(single)
+            .clock(clock.clone())
+            .build()
+            .expect("valid options");
+        assert_eq!(
+            own.now(&prepare(&own), &calls),
+            Some(Timestamp::from_micros(70))
+        );
         clock.set(Timestamp::from_micros(90));
-        assert_eq!(own.now(&prepare(&own), &calls), Some(Timestamp::from_micros(90)));
+        assert_eq!(
+            own.now(&prepare(&own), &calls),
+            Some(Timestamp::from_micros(90))
+        );
         let store = ByHand::default();
-        let servers = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let servers = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
         let set = prepare(&servers);
         assert_eq!(servers.now(&set, &calls), None);
@@ -307,6 +441,9 @@ mod tests {
         store.next().await.admit().await;
         assert!(deciding.await.expect("no panic").is_ok());
         let now = servers.now(&set, &calls).expect("a reply told the time");
-        assert!((now.as_micros() - 1_790_000_000_000_000).abs() < 1_000, "{now}");
+        assert!(
+            (now.as_micros() - 1_790_000_000_000_000).abs() < 1_000,
+            "{now}"
+        );
     }
 }

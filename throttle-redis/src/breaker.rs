@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// Counts failures in a row. At a threshold the breaker opens: no request asks the store until a sign of life half
-/// opens the breaker. Then one decision at a time asks, and the first that succeeds closes it.
+/// Counts failures in a row. At a threshold the breaker opens: no request asks the store until a
+/// sign of life half opens the breaker. Then one decision at a time asks, and the first that
+/// succeeds closes it.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: AtomicU8,
@@ -43,7 +44,9 @@ impl Breaker {
     pub(crate) fn permission(&self) -> Option<Permission<'_>> {
         match self.state.load(Ordering::Acquire) {
             CLOSED => Some(Permission(None)),
-            HALF_OPEN if !self.on_trial.swap(true, Ordering::AcqRel) => Some(Permission(Some(self))),
+            HALF_OPEN if !self.on_trial.swap(true, Ordering::AcqRel) => {
+                Some(Permission(Some(self)))
+            }
             _ => None,
         }
     }
@@ -57,7 +60,10 @@ impl Breaker {
         }
         // An answer that was on its way when the breaker opened says nothing about the present.
         self.state.load(Ordering::Relaxed) == HALF_OPEN
-            && self.state.compare_exchange(HALF_OPEN, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self
+                .state
+                .compare_exchange(HALF_OPEN, CLOSED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Records an answer that was late or missing. Returns whether that opened the breaker.
@@ -65,7 +71,10 @@ impl Breaker {
         if failure == Failure::Fault {
             self.is_faulty.store(true, Ordering::Relaxed);
         }
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let failures = self
+            .failures
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         match self.state.load(Ordering::Acquire) {
             CLOSED if failures >= self.threshold => self.opens_from(CLOSED),
             HALF_OPEN => self.opens_from(HALF_OPEN),
@@ -74,7 +83,9 @@ impl Breaker {
     }
 
     fn opens_from(&self, state: u8) -> bool {
-        self.state.compare_exchange(state, OPEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.state
+            .compare_exchange(state, OPEN, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Whether all failures since the last success were late answers.
@@ -82,7 +93,8 @@ impl Breaker {
         !self.is_faulty.load(Ordering::Relaxed)
     }
 
-    /// Forgets failures that were late answers only: they were the fault of a connection that has been replaced.
+    /// Forgets failures that were late answers only: they were the fault of a connection that has
+    /// been replaced.
     pub(crate) fn excuse_late(&self) {
         if self.is_late_only() {
             self.failures.store(0, Ordering::Relaxed);
@@ -92,7 +104,9 @@ impl Breaker {
 
     /// Records that the server gave a sign of life.
     pub(crate) fn half_open(&self) {
-        let _ = self.state.compare_exchange(OPEN, HALF_OPEN, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self
+            .state
+            .compare_exchange(OPEN, HALF_OPEN, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -129,10 +143,16 @@ mod tests {
             assert!(!breaker.fail(Fault) && !breaker.fail(Late));
             assert!(!breaker.succeed(), "it was not open");
         }
-        assert!(!breaker.fail(Late) && !breaker.fail(Fault) && breaker.fail(Late), "the third in a row");
+        assert!(
+            !breaker.fail(Late) && !breaker.fail(Fault) && breaker.fail(Late),
+            "the third in a row"
+        );
         assert!(breaker.permission().is_none());
         assert!(!breaker.fail(Fault), "it opens once");
-        assert!(!breaker.succeed() && breaker.is_open(), "a late answer does not close it");
+        assert!(
+            !breaker.succeed() && breaker.is_open(),
+            "a late answer does not close it"
+        );
     }
 
     #[test]
@@ -163,7 +183,10 @@ mod tests {
         assert!(breaker.succeed() && breaker.is_closed());
         assert!(breaker.permission().is_some() && breaker.permission().is_some());
         breaker.half_open();
-        assert!(breaker.is_closed(), "only an open breaker becomes half open");
+        assert!(
+            breaker.is_closed(),
+            "only an open breaker becomes half open"
+        );
     }
 
     /// An answer that was on its way begins the count of failures anew.

@@ -16,7 +16,10 @@ pub(crate) struct Counters {
 impl Counters {
     /// The counters of a backend with these breakers.
     pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
-        Self { counts: Default::default(), observed: Observed::new(label, breakers) }
+        Self {
+            counts: Default::default(),
+            observed: Observed::new(label, breakers),
+        }
     }
 
     #[inline]
@@ -26,7 +29,11 @@ impl Counters {
     }
 
     pub(crate) fn read(&self) -> Stats {
-        Stats::of(self.counts.each_ref().map(|count| count.load(Ordering::Relaxed)))
+        Stats::of(
+            self.counts
+                .each_ref()
+                .map(|count| count.load(Ordering::Relaxed)),
+        )
     }
 
     pub(crate) fn failed(&self, kind: BackendErrorKind) {

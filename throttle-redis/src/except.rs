@@ -37,7 +37,14 @@ pub(crate) async fn strike(
     ban: &Ban,
 ) -> Result<Option<Exception>, CallError> {
     let numbers = ban.numbers().map(|number| number.to_string().into_bytes());
-    change(shared, set, policy, key, &[&[Vec::new()][..], &numbers].concat()).await
+    change(
+        shared,
+        set,
+        policy,
+        key,
+        &[&[Vec::new()][..], &numbers].concat(),
+    )
+    .await
 }
 
 /// Runs the script on one key. Returns the ban that has begun.
@@ -48,19 +55,47 @@ async fn change(
     key: &Key,
     words: &[Vec<u8>],
 ) -> Result<Option<Exception>, CallError> {
-    let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy)) else { return Ok(None) };
-    let (name, script, header) = (shared.keyspace.name(names, key), script::except(), limit.algorithm().tag());
-    let command = || {
-        let command = Command::new("EVALSHA").arg(script.sha()).arg("1").arg(&name).arg(time_word(shared, None));
-        words.iter().fold(command.arg(&shared.options.slack).arg(&header), |command, word| command.arg(word))
+    let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy))
+    else {
+        return Ok(None);
     };
-    let call = ScriptCall { script, slot: shared.slot(&name), name: &name, is_divisible: false, command };
+    let (name, script, header) = (
+        shared.keyspace.name(names, key),
+        script::except(),
+        limit.algorithm().tag(),
+    );
+    let command = || {
+        let command = Command::new("EVALSHA")
+            .arg(script.sha())
+            .arg("1")
+            .arg(&name)
+            .arg(time_word(shared, None));
+        words.iter().fold(
+            command.arg(&shared.options.slack).arg(&header),
+            |command, word| command.arg(word),
+        )
+    };
+    let call = ScriptCall {
+        script,
+        slot: shared.slot(&name),
+        name: &name,
+        is_divisible: false,
+        command,
+    };
     // What was refused until then may be admitted afterwards, or the reverse.
     let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
-    match call.run(&shared.link, Instant::now() + shared.link.deadline).await?.as_slice() {
+    match call
+        .run(&shared.link, Instant::now() + shared.link.deadline)
+        .await?
+        .as_slice()
+    {
         b"A" => Ok(None),
-        b"P" => Err(CallError::Malformed("the exception is over already, by the server's clock")),
-        b"W" => Err(CallError::Malformed("a key holds something that is no state of a limit")),
+        b"P" => Err(CallError::Malformed(
+            "the exception is over already, by the server's clock",
+        )),
+        b"W" => Err(CallError::Malformed(
+            "a key holds something that is no state of a limit",
+        )),
         reply => match reply.strip_prefix(b"B").and_then(Exception::from_wire) {
             Some((ban, b"")) => Ok(Some(ban)),
             _ => Err(CallError::Malformed("the script's reply has no flag")),
@@ -69,7 +104,11 @@ async fn change(
 }
 
 /// Goes through the keys of a policy, and lists those with an exception.
-pub(crate) async fn exceptions(shared: &Arc<Shared>, policy: &str, most: usize) -> Result<Vec<ExceptedKey>, CallError> {
+pub(crate) async fn exceptions(
+    shared: &Arc<Shared>,
+    policy: &str,
+    most: usize,
+) -> Result<Vec<ExceptedKey>, CallError> {
     let live = shared.link.live(Instant::now() + STEP).await?;
     let mut pages = Pages::of(shared, &live, shared.keyspace.pattern_of(policy)).await?;
     // A page may name a key that an earlier one has named.
@@ -78,11 +117,20 @@ pub(crate) async fn exceptions(shared: &Arc<Shared>, policy: &str, most: usize) 
         && let Some(names) = pages.next().await?
     {
         let list = |names: &[Vec<u8>]| {
-            let list = Command::new("EVAL").arg(script::exceptions().source()).arg(names.len().to_string());
-            names.iter().fold(list, |list, name| list.arg(name)).arg(time_word(shared, None))
+            let list = Command::new("EVAL")
+                .arg(script::exceptions().source())
+                .arg(names.len().to_string());
+            names
+                .iter()
+                .fold(list, |list, name| list.arg(name))
+                .arg(time_word(shared, None))
         };
         for reply in on_keys(shared, &live, &names, Instant::now() + STEP, list).await? {
-            let parts = reply.into_array().unwrap_or_default().into_iter().filter_map(Reply::into_bytes);
+            let parts = reply
+                .into_array()
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(Reply::into_bytes);
             let parts: Vec<Vec<u8>> = parts.collect();
             for [name, head] in parts.as_chunks().0 {
                 if let Some((exception, _)) = Exception::from_wire(head) {
@@ -91,5 +139,9 @@ pub(crate) async fn exceptions(shared: &Arc<Shared>, policy: &str, most: usize) 
             }
         }
     }
-    Ok(found.into_iter().take(most).map(|(key, exception)| ExceptedKey { key, exception }).collect())
+    Ok(found
+        .into_iter()
+        .take(most)
+        .map(|(key, exception)| ExceptedKey { key, exception })
+        .collect())
 }

@@ -1,7 +1,8 @@
 //! The names that keys have on the server: `prefix{tag}policy:key`.
 //!
-//! By construction no two keys of a backend have the same name, and nothing that a client sends can end a name early,
-//! choose its slot or match another's pattern: the policy's name is escaped, and the key is a digest or escaped too.
+//! By construction no two keys of a backend have the same name, and nothing that a client sends can
+//! end a name early, choose its slot or match another's pattern: the policy's name is escaped, and
+//! the key is a digest or escaped too.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -31,19 +32,37 @@ pub(crate) struct Keyspace {
 const LONGEST: usize = 160;
 
 impl Keyspace {
-    pub(crate) fn new(prefix: &str, placement: Placement, secret: &[u8], readable: bool) -> Result<Self, ConfigError> {
-        let fits =
-            |text: &str| text.len() <= 64 && text.bytes().all(|b| (0x21..=0x7e).contains(&b) && !b"{}".contains(&b));
+    pub(crate) fn new(
+        prefix: &str,
+        placement: Placement,
+        secret: &[u8],
+        readable: bool,
+    ) -> Result<Self, ConfigError> {
+        let fits = |text: &str| {
+            text.len() <= 64
+                && text
+                    .bytes()
+                    .all(|b| (0x21..=0x7e).contains(&b) && !b"{}".contains(&b))
+        };
         let rule = "it must be 1 to 64 printable ASCII characters other than space and braces";
         if prefix.is_empty() || !fits(prefix) {
-            return Err(ConfigError::new("key prefix", format_args!("{prefix:?}"), rule));
+            return Err(ConfigError::new(
+                "key prefix",
+                format_args!("{prefix:?}"),
+                rule,
+            ));
         }
         if let Placement::SingleSlot(tag) = &placement
             && (tag.is_empty() || !fits(tag))
         {
             return Err(ConfigError::new("hash tag", format_args!("{tag:?}"), rule));
         }
-        Ok(Self { prefix: prefix.to_owned(), placement, digest: digest_under(secret), readable })
+        Ok(Self {
+            prefix: prefix.to_owned(),
+            placement,
+            digest: digest_under(secret),
+            readable,
+        })
     }
 
     pub(crate) fn is_single_slot(&self) -> bool {
@@ -63,7 +82,14 @@ impl Keyspace {
             Placement::SingleSlot(tag) => format!("{}{{{tag}}}{escaped}", self.prefix),
             Placement::PerKeySlot => format!("{}{{", self.prefix),
         };
-        PolicyNames { head, tail: if self.is_single_slot() { String::new() } else { format!("}}{escaped}") } }
+        PolicyNames {
+            head,
+            tail: if self.is_single_slot() {
+                String::new()
+            } else {
+                format!("}}{escaped}")
+            },
+        }
     }
 
     pub(crate) fn name(&self, policy: &PolicyNames, key: &Key) -> Vec<u8> {
@@ -74,8 +100,8 @@ impl Keyspace {
         }
     }
 
-    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with `prefix`. Keys under
-    /// another tag belong to another backend.
+    /// The pattern of `SCAN … MATCH` that finds every key of every policy whose name starts with
+    /// `prefix`. Keys under another tag belong to another backend.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         self.pattern_with(prefix, "")
     }
@@ -117,7 +143,8 @@ impl Keyspace {
     }
 
     fn digest(&self, key: &Key) -> [u8; DIGEST] {
-        const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         let bits = self.digest.hash(key.expose_bytes()).as_u128();
         std::array::from_fn(|place| ALPHABET[(bits >> (6 * place) & 63) as usize])
     }
@@ -133,12 +160,18 @@ pub(crate) struct PolicyNames {
 /// The characters of a digest.
 const DIGEST: usize = 22;
 
-/// SipHash-2-4 of 128 bits, with a key derived from a secret of any length. SHA-1 is one-way, which is all that is
-/// needed of it here.
+/// SipHash-2-4 of 128 bits, with a key derived from a secret of any length. SHA-1 is one-way, which
+/// is all that is needed of it here.
 fn digest_under(secret: &[u8]) -> SipHasher24 {
     let mut derived = Sha1::from("throttle-redis: names of keys\0");
     derived.update(secret);
-    SipHasher24::new_with_key(derived.digest().bytes().first_chunk().expect("20 bytes have 16 to begin with"))
+    SipHasher24::new_with_key(
+        derived
+            .digest()
+            .bytes()
+            .first_chunk()
+            .expect("20 bytes have 16 to begin with"),
+    )
 }
 
 /// The parts of a key, as readable as possible: kind, content, comma.
@@ -212,32 +245,72 @@ mod tests {
     #[test]
     fn law_11_names_are_as_documented() {
         let ip = Key::from("192.0.2.1".parse::<IpAddr>().unwrap());
-        assert_eq!(name(&space(together(), true), "per-ip", &ip), "throttle{all}per-ip:4192.0.2.1/32");
-        assert_eq!(name(&space(Placement::PerKeySlot, true), "per-ip", &ip), "throttle{4192.0.2.1/32}per-ip:");
+        assert_eq!(
+            name(&space(together(), true), "per-ip", &ip),
+            "throttle{all}per-ip:4192.0.2.1/32"
+        );
+        assert_eq!(
+            name(&space(Placement::PerKeySlot, true), "per-ip", &ip),
+            "throttle{4192.0.2.1/32}per-ip:"
+        );
         let digested = name(&space(together(), false), "a:b", &ip);
         assert_eq!(digested.len(), "throttle{all}a%3Ab:".len() + 22);
         assert!(digested.starts_with("throttle{all}a%3Ab:"));
         // Another digest would begin every budget anew when processes are updated.
         let ada = name(&space(together(), false), "p", &Key::from("ada"));
         assert_eq!(ada, "throttle{all}p:kbidqkDiSjF70DPxA4CPwA");
-        let parts = Key::builder().number(7).bytes(b"a:b").missing().ip("2001:db8::1".parse().unwrap()).finish();
-        assert_eq!(name(&space(together(), true), "p", &parts), "throttle{all}p:n7,ba%3Ab,-,62001:db8::1/128");
-        assert_ne!(name(&Keyspace::new("throttle", together(), b"other", false).unwrap(), "a:b", &ip), digested);
+        let parts = Key::builder()
+            .number(7)
+            .bytes(b"a:b")
+            .missing()
+            .ip("2001:db8::1".parse().unwrap())
+            .finish();
+        assert_eq!(
+            name(&space(together(), true), "p", &parts),
+            "throttle{all}p:n7,ba%3Ab,-,62001:db8::1/128"
+        );
+        assert_ne!(
+            name(
+                &Keyspace::new("throttle", together(), b"other", false).unwrap(),
+                "a:b",
+                &ip
+            ),
+            digested
+        );
     }
 
     #[test]
     fn law_11_attack_26_nothing_in_a_key_ends_its_name_or_chooses_its_slot() {
-        let hostile = ["}", "{", "{}", "a}b:c", "\r\nDEL x", "\0", "*", "?[a]", "%7D", "a,tb", &"x".repeat(65_536)];
+        let hostile = [
+            "}",
+            "{",
+            "{}",
+            "a}b:c",
+            "\r\nDEL x",
+            "\0",
+            "*",
+            "?[a]",
+            "%7D",
+            "a,tb",
+            &"x".repeat(65_536),
+        ];
         for placement in [together(), Placement::PerKeySlot] {
             for readable in [true, false] {
                 let space = space(placement.clone(), readable);
                 let mut seen = std::collections::HashSet::new();
                 for text in hostile {
                     for policy in ["p", "p:", "{p}", "p*"] {
-                        for key in [Key::from(text), Key::builder().bytes(text.as_bytes()).finish()] {
+                        for key in [
+                            Key::from(text),
+                            Key::builder().bytes(text.as_bytes()).finish(),
+                        ] {
                             let name = name(&space, policy, &key);
                             assert!(name.len() < 400, "{} bytes", name.len());
-                            assert_eq!(name.matches('{').count() + name.matches('}').count(), 2, "{name}");
+                            assert_eq!(
+                                name.matches('{').count() + name.matches('}').count(),
+                                2,
+                                "{name}"
+                            );
                             assert!(name.bytes().all(|b| b.is_ascii_graphic()), "{name}");
                             assert!(!name.contains("{}"), "an empty tag is none: {name}");
                             assert!(seen.insert(name), "two keys of one name");
@@ -245,7 +318,10 @@ mod tests {
                     }
                 }
                 assert!(!name(&space, "p", &Key::CONSTANT).contains("{}"));
-                assert_ne!(name(&space, "p", &Key::CONSTANT), name(&space, "p", &Key::from("*")));
+                assert_ne!(
+                    name(&space, "p", &Key::CONSTANT),
+                    name(&space, "p", &Key::from("*"))
+                );
             }
         }
     }
@@ -256,29 +332,51 @@ mod tests {
         let long = |last: &str| Key::builder().text(&"a".repeat(5_000)).text(last).finish();
         assert_ne!(name(&space, "p", &long("x")), name(&space, "p", &long("y")));
         let limit = "a".repeat(LONGEST - 1);
-        assert_eq!(name(&space, "p", &Key::from(limit.as_str())), format!("throttle{{all}}p:t{limit}"));
+        assert_eq!(
+            name(&space, "p", &Key::from(limit.as_str())),
+            format!("throttle{{all}}p:t{limit}")
+        );
         let digested = name(&space, "p", &Key::from(format!("{limit}a")));
-        assert_eq!((&digested[..16], digested.len()), ("throttle{all}p:#", 16 + 22), "it cannot be a readable key");
-        let parts = Key::builder().text(&"a".repeat(120)).text("b").number(3).finish();
-        assert_eq!(name(&space, "p", &parts), format!("throttle{{all}}p:t{},tb,n3", "a".repeat(120)));
+        assert_eq!(
+            (&digested[..16], digested.len()),
+            ("throttle{all}p:#", 16 + 22),
+            "it cannot be a readable key"
+        );
+        let parts = Key::builder()
+            .text(&"a".repeat(120))
+            .text("b")
+            .number(3)
+            .finish();
+        assert_eq!(
+            name(&space, "p", &parts),
+            format!("throttle{{all}}p:t{},tb,n3", "a".repeat(120))
+        );
     }
 
     #[test]
     fn law_11_escapes_have_two_digits() {
         let space = space(together(), true);
         let of = |text: &str| name(&space, "p", &Key::from(text));
-        assert_eq!((of("\u{1}2").as_str(), of("\u{12}").as_str()), ("throttle{all}p:t%012", "throttle{all}p:t%12"));
+        assert_eq!(
+            (of("\u{1}2").as_str(), of("\u{12}").as_str()),
+            ("throttle{all}p:t%012", "throttle{all}p:t%12")
+        );
     }
 
     #[test]
     fn prefixes_that_would_choose_a_slot_are_refused() {
         for fits in ["!", "~", &"x".repeat(64)] {
-            assert!(Keyspace::new(fits, Placement::SingleSlot(fits.to_owned()), b"", false).is_ok(), "{fits:?}");
+            assert!(
+                Keyspace::new(fits, Placement::SingleSlot(fits.to_owned()), b"", false).is_ok(),
+                "{fits:?}"
+            );
         }
         for wrong in ["", "a{b", "}", "with space", "\u{7f}", "ü", &"x".repeat(65)] {
             let error = Keyspace::new(wrong, together(), b"", false).err().unwrap();
             assert_eq!(error.field(), "key prefix");
-            let error = Keyspace::new("p", Placement::SingleSlot(wrong.to_owned()), b"", false).err().unwrap();
+            let error = Keyspace::new("p", Placement::SingleSlot(wrong.to_owned()), b"", false)
+                .err()
+                .unwrap();
             assert_eq!(error.field(), "hash tag");
         }
     }
@@ -287,12 +385,23 @@ mod tests {
     fn patterns_take_prefixes_literally() {
         let space = Keyspace::new("a*[b]", together(), b"", false).unwrap();
         assert_eq!(space.pattern("p*:"), r"a\*\[b\]{all}p%2A%3A*");
-        let space = Keyspace::new("a", Placement::SingleSlot("*-?".to_owned()), b"", false).unwrap();
+        let space =
+            Keyspace::new("a", Placement::SingleSlot("*-?".to_owned()), b"", false).unwrap();
         assert_eq!(space.pattern("p"), r"a{\*\-\?}p*");
         let space = Keyspace::new("a^b", together(), b"", false).unwrap();
         assert_eq!(space.pattern(""), r"a\^b{all}*");
-        assert_eq!(Keyspace::new(r"a\b", together(), b"", false).unwrap().pattern("p"), r"a\\b{all}p*");
-        assert_eq!(Keyspace::new("a", Placement::PerKeySlot, b"", false).unwrap().pattern("p"), "a{*}p*");
+        assert_eq!(
+            Keyspace::new(r"a\b", together(), b"", false)
+                .unwrap()
+                .pattern("p"),
+            r"a\\b{all}p*"
+        );
+        assert_eq!(
+            Keyspace::new("a", Placement::PerKeySlot, b"", false)
+                .unwrap()
+                .pattern("p"),
+            "a{*}p*"
+        );
     }
 
     /// Other names would begin every budget anew when processes are updated.
@@ -300,15 +409,22 @@ mod tests {
     fn law_11_letters_digits_and_six_marks_are_written_as_they_are() {
         let space = space(together(), true);
         let key = Key::from("aZ09-._~@/ +%:é");
-        assert_eq!(name(&space, "aZ09-._~@/ +", &key), "throttle{all}aZ09-._~@/%20%2B:taZ09-._~@/%20%2B%25%3A%C3%A9");
+        assert_eq!(
+            name(&space, "aZ09-._~@/ +", &key),
+            "throttle{all}aZ09-._~@/%20%2B:taZ09-._~@/%20%2B%25%3A%C3%A9"
+        );
     }
 
     #[test]
     fn errors_of_prefixes_and_tags_show_what_was_given_and_the_rule() {
         let rule = "it must be 1 to 64 printable ASCII characters other than space and braces";
-        let error = Keyspace::new("a b", Placement::SingleSlot("c}".to_owned()), b"", false).err().unwrap();
+        let error = Keyspace::new("a b", Placement::SingleSlot("c}".to_owned()), b"", false)
+            .err()
+            .unwrap();
         assert_eq!(error.to_string(), format!("key prefix is \"a b\": {rule}"));
-        let error = Keyspace::new("a", Placement::SingleSlot("c}".to_owned()), b"", false).err().unwrap();
+        let error = Keyspace::new("a", Placement::SingleSlot("c}".to_owned()), b"", false)
+            .err()
+            .unwrap();
         assert_eq!(error.to_string(), format!("hash tag is \"c}}\": {rule}"));
     }
 }

@@ -15,29 +15,33 @@
 //! # }
 //! ```
 //!
-//! With the layer of `tower-throttle`: `ThrottleLayer::new(limits)?.on_error(OnError::Open).backend(backend)?`.
+//! With the layer of `tower-throttle`:
+//! `ThrottleLayer::new(limits)?.on_error(OnError::Open).backend(backend)?`.
 //!
 //! # What it promises
 //!
-//! * **The same decisions as in memory, bit for bit.** The script on the server reads the time and the states, decides
-//!   whether the request is admitted, and writes. It replies with the time and the states, and this crate computes the
-//!   decision from them with the code of the in-memory backend. All numbers are integers below 2^53, which a Lua number
-//!   holds exactly.
-//! * **One round trip**, whatever the number of limits; all of them charged, or none. The exception is a request whose
-//!   keys are in several [slots of a cluster](RedisBuilder::per_key_slot).
-//! * **At most once.** A command is repeated only after an answer that proves that it did not run. If an answer is
-//!   lost, the decision fails with an error that states whether it may have been charged
-//!   ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and it is never charged twice. A
-//!   future may be dropped at any point.
-//! * **Never slower than its deadline** (25 ms by default). After five failures in a row a breaker opens, and decisions
-//!   fail at once until the store answers a probe. Connecting never blocks the start of a service.
-//! * **The end of an idle connection costs no decision.** It is noticed when it comes, and decisions wait for the next
-//!   connection within their deadlines. If a connection ends without a word, because packets are dropped, the decisions
-//!   of one deadline fail. Connections use RESP3, which reports the end; where a proxy only knows RESP2, the first
-//!   decision after the end fails.
-//! * **One state for a key**, whatever parameters decide: a tier, a key's own parameters, or those of another version
-//!   of the program. The value names the parameters that wrote it, and others read it as so many used units.
-//! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten seconds.
+//! * **The same decisions as in memory, bit for bit.** The script on the server reads the time and
+//!   the states, decides whether the request is admitted, and writes. It replies with the time and
+//!   the states, and this crate computes the decision from them with the code of the in-memory
+//!   backend. All numbers are integers below 2^53, which a Lua number holds exactly.
+//! * **One round trip**, whatever the number of limits; all of them charged, or none. The exception
+//!   is a request whose keys are in several [slots of a cluster](RedisBuilder::per_key_slot).
+//! * **At most once.** A command is repeated only after an answer that proves that it did not run.
+//!   If an answer is lost, the decision fails with an error that states whether it may have been
+//!   charged ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and it is
+//!   never charged twice. A future may be dropped at any point.
+//! * **Never slower than its deadline** (25 ms by default). After five failures in a row a breaker
+//!   opens, and decisions fail at once until the store answers a probe. Connecting never blocks the
+//!   start of a service.
+//! * **The end of an idle connection costs no decision.** It is noticed when it comes, and
+//!   decisions wait for the next connection within their deadlines. If a connection ends without a
+//!   word, because packets are dropped, the decisions of one deadline fail. Connections use RESP3,
+//!   which reports the end; where a proxy only knows RESP2, the first decision after the end fails.
+//! * **One state for a key**, whatever parameters decide: a tier, a key's own parameters, or those
+//!   of another version of the program. The value names the parameters that wrote it, and others
+//!   read it as so many used units.
+//! * **Every key expires.** Each write sets the key's time to live: until its reset, plus ten
+//!   seconds.
 //!
 //! # Which connection
 //!
@@ -49,12 +53,14 @@
 //! | [`Cluster`] | `cluster` | a Redis Cluster |
 //! | your own | | implement [`Connector`] |
 //!
-//! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with `#insecure` is refused.
-//! The backend installs a crypto provider for rustls unless the application has installed one.
+//! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with
+//! `#insecure` is refused. The backend installs a crypto provider for rustls unless the application
+//! has installed one.
 //!
 //! # Which placement on a cluster
 //!
-//! A cluster runs a script only if all of its keys are on one server. So there are two placements, and no default:
+//! A cluster runs a script only if all of its keys are on one server. So there are two placements,
+//! and no default:
 //!
 //! ```text
 //!  .single_slot("api")                            .per_key_slot()
@@ -77,12 +83,14 @@
 //!
 //! # What is on the server
 //!
-//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped. The key is a digest (SipHash-2-4, 128 bits,
-//! under [`secret`](RedisBuilder::secret)), or escaped text if keys are [readable](RedisBuilder::readable_keys). In
-//! both forms, nothing that a client sends can end a name or a tag. With a digest under a secret, clients cannot choose
-//! a slot either. Values are strings: a tag of the algorithm and its parameters, then the state, as
-//! [`Algorithm::tag`](throttle_core::Algorithm::tag) and [`State::to_wire`](throttle_core::algorithm::State::to_wire)
-//! list them byte by byte. [`RedisBackend::inspect`] shows what a key holds; so does `redis-cli`, here for a GCRA:
+//! Keys are called `prefix{tag}policy:key`. The policy's name is escaped. The key is a digest
+//! (SipHash-2-4, 128 bits, under [`secret`](RedisBuilder::secret)), or escaped text if keys are
+//! [readable](RedisBuilder::readable_keys). In both forms, nothing that a client sends can end a
+//! name or a tag. With a digest under a secret, clients cannot choose a slot either. Values are
+//! strings: a tag of the algorithm and its parameters, then the state, as
+//! [`Algorithm::tag`](throttle_core::Algorithm::tag) and
+//! [`State::to_wire`](throttle_core::algorithm::State::to_wire) list them byte by byte.
+//! [`RedisBackend::inspect`] shows what a key holds; so does `redis-cli`, here for a GCRA:
 //!
 //! ```text
 //! $ redis-cli --eval /dev/stdin 'throttle{all}per-user:Zk…' <<< "
@@ -92,9 +100,9 @@
 //!
 //! # Setting up the server
 //!
-//! * `maxmemory-policy noeviction`, or an instance of its own. An eviction resets limits, so a client that can fill the
-//!   memory could reset its own. A full server refuses new keys; the decision then fails, and `OnError` sets what
-//!   happens.
+//! * `maxmemory-policy noeviction`, or an instance of its own. An eviction resets limits, so a
+//!   client that can fill the memory could reset its own. A full server refuses new keys; the
+//!   decision then fails, and `OnError` sets what happens.
 //! * The Redis user needs exactly these rights (for the prefix `throttle`):
 //!
 //!   ```text
@@ -104,10 +112,10 @@
 //!
 //!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for
 //!   [`inspect`](RedisBackend::inspect), `+select` for databases other than 0.
-//! * Redis 6.2 or later, or Valkey; the README lists the versions that are tested. The scripts are Lua 5.1 and use the
-//!   `struct` library.
-//! * On a cluster, set `cluster-require-full-coverage no`: slots whose primary is up are then served while others are
-//!   down.
+//! * Redis 6.2 or later, or Valkey; the README lists the versions that are tested. The scripts are
+//!   Lua 5.1 and use the `struct` library.
+//! * On a cluster, set `cluster-require-full-coverage no`: slots whose primary is up are then
+//!   served while others are down.
 //!
 //! # Features
 //!
@@ -155,5 +163,7 @@ pub use link::connection::Pool;
 pub use link::connection::Sentinel;
 #[cfg(feature = "tls")]
 pub use link::connection::Tls;
-pub use link::connection::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single};
+pub use link::connection::{
+    Command, Connection, Connector, Fault, FaultKind, Pending, Reply, Route, Single,
+};
 pub use stats::Stats;

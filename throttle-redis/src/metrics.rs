@@ -1,4 +1,5 @@
-//! Metrics through the facade of the [`metrics`] crate, which Prometheus, StatsD and OpenTelemetry exporters read.
+//! Metrics through the facade of the [`metrics`] crate, which Prometheus, StatsD and OpenTelemetry
+//! exporters read.
 //!
 //! Open this page to find out what a metric counts and what to alert on.
 //!
@@ -11,9 +12,9 @@
 //! # Ok::<_, throttle_core::ConfigError>(())
 //! ```
 //!
-//! Each metric has the label `backend`, the name given here, beside those listed. All values of all labels are known
-//! when the backend is built: no metric has a key as a label, so a client cannot add series. A backend without a name
-//! reports nothing.
+//! Each metric has the label `backend`, the name given here, beside those listed. All values of all
+//! labels are known when the backend is built: no metric has a key as a label, so a client cannot
+//! add series. A backend without a name reports nothing.
 //!
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
@@ -33,8 +34,8 @@
 //! | `throttle_redis_breaker_openings_total` | counter | | times that a breaker opened | steady growth: the store fails again and again |
 //! | `throttle_redis_failed_settlements_total` | counter | | settlements and refunds that failed, so that their charges stay as they were | steady growth: clients are charged wrongly |
 //!
-//! A call carries 1 to 64 decisions: an exporter with buckets can take 1, 2, 4, 8, 16, 32 and 64 for
-//! `throttle_redis_batch_decisions`.
+//! A call carries 1 to 64 decisions: an exporter with buckets can take 1, 2, 4, 8, 16, 32 and 64
+//! for `throttle_redis_batch_decisions`.
 //!
 //! # Results of calls
 //!
@@ -47,24 +48,27 @@
 //! | `unsent` | there was no connection, or the deadline passed before the call could be sent |
 //! | `abandoned` | the caller dropped its decision before the reply arrived, or the runtime was stopped |
 //!
-//! A call counts once, even if it is sent several times. Most decisions travel in one call. There are more for keys in
-//! several [slots of a cluster](crate::RedisBuilder::per_key_slot), one for each slot, and for decisions that share a
-//! call about a slot that moves to another server: they then have calls of their own. A cached refusal and a decision
-//! that fails early, such as `saturated` or `suspended`, travel in none. A decision whose future is dropped counts
-//! neither as made nor as failed.
+//! A call counts once, even if it is sent several times. Most decisions travel in one call. There
+//! are more for keys in several [slots of a cluster](crate::RedisBuilder::per_key_slot), one for
+//! each slot, and for decisions that share a call about a slot that moves to another server: they
+//! then have calls of their own. A cached refusal and a decision that fails early, such as
+//! `saturated` or `suspended`, travel in none. A decision whose future is dropped counts neither as
+//! made nor as failed.
 //!
 //! # Breakers
 //!
-//! There is one breaker; on a cluster there are 16, one for each sixteenth of the slots. The gauges of backends with
-//! the same name add up. A backend that is dropped takes its breakers out of the gauges.
+//! There is one breaker; on a cluster there are 16, one for each sixteenth of the slots. The gauges
+//! of backends with the same name add up. A backend that is dropped takes its breakers out of the
+//! gauges.
 //!
 //! # When the recorder is installed
 //!
-//! If there is a recorder when the backend is built, all series exist at once. A recorder that is installed later
-//! receives everything from the next event on: earlier events are not counted, and the gauge of the breakers shows all
-//! of them. [`RedisBackend::stats`](crate::RedisBackend::stats) counts from the beginning in either case.
+//! If there is a recorder when the backend is built, all series exist at once. A recorder that is
+//! installed later receives everything from the next event on: earlier events are not counted, and
+//! the gauge of the breakers shows all of them. [`RedisBackend::stats`](crate::RedisBackend::stats)
+//! counts from the beginning in either case.
 //!
 //! # Cost
 //!
-//! A decision costs a few atomic additions, without a lock, an allocation or a look-up. A breaker that changes its
-//! state takes a lock.
+//! A decision costs a few atomic additions, without a lock, an allocation or a look-up. A breaker
+//! that changes its state takes a lock.

@@ -28,7 +28,12 @@ impl OncePerMinute {
                 *kept_back += 1;
                 None
             }
-            logged => logged.replace(Logged { at: now, kept_back: 0 }).map_or(Some(0), |logged| Some(logged.kept_back)),
+            logged => logged
+                .replace(Logged {
+                    at: now,
+                    kept_back: 0,
+                })
+                .map_or(Some(0), |logged| Some(logged.kept_back)),
         }
     }
 }
@@ -42,7 +47,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_line_passes_once_a_minute_with_the_number_of_those_kept_back() {
         let line = OncePerMinute::default();
-        assert_eq!([line.pass(), line.pass(), line.pass()], [Some(0), None, None]);
+        assert_eq!(
+            [line.pass(), line.pass(), line.pass()],
+            [Some(0), None, None]
+        );
         advance(PAUSE).await;
         assert_eq!([line.pass(), line.pass()], [Some(2), None]);
     }

@@ -27,21 +27,44 @@ pub(crate) struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    pub(crate) async fn of(shared: &Shared, live: &'a LiveConnection, pattern: String) -> Result<Self, CallError> {
+    pub(crate) async fn of(
+        shared: &Shared,
+        live: &'a LiveConnection,
+        pattern: String,
+    ) -> Result<Self, CallError> {
         let mut primaries = match shared.link.is_cluster() {
-            true => live.ask_for_slots(Route::Any, Instant::now() + STEP).await?.routes(),
+            true => live
+                .ask_for_slots(Route::Any, Instant::now() + STEP)
+                .await?
+                .routes(),
             false => vec![Route::Any],
         };
         primaries.reverse();
-        Ok(Self { live, pattern, primaries, cursor: b"0".to_vec() })
+        Ok(Self {
+            live,
+            pattern,
+            primaries,
+            cursor: b"0".to_vec(),
+        })
     }
 
     /// The next page, which may be empty; `None` behind the last one.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>, CallError> {
-        let Some(primary) = self.primaries.last() else { return Ok(None) };
-        let scan = Command::new("SCAN").arg(&self.cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(COUNT);
-        let reply = self.live.call(scan.to(primary.clone()), Instant::now() + STEP).await?;
-        let (next, names) = scanned(reply).ok_or(CallError::Malformed("SCAN answered something else"))?;
+        let Some(primary) = self.primaries.last() else {
+            return Ok(None);
+        };
+        let scan = Command::new("SCAN")
+            .arg(&self.cursor)
+            .arg("MATCH")
+            .arg(&self.pattern)
+            .arg("COUNT")
+            .arg(COUNT);
+        let reply = self
+            .live
+            .call(scan.to(primary.clone()), Instant::now() + STEP)
+            .await?;
+        let (next, names) =
+            scanned(reply).ok_or(CallError::Malformed("SCAN answered something else"))?;
         if next == b"0" {
             self.primaries.pop();
         }
@@ -53,7 +76,12 @@ impl<'a> Pages<'a> {
 fn scanned(reply: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let mut parts = reply.into_array()?.into_iter();
     let cursor = parts.next()?.into_bytes()?;
-    let names = parts.next()?.into_array()?.into_iter().map(Reply::into_bytes).collect::<Option<_>>()?;
+    let names = parts
+        .next()?
+        .into_array()?
+        .into_iter()
+        .map(Reply::into_bytes)
+        .collect::<Option<_>>()?;
     Some((cursor, names))
 }
 
@@ -66,7 +94,11 @@ pub(crate) async fn on_keys(
     command: impl Fn(&[Vec<u8>]) -> Command,
 ) -> Result<Vec<Reply>, CallError> {
     // Keys of a cluster can be named together only where they share a slot.
-    let at_once = if shared.link.is_cluster() && !shared.keyspace.is_single_slot() { 1 } else { 500 };
+    let at_once = if shared.link.is_cluster() && !shared.keyspace.is_single_slot() {
+        1
+    } else {
+        500
+    };
     let mut replies = Vec::new();
     for names in names.chunks(at_once) {
         let (mut route, mut redirections) = (Route::Slot(shared.slot(&names[0])), 0);

@@ -13,8 +13,15 @@ use crate::pages::{Pages, STEP, on_keys};
 use crate::shared::Shared;
 
 /// Forgets one key.
-pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, key: &Key) -> Result<(), CallError> {
-    let Some(names) = set.names.get(policy) else { return Ok(()) };
+pub(crate) async fn reset(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    policy: usize,
+    key: &Key,
+) -> Result<(), CallError> {
+    let Some(names) = set.names.get(policy) else {
+        return Ok(());
+    };
     let name = shared.keyspace.name(names, key);
     let until = Instant::now() + shared.link.deadline;
     let live = shared.link.live(until).await?;
@@ -23,7 +30,8 @@ pub(crate) async fn reset(shared: &Arc<Shared>, set: &RedisSet, policy: usize, k
     delete(shared, &live, std::slice::from_ref(&name), until).await
 }
 
-/// Forgets every key of every policy whose name starts with `prefix`, going through each primary's keys step by step.
+/// Forgets every key of every policy whose name starts with `prefix`, going through each primary's
+/// keys step by step.
 pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), CallError> {
     let _forgetting = shared.shortcut.forgetting_all();
     let live = shared.link.live(Instant::now() + STEP).await?;
@@ -34,8 +42,17 @@ pub(crate) async fn reset_all(shared: &Arc<Shared>, prefix: &str) -> Result<(), 
     Ok(())
 }
 
-async fn delete(shared: &Shared, live: &LiveConnection, names: &[Vec<u8>], until: Instant) -> Result<(), CallError> {
-    let delete = |names: &[Vec<u8>]| names.iter().fold(Command::new("DEL"), |command, name| command.arg(name));
+async fn delete(
+    shared: &Shared,
+    live: &LiveConnection,
+    names: &[Vec<u8>],
+    until: Instant,
+) -> Result<(), CallError> {
+    let delete = |names: &[Vec<u8>]| {
+        names
+            .iter()
+            .fold(Command::new("DEL"), |command, name| command.arg(name))
+    };
     on_keys(shared, live, names, until, delete).await.map(drop)
 }
 
@@ -53,14 +70,26 @@ mod tests {
     use crate::pages::COUNT;
 
     async fn fixture(store: &ByHand) -> RedisBackend {
-        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
-        let backend = builder.deadline(Duration::from_secs(1)).build().expect("valid options");
+        let builder = RedisBackend::builder(store.clone())
+            .per_key_slot()
+            .readable_keys();
+        let backend = builder
+            .deadline(Duration::from_secs(1))
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
         backend
     }
 
-    fn reset_key(backend: &RedisBackend, policy: usize) -> JoinHandle<Result<(), throttle_core::BackendError>> {
-        let of = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+    fn reset_key(
+        backend: &RedisBackend,
+        policy: usize,
+    ) -> JoinHandle<Result<(), throttle_core::BackendError>> {
+        let of = |name| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(9)))
+                .expect("a policy")
+                .into()
+        };
         let set = PolicySet::new(PolicyTree::All(vec![of("a"), of("b")])).expect("a set");
         let set = Arc::new(backend.prepare(set).expect("a set"));
         tokio::spawn(backend.reset(&set, policy, &Key::from("ada")))
@@ -71,7 +100,11 @@ mod tests {
     }
 
     fn address(host: &str, port: u16) -> Route {
-        Route::Address { host: host.to_owned(), port, asking: false }
+        Route::Address {
+            host: host.to_owned(),
+            port,
+            asking: false,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -91,7 +124,10 @@ mod tests {
                 sent.answer(Ok(Reply::Int(1))).await;
             }
             assert!(store.is_idle().await);
-            assert_eq!(resetting.await.expect("no panic").is_ok(), redirections == 4);
+            assert_eq!(
+                resetting.await.expect("no panic").is_ok(),
+                redirections == 4
+            );
         }
     }
 
@@ -104,7 +140,10 @@ mod tests {
 
     fn page(next: &str, names: &[&str]) -> Result<Reply, Fault> {
         let bytes = |text: &str| Reply::Bytes(text.into());
-        Ok(Reply::Array(vec![bytes(next), Reply::Array(names.iter().map(|name| bytes(name)).collect())]))
+        Ok(Reply::Array(vec![
+            bytes(next),
+            Reply::Array(names.iter().map(|name| bytes(name)).collect()),
+        ]))
     }
 
     /// Half of the slots, as a server of a cluster lists them.
@@ -121,7 +160,8 @@ mod tests {
         let resetting = tokio::spawn(backend.reset_all("p"));
         let sent = store.next().await;
         assert_eq!(sent.words(), ["CLUSTER", "SLOTS"]);
-        sent.answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")]))).await;
+        sent.answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")])))
+            .await;
         for (host, cursor, next, names) in [
             ("one", "0", "17", vec!["a", "b"]),
             ("one", "17", "4", vec![]),
@@ -129,36 +169,65 @@ mod tests {
             ("two", "0", "0", vec!["d"]),
         ] {
             let sent = store.next().await;
-            assert_eq!(sent.words(), ["SCAN", cursor, "MATCH", "throttle{*}p*", "COUNT", COUNT]);
+            assert_eq!(
+                sent.words(),
+                ["SCAN", cursor, "MATCH", "throttle{*}p*", "COUNT", COUNT]
+            );
             assert_eq!(sent.command.route(), &address(host, 1));
             sent.answer(page(next, &names)).await;
             for name in names {
                 let sent = store.next().await;
                 assert_eq!(sent.words(), ["DEL", name]);
-                assert_eq!(sent.command.route(), &Route::Slot(crate::link::hash_slot::of(name.as_bytes())));
+                assert_eq!(
+                    sent.command.route(),
+                    &Route::Slot(crate::link::hash_slot::of(name.as_bytes()))
+                );
                 sent.answer(Ok(Reply::Int(1))).await;
             }
         }
         assert!(resetting.await.expect("no panic").is_ok());
     }
 
-    /// The client chooses the server of a command that names no slot, and only one of them has the keys.
+    /// The client chooses the server of a command that names no slot, and only one of them has the
+    /// keys.
     #[tokio::test(start_paused = true)]
     async fn keys_of_one_slot_of_a_cluster_are_looked_for_on_every_primary() {
         let store = ByHand::cluster();
-        let backend = RedisBackend::builder(store.clone()).single_slot("one").build().expect("valid options");
+        let backend = RedisBackend::builder(store.clone())
+            .single_slot("one")
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
         let resetting = tokio::spawn(backend.reset_all("p"));
-        store.next().await.answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")]))).await;
+        store
+            .next()
+            .await
+            .answer(Ok(Reply::Array(vec![range(0, "one"), range(8_192, "two")])))
+            .await;
         for host in ["one", "two"] {
             let sent = store.next().await;
             assert_eq!(sent.words()[..4], ["SCAN", "0", "MATCH", "throttle{one}p*"]);
             assert_eq!(sent.command.route(), &address(host, 1));
-            sent.answer(page("0", if host == "two" { &["throttle{one}pa:", "throttle{one}pb:"] } else { &[] })).await;
+            sent.answer(page(
+                "0",
+                if host == "two" {
+                    &["throttle{one}pa:", "throttle{one}pb:"]
+                } else {
+                    &[]
+                },
+            ))
+            .await;
         }
         let sent = store.next().await;
-        assert_eq!(sent.words(), ["DEL", "throttle{one}pa:", "throttle{one}pb:"], "they share a slot");
-        assert_eq!(sent.command.route(), &Route::Slot(crate::link::hash_slot::of(b"{one}")));
+        assert_eq!(
+            sent.words(),
+            ["DEL", "throttle{one}pa:", "throttle{one}pb:"],
+            "they share a slot"
+        );
+        assert_eq!(
+            sent.command.route(),
+            &Route::Slot(crate::link::hash_slot::of(b"{one}"))
+        );
         sent.answer(Ok(Reply::Int(2))).await;
         assert!(resetting.await.expect("no panic").is_ok());
     }
@@ -182,24 +251,49 @@ mod tests {
     /// A backend that keeps refusals, and a set that admits one request a day.
     async fn with_deny_cache() -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).readable_keys().deny_cache(10).build();
+        let backend = RedisBackend::builder(store.clone())
+            .readable_keys()
+            .deny_cache(10)
+            .build();
         let backend = backend.expect("valid options");
         store.connect(Ok(())).await;
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        );
         (store, backend, set)
     }
 
     /// Decides about ada's key, and lets the store refuse it.
     async fn refuse(store: &ByHand, backend: &RedisBackend, set: &Arc<RedisSet>) {
         let algorithm = *RedisBackend::set(set).policies()[0].algorithm();
-        let refused = tokio::spawn(backend.decide(set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
+        let refused = tokio::spawn(
+            backend.decide(set, &[throttle_core::backend::Call::from(Key::from("ada"))]),
+        );
         let now = throttle_core::Timestamp::from_micros(1_790_000_000_000_000);
-        let used = algorithm.decide(algorithm.fresh(), now, 1).0.to_wire(&algorithm).expect("a value");
+        let used = algorithm
+            .decide(algorithm.fresh(), now, 1)
+            .0
+            .to_wire(&algorithm)
+            .expect("a value");
         let length = u32::try_from(used.len()).expect("short").to_le_bytes();
-        let reply = [&(now.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+        let reply = [
+            &(now.as_micros() as f64).to_le_bytes()[..],
+            b"D",
+            &length,
+            &used,
+        ]
+        .concat();
         store.next().await.answer(Ok(Reply::Bytes(reply))).await;
-        assert!(!refused.await.expect("no panic").expect("a decision").is_admitted());
+        assert!(
+            !refused
+                .await
+                .expect("no panic")
+                .expect("a decision")
+                .is_admitted()
+        );
     }
 
     /// The key may be gone all the same.
@@ -222,7 +316,11 @@ mod tests {
             let (store, backend, set) = with_deny_cache().await;
             refuse(&store, &backend, &set).await;
             let one = backend.reset(&set, 0, &Key::from("ada"));
-            let resetting = if all { tokio::spawn(backend.reset_all("")) } else { tokio::spawn(one) };
+            let resetting = if all {
+                tokio::spawn(backend.reset_all(""))
+            } else {
+                tokio::spawn(one)
+            };
             let sent = store.next().await;
             let unanswered = match ending {
                 Ending::Fails => {
@@ -236,13 +334,21 @@ mod tests {
                 }
             };
             assert!(!matches!(resetting.await, Ok(Ok(()))), "{ending:?}");
-            let _asked = tokio::spawn(backend.decide(&set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
-            assert_eq!(store.next().await.keys(), ["throttle{all}p:tada"], "{ending:?}, all: {all}");
+            let _asked = tokio::spawn(backend.decide(
+                &set,
+                &[throttle_core::backend::Call::from(Key::from("ada"))],
+            ));
+            assert_eq!(
+                store.next().await.keys(),
+                ["throttle{all}p:tada"],
+                "{ending:?}, all: {all}"
+            );
             drop(unanswered);
         }
     }
 
-    /// The store refuses a request before the key is forgotten there, and the reply arrives before the reset ends.
+    /// The store refuses a request before the key is forgotten there, and the reply arrives before
+    /// the reset ends.
     #[tokio::test(start_paused = true)]
     async fn refusal_cached_during_a_reset_is_forgotten_when_the_reset_ends() {
         for all in [false, true] {
@@ -253,15 +359,38 @@ mod tests {
                 tokio::spawn(backend.reset(&set, 0, &Key::from("ada")))
             };
             let sent = store.next().await;
-            let decide = || tokio::spawn(backend.decide(&set, &[throttle_core::backend::Call::from(Key::from("ada"))]));
+            let decide = || {
+                tokio::spawn(backend.decide(
+                    &set,
+                    &[throttle_core::backend::Call::from(Key::from("ada"))],
+                ))
+            };
             refuse(&store, &backend, &set).await;
-            assert!(!decide().await.expect("no panic").expect("a decision").is_admitted());
+            assert!(
+                !decide()
+                    .await
+                    .expect("no panic")
+                    .expect("a decision")
+                    .is_admitted()
+            );
             assert_eq!(backend.stats().cached_refusals, 1, "it is kept");
-            sent.answer(if all { page("0", &[]) } else { Ok(Reply::Int(1)) }).await;
+            sent.answer(if all {
+                page("0", &[])
+            } else {
+                Ok(Reply::Int(1))
+            })
+            .await;
             assert!(resetting.await.expect("no panic").is_ok());
             let admitted = decide();
             store.next().await.admit().await;
-            assert!(admitted.await.expect("no panic").expect("a decision").is_admitted(), "all: {all}");
+            assert!(
+                admitted
+                    .await
+                    .expect("no panic")
+                    .expect("a decision")
+                    .is_admitted(),
+                "all: {all}"
+            );
         }
     }
 
@@ -271,16 +400,26 @@ mod tests {
         let store = ByHand::cluster();
         let backend = fixture(&store).await;
         let resetting = tokio::spawn(backend.reset_all("p"));
-        store.next().await.answer(Ok(Reply::Array(vec![range(0, "one")]))).await;
+        store
+            .next()
+            .await
+            .answer(Ok(Reply::Array(vec![range(0, "one")])))
+            .await;
         let names = ["a", "b", "c", "d", "e", "f"];
         store.next().await.answer(page("0", &names)).await;
         for name in names {
             for (route, answer) in [
-                (Route::Slot(crate::link::hash_slot::of(name.as_bytes())), moved("two")),
+                (
+                    Route::Slot(crate::link::hash_slot::of(name.as_bytes())),
+                    moved("two"),
+                ),
                 (address("two", 1), Ok(Reply::Int(1))),
             ] {
                 let sent = store.next().await;
-                assert_eq!((sent.words(), sent.command.route()), (vec!["DEL".to_owned(), name.to_owned()], &route));
+                assert_eq!(
+                    (sent.words(), sent.command.route()),
+                    (vec!["DEL".to_owned(), name.to_owned()], &route)
+                );
                 sent.answer(answer).await;
             }
         }
@@ -291,22 +430,44 @@ mod tests {
     async fn a_server_that_lists_something_else_fails_a_reset() {
         let bytes = |text: &str| Reply::Bytes(text.into());
         for (store, reply, why) in [
-            (ByHand::default(), Reply::Nil, "SCAN answered something else"),
-            (ByHand::default(), Reply::Array(vec![bytes("0")]), "SCAN answered something else"),
-            (ByHand::default(), Reply::Array(vec![bytes("0"), bytes("a")]), "SCAN answered something else"),
+            (
+                ByHand::default(),
+                Reply::Nil,
+                "SCAN answered something else",
+            ),
+            (
+                ByHand::default(),
+                Reply::Array(vec![bytes("0")]),
+                "SCAN answered something else",
+            ),
+            (
+                ByHand::default(),
+                Reply::Array(vec![bytes("0"), bytes("a")]),
+                "SCAN answered something else",
+            ),
             (
                 ByHand::default(),
                 Reply::Array(vec![bytes("0"), Reply::Array(vec![bytes("a"), Reply::Nil])]),
                 "SCAN answered something else",
             ),
-            (ByHand::cluster(), Reply::Nil, "CLUSTER SLOTS answered something else"),
+            (
+                ByHand::cluster(),
+                Reply::Nil,
+                "CLUSTER SLOTS answered something else",
+            ),
         ] {
             let backend = fixture(&store).await;
             let resetting = tokio::spawn(backend.reset_all("p"));
             store.next().await.answer(Ok(reply.clone())).await;
             let error = resetting.await.expect("no panic").expect_err("no list");
             assert_eq!(error.kind(), throttle_core::BackendErrorKind::Protocol);
-            assert_eq!(std::error::Error::source(&error).expect("a reason").to_string(), why, "{reply:?}");
+            assert_eq!(
+                std::error::Error::source(&error)
+                    .expect("a reason")
+                    .to_string(),
+                why,
+                "{reply:?}"
+            );
             assert!(store.is_idle().await, "nothing is deleted");
         }
     }
@@ -315,8 +476,14 @@ mod tests {
     async fn a_reset_that_a_server_refuses_fails_as_the_server_says() {
         let nowhere = || Err(fault(FaultKind::Moved(None)));
         for (answer, kind) in [
-            (Err(fault(FaultKind::Refused)), throttle_core::BackendErrorKind::Protocol),
-            (Err(fault(FaultKind::Lost)), throttle_core::BackendErrorKind::Unavailable),
+            (
+                Err(fault(FaultKind::Refused)),
+                throttle_core::BackendErrorKind::Protocol,
+            ),
+            (
+                Err(fault(FaultKind::Lost)),
+                throttle_core::BackendErrorKind::Unavailable,
+            ),
             (nowhere(), throttle_core::BackendErrorKind::Unavailable),
         ] {
             let store = ByHand::cluster();
@@ -324,24 +491,43 @@ mod tests {
             let resetting = reset_key(&backend, 0);
             store.next().await.answer(answer.clone()).await;
             assert!(store.is_idle().await, "it is not sent again");
-            assert_eq!(resetting.await.expect("no panic").expect_err("refused").kind(), kind, "{answer:?}");
+            assert_eq!(
+                resetting
+                    .await
+                    .expect("no panic")
+                    .expect_err("refused")
+                    .kind(),
+                kind,
+                "{answer:?}"
+            );
         }
     }
 
-    /// A key is forgotten within the deadline of a decision, and a step through all keys may take a second.
+    /// A key is forgotten within the deadline of a decision, and a step through all keys may take a
+    /// second.
     #[tokio::test(start_paused = true)]
     async fn step_through_all_keys_has_a_second_and_one_reset_a_deadline() {
         for all in [false, true] {
             let store = ByHand::default();
-            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            let backend = RedisBackend::builder(store.clone())
+                .build()
+                .expect("valid options");
             store.connect(Ok(())).await;
             let began = Instant::now();
-            let resetting = if all { tokio::spawn(backend.reset_all("")) } else { reset_key(&backend, 0) };
+            let resetting = if all {
+                tokio::spawn(backend.reset_all(""))
+            } else {
+                reset_key(&backend, 0)
+            };
             let _unanswered = store.next().await;
             let error = resetting.await.expect("no panic").expect_err("no answer");
             assert_eq!(error.kind(), throttle_core::BackendErrorKind::Timeout);
             let waited = if all { STEP } else { Duration::from_millis(25) };
-            assert!((waited..waited + Duration::from_millis(2)).contains(&began.elapsed()), "{:?}", began.elapsed());
+            assert!(
+                (waited..waited + Duration::from_millis(2)).contains(&began.elapsed()),
+                "{:?}",
+                began.elapsed()
+            );
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::link::{Link, hash_slot};
 use crate::shortcut::Shortcut;
 
 pub(crate) struct Shared {
-    /// Distinguishes the backends of a process: a set that one backend has prepared is invalid for another.
+    /// Distinguishes the backends of a process: a set that one backend has prepared is invalid for
+    /// another.
     pub(crate) id: u64,
     pub(crate) link: Arc<Link>,
     pub(crate) keyspace: Keyspace,
@@ -42,6 +43,10 @@ impl Shared {
     /// The hash slot of a name; without a cluster, all names are in one slot.
     #[inline]
     pub(crate) fn slot(&self, name: &[u8]) -> u16 {
-        if self.link.is_cluster() { hash_slot::of(name) } else { 0 }
+        if self.link.is_cluster() {
+            hash_slot::of(name)
+        } else {
+            0
+        }
     }
 }

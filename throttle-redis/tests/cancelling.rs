@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, PolicyTree, Rate};
-use throttle_redis::{Cluster, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Single};
+use throttle_redis::{
+    Cluster, Connection, Connector, Pending, Pool, RedisBackend, RedisBuilder, Single,
+};
 use throttle_test_servers::{Cluster as Servers, Proxy, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -25,7 +27,8 @@ const LIMIT: u64 = 1000;
 /// More often than any of these futures is ever polled.
 const MOST_POLLS: usize = 12;
 
-/// Polls a future `times` times, each time after it was woken, and drops it. Returns whether it was ready before.
+/// Polls a future `times` times, each time after it was woken, and drops it. Returns whether it was
+/// ready before.
 async fn poll_times<F: Future>(future: F, times: usize) -> bool {
     let (mut future, mut polls) = (pin!(future), 0);
     poll_fn(|cx| {
@@ -42,8 +45,8 @@ async fn poll_times<F: Future>(future: F, times: usize) -> bool {
     .await
 }
 
-/// Drops a decision at every point. It is charged once or not at all, the next decision gets its own answer, and the
-/// dropped one leaves nothing behind that would block others.
+/// Drops a decision at every point. It is charged once or not at all, the next decision gets its
+/// own answer, and the dropped one leaves nothing behind that would block others.
 async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn()) {
     let mut finished = 0;
     // Keys of their own place the policies in different slots.
@@ -55,8 +58,16 @@ async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn())
         calls
     };
     let take = async |key: &str, cost| {
-        let decision = limits.backend.decide(&limits.prepared, &calls(key, cost)).await.expect("a decision");
-        decision.statuses().iter().map(|status| status.remaining()).collect::<Vec<u64>>()
+        let decision = limits
+            .backend
+            .decide(&limits.prepared, &calls(key, cost))
+            .await
+            .expect("a decision");
+        decision
+            .statuses()
+            .iter()
+            .map(|status| status.remaining())
+            .collect::<Vec<u64>>()
     };
     for times in 0..=MOST_POLLS {
         // Without the loaded scripts, the decision takes more steps.
@@ -65,15 +76,25 @@ async fn drop_at_every_point(limits: &LimitTree, apart: bool, forget: impl Fn())
         let dropped = limits.backend.decide(&limits.prepared, &calls(&key, 7));
         let ready = poll_times(dropped, times).await;
         finished += usize::from(ready);
-        // The remaining units identify the answer: one meant for the previous decision would say 993.
+        // The remaining units identify the answer: one meant for the previous decision would
+        // say 993.
         let answers = take(&other, 3).await;
-        assert!(answers.iter().all(|left| *left == LIMIT - 3), "{answers:?} after {times} polls");
+        assert!(
+            answers.iter().all(|left| *left == LIMIT - 3),
+            "{answers:?} after {times} polls"
+        );
         // Dropped decisions may still be under way.
         tokio::time::sleep(Duration::from_millis(20)).await;
         let left = take(&key, 0).await;
         let charged = left[0] == LIMIT - 7;
-        assert!(left[0] == LIMIT || charged, "{left:?} left after {times} polls");
-        assert!(left.iter().all(|some| *some == left[0]), "half was charged: {left:?} left after {times} polls");
+        assert!(
+            left[0] == LIMIT || charged,
+            "{left:?} left after {times} polls"
+        );
+        assert!(
+            left.iter().all(|some| *some == left[0]),
+            "half was charged: {left:?} left after {times} polls"
+        );
         assert!(charged || !ready, "it was reported as charged");
     }
     assert!(finished > 0, "no future was dropped just before its end");
@@ -88,7 +109,10 @@ fn one() -> PolicyTree {
 }
 
 fn two() -> PolicyTree {
-    PolicyTree::All(vec![policy("one", window()).into(), policy("two", window()).into()])
+    PolicyTree::All(vec![
+        policy("one", window()).into(),
+        policy("two", window()).into(),
+    ])
 }
 
 /// Room for one decision only, so that a place that is not given back shows.
@@ -100,11 +124,20 @@ fn narrow(builder: RedisBuilder) -> RedisBuilder {
 async fn decisions_dropped_on_one_server() {
     let server = Server::start();
     for (prefix, max_batch, rule) in [("a", 64, one()), ("b", 1, one()), ("c", 64, two())] {
-        let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).max_batch(max_batch).prefix(prefix);
+        let builder = RedisBackend::builder(Single::new(&server.url()).unwrap())
+            .max_batch(max_batch)
+            .prefix(prefix);
         let backend = narrow(builder).build().unwrap();
-        drop_at_every_point(&LimitTree::new(&backend, rule), false, || drop(server.command(&["SCRIPT", "FLUSH"])))
-            .await;
-        assert_eq!((backend.stats().unknown, backend.stats().connections), (0, 1), "{:?}", backend.stats());
+        drop_at_every_point(&LimitTree::new(&backend, rule), false, || {
+            drop(server.command(&["SCRIPT", "FLUSH"]))
+        })
+        .await;
+        assert_eq!(
+            (backend.stats().unknown, backend.stats().connections),
+            (0, 1),
+            "{:?}",
+            backend.stats()
+        );
     }
     assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
 }
@@ -112,8 +145,13 @@ async fn decisions_dropped_on_one_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_dropped_on_a_pool() {
     let server = Server::start();
-    let backend = narrow(RedisBackend::builder(Pool::new(&server.url(), 1).unwrap())).build().unwrap();
-    drop_at_every_point(&LimitTree::new(&backend, one()), false, || drop(server.command(&["SCRIPT", "FLUSH"]))).await;
+    let backend = narrow(RedisBackend::builder(Pool::new(&server.url(), 1).unwrap()))
+        .build()
+        .unwrap();
+    drop_at_every_point(&LimitTree::new(&backend, one()), false, || {
+        drop(server.command(&["SCRIPT", "FLUSH"]))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,17 +159,38 @@ async fn decisions_dropped_on_a_cluster() {
     let servers = Servers::shared();
     let urls = servers.urls();
     let builder = |prefix: &str| {
-        narrow(RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str)).unwrap())).prefix(prefix)
+        narrow(RedisBackend::builder(
+            Cluster::new(urls.iter().map(String::as_str)).unwrap(),
+        ))
+        .prefix(prefix)
     };
-    let forget =
-        || servers.masters().into_iter().for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])));
-    drop_at_every_point(&LimitTree::new(&builder("together").single_slot("x").build().unwrap(), two()), false, &forget)
-        .await;
-    drop_at_every_point(&LimitTree::new(&builder("spread").per_key_slot().build().unwrap(), two()), false, &forget)
-        .await;
+    let forget = || {
+        servers
+            .masters()
+            .into_iter()
+            .for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])))
+    };
+    drop_at_every_point(
+        &LimitTree::new(
+            &builder("together").single_slot("x").build().unwrap(),
+            two(),
+        ),
+        false,
+        &forget,
+    )
+    .await;
+    drop_at_every_point(
+        &LimitTree::new(&builder("spread").per_key_slot().build().unwrap(), two()),
+        false,
+        &forget,
+    )
+    .await;
     // Each of its two parts takes a place, and a dropped decision runs to its end.
     drop_at_every_point(
-        &LimitTree::new(&builder("apart").queue(8).per_key_slot().build().unwrap(), two()),
+        &LimitTree::new(
+            &builder("apart").queue(8).per_key_slot().build().unwrap(),
+            two(),
+        ),
         true,
         &forget,
     )
@@ -143,7 +202,11 @@ async fn decisions_dropped_on_a_cluster() {
 async fn a_queued_decision_that_is_dropped_is_not_charged() {
     let server = Server::start();
     let builder = RedisBackend::builder(Single::new(&server.url()).unwrap());
-    let backend = builder.deadline(Duration::from_secs(5)).breaker_threshold(1_000).build().unwrap();
+    let backend = builder
+        .deadline(Duration::from_secs(5))
+        .breaker_threshold(1_000)
+        .build()
+        .unwrap();
     let limits = Arc::new(LimitTree::new(&backend, one()));
     until_decided(&limits, Duration::from_secs(5)).await;
     server.stop();
@@ -179,7 +242,11 @@ struct Gated {
 
 impl Connector for Gated {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let (connecting, opened, gate) = (self.single.connect(), Arc::clone(&self.opened), Arc::clone(&self.gate));
+        let (connecting, opened, gate) = (
+            self.single.connect(),
+            Arc::clone(&self.opened),
+            Arc::clone(&self.gate),
+        );
         Box::pin(async move {
             let connection = connecting.await?;
             opened.add_permits(1);
@@ -195,15 +262,28 @@ async fn decision_dropped_before_there_is_a_connection_is_not_charged() {
     let server = Server::start();
     let (opened, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let single = Single::new(&server.url()).unwrap();
-    let gated = Gated { single, opened: Arc::clone(&opened), gate: Arc::clone(&gate) };
-    let backend = RedisBackend::builder(gated).deadline(Duration::from_secs(5)).build().unwrap();
+    let gated = Gated {
+        single,
+        opened: Arc::clone(&opened),
+        gate: Arc::clone(&gate),
+    };
+    let backend = RedisBackend::builder(gated)
+        .deadline(Duration::from_secs(5))
+        .build()
+        .unwrap();
     let limits = LimitTree::new(&backend, one());
     opened.acquire().await.unwrap().forget();
     // From here on connecting takes no time on the paused clock, however busy the machine is.
     tokio::time::pause();
     let begin = |key: &str| {
         let mut decision = Box::pin(backend.decide(&limits.prepared, &limits.calls(key, 7)));
-        assert!(decision.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "not connected yet");
+        assert!(
+            decision
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending(),
+            "not connected yet"
+        );
         decision
     };
     let mut alone: Vec<_> = (0..6).map(|_| begin("alone")).collect();
@@ -234,11 +314,20 @@ async fn a_dropped_trial_lets_the_next_trial_start() {
     let limits = LimitTree::new(&backend, one());
     until_decided(&limits, Duration::from_secs(2)).await;
     proxy.blackhole(true);
-    assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
+    assert!(
+        backend
+            .decide(&limits.prepared, &limits.calls("key", 1))
+            .await
+            .is_err()
+    );
     proxy.blackhole(false);
     // The breaker is half open: each of these is the trial, or is refused.
     for times in [1, 1, 2, 2].repeat(20) {
-        poll_times(backend.decide(&limits.prepared, &limits.calls("key", 1)), times).await;
+        poll_times(
+            backend.decide(&limits.prepared, &limits.calls("key", 1)),
+            times,
+        )
+        .await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     until_decided(&limits, Duration::from_millis(500)).await;
@@ -246,13 +335,18 @@ async fn a_dropped_trial_lets_the_next_trial_start() {
 
 async fn until_decided(limits: &LimitTree, limit: Duration) {
     let start = Instant::now();
-    while let Err(error) = limits.backend.decide(&limits.prepared, &limits.calls("probe", 0)).await {
+    while let Err(error) = limits
+        .backend
+        .decide(&limits.prepared, &limits.calls("probe", 0))
+        .await
+    {
         assert!(start.elapsed() < limit, "still {error} after {limit:?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// The connection belongs to the runtime that opened it. Another runtime opens a connection of its own.
+/// The connection belongs to the runtime that opened it. Another runtime opens a connection of its
+/// own.
 #[test]
 fn a_runtime_that_ends_takes_its_connection_along() {
     let server = Server::start();
@@ -275,11 +369,19 @@ fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
     let proxy = Proxy::start(server.port());
     let (first, second) = (Runtime::new().unwrap(), Runtime::new().unwrap());
     let limits = first.block_on(async {
-        let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap()).breaker_threshold(1).build().unwrap();
+        let backend = RedisBackend::builder(Single::new(&proxy.url()).unwrap())
+            .breaker_threshold(1)
+            .build()
+            .unwrap();
         let limits = LimitTree::new(&backend, one());
         until_decided(&limits, Duration::from_secs(2)).await;
         proxy.blackhole(true);
-        assert!(backend.decide(&limits.prepared, &limits.calls("key", 1)).await.is_err());
+        assert!(
+            backend
+                .decide(&limits.prepared, &limits.calls("key", 1))
+                .await
+                .is_err()
+        );
         limits
     });
     drop(first);
@@ -287,11 +389,15 @@ fn a_runtime_that_ends_while_the_breaker_is_open_leaves_it_to_the_next() {
     second.block_on(until_decided(&limits, Duration::from_millis(500)));
 }
 
-/// Decisions that wait for a call of another runtime, which ends or stands still, are still answered.
+/// Decisions that wait for a call of another runtime, which ends or stands still, are still
+/// answered.
 #[test]
 fn a_runtime_that_stands_still_delays_no_decision() {
     let server = Server::start();
-    let stuck = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stuck = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let limits = stuck.block_on(async {
         let backend = RedisBackend::new(&server.url()).unwrap();
         let limits = LimitTree::new(&backend, one());
@@ -304,11 +410,19 @@ fn a_runtime_that_stands_still_delays_no_decision() {
         let start = Instant::now();
         let mut all = tokio::task::JoinSet::new();
         for _ in 0..50 {
-            let (backend, prepared, calls) = (limits.backend.clone(), limits.prepared.clone(), limits.calls("key", 1));
+            let (backend, prepared, calls) = (
+                limits.backend.clone(),
+                limits.prepared.clone(),
+                limits.calls("key", 1),
+            );
             all.spawn(async move { backend.decide(&prepared, &calls).await.is_ok() });
         }
         while all.join_next().await.is_some() {}
-        assert!(start.elapsed() < Duration::from_millis(200), "50 decisions took {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_millis(200),
+            "50 decisions took {:?}",
+            start.elapsed()
+        );
     });
     drop(stuck);
     running.block_on(until_decided(&limits, Duration::from_secs(1)));

@@ -1,4 +1,5 @@
-//! Two versions of a limit on one server, as in a rolling deployment: each has a backend of its own.
+//! Two versions of a limit on one server, as in a rolling deployment: each has a backend of its
+//! own.
 
 mod common;
 
@@ -14,7 +15,10 @@ fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
 
 /// The limit of one process.
 fn process(shared: &Shared, algorithm: Algorithm) -> LimitTree {
-    LimitTree::new(&builder(shared).build().unwrap(), policy("limit", algorithm))
+    LimitTree::new(
+        &builder(shared).build().unwrap(),
+        policy("limit", algorithm),
+    )
 }
 
 /// Another version that looks or refuses changes nothing.
@@ -22,10 +26,17 @@ fn process(shared: &Shared, algorithm: Algorithm) -> LimitTree {
 async fn law_09_key_lives_for_as_long_as_its_writer_counts() {
     let shared = Shared::new();
     let limit = |rate| built(Gcra::new(rate));
-    let (daily, quick) = (process(&shared, limit(Rate::per_day(2))), process(&shared, limit(Rate::per_second(50))));
+    let (daily, quick) = (
+        process(&shared, limit(Rate::per_day(2))),
+        process(&shared, limit(Rate::per_second(50))),
+    );
     let expires_in = async || {
         let of_quick = policy("limit", limit(Rate::per_second(50)));
-        let held = quick.backend.inspect(&of_quick, &Key::from("ada")).await.unwrap();
+        let held = quick
+            .backend
+            .inspect(&of_quick, &Key::from("ada"))
+            .await
+            .unwrap();
         assert_eq!(held.fields.len(), 2, "{held}");
         held.expires_in.unwrap()
     };

@@ -1,4 +1,5 @@
-//! Every way to reach a server: TLS, users with the documented rights, databases, pools, Sentinels, custom connections.
+//! Every way to reach a server: TLS, users with the documented rights, databases, pools, Sentinels,
+//! custom connections.
 
 mod common;
 
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, Key, Rate};
 use throttle_redis::{
-    Cluster, Command, Connection, Connector, FaultKind, Pending, Pool, RedisBackend, RedisBuilder, Reply, Sentinel,
-    Single, Tls,
+    Cluster, Command, Connection, Connector, FaultKind, Pending, Pool, RedisBackend, RedisBuilder,
+    Reply, Sentinel, Single, Tls,
 };
 use throttle_test_servers::{Cluster as Servers, Proxy, Sentinel as Sentinels, Server};
 
@@ -30,7 +31,10 @@ async fn decides(backend: &RedisBackend) {
         assert_eq!(limits.take("ada", 1).await.remaining(), left);
     }
     assert!(!limits.take("ada", 1).await.is_admitted());
-    backend.reset(&limits.prepared, 0, &Key::from("ada")).await.unwrap();
+    backend
+        .reset(&limits.prepared, 0, &Key::from("ada"))
+        .await
+        .unwrap();
     assert_eq!(limits.left("ada").await, 3);
 }
 
@@ -41,7 +45,10 @@ async fn tls_works_without_anything_installed_beforehand() {
     // The server's certificate is signed by an unknown authority, and must be refused.
     let backend = patient(single).build().unwrap();
     let limits = LimitTree::new(&backend, day(3));
-    let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+    let error = backend
+        .decide(&limits.prepared, &limits.calls("ada", 1))
+        .await
+        .unwrap_err();
     assert!(error.is_uncharged(), "{error}");
     // A URL comes from configuration, and must not switch verification off.
     let url = format!("{}#insecure", server.tls_url());
@@ -54,24 +61,36 @@ async fn tls_works_without_anything_installed_beforehand() {
     ];
     for error in refused {
         let error = error.expect("refused").to_string();
-        assert!(error.contains("#insecure") && error.contains("Tls::authority"), "{error}");
+        assert!(
+            error.contains("#insecure") && error.contains("Tls::authority"),
+            "{error}"
+        );
     }
 }
 
 /// The text of an error and of all its sources.
 fn whole_message(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", whole_message(source)))
+    error.source().map_or_else(
+        || error.to_string(),
+        |source| format!("{error}: {}", whole_message(source)),
+    )
 }
 
 #[tokio::test]
 async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
     let server = Server::builder().password("s3cret").start();
-    let (address, nowhere) = (format!("127.0.0.1:{}", server.port()), "127.0.0.1:1".to_owned());
+    let (address, nowhere) = (
+        format!("127.0.0.1:{}", server.port()),
+        "127.0.0.1:1".to_owned(),
+    );
     let single = |url: &str| patient(Single::new(url).unwrap()).build().unwrap();
     let pooled = |url: &str| patient(Pool::new(url, 3).unwrap()).build().unwrap();
     let database = format!("redis://:s3cret@{address}/99");
     let wrong = format!("redis://:hunter2@{address}");
-    let clustered = patient(Cluster::new(["redis://:hunter2@127.0.0.1:1"]).unwrap()).per_key_slot().build().unwrap();
+    let clustered = patient(Cluster::new(["redis://:hunter2@127.0.0.1:1"]).unwrap())
+        .per_key_slot()
+        .build()
+        .unwrap();
     let sentinels = Sentinel::new(["redis://:hunter2@127.0.0.1:1"], "main", None).unwrap();
     for (backend, address, why) in [
         (single(&database), &address, "DB index is out of range"),
@@ -83,10 +102,19 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
         (patient(sentinels).build().unwrap(), &nowhere, "\"main\""),
     ] {
         let limits = LimitTree::new(&backend, day(3));
-        let error = backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+        let error = backend
+            .decide(&limits.prepared, &limits.calls("ada", 1))
+            .await
+            .unwrap_err();
         let text = whole_message(&error);
-        assert!(text.contains(address.as_str()) && text.contains(why), "{text}");
-        assert!(!text.contains("s3cret") && !text.contains("hunter2"), "{text}");
+        assert!(
+            text.contains(address.as_str()) && text.contains(why),
+            "{text}"
+        );
+        assert!(
+            !text.contains("s3cret") && !text.contains("hunter2"),
+            "{text}"
+        );
         assert!(error.is_uncharged(), "{text}");
     }
 }
@@ -96,11 +124,20 @@ async fn errors_of_connecting_tell_the_address_and_what_the_server_said() {
 async fn a_server_that_refuses_the_password_is_no_server_that_is_out_of_reach() {
     let server = Server::builder().password("s3cret").start();
     let wrong = format!("redis://:hunter2@127.0.0.1:{}", server.port());
-    for (url, kind) in [(wrong.as_str(), FaultKind::Refused), ("redis://127.0.0.1:1", FaultKind::NotSent)] {
-        let connectors: [Box<dyn Connector>; 2] =
-            [Box::new(Single::new(url).unwrap()), Box::new(Pool::new(url, 3).unwrap())];
+    for (url, kind) in [
+        (wrong.as_str(), FaultKind::Refused),
+        ("redis://127.0.0.1:1", FaultKind::NotSent),
+    ] {
+        let connectors: [Box<dyn Connector>; 2] = [
+            Box::new(Single::new(url).unwrap()),
+            Box::new(Pool::new(url, 3).unwrap()),
+        ];
         for connector in connectors {
-            let fault = connector.connect().await.err().expect("it does not connect");
+            let fault = connector
+                .connect()
+                .await
+                .err()
+                .expect("it does not connect");
             assert_eq!(fault.kind(), &kind, "{fault}");
         }
     }
@@ -111,9 +148,13 @@ async fn a_server_that_refuses_the_password_is_no_server_that_is_out_of_reach() 
 fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
     let server = Server::start();
     for polls in 0..3 {
-        let still = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let still = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let backend = still.block_on(async {
-            let builder = RedisBackend::builder(Single::new(&server.url()).unwrap()).prefix(format!("p{polls}"));
+            let builder = RedisBackend::builder(Single::new(&server.url()).unwrap())
+                .prefix(format!("p{polls}"));
             let backend = builder.deadline(Duration::from_secs(1)).build().unwrap();
             for _ in 0..polls {
                 tokio::task::yield_now().await;
@@ -123,8 +164,15 @@ fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
         let running = tokio::runtime::Runtime::new().unwrap();
         running.block_on(async {
             let (started, limits) = (Instant::now(), LimitTree::new(&backend, day(3)));
-            while backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_err() {
-                assert!(started.elapsed() < Duration::from_secs(30), "never connected");
+            while backend
+                .decide(&limits.prepared, &limits.calls("ada", 1))
+                .await
+                .is_err()
+            {
+                assert!(
+                    started.elapsed() < Duration::from_secs(30),
+                    "never connected"
+                );
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
@@ -144,28 +192,64 @@ fn a_backend_built_in_a_runtime_that_stands_still_connects_from_another() {
 async fn a_private_authority_can_be_trusted() {
     let server = Server::builder().tls().start();
     let tls = Tls::new().authority(server.tls().authority.as_str());
-    decides(&patient(Single::with_tls(&server.tls_url(), &tls).unwrap()).build().unwrap()).await;
+    decides(
+        &patient(Single::with_tls(&server.tls_url(), &tls).unwrap())
+            .build()
+            .unwrap(),
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_server_that_demands_client_certificates_is_shown_one() {
-    let server = Server::builder().tls().arg("--tls-auth-clients", "yes").start();
+    let server = Server::builder()
+        .tls()
+        .arg("--tls-auth-clients", "yes")
+        .start();
     let trusting = Tls::new().authority(server.tls().authority.as_str());
-    let refused = patient(Single::with_tls(&server.tls_url(), &trusting).unwrap()).build().unwrap();
+    let refused = patient(Single::with_tls(&server.tls_url(), &trusting).unwrap())
+        .build()
+        .unwrap();
     let limits = LimitTree::new(&refused, day(3));
-    assert!(refused.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_err(), "without a certificate");
+    assert!(
+        refused
+            .decide(&limits.prepared, &limits.calls("ada", 1))
+            .await
+            .is_err(),
+        "without a certificate"
+    );
 
-    let tls = trusting.client_certificate(server.tls().client_certificate.as_str(), server.tls().client_key.as_str());
+    let tls = trusting.client_certificate(
+        server.tls().client_certificate.as_str(),
+        server.tls().client_key.as_str(),
+    );
     assert_eq!(format!("{tls:?}"), "Tls { authority: true, client: true }");
     let swapped = Tls::new().client_certificate(server.tls().client_key.as_str(), "");
-    assert_eq!(Cluster::with_tls([server.tls_url().as_str()], &swapped).err().unwrap().field(), "client certificate");
-    decides(&patient(Single::with_tls(&server.tls_url(), &tls).unwrap()).build().unwrap()).await;
-    decides(&patient(Pool::with_tls(&server.tls_url(), 2, &tls).unwrap()).prefix("pool").build().unwrap()).await;
+    assert_eq!(
+        Cluster::with_tls([server.tls_url().as_str()], &swapped)
+            .err()
+            .unwrap()
+            .field(),
+        "client certificate"
+    );
+    decides(
+        &patient(Single::with_tls(&server.tls_url(), &tls).unwrap())
+            .build()
+            .unwrap(),
+    )
+    .await;
+    decides(
+        &patient(Pool::with_tls(&server.tls_url(), 2, &tls).unwrap())
+            .prefix("pool")
+            .build()
+            .unwrap(),
+    )
+    .await;
 }
 
 /// The rights that the crate's documentation lists for a user.
-const RIGHTS: &str =
-    "on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping +hello +select";
+const RIGHTS: &str = "on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del \
+    +scan +pttl +ping +hello +select";
 
 #[tokio::test]
 async fn a_user_with_the_documented_rights_can_do_everything() {
@@ -176,13 +260,27 @@ async fn a_user_with_the_documented_rights_can_do_everything() {
     let limits = LimitTree::new(&backend, day(3));
     let receipt = limits.charge("bob", 2).await.unwrap();
     limits.refund(receipt).await;
-    assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
+    assert_eq!(
+        backend
+            .inspect(&day(3), &Key::from("bob"))
+            .await
+            .unwrap()
+            .decision
+            .remaining(),
+        3
+    );
     backend.reset_all("").await.unwrap();
     assert_eq!(server.dbsize(), 0);
     // The user has no rights outside of the prefix; the error says that nothing was charged.
-    let elsewhere = patient(Single::new(&url).unwrap()).prefix("other").build().unwrap();
+    let elsewhere = patient(Single::new(&url).unwrap())
+        .prefix("other")
+        .build()
+        .unwrap();
     let limits = LimitTree::new(&elsewhere, day(3));
-    let error = elsewhere.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+    let error = elsewhere
+        .decide(&limits.prepared, &limits.calls("ada", 1))
+        .await
+        .unwrap_err();
     assert!(error.is_uncharged(), "{error}");
 }
 
@@ -192,36 +290,66 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
     let servers = Servers::start();
     for server in servers.nodes() {
         let mut words = vec!["ACL", "SETUSER", "limiter"];
-        words.extend(RIGHTS.split_whitespace().chain(["+cluster|slots", "+asking"]));
+        words.extend(
+            RIGHTS
+                .split_whitespace()
+                .chain(["+cluster|slots", "+asking"]),
+        );
         server.command(&words);
     }
-    let urls = servers.urls().into_iter().map(|url| url.replace("redis://", "redis://limiter:secret@"));
+    let urls = servers
+        .urls()
+        .into_iter()
+        .map(|url| url.replace("redis://", "redis://limiter:secret@"));
     let urls: Vec<String> = urls.collect();
     let cluster = || patient(Cluster::new(urls.iter().map(String::as_str)).unwrap());
     let spread = cluster().per_key_slot().build().unwrap();
-    let (one, other) = (cluster().single_slot("one").build().unwrap(), cluster().single_slot("other").build().unwrap());
+    let (one, other) = (
+        cluster().single_slot("one").build().unwrap(),
+        cluster().single_slot("other").build().unwrap(),
+    );
     for backend in [&spread, &one, &other] {
         decides(backend).await;
         let limits = LimitTree::new(backend, day(3));
         let receipt = limits.charge("bob", 2).await.unwrap();
         limits.refund(receipt).await;
-        assert_eq!(backend.inspect(&day(3), &Key::from("bob")).await.unwrap().decision.remaining(), 3);
+        assert_eq!(
+            backend
+                .inspect(&day(3), &Key::from("bob"))
+                .await
+                .unwrap()
+                .decision
+                .remaining(),
+            3
+        );
         assert!(limits.take("eve", 2).await.is_admitted());
     }
     // For a key of a slot that is moving, the server answers with a redirection.
     let slot = throttle_test_servers::slot_of("one");
     let from = servers.master_of(slot);
-    let to = servers.masters().into_iter().find(|node| *node != from).unwrap();
+    let to = servers
+        .masters()
+        .into_iter()
+        .find(|node| *node != from)
+        .unwrap();
     servers.open_slot(from, to, slot);
     let limits = LimitTree::new(&one, day(3));
     assert_eq!(limits.take("new", 1).await.remaining(), 2);
-    one.reset(&limits.prepared, 0, &Key::from("new")).await.unwrap();
+    one.reset(&limits.prepared, 0, &Key::from("new"))
+        .await
+        .unwrap();
     servers.move_keys(from, to, slot, 100);
     servers.close_slot(from, to, slot);
     assert_eq!(limits.left("eve").await, 1, "what was used has moved along");
     // All keys under one prefix, and each key in a slot of its own.
     one.reset_all("").await.unwrap();
-    assert_eq!((limits.left("eve").await, LimitTree::new(&other, day(3)).left("eve").await), (3, 1));
+    assert_eq!(
+        (
+            limits.left("eve").await,
+            LimitTree::new(&other, day(3)).left("eve").await
+        ),
+        (3, 1)
+    );
     spread.reset_all("").await.unwrap();
     assert_eq!(servers.dbsize(), 0);
 }
@@ -229,39 +357,75 @@ async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
 #[tokio::test]
 async fn passwords_and_databases_are_those_of_the_url() {
     let server = Server::builder().password("s3cret").start();
-    let wrong = patient(Single::new(&format!("redis://:wrong@127.0.0.1:{}", server.port())).unwrap()).build().unwrap();
+    let wrong =
+        patient(Single::new(&format!("redis://:wrong@127.0.0.1:{}", server.port())).unwrap())
+            .build()
+            .unwrap();
     let limits = LimitTree::new(&wrong, day(3));
-    let error = wrong.decide(&limits.prepared, &limits.calls("ada", 1)).await.unwrap_err();
+    let error = wrong
+        .decide(&limits.prepared, &limits.calls("ada", 1))
+        .await
+        .unwrap_err();
     assert!(error.is_uncharged(), "{error}");
     assert!(!format!("{error:?}").contains("wrong@"), "{error:?}");
     for database in [0, 3] {
         let url = format!("{}/{database}", server.url());
         let backend = patient(Single::new(&url).unwrap()).build().unwrap();
         decides(&backend).await;
-        assert!(LimitTree::new(&backend, day(3)).take("bob", 1).await.is_admitted());
+        assert!(
+            LimitTree::new(&backend, day(3))
+                .take("bob", 1)
+                .await
+                .is_admitted()
+        );
     }
-    assert!(server.info("db3").starts_with("keys=1,"), "a key of its own in database 3");
+    assert!(
+        server.info("db3").starts_with("keys=1,"),
+        "a key of its own in database 3"
+    );
 }
 
 #[tokio::test]
 async fn sentinels_are_asked_again_when_the_master_changes() {
     let sentinels = Sentinels::start(1);
     // One of the Sentinels cannot be reached.
-    let urls: Vec<String> = ["redis://127.0.0.1:1".to_owned()].into_iter().chain(sentinels.urls()).collect();
+    let urls: Vec<String> = ["redis://127.0.0.1:1".to_owned()]
+        .into_iter()
+        .chain(sentinels.urls())
+        .collect();
     let database = Some("redis://ignored/3");
-    let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, database).unwrap();
-    let backend = RedisBackend::builder(connector).deadline(Duration::from_millis(500)).build().unwrap();
+    let connector =
+        Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, database).unwrap();
+    let backend = RedisBackend::builder(connector)
+        .deadline(Duration::from_millis(500))
+        .build()
+        .unwrap();
     decides(&backend).await;
     let old = sentinels.master();
     let connector = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, None).unwrap();
     waits_for_a_slow_answer(&patient(connector).build().unwrap(), old).await;
-    assert!(LimitTree::new(&backend, day(3)).take("eve", 1).await.is_admitted());
-    assert!(old.info("db3").starts_with("keys=1,"), "the settings of the master are those of its own URL");
+    assert!(
+        LimitTree::new(&backend, day(3))
+            .take("eve", 1)
+            .await
+            .is_admitted()
+    );
+    assert!(
+        old.info("db3").starts_with("keys=1,"),
+        "the settings of the master are those of its own URL"
+    );
     old.kill();
     sentinels.wait_for_failover_from(old);
     let (started, limits) = (Instant::now(), LimitTree::new(&backend, day(1_000_000)));
-    while backend.decide(&limits.prepared, &limits.calls("bob", 1)).await.is_err() {
-        assert!(started.elapsed() < Duration::from_secs(10), "never came to the new master");
+    while backend
+        .decide(&limits.prepared, &limits.calls("bob", 1))
+        .await
+        .is_err()
+    {
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "never came to the new master"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -271,34 +435,61 @@ async fn waits_for_a_slow_answer(backend: &RedisBackend, server: &Server) {
     let limits = LimitTree::new(backend, day(3));
     assert_eq!(limits.take("slow", 1).await.remaining(), 2);
     let paused = Instant::now();
-    // The client by itself would give up after 500 ms. Sentinels consider a master dead after a second.
+    // The client by itself would give up after 500 ms. Sentinels consider a master dead after a
+    // second.
     server.command(&["CLIENT", "PAUSE", "600", "WRITE"]);
     assert_eq!(limits.take("slow", 1).await.remaining(), 1);
-    assert!(paused.elapsed() > Duration::from_millis(550), "the server has answered after {:?}", paused.elapsed());
-    assert_eq!((backend.stats().failures, backend.stats().connections), (0, 1));
+    assert!(
+        paused.elapsed() > Duration::from_millis(550),
+        "the server has answered after {:?}",
+        paused.elapsed()
+    );
+    assert_eq!(
+        (backend.stats().failures, backend.stats().connections),
+        (0, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_pool_replaces_connections_that_broke_and_opens_no_more_than_it_may() {
     let server = Server::start();
-    let backend = patient(Pool::new(&server.url(), 3).unwrap()).max_batch(1).build().unwrap();
+    let backend = patient(Pool::new(&server.url(), 3).unwrap())
+        .max_batch(1)
+        .build()
+        .unwrap();
     decides(&backend).await;
     let limits = Arc::new(LimitTree::new(&backend, day(1_000_000)));
     for round in 0..3 {
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let limits = Arc::clone(&limits);
-            asking.spawn(async move { limits.backend.decide(&limits.prepared, &limits.calls("x", 1)).await.is_ok() });
+            asking.spawn(async move {
+                limits
+                    .backend
+                    .decide(&limits.prepared, &limits.calls("x", 1))
+                    .await
+                    .is_ok()
+            });
         }
         let answered = asking.join_all().await.into_iter().filter(|ok| *ok).count();
         assert!(answered > 0 || round > 0);
         let clients: String = server.query(&["CLIENT", "LIST", "TYPE", "normal"]);
-        let ours = clients.lines().filter(|line| line.contains("cmd=evalsha")).count();
+        let ours = clients
+            .lines()
+            .filter(|line| line.contains("cmd=evalsha"))
+            .count();
         assert!((1..=3).contains(&ours), "{clients}");
         server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
         let started = Instant::now();
-        while backend.decide(&limits.prepared, &limits.calls("x", 1)).await.is_err() {
-            assert!(started.elapsed() < Duration::from_secs(5), "broken connections were not replaced");
+        while backend
+            .decide(&limits.prepared, &limits.calls("x", 1))
+            .await
+            .is_err()
+        {
+            assert!(
+                started.elapsed() < Duration::from_secs(5),
+                "broken connections were not replaced"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -331,7 +522,9 @@ async fn a_decision_is_one_round_trip_whatever_the_number_of_limits() {
     let connector = Counting(Single::new(&server.url()).unwrap(), Arc::clone(&count));
     let backend = patient(connector).build().unwrap();
     decides(&backend).await;
-    let members = (0..10).map(|i| policy(&format!("p{i}"), FixedWindow::new(Rate::per_day(9))).into()).collect();
+    let members = (0..10)
+        .map(|i| policy(&format!("p{i}"), FixedWindow::new(Rate::per_day(9))).into())
+        .collect();
     let ten = LimitTree::new(&backend, throttle_core::PolicyTree::All(members));
     assert!(ten.take("ada", 1).await.is_admitted());
     let before = count.load(Ordering::Relaxed);
@@ -346,8 +539,14 @@ async fn keys_that_are_alike_are_decided_together_even_when_spread() {
     let servers = Servers::shared();
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
-    let backend = patient(cluster).prefix("alike").per_key_slot().build().unwrap();
-    let members = ["minute", "day"].map(|name| policy(name, FixedWindow::new(Rate::per_day(9))).into()).to_vec();
+    let backend = patient(cluster)
+        .prefix("alike")
+        .per_key_slot()
+        .build()
+        .unwrap();
+    let members = ["minute", "day"]
+        .map(|name| policy(name, FixedWindow::new(Rate::per_day(9))).into())
+        .to_vec();
     let both = LimitTree::new(&backend, throttle_core::PolicyTree::All(members));
     assert!(both.take("ada", 1).await.is_admitted());
     let calls = backend.stats().calls;
@@ -363,7 +562,9 @@ async fn a_cluster_is_reached_by_any_of_its_urls() {
     for place in [0, 1] {
         let mut two = vec![urls[0].as_str()];
         two.insert(place, "redis://127.0.0.1:1");
-        let backend = patient(Cluster::new(two).unwrap()).prefix(format!("two{place}")).per_key_slot();
+        let backend = patient(Cluster::new(two).unwrap())
+            .prefix(format!("two{place}"))
+            .per_key_slot();
         decides(&backend.build().unwrap()).await;
     }
 }
@@ -376,7 +577,10 @@ async fn a_server_is_reached_by_a_unix_socket() {
     let server = Server::builder().arg("--unixsocket", path).start();
     let url = format!("unix://{path}");
     let (single, pool) = (Single::new(&url).unwrap(), Pool::new(&url, 2).unwrap());
-    assert_eq!((single.address().as_deref(), pool.address().as_deref()), (Some(path), Some(path)));
+    assert_eq!(
+        (single.address().as_deref(), pool.address().as_deref()),
+        (Some(path), Some(path))
+    );
     decides(&patient(single).build().unwrap()).await;
     decides(&patient(pool).prefix("pool").build().unwrap()).await;
     // The server is killed, and leaves its socket behind.
@@ -388,7 +592,9 @@ async fn a_server_is_reached_by_a_unix_socket() {
 async fn broken_connection_of_a_pool_is_not_used_again() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
-    let backend = patient(Pool::new(&proxy.url(), 1).unwrap()).build().unwrap();
+    let backend = patient(Pool::new(&proxy.url(), 1).unwrap())
+        .build()
+        .unwrap();
     let limits = LimitTree::new(&backend, day(3));
     assert_eq!(limits.take("ada", 1).await.remaining(), 2);
     proxy.delay_replies(Duration::from_secs(1));
@@ -398,9 +604,22 @@ async fn broken_connection_of_a_pool_is_not_used_again() {
     proxy.reset_all();
     let began = Instant::now();
     while backend.stats().connections < 2 {
-        assert!(began.elapsed() < PATIENT, "the end of the connection is not noticed");
+        assert!(
+            began.elapsed() < PATIENT,
+            "the end of the connection is not noticed"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    backend.reset(&limits.prepared, 0, &Key::from("ada")).await.unwrap();
-    assert_eq!((limits.left("ada").await, proxy.connections(), backend.stats().connections), (3, 2, 2));
+    backend
+        .reset(&limits.prepared, 0, &Key::from("ada"))
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            limits.left("ada").await,
+            proxy.connections(),
+            backend.stats().connections
+        ),
+        (3, 2, 2)
+    );
 }

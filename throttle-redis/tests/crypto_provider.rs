@@ -1,5 +1,5 @@
-//! TLS takes its cryptography from the provider of the process. It panics if several are compiled in and none is
-//! chosen.
+//! TLS takes its cryptography from the provider of the process. It panics if several are compiled
+//! in and none is chosen.
 
 use std::process::Command;
 
@@ -25,9 +25,19 @@ fn each_connector_chooses_a_provider_for_a_process_that_has_none() {
         return;
     }
     for name in ["single", "pool", "cluster", "sentinel"] {
-        let this_test = ["--exact", "each_connector_chooses_a_provider_for_a_process_that_has_none"];
-        let run = Command::new(std::env::current_exe().unwrap()).args(this_test).env(CONNECTOR, name).output().unwrap();
+        let this_test = [
+            "--exact",
+            "each_connector_chooses_a_provider_for_a_process_that_has_none",
+        ];
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args(this_test)
+            .env(CONNECTOR, name)
+            .output()
+            .unwrap();
         let output = String::from_utf8_lossy(&run.stdout);
-        assert!(run.status.success() && output.contains("1 passed"), "{name}: {output}");
+        assert!(
+            run.status.success() && output.contains("1 passed"),
+            "{name}: {output}"
+        );
     }
 }

@@ -20,14 +20,22 @@ const DEADLINE: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_millis(5 + 245);
 
 fn window(name: &str) -> PolicyTree {
-    policy(name, FixedWindow::new(Rate::new(1_000_000, Duration::from_secs(3650 * 86_400)))).into()
+    policy(
+        name,
+        FixedWindow::new(Rate::new(1_000_000, Duration::from_secs(3650 * 86_400))),
+    )
+    .into()
 }
 
 fn limits(builder: RedisBuilder) -> Arc<LimitTree> {
-    Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), window("p")))
+    Arc::new(LimitTree::new(
+        &builder.deadline(DEADLINE).build().unwrap(),
+        window("p"),
+    ))
 }
 
-/// Starts `at_once` decisions, several times over. Each returns within its time, and none is decided.
+/// Starts `at_once` decisions, several times over. Each returns within its time, and none is
+/// decided.
 async fn check_that_all_return(limits: &Arc<LimitTree>, at_once: usize) -> Vec<BackendError> {
     let mut errors = Vec::new();
     for _ in 0..3 {
@@ -58,14 +66,23 @@ trait PreparedCalls {
 impl PreparedCalls for LimitTree {
     fn prepared_calls(&self, place: usize) -> Vec<Call> {
         let each = 0..RedisBackend::set(&self.prepared).policies().len();
-        each.map(|policy| Call::from(Key::from(format!("key-{place}-{policy}")))).collect()
+        each.map(|policy| Call::from(Key::from(format!("key-{place}-{policy}"))))
+            .collect()
     }
 }
 
 async fn until_decided(limits: &LimitTree) {
     let start = Instant::now();
-    while limits.backend.decide(&limits.prepared, &limits.prepared_calls(0)).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(10), "the store does not decide");
+    while limits
+        .backend
+        .decide(&limits.prepared, &limits.prepared_calls(0))
+        .await
+        .is_err()
+    {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "the store does not decide"
+        );
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -101,14 +118,21 @@ async fn law_12_a_store_that_stops_answering() {
 async fn law_12_a_cluster_that_stops_answering() {
     let servers = Servers::start();
     let urls = servers.urls();
-    let builder = || unopened(RedisBackend::builder(Cluster::new(urls.iter().map(String::as_str)).unwrap()));
+    let builder = || {
+        unopened(RedisBackend::builder(
+            Cluster::new(urls.iter().map(String::as_str)).unwrap(),
+        ))
+    };
     let two = PolicyTree::All(vec![window("one"), window("two")]);
     for (builder, rule) in [
         (builder().single_slot("x"), window("p")),
         (builder().prefix("spread").per_key_slot(), window("p")),
         (builder().prefix("apart").per_key_slot(), two),
     ] {
-        let limits = Arc::new(LimitTree::new(&builder.deadline(DEADLINE).build().unwrap(), rule));
+        let limits = Arc::new(LimitTree::new(
+            &builder.deadline(DEADLINE).build().unwrap(),
+            rule,
+        ));
         until_decided(&limits).await;
         servers.nodes().for_each(Server::stop);
         check_that_all_return(&limits, AT_ONCE).await;
@@ -130,7 +154,10 @@ async fn check_unconnected(port: u16) {
         RedisBackend::builder(Cluster::new([url.as_str()]).unwrap()).single_slot("x"),
     ] {
         let errors = check_that_all_return(&limits(builder), AT_ONCE).await;
-        assert!(errors.iter().all(BackendError::is_uncharged), "nothing was sent");
+        assert!(
+            errors.iter().all(BackendError::is_uncharged),
+            "nothing was sent"
+        );
     }
 }
 
@@ -155,8 +182,12 @@ async fn law_12_a_full_queue_returns_at_once() {
     let server = Server::start();
     for (max_batch, under_way) in [(64, 6), (1, 0)] {
         let single = RedisBackend::builder(Single::new(&server.url()).unwrap());
-        let backend =
-            unopened(single).max_batch(max_batch).queue(10).deadline(Duration::from_secs(10)).build().unwrap();
+        let backend = unopened(single)
+            .max_batch(max_batch)
+            .queue(10)
+            .deadline(Duration::from_secs(10))
+            .build()
+            .unwrap();
         let limits = Arc::new(LimitTree::new(&backend, window("p")));
         until_decided(&limits).await;
         server.stop();
@@ -168,12 +199,27 @@ async fn law_12_a_full_queue_returns_at_once() {
         sleep(Duration::from_millis(100)).await;
         let started = Instant::now();
         for _ in 0..100 {
-            let error = limits.backend.decide(&limits.prepared, &limits.calls("full", 1)).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
+            let error = limits
+                .backend
+                .decide(&limits.prepared, &limits.calls("full", 1))
+                .await
+                .unwrap_err();
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (BackendErrorKind::Saturated, true)
+            );
         }
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            started.elapsed()
+        );
         server.cont();
-        assert_eq!(waiting.join_all().await.len(), under_way + 10, "those that were in the queue are decided");
+        assert_eq!(
+            waiting.join_all().await.len(),
+            under_way + 10,
+            "those that were in the queue are decided"
+        );
         assert_eq!(limits.left("full").await, 1_000_000);
     }
 }

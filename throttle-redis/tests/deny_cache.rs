@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{LimitTree, builder, policy};
-use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Status, Timestamp};
+use throttle_core::{
+    Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, SlidingLog, Status, Timestamp,
+};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::{Proxy, Server, Shared};
 
@@ -17,7 +19,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 async fn cached_refusals_are_exact_until_the_wait_is_over() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::per_second(2)).burst(1)));
+    let limits = LimitTree::new(
+        &backend,
+        policy("p", Gcra::new(Rate::per_second(2)).burst(1)),
+    );
     assert!(limits.take("ada", 1).await.is_admitted());
     let first = limits.take("ada", 1).await;
     let calls = backend.stats().calls;
@@ -27,7 +32,10 @@ async fn cached_refusals_are_exact_until_the_wait_is_over() {
     while started.elapsed() < last.mul_f64(0.5) {
         let again = limits.take("ada", 1).await;
         assert!(!again.is_admitted(), "half of the wait is not over");
-        assert!(again.retry_after().unwrap() <= last, "waits get shorter as time goes by");
+        assert!(
+            again.retry_after().unwrap() <= last,
+            "waits get shorter as time goes by"
+        );
         last = last.min(again.retry_after().unwrap() + started.elapsed());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -35,14 +43,20 @@ async fn cached_refusals_are_exact_until_the_wait_is_over() {
     assert_eq!(stats.calls, calls, "nothing was asked meanwhile");
     assert!(stats.cached_refusals > 5);
     tokio::time::sleep(Duration::from_millis(520)).await;
-    assert!(limits.take("ada", 1).await.is_admitted(), "the wait is over");
+    assert!(
+        limits.take("ada", 1).await.is_admitted(),
+        "the wait is over"
+    );
 }
 
 #[tokio::test]
 async fn greater_costs_are_refused_too_and_smaller_ones_are_asked_about() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))));
+    let limits = LimitTree::new(
+        &backend,
+        policy("p", FixedWindow::new(Rate::new(10, 24 * HOUR))),
+    );
     assert!(limits.take("ada", 5).await.is_admitted());
     assert!(!limits.take("ada", 6).await.is_admitted());
     let calls = backend.stats().calls;
@@ -52,16 +66,25 @@ async fn greater_costs_are_refused_too_and_smaller_ones_are_asked_about() {
         assert_eq!(refused.retry_after().is_none(), cost > 10, "{cost}");
     }
     assert_eq!(backend.stats().calls, calls);
-    assert!(limits.take("ada", 3).await.is_admitted(), "a smaller cost is another question");
+    assert!(
+        limits.take("ada", 3).await.is_admitted(),
+        "a smaller cost is another question"
+    );
     assert_eq!(backend.stats().calls, calls + 1);
-    assert!(limits.take("bob", 6).await.is_admitted(), "another key is another question");
+    assert!(
+        limits.take("bob", 6).await.is_admitted(),
+        "another key is another question"
+    );
 }
 
 /// A log, too, of which the reply has only what the asking class needs.
 #[tokio::test]
 async fn law_08_refusals_of_one_class_are_no_answers_for_another() {
     let shared = Shared::new();
-    let (cached, plain) = (builder(&shared).deny_cache(100).build().unwrap(), builder(&shared).build().unwrap());
+    let (cached, plain) = (
+        builder(&shared).deny_cache(100).build().unwrap(),
+        builder(&shared).build().unwrap(),
+    );
     let window = policy("window", FixedWindow::new(Rate::new(10, 24 * HOUR)));
     let log = policy("log", SlidingLog::new(Rate::new(10, 24 * HOUR)));
     for (policy, answered) in [(window, 7), (log, 4)] {
@@ -92,8 +115,15 @@ async fn law_08_refusals_of_one_class_are_no_answers_for_another() {
             let decision = cached.decide(&limits.prepared, &call).await.unwrap();
             let (wait, remaining) = (decision.retry_after(), decision.remaining());
             let due = plain.decide(&asked_anew.prepared, &look).await.unwrap();
-            assert_eq!((decision.is_admitted(), remaining), (is_admitted, due.remaining()), "{cost} and {reserve}");
-            assert!(wait.is_some_and(|wait| wait.is_zero() == is_admitted), "{cost} and {reserve}: {wait:?}");
+            assert_eq!(
+                (decision.is_admitted(), remaining),
+                (is_admitted, due.remaining()),
+                "{cost} and {reserve}"
+            );
+            assert!(
+                wait.is_some_and(|wait| wait.is_zero() == is_admitted),
+                "{cost} and {reserve}: {wait:?}"
+            );
         }
         assert_eq!(cached.stats().cached_refusals - before, answered);
     }
@@ -103,23 +133,35 @@ async fn law_08_refusals_of_one_class_are_no_answers_for_another() {
 async fn refunds_resets_and_changed_limits_clear_it() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(3, 24 * HOUR))));
+    let limits = LimitTree::new(
+        &backend,
+        policy("p", SlidingLog::new(Rate::new(3, 24 * HOUR))),
+    );
     for round in ["refund", "reset", "reset all"] {
         let receipt = limits.charge(round, 3).await.unwrap();
         assert!(!limits.take(round, 1).await.is_admitted());
         assert!(!limits.take(round, 1).await.is_admitted());
         match round {
             "refund" => limits.refund(receipt).await,
-            "reset" => backend.reset(&limits.prepared, 0, &Key::from(round)).await.unwrap(),
+            "reset" => backend
+                .reset(&limits.prepared, 0, &Key::from(round))
+                .await
+                .unwrap(),
             _ => backend.reset_all("p").await.unwrap(),
         }
         assert!(limits.take(round, 1).await.is_admitted(), "after a {round}");
     }
     assert!(limits.take("raised", 3).await.is_admitted());
     assert!(!limits.take("raised", 1).await.is_admitted());
-    let raised = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))));
+    let raised = LimitTree::new(
+        &backend,
+        policy("p", SlidingLog::new(Rate::new(5, 24 * HOUR))),
+    );
     assert!(raised.take("raised", 1).await.is_admitted());
-    assert!(!limits.take("raised", 1).await.is_admitted(), "each decides by its own parameters");
+    assert!(
+        !limits.take("raised", 1).await.is_admitted(),
+        "each decides by its own parameters"
+    );
 }
 
 #[tokio::test]
@@ -130,7 +172,10 @@ async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
     let limits = LimitTree::new(&backend, limit());
     for round in 0..3 {
         for key in 0..40 {
-            assert_eq!(limits.take(&key.to_string(), 1).await.is_admitted(), round == 0);
+            assert_eq!(
+                limits.take(&key.to_string(), 1).await.is_admitted(),
+                round == 0
+            );
         }
     }
     assert_eq!(backend.stats().cached_refusals, 10, "ten of forty");
@@ -142,13 +187,21 @@ async fn it_holds_no_more_than_it_may_and_is_off_by_default() {
     assert_eq!((plain.stats().cached_refusals, plain.stats().calls), (0, 3));
 }
 
-/// The store's reply about a log contains only what one cost needs; a greater cost depends on other entries.
+/// The store's reply about a log contains only what one cost needs; a greater cost depends on other
+/// entries.
 #[tokio::test]
 async fn greater_costs_of_a_log_are_asked_about() {
     let shared = Shared::new();
     let clock = ManualClock::default();
-    let backend = builder(&shared).deny_cache(100).clock(clock.clone()).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", SlidingLog::new(Rate::new(10, 24 * HOUR))));
+    let backend = builder(&shared)
+        .deny_cache(100)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let limits = LimitTree::new(
+        &backend,
+        policy("p", SlidingLog::new(Rate::new(10, 24 * HOUR))),
+    );
     let start = Timestamp::from_micros(1_790_000_000_000_000);
     let hours = |hours: u64| start.after_micros(hours * 3_600_000_000);
     for (at, units) in [(0, 3), (1, 3), (2, 3), (3, 1)] {
@@ -160,24 +213,36 @@ async fn greater_costs_of_a_log_are_asked_about() {
     assert_eq!(limits.take("ada", 5).await.retry_after(), Some(22 * HOUR));
 }
 
-/// A refusal that was decided before a key is reset or refunded is out of date, whether it arrives before or after that
-/// step ends.
+/// A refusal that was decided before a key is reset or refunded is out of date, whether it arrives
+/// before or after that step ends.
 #[tokio::test]
 async fn refusals_from_before_a_reset_or_refund_are_not_cached() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let single = Single::new(&proxy.url()).unwrap();
-    let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
-    let limits = Arc::new(LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR)))));
-    for (step, arrives_after) in [("reset", false), ("refund", false), ("reset all", false)].into_iter().chain([
-        ("reset", true),
-        ("refund", true),
-        ("reset all", true),
-    ]) {
+    let backend = RedisBackend::builder(single)
+        .deny_cache(100)
+        .deadline(Duration::from_secs(10))
+        .build()
+        .unwrap();
+    let limits = Arc::new(LimitTree::new(
+        &backend,
+        policy("p", FixedWindow::new(Rate::new(3, 24 * HOUR))),
+    ));
+    for (step, arrives_after) in [("reset", false), ("refund", false), ("reset all", false)]
+        .into_iter()
+        .chain([("reset", true), ("refund", true), ("reset all", true)])
+    {
         let key = format!("{step} {arrives_after}");
         let receipt = limits.charge(&key, 3).await.unwrap();
         // Load every script first, so that each step is one call.
-        backend.settle(&limits.prepared, limits.charge("warm", 1).await.unwrap().actual(0)).await.unwrap();
+        backend
+            .settle(
+                &limits.prepared,
+                limits.charge("warm", 1).await.unwrap().actual(0),
+            )
+            .await
+            .unwrap();
         proxy.delay_replies(Duration::from_millis(100));
         let asked = backend.stats().calls;
         let sent = async || {
@@ -188,7 +253,11 @@ async fn refusals_from_before_a_reset_or_refund_are_not_cached() {
         let forget = async {
             match step {
                 "refund" => backend.settle(&limits.prepared, receipt.actual(0)).await,
-                "reset" => backend.reset(&limits.prepared, 0, &Key::from(key.as_str())).await,
+                "reset" => {
+                    backend
+                        .reset(&limits.prepared, 0, &Key::from(key.as_str()))
+                        .await
+                }
                 _ => backend.reset_all("p").await,
             }
         };
@@ -214,15 +283,25 @@ async fn refusals_from_before_a_reset_or_refund_are_not_cached() {
     }
 }
 
-/// A late answer shows the server's time somewhere between the question and now. A cached refusal ends at the first
-/// instant at which the store may admit the request.
+/// A late answer shows the server's time somewhere between the question and now. A cached refusal
+/// ends at the first instant at which the store may admit the request.
 #[tokio::test]
 async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     let single = Single::new(&proxy.url()).unwrap();
-    let backend = RedisBackend::builder(single).deny_cache(100).deadline(Duration::from_secs(10)).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", Gcra::new(Rate::new(1, Duration::from_millis(1_500))).burst(1)));
+    let backend = RedisBackend::builder(single)
+        .deny_cache(100)
+        .deadline(Duration::from_secs(10))
+        .build()
+        .unwrap();
+    let limits = LimitTree::new(
+        &backend,
+        policy(
+            "p",
+            Gcra::new(Rate::new(1, Duration::from_millis(1_500))).burst(1),
+        ),
+    );
     assert!(limits.take("ada", 1).await.is_admitted());
     proxy.delay_replies(Duration::from_secs(1));
     let asked = std::time::Instant::now();
@@ -230,7 +309,10 @@ async fn refusals_end_when_they_may_by_the_latest_time_that_the_server_can_have(
     proxy.delay_replies(Duration::ZERO);
     assert!(asked.elapsed() >= Duration::from_secs(1) && wait <= Duration::from_millis(1_500));
     tokio::time::sleep_until((asked + wait + Duration::from_millis(500)).into()).await;
-    assert!(limits.take("ada", 1).await.is_admitted(), "the store has room for it");
+    assert!(
+        limits.take("ada", 1).await.is_admitted(),
+        "the store has room for it"
+    );
 }
 
 /// Its parameters may let the key recover sooner.
@@ -240,7 +322,10 @@ async fn charge_by_another_writer_clears_every_refusal_of_its_key() {
     let backend = builder(&shared).deny_cache(100).build().unwrap();
     let window = |count| policy("p", FixedWindow::new(Rate::new(count, 24 * HOUR)));
     let other = policy("other", FixedWindow::new(Rate::new(9, 24 * HOUR)));
-    let both = LimitTree::new(&backend, PolicyTree::All(vec![window(3).into(), other.into()]));
+    let both = LimitTree::new(
+        &backend,
+        PolicyTree::All(vec![window(3).into(), other.into()]),
+    );
     let raised = LimitTree::new(&backend, window(5));
     assert!(both.take("ada", 3).await.is_admitted());
     for _ in 0..2 {
@@ -258,42 +343,82 @@ async fn charge_by_another_writer_clears_every_refusal_of_its_key() {
 async fn decisions_as_of_another_instant_neither_use_nor_fill_the_cache() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
-    let limits = LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR))));
+    let limits = LimitTree::new(
+        &backend,
+        policy("p", FixedWindow::new(Rate::new(1, 24 * HOUR))),
+    );
     assert!(limits.take("ada", 1).await.is_admitted());
     let calls = limits.calls("ada", 1);
-    let now = backend.now(&limits.prepared, &calls).expect("a reply states the time");
+    let now = backend
+        .now(&limits.prepared, &calls)
+        .expect("a reply states the time");
     let refused_as_of = async || {
         let asked = backend.stats().calls;
-        assert!(!backend.decide_as_of(&limits.prepared, &calls, now).await.unwrap().is_admitted());
+        assert!(
+            !backend
+                .decide_as_of(&limits.prepared, &calls, now)
+                .await
+                .unwrap()
+                .is_admitted()
+        );
         assert_eq!(backend.stats().calls, asked + 1);
     };
     refused_as_of().await;
     assert!(!limits.take("ada", 1).await.is_admitted());
-    assert_eq!(backend.stats().cached_refusals, 0, "the one before was not cached");
+    assert_eq!(
+        backend.stats().cached_refusals,
+        0,
+        "the one before was not cached"
+    );
     assert!(!limits.take("ada", 1).await.is_admitted());
     assert_eq!(backend.stats().cached_refusals, 1);
     refused_as_of().await;
 }
 
-/// Where all that refuses is audited, each request is asked about; a kept refusal still says what is audited.
+/// Where all that refuses is audited, each request is asked about; a kept refusal still says what
+/// is audited.
 #[tokio::test]
 async fn what_an_audited_limit_would_refuse_is_neither_kept_nor_hidden() {
     let shared = Shared::new();
     let backend = builder(&shared).deny_cache(100).build().unwrap();
     let window = |name, count| policy(name, FixedWindow::new(Rate::new(count, 24 * HOUR)));
-    let limits =
-        LimitTree::new(&backend, PolicyTree::All(vec![window("new", 1).audit().into(), window("old", 4).into()]));
+    let limits = LimitTree::new(
+        &backend,
+        PolicyTree::All(vec![
+            window("new", 1).audit().into(),
+            window("old", 4).into(),
+        ]),
+    );
     for n in 0..4 {
         let decision = limits.take("ada", 1).await;
-        assert_eq!((decision.is_admitted(), decision.statuses()[0].would_refuse()), (true, n > 0));
-        assert_eq!(decision.statuses().iter().map(Status::charged).collect::<Vec<_>>(), [u64::from(n == 0), 1]);
+        assert_eq!(
+            (
+                decision.is_admitted(),
+                decision.statuses()[0].would_refuse()
+            ),
+            (true, n > 0)
+        );
+        assert_eq!(
+            decision
+                .statuses()
+                .iter()
+                .map(Status::charged)
+                .collect::<Vec<_>>(),
+            [u64::from(n == 0), 1]
+        );
     }
     // The first call of all loads the script.
-    assert_eq!((backend.stats().cached_refusals, backend.stats().calls), (0, 5));
+    assert_eq!(
+        (backend.stats().cached_refusals, backend.stats().calls),
+        (0, 5)
+    );
     for kept in 0..3 {
         let refused = limits.take("ada", 1).await;
         assert_eq!((refused.is_admitted(), refused.binding()), (false, Some(1)));
         assert!(refused.statuses()[0].would_refuse() && !refused.statuses()[0].is_violated());
-        assert_eq!((backend.stats().cached_refusals, backend.stats().calls), (kept, 6));
+        assert_eq!(
+            (backend.stats().cached_refusals, backend.stats().calls),
+            (kept, 6)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Processes that race for the last units of many keys admit exactly as many requests as there are units: on one
-//! server, and on a cluster.
+//! Processes that race for the last units of many keys admit exactly as many requests as there are
+//! units: on one server, and on a cluster.
 //!
 //! This program starts itself again as the racing processes, so it has a `main` of its own.
 
@@ -20,8 +20,8 @@ const KEYS: u64 = 20;
 const K: u64 = 37;
 /// What a lower class leaves free.
 const RESERVE: u64 = 9;
-/// A budget beside the one of K units that is never used up: it exceeds what is admitted plus what all tasks can have
-/// reserved at once.
+/// A budget beside the one of K units that is never used up: it exceeds what is admitted plus what
+/// all tasks can have reserved at once.
 const ROOMY: u64 = K + 2 * (PROCESSES * TASKS) as u64;
 /// Tasks of a process, each of which tries every key.
 const TASKS: usize = 4;
@@ -41,7 +41,13 @@ enum Asked {
 }
 
 impl Asked {
-    const ALL: [Self; 5] = [Self::One, Self::Two, Self::Lopsided, Self::Lower, Self::Classes];
+    const ALL: [Self; 5] = [
+        Self::One,
+        Self::Two,
+        Self::Lopsided,
+        Self::Lower,
+        Self::Classes,
+    ];
 
     /// The units of each policy.
     const fn budgets(self) -> &'static [u64] {
@@ -57,12 +63,16 @@ impl Asked {
         let window = |units| FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400)));
         let policy = |name: String, units| Policy::new(&name, window(units)).expect("a policy");
         match self {
-            Self::One => Policy::new("slow", Gcra::new(Rate::per_day(1)).burst(K)).expect("a policy").into(),
+            Self::One => Policy::new("slow", Gcra::new(Rate::per_day(1)).burst(K))
+                .expect("a policy")
+                .into(),
             _ => {
                 let name = format!("{self:?}").to_lowercase();
                 let members = self.budgets().iter().enumerate();
                 PolicyTree::All(
-                    members.map(|(place, units)| policy(format!("{name}-{place}"), *units).into()).collect(),
+                    members
+                        .map(|(place, units)| policy(format!("{name}-{place}"), *units).into())
+                        .collect(),
                 )
             }
         }
@@ -70,27 +80,41 @@ impl Asked {
 
     /// What the requests of a task leave free.
     fn reserve(self, task: usize) -> u64 {
-        if self == Self::Lower || (self == Self::Classes && task.is_multiple_of(2)) { RESERVE } else { 0 }
+        if self == Self::Lower || (self == Self::Classes && task.is_multiple_of(2)) {
+            RESERVE
+        } else {
+            0
+        }
     }
 
     /// One unit of each policy, or a peek. Policies of one set have keys of their own.
     fn calls(self, key: u64, cost: u64) -> Vec<Call> {
         let keys = [key, 1_000 + key].into_iter().take(self.budgets().len());
-        keys.map(|key| Call::from(Key::from(key)).costing(cost)).collect()
+        keys.map(|key| Call::from(Key::from(key)).costing(cost))
+            .collect()
     }
 }
 
-const TESTS: [&str; 4] = ["single", "single_unbatched", "cluster_together", "cluster_spread"];
+const TESTS: [&str; 4] = [
+    "single",
+    "single_unbatched",
+    "cluster_together",
+    "cluster_spread",
+];
 
 fn main() -> ExitCode {
     if let Ok(way) = env::var("EXACTLY_K_WAY") {
         race(&way, &env::var("EXACTLY_K_URLS").expect("URLs"));
         return ExitCode::SUCCESS;
     }
-    let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted: Vec<String> = env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
     let name = |way: &str| format!("law_06_exactly_k_of_{PROCESSES}_processes::{way}");
-    let chosen =
-        TESTS.iter().filter(|way| wanted.is_empty() || wanted.iter().any(|word| name(way).contains(word.as_str())));
+    let chosen = TESTS.iter().filter(|way| {
+        wanted.is_empty() || wanted.iter().any(|word| name(way).contains(word.as_str()))
+    });
     if env::args().any(|word| word == "--list") {
         chosen.for_each(|way| println!("{}: test", name(way)));
         return ExitCode::SUCCESS;
@@ -98,16 +122,29 @@ fn main() -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for way in chosen {
         let wrong = check(way);
-        println!("test {} ... {}", name(way), if wrong.is_empty() { "ok" } else { "FAILED" });
+        println!(
+            "test {} ... {}",
+            name(way),
+            if wrong.is_empty() { "ok" } else { "FAILED" }
+        );
         wrong.iter().for_each(|wrong| println!("    {wrong}"));
-        if wrong.is_empty() { passed += 1 } else { failed += 1 }
+        if wrong.is_empty() {
+            passed += 1
+        } else {
+            failed += 1
+        }
     }
     let outcome = if failed == 0 { "ok" } else { "FAILED" };
     let left_out = TESTS.len() - passed - failed;
     println!(
-        "\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {left_out} filtered out\n"
+        "\ntest result: {outcome}. {passed} passed; {failed} failed; 0 ignored; 0 measured; \
+            {left_out} filtered out\n"
     );
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Runs the race, and returns what is wrong with the admissions.
@@ -120,7 +157,9 @@ fn check(way: &str) -> Vec<String> {
         cluster = Servers::shared();
         cluster.urls()
     };
-    let racing: Vec<Child> = (0..PROCESSES).map(|_| start(way, &urls.join(" "))).collect();
+    let racing: Vec<Child> = (0..PROCESSES)
+        .map(|_| start(way, &urls.join(" ")))
+        .collect();
     let mut admitted = vec![0; Asked::ALL.len() * KEYS as usize];
     for process in racing {
         let output = process.wait_with_output().expect("a process that races");
@@ -138,22 +177,46 @@ fn check(way: &str) -> Vec<String> {
 /// After the race, a single client finds each unit that was not admitted, and no more.
 #[tokio::main(flavor = "current_thread")]
 async fn afterwards(way: &str, urls: &str, admitted: &[u64]) -> Vec<String> {
-    let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");
+    let backend = builder(way, urls)
+        .deadline(Duration::from_secs(10))
+        .build()
+        .expect("valid options");
     let mut wrong = Vec::new();
     for (asked, admitted) in Asked::ALL.into_iter().zip(admitted.chunks(KEYS as usize)) {
-        let set = Arc::new(backend.prepare(PolicySet::new(asked.rule()).expect("a set")).expect("a set"));
-        // With separate reservations, two members that both refuse may refuse early in a race, but never admit too
-        // much. Most units are admitted in the race all the same: there are many more tries than units.
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(asked.rule()).expect("a set"))
+                .expect("a set"),
+        );
+        // With separate reservations, two members that both refuse may refuse early in a race, but
+        // never admit too much. Most units are admitted in the race all the same: there are many
+        // more tries than units.
         let early = way == "cluster_spread" && asked == Asked::Two;
-        let most = if asked == Asked::Lower { K - RESERVE } else { K };
+        let most = if asked == Asked::Lower {
+            K - RESERVE
+        } else {
+            K
+        };
         let least = if early { K / 2 } else { most };
         for (key, raced) in (0..KEYS).zip(admitted) {
             let mut later = 0;
-            while backend.decide(&set, &asked.calls(key, 1)).await.expect("a decision").is_admitted() {
+            while backend
+                .decide(&set, &asked.calls(key, 1))
+                .await
+                .expect("a decision")
+                .is_admitted()
+            {
                 later += 1;
             }
-            let look = backend.decide(&set, &asked.calls(key, 0)).await.expect("a look");
-            let left: Vec<u64> = look.statuses().iter().map(|status| status.remaining()).collect();
+            let look = backend
+                .decide(&set, &asked.calls(key, 0))
+                .await
+                .expect("a look");
+            let left: Vec<u64> = look
+                .statuses()
+                .iter()
+                .map(|status| status.remaining())
+                .collect();
             let due: Vec<u64> = asked.budgets().iter().map(|units| units - K).collect();
             if *raced < least || *raced > most || raced + later != K || left != due {
                 wrong.push(format!(
@@ -167,7 +230,10 @@ async fn afterwards(way: &str, urls: &str, admitted: &[u64]) -> Vec<String> {
 
 fn start(way: &str, urls: &str) -> Child {
     let mut again = Command::new(env::current_exe().expect("this program"));
-    again.env("EXACTLY_K_WAY", way).env("EXACTLY_K_URLS", urls).stdout(Stdio::piped());
+    again
+        .env("EXACTLY_K_WAY", way)
+        .env("EXACTLY_K_URLS", urls)
+        .stdout(Stdio::piped());
     again.spawn().expect("this program, again")
 }
 
@@ -185,7 +251,10 @@ fn builder(way: &str, urls: &str) -> RedisBuilder {
 /// One process of the race: takes as many units as it can, and prints how many it took of each key.
 #[tokio::main(worker_threads = 2)]
 async fn race(way: &str, urls: &str) {
-    let backend = builder(way, urls).deadline(Duration::from_secs(10)).build().expect("valid options");
+    let backend = builder(way, urls)
+        .deadline(Duration::from_secs(10))
+        .build()
+        .expect("valid options");
     let sets = Asked::ALL.map(|asked| {
         let set = PolicySet::new(asked.rule()).expect("a set");
         (asked, Arc::new(backend.prepare(set).expect("a set")))
@@ -199,9 +268,11 @@ async fn race(way: &str, urls: &str) {
                 for key in 0..KEYS {
                     for (place, (asked, set)) in sets.iter().enumerate() {
                         let of_class = |call: Call| call.reserving(asked.reserve(task));
-                        let calls: Vec<Call> = asked.calls(key, 1).into_iter().map(of_class).collect();
+                        let calls: Vec<Call> =
+                            asked.calls(key, 1).into_iter().map(of_class).collect();
                         let decision = backend.decide(set, &calls).await.expect("a decision");
-                        admitted[place * KEYS as usize + key as usize] += u64::from(decision.is_admitted());
+                        admitted[place * KEYS as usize + key as usize] +=
+                            u64::from(decision.is_admitted());
                     }
                 }
             }
@@ -210,7 +281,15 @@ async fn race(way: &str, urls: &str) {
     }
     let mut sums = vec![0; Asked::ALL.len() * KEYS as usize];
     for admitted in racing.join_all().await {
-        sums.iter_mut().zip(admitted).for_each(|(sum, count)| *sum += count);
+        sums.iter_mut()
+            .zip(admitted)
+            .for_each(|(sum, count)| *sum += count);
     }
-    println!("{}", sums.iter().map(u64::to_string).collect::<Vec<_>>().join(" "));
+    println!(
+        "{}",
+        sums.iter()
+            .map(u64::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    );
 }

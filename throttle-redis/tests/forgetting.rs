@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use common::{LimitTree, builder, policy};
 use throttle_core::{
-    CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, Policy, PolicyTree,
-    Rate, SlidingLog, SlidingWindow, TokenBucket,
+    CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter,
+    Policy, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 use throttle_test_servers::{Server, Shared};
 
@@ -20,12 +20,21 @@ fn short() -> Vec<Policy> {
         named("gcra", Gcra::new(rate)),
         named("token", TokenBucket::new(rate)),
         named("meter", LeakyMeter::new(rate)),
-        named("interval", IntervalBucket::new(10).refill(3, Duration::from_millis(200))),
+        named(
+            "interval",
+            IntervalBucket::new(10).refill(3, Duration::from_millis(200)),
+        ),
         named("fixed", FixedWindow::new(rate)),
         named("window", SlidingWindow::new(rate)),
         named("log", SlidingLog::new(rate)),
-        named("rolling", CalendarQuota::rolling(10, Duration::from_millis(700))),
-        named("shaper", LeakyBucket::new(rate).max_wait(Duration::from_millis(700))),
+        named(
+            "rolling",
+            CalendarQuota::rolling(10, Duration::from_millis(700)),
+        ),
+        named(
+            "shaper",
+            LeakyBucket::new(rate).max_wait(Duration::from_millis(700)),
+        ),
     ]
 }
 
@@ -54,8 +63,16 @@ async fn every_key_expires_when_it_is_idle_and_none_before() {
             let inspected = backend.inspect(&policy, &Key::from(key)).await.unwrap();
             let reset = inspected.decision.reset_after();
             if let Some(expires) = inspected.expires_in {
-                assert!(expires + Duration::from_millis(50) >= reset, "{} of {inspected}", policy.name());
-                assert!(expires <= reset + Duration::from_millis(50), "{} of {inspected}", policy.name());
+                assert!(
+                    expires + Duration::from_millis(50) >= reset,
+                    "{} of {inspected}",
+                    policy.name()
+                );
+                assert!(
+                    expires <= reset + Duration::from_millis(50),
+                    "{} of {inspected}",
+                    policy.name()
+                );
             } else {
                 assert_eq!(reset, Duration::ZERO, "{}: {inspected}", policy.name());
             }
@@ -63,7 +80,11 @@ async fn every_key_expires_when_it_is_idle_and_none_before() {
     }
     while server.dbsize() > 0 {
         // The server searches for expired keys ten times a second.
-        assert!(used.elapsed() < longest + Duration::from_secs(10), "{} keys stay", server.dbsize());
+        assert!(
+            used.elapsed() < longest + Duration::from_secs(10),
+            "{} keys stay",
+            server.dbsize()
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -76,16 +97,37 @@ async fn a_key_is_inspected_without_being_touched() {
     let limits = LimitTree::new(&backend, day.clone());
     let key = Key::from("ada");
     let unused = backend.inspect(&day, &key).await.unwrap();
-    assert_eq!((unused.value.as_ref(), unused.expires_in, unused.decision.remaining()), (None, None, 10));
+    assert_eq!(
+        (
+            unused.value.as_ref(),
+            unused.expires_in,
+            unused.decision.remaining()
+        ),
+        (None, None, 10)
+    );
     assert!(limits.take("ada", 4).await.is_admitted());
     let used = backend.inspect(&day, &key).await.unwrap();
-    assert_eq!(used.name, format!("{}{{all}}per-user:tada", shared.prefix()));
+    assert_eq!(
+        used.name,
+        format!("{}{{all}}per-user:tada", shared.prefix())
+    );
     assert_eq!(used.decision.remaining(), 6);
-    let [("window_start", start), ("used", 4)] = used.fields[..] else { panic!("{:?}", used.fields) };
+    let [("window_start", start), ("used", 4)] = used.fields[..] else {
+        panic!("{:?}", used.fields)
+    };
     assert_eq!(start % 86_400_000_000, 0);
     assert!(used.expires_in.unwrap() >= used.decision.reset_after());
     assert!(used.to_string().starts_with("6 left"), "{used}");
-    assert_eq!(backend.inspect(&day, &key).await.unwrap().decision.remaining(), 6, "looking takes nothing");
+    assert_eq!(
+        backend
+            .inspect(&day, &key)
+            .await
+            .unwrap()
+            .decision
+            .remaining(),
+        6,
+        "looking takes nothing"
+    );
 }
 
 /// Tags separate backends that share a prefix.
@@ -94,11 +136,19 @@ async fn forgetting_everything_leaves_what_is_under_other_tags() {
     let shared = Shared::new();
     let under = |tag: &str| {
         let backend = common::builder(&shared).single_slot(tag).build().unwrap();
-        LimitTree::new(&backend, policy("p", FixedWindow::new(Rate::new(10, Duration::from_secs(3650 * 86_400)))))
+        LimitTree::new(
+            &backend,
+            policy(
+                "p",
+                FixedWindow::new(Rate::new(10, Duration::from_secs(3650 * 86_400))),
+            ),
+        )
     };
     let (one, other) = (under("one"), under("other"));
     assert!(one.take("key", 4).await.is_admitted() && other.take("key", 4).await.is_admitted());
-    throttle_core::Backend::reset_all(&one.backend, "").await.unwrap();
+    throttle_core::Backend::reset_all(&one.backend, "")
+        .await
+        .unwrap();
     assert_eq!((one.left("key").await, other.left("key").await), (10, 6));
 }
 
@@ -109,14 +159,38 @@ async fn an_inspected_value_names_its_numbers() {
     let rate = Rate::per_hour(10);
     let hour = Duration::from_secs(3_600);
     let named: [(Policy, &[&str]); 8] = [
-        (policy("gcra", Gcra::new(rate)), &["arrival", "arrival_part"]),
-        (policy("token", TokenBucket::new(rate)), &["last", "grains_left"]),
-        (policy("meter", LeakyMeter::new(rate)), &["last", "grains_owed"]),
-        (policy("shaper", LeakyBucket::new(rate).max_wait(hour)), &["last", "next_slot", "next_slot_part"]),
-        (policy("interval", IntervalBucket::new(10).refill(3, hour)), &["interval_start", "tokens"]),
-        (policy("quota", CalendarQuota::monthly(10)), &["window_start", "used"]),
-        (policy("window", SlidingWindow::new(rate).buckets(2)), &["last", "used", "used", "used"]),
-        (policy("log", SlidingLog::new(rate)), &["used", "at", "units", "at", "units"]),
+        (
+            policy("gcra", Gcra::new(rate)),
+            &["arrival", "arrival_part"],
+        ),
+        (
+            policy("token", TokenBucket::new(rate)),
+            &["last", "grains_left"],
+        ),
+        (
+            policy("meter", LeakyMeter::new(rate)),
+            &["last", "grains_owed"],
+        ),
+        (
+            policy("shaper", LeakyBucket::new(rate).max_wait(hour)),
+            &["last", "next_slot", "next_slot_part"],
+        ),
+        (
+            policy("interval", IntervalBucket::new(10).refill(3, hour)),
+            &["interval_start", "tokens"],
+        ),
+        (
+            policy("quota", CalendarQuota::monthly(10)),
+            &["window_start", "used"],
+        ),
+        (
+            policy("window", SlidingWindow::new(rate).buckets(2)),
+            &["last", "used", "used", "used"],
+        ),
+        (
+            policy("log", SlidingLog::new(rate)),
+            &["used", "at", "units", "at", "units"],
+        ),
     ];
     for (policy, names) in named {
         let limits = LimitTree::new(&backend, policy.clone());
@@ -124,8 +198,19 @@ async fn an_inspected_value_names_its_numbers() {
             assert!(limits.take("ada", 2).await.is_admitted());
         }
         let held = backend.inspect(&policy, &Key::from("ada")).await.unwrap();
-        assert_eq!(held.fields.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names, "{}", policy.name());
-        assert!(held.now.as_micros() > 1_700_000_000_000_000, "the server's time");
+        assert_eq!(
+            held.fields
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>(),
+            names,
+            "{}",
+            policy.name()
+        );
+        assert!(
+            held.now.as_micros() > 1_700_000_000_000_000,
+            "the server's time"
+        );
         assert!(held.to_string().contains(", forgotten in "), "{held}");
     }
 }
@@ -137,6 +222,8 @@ async fn forgetting_everything_goes_through_all_keys() {
     let backend = throttle_redis::RedisBackend::new(&server.url()).unwrap();
     server.command(&["DEBUG", "POPULATE", "3000", "throttle{all}p"]);
     server.command(&["SET", "throttle{all}q:kept", "value"]);
-    throttle_core::Backend::reset_all(&backend, "p").await.unwrap();
+    throttle_core::Backend::reset_all(&backend, "p")
+        .await
+        .unwrap();
     assert_eq!(server.dbsize(), 1);
 }

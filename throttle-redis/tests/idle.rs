@@ -26,7 +26,10 @@ fn built(connector: impl Connector, deadline: Duration) -> RedisBackend {
 
 /// Five units for each key.
 fn limits(backend: &RedisBackend, name: &str) -> Arc<LimitTree> {
-    Arc::new(LimitTree::new(backend, policy(name, FixedWindow::new(Rate::per_day(5)))))
+    Arc::new(LimitTree::new(
+        backend,
+        policy(name, FixedWindow::new(Rate::per_day(5))),
+    ))
 }
 
 /// A hundred requests at once, of ten keys. Returns how many were admitted, and how many failed.
@@ -41,7 +44,14 @@ async fn hundred(limits: &Arc<LimitTree>) -> (usize, usize) {
     }
     let answers = asking.join_all().await;
     let failed = answers.iter().filter(|answer| answer.is_err()).count();
-    (answers.iter().flatten().filter(|decision| decision.is_admitted()).count(), failed)
+    (
+        answers
+            .iter()
+            .flatten()
+            .filter(|decision| decision.is_admitted())
+            .count(),
+        failed,
+    )
 }
 
 fn kill_clients(server: &Server) {
@@ -56,7 +66,8 @@ fn reset(proxy: &Proxy) {
 
 /// Ends all connections, and decides at once or later: many requests, or one.
 async fn costs_nothing(backend: &RedisBackend, what: &str, end: impl Fn()) {
-    // The process is busy with something else meanwhile, so that its runtime does not read the end before it decides.
+    // The process is busy with something else meanwhile, so that its runtime does not read the end
+    // before it decides.
     let ended = || {
         end();
         std::thread::sleep(Duration::from_millis(20));
@@ -67,16 +78,30 @@ async fn costs_nothing(backend: &RedisBackend, what: &str, end: impl Fn()) {
         if later {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert_eq!(hundred(&many).await, (50, 0), "{what}, later: {later}: {:?}", backend.stats());
+        assert_eq!(
+            hundred(&many).await,
+            (50, 0),
+            "{what}, later: {later}: {:?}",
+            backend.stats()
+        );
         let one = limits(backend, &format!("{what}-one-{round}"));
         for key in ["ada", "bob"] {
             ended();
             let decided = backend.decide(&one.prepared, &one.calls(key, 1)).await;
-            assert_eq!(decided.map(|decision| decision.remaining()).ok(), Some(4), "{what}: {:?}", backend.stats());
+            assert_eq!(
+                decided.map(|decision| decision.remaining()).ok(),
+                Some(4),
+                "{what}: {:?}",
+                backend.stats()
+            );
         }
     }
     let stats = backend.stats();
-    assert_eq!((stats.failures, stats.unknown, stats.breaker_openings), (0, 0, 0), "{what}: {stats:?}");
+    assert_eq!(
+        (stats.failures, stats.unknown, stats.breaker_openings),
+        (0, 0, 0),
+        "{what}: {stats:?}"
+    );
 }
 
 /// The server closes connections that were idle for a second.
@@ -84,14 +109,23 @@ async fn outlives_its_timeout(backend: &RedisBackend, servers: &[&Server]) {
     let limits = limits(backend, "timeout");
     hundred(&limits).await;
     let before: Vec<u64> = servers.iter().map(|server| connections(server)).collect();
-    servers.iter().for_each(|server| server.config_set("timeout", "1"));
-    let closed = || servers.iter().zip(&before).any(|(server, before)| connections(server) > *before + 2);
+    servers
+        .iter()
+        .for_each(|server| server.config_set("timeout", "1"));
+    let closed = || {
+        servers
+            .iter()
+            .zip(&before)
+            .any(|(server, before)| connections(server) > *before + 2)
+    };
     let began = Instant::now();
     while !closed() && began.elapsed() < Duration::from_secs(4) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(hundred(&limits).await, (0, 0), "{:?}", backend.stats());
-    servers.iter().for_each(|server| server.config_set("timeout", "0"));
+    servers
+        .iter()
+        .for_each(|server| server.config_set("timeout", "0"));
 }
 
 fn connections(server: &Server) -> u64 {
@@ -139,17 +173,30 @@ async fn law_13_ends_of_connections_to_a_cluster_cost_no_decision() {
     let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
     let backend = builder(cluster, PATIENT).per_key_slot().build().unwrap();
     let nodes: Vec<&Server> = servers.nodes().collect();
-    costs_nothing(&backend, "kill", || nodes.iter().for_each(|node| kill_clients(node))).await;
-    costs_nothing(&backend, "reset", || (0..nodes.len()).for_each(|node| reset(servers.proxy(node)))).await;
+    costs_nothing(&backend, "kill", || {
+        nodes.iter().for_each(|node| kill_clients(node))
+    })
+    .await;
+    costs_nothing(&backend, "reset", || {
+        (0..nodes.len()).for_each(|node| reset(servers.proxy(node)))
+    })
+    .await;
     outlives_its_timeout(&backend, &nodes).await;
     silence_costs_one_deadline(
-        builder(Cluster::new(urls.iter().map(String::as_str)).unwrap(), SHORT).per_key_slot().build().unwrap(),
+        builder(
+            Cluster::new(urls.iter().map(String::as_str)).unwrap(),
+            SHORT,
+        )
+        .per_key_slot()
+        .build()
+        .unwrap(),
         || (0..nodes.len()).for_each(|node| servers.proxy(node).silence_open()),
     )
     .await;
 }
 
-/// Nothing arrives on the connection any more, and nothing says so. Requests that come before it can be known fail.
+/// Nothing arrives on the connection any more, and nothing says so. Requests that come before it
+/// can be known fail.
 async fn silence_costs_one_deadline(backend: RedisBackend, silence: impl Fn()) {
     backend.reset_all("silence").await.unwrap();
     let many = limits(&backend, "silence-many");
@@ -193,12 +240,18 @@ async fn law_12_law_13_silent_store_opens_the_breaker_and_counts_as_busy() {
         let began = Instant::now();
         assert_eq!(hundred(&many).await, (0, 100));
         assert!(began.elapsed() < 4 * SHORT, "{:?}", began.elapsed());
-        let error = backend.decide(&many.prepared, &many.calls("ada", 1)).await.unwrap_err();
+        let error = backend
+            .decide(&many.prepared, &many.calls("ada", 1))
+            .await
+            .unwrap_err();
         assert!(error.kind().is_busy(), "{error}");
         assert!(!backend.is_healthy());
     }
     assert!(backend.stats().breaker_openings > 0);
-    assert!(backend.stats().unknown < backend.stats().failures, "what was not sent was not charged");
+    assert!(
+        backend.stats().unknown < backend.stats().failures,
+        "what was not sent was not charged"
+    );
     proxy.heal();
     let began = Instant::now();
     while hundred(&many).await.1 > 0 {
@@ -236,10 +289,16 @@ fn law_13_runtimes_that_use_a_backend_one_after_another_all_get_decisions() {
     let sentinel = Sentinel::new(urls.iter().map(String::as_str), Sentinels::NAME, None).unwrap();
     let cluster = Cluster::new(nodes.iter().map(String::as_str)).unwrap();
     for (name, backend) in [
-        ("single", built(Single::new(&server.url()).unwrap(), PATIENT)),
+        (
+            "single",
+            built(Single::new(&server.url()).unwrap(), PATIENT),
+        ),
         ("pool", built(Pool::new(&server.url(), 4).unwrap(), PATIENT)),
         ("sentinel", built(sentinel, PATIENT)),
-        ("cluster", builder(cluster, PATIENT).per_key_slot().build().unwrap()),
+        (
+            "cluster",
+            builder(cluster, PATIENT).per_key_slot().build().unwrap(),
+        ),
     ] {
         let limits = limits(&backend, name);
         for round in 0..6 {
@@ -249,11 +308,19 @@ fn law_13_runtimes_that_use_a_backend_one_after_another_all_get_decisions() {
             };
             let runtime = runtime.enable_all().build().unwrap();
             let (admitted, failed) = runtime.block_on(hundred(&limits));
-            assert_eq!((admitted, failed), (if round == 0 { 50 } else { 0 }, 0), "{name} {round}");
+            assert_eq!(
+                (admitted, failed),
+                (if round == 0 { 50 } else { 0 }, 0),
+                "{name} {round}"
+            );
         }
         assert_eq!(backend.stats().failures, 0);
         // The connection to a cluster opens those to its servers again by itself.
         let least = if name == "cluster" { 1 } else { 6 };
-        assert!(backend.stats().connections >= least, "{:?}", backend.stats());
+        assert!(
+            backend.stats().connections >= least,
+            "{:?}",
+            backend.stats()
+        );
     }
 }

@@ -23,13 +23,19 @@ const UNITS: u64 = 400;
 fn in_one_slot(servers: &Servers) -> RedisBuilder {
     let urls = servers.urls();
     let cluster = Cluster::new(urls.iter().map(String::as_str)).expect("URLs");
-    RedisBackend::builder(cluster).single_slot(TAG).deadline(PATIENCE).queue(4_096)
+    RedisBackend::builder(cluster)
+        .single_slot(TAG)
+        .deadline(PATIENCE)
+        .queue(4_096)
 }
 
 fn limited(builder: RedisBuilder) -> Arc<LimitTree> {
     // A window that does not end during a test.
     let window = FixedWindow::new(Rate::new(UNITS, Duration::from_secs(3650 * 86_400)));
-    Arc::new(LimitTree::new(&builder.build().expect("valid options"), policy("p", window)))
+    Arc::new(LimitTree::new(
+        &builder.build().expect("valid options"),
+        policy("p", window),
+    ))
 }
 
 fn key(place: usize) -> String {
@@ -49,8 +55,8 @@ struct Load {
 struct Taken {
     /// Units that were admitted.
     admitted: u64,
-    /// Decisions whose answer did not come within the second that the client waits: the machine may have other work.
-    /// They may be charged.
+    /// Decisions whose answer did not come within the second that the client waits: the machine may
+    /// have other work. They may be charged.
     late: u64,
 }
 
@@ -58,14 +64,19 @@ impl Load {
     fn start(limits: &Arc<LimitTree>, tasks: usize) -> Self {
         let (stop, decided) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let one = |task: usize| {
-            let (limits, stop, decided) = (Arc::clone(limits), Arc::clone(&stop), Arc::clone(&decided));
+            let (limits, stop, decided) =
+                (Arc::clone(limits), Arc::clone(&stop), Arc::clone(&decided));
             async move {
                 let mut taken = vec![Taken::default(); KEYS];
                 for place in (task..).map(|step| step % KEYS) {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    match limits.backend.decide(&limits.prepared, &limits.calls(&key(place), 1)).await {
+                    match limits
+                        .backend
+                        .decide(&limits.prepared, &limits.calls(&key(place), 1))
+                        .await
+                    {
                         Ok(decision) => taken[place].admitted += u64::from(decision.is_admitted()),
                         Err(error) => {
                             assert_eq!(error.kind(), BackendErrorKind::Timeout, "{error}");
@@ -78,7 +89,12 @@ impl Load {
             }
         };
         let tasks = (0..tasks).map(one).collect();
-        Self { limits: Arc::clone(limits), stop, decided, tasks }
+        Self {
+            limits: Arc::clone(limits),
+            stop,
+            decided,
+            tasks,
+        }
     }
 
     /// Waits until so many more decisions were made.
@@ -100,16 +116,22 @@ impl Load {
             if 2 * (after.calls - before.calls) < after.decisions - before.decisions {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "decisions travel alone: {after:?}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "decisions travel alone: {after:?}"
+            );
         }
     }
 
     async fn stop(self) -> Vec<Taken> {
         self.stop.store(true, Ordering::Relaxed);
         let each = self.tasks.join_all().await;
-        let sum = |place: usize, of: fn(&Taken) -> u64| each.iter().map(|taken| of(&taken[place])).sum();
-        let taken =
-            |place| Taken { admitted: sum(place, |taken| taken.admitted), late: sum(place, |taken| taken.late) };
+        let sum =
+            |place: usize, of: fn(&Taken) -> u64| each.iter().map(|taken| of(&taken[place])).sum();
+        let taken = |place| Taken {
+            admitted: sum(place, |taken| taken.admitted),
+            late: sum(place, |taken| taken.late),
+        };
         (0..KEYS).map(taken).collect()
     }
 }
@@ -118,8 +140,8 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     tokio::task::spawn_blocking(work).await.expect("no panic")
 }
 
-/// Moves the slot to another server, back, and away again. Each step waits for the load, so that calls meet a slot
-/// whose keys are on both sides. `settles` is awaited after each move.
+/// Moves the slot to another server, back, and away again. Each step waits for the load, so that
+/// calls meet a slot whose keys are on both sides. `settles` is awaited after each move.
 async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load, settles: impl AsyncFn()) {
     let slot = slot_of(TAG);
     let home = servers.master_of(slot);
@@ -140,18 +162,27 @@ async fn move_to_and_fro(servers: &Arc<Servers>, load: &Load, settles: impl Asyn
     }
 }
 
-/// A client that stands still answers nothing until the breaker opens and its connection is replaced.
+/// A client that stands still answers nothing until the breaker opens and its connection is
+/// replaced.
 async fn assert_exact(limits: &LimitTree, taken: Vec<Taken>) {
     let stats = limits.backend.stats();
     let late: u64 = taken.iter().map(|taken| taken.late).sum();
-    assert_eq!((stats.failures, stats.breaker_openings, stats.connections), (late, 0, 1), "{stats:?}");
+    assert_eq!(
+        (stats.failures, stats.breaker_openings, stats.connections),
+        (late, 0, 1),
+        "{stats:?}"
+    );
     for (place, Taken { admitted, late }) in taken.into_iter().enumerate() {
         let (charged, key) = (UNITS - limits.left(&key(place)).await, key(place));
-        assert!((admitted..=admitted + late).contains(&charged), "{key}: {charged} charged, {admitted} admitted");
+        assert!(
+            (admitted..=admitted + late).contains(&charged),
+            "{key}: {charged} charged, {admitted} admitted"
+        );
     }
 }
 
-/// Each decision has a call of its own, and more calls are asked for at once than the client can process in one turn.
+/// Each decision has a call of its own, and more calls are asked for at once than the client can
+/// process in one turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_law_13_no_call_of_a_crowd_is_lost_while_its_slot_moves() {
     let servers = Arc::new(aside(Servers::start).await);
@@ -172,12 +203,17 @@ async fn law_06_law_13_decisions_travel_alone_while_their_slot_moves() {
     move_to_and_fro(&servers, &load, async || load.is_merged().await).await;
     assert_exact(&limits, load.stop().await).await;
     let refused: u64 = servers.nodes().map(tryagain).sum();
-    assert!(refused > 0, "no call of several decisions met keys on both sides");
+    assert!(
+        refused > 0,
+        "no call of several decisions met keys on both sides"
+    );
 }
 
 /// How many calls a server has answered with `TRYAGAIN`.
 fn tryagain(node: &Server) -> u64 {
     let info: String = node.query(&["INFO", "errorstats"]);
-    let line = info.lines().find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("errorstat_TRYAGAIN:count="));
     line.map_or(0, |count| count.parse().expect("a number"))
 }

@@ -29,14 +29,21 @@ fn clustered(servers: &Servers) -> RedisBuilder {
 
 /// A window that does not end during a test.
 fn window(name: &str, units: u64) -> Policy {
-    policy(name, FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400))))
+    policy(
+        name,
+        FixedWindow::new(Rate::new(units, Duration::from_secs(3650 * 86_400))),
+    )
 }
 
 fn limited(builder: RedisBuilder, units: u64) -> Arc<LimitTree> {
-    Arc::new(LimitTree::new(&builder.build().expect("valid options"), window("p", units)))
+    Arc::new(LimitTree::new(
+        &builder.build().expect("valid options"),
+        window("p", units),
+    ))
 }
 
-/// Each of 64 tasks takes `each` units of a key, one after the other. Returns how many were admitted.
+/// Each of 64 tasks takes `each` units of a key, one after the other. Returns how many were
+/// admitted.
 async fn race(limits: &Arc<LimitTree>, each: u64, key_of: fn(u64) -> String) -> u64 {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -55,10 +62,15 @@ async fn race(limits: &Arc<LimitTree>, each: u64, key_of: fn(u64) -> String) -> 
 /// The sum of a counter over all servers.
 fn counted(servers: &Servers, section: &str, counter: &str) -> u64 {
     let of_one = |info: String| {
-        let line = info.lines().find_map(|line| line.strip_prefix(counter).map(str::to_owned))?;
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(counter).map(str::to_owned))?;
         line.split([',', '=']).nth(1)?.parse::<u64>().ok()
     };
-    servers.nodes().filter_map(|node| of_one(node.query(&["INFO", section]))).sum()
+    servers
+        .nodes()
+        .filter_map(|node| of_one(node.query(&["INFO", section])))
+        .sum()
 }
 
 fn script_calls(servers: &Servers) -> u64 {
@@ -70,16 +82,32 @@ async fn law_06_decisions_of_one_slot_share_calls_and_admit_exactly_the_limit() 
     let _alone = alone().await;
     let servers = Servers::shared();
     for (prefix, max_batch) in [("batched", 64), ("unbatched", 1)] {
-        let limits = limited(clustered(servers).per_key_slot().prefix(prefix).max_batch(max_batch), 1_000);
+        let limits = limited(
+            clustered(servers)
+                .per_key_slot()
+                .prefix(prefix)
+                .max_batch(max_batch),
+            1_000,
+        );
         limits.take("warm", 1).await;
         let (before, sent) = (limits.backend.stats(), script_calls(servers));
         assert_eq!(race(&limits, 50, |_| "hot".to_owned()).await, 1_000);
         let (after, sent) = (limits.backend.stats(), script_calls(servers) - sent);
-        let (decisions, calls) = (after.decisions - before.decisions, after.calls - before.calls);
+        let (decisions, calls) = (
+            after.decisions - before.decisions,
+            after.calls - before.calls,
+        );
         assert_eq!((decisions, after.failures), (50 * TASKS, 0), "{prefix}");
         // A server that has not seen the script yet answers the first call without running it.
-        assert!(calls.abs_diff(sent) <= after.repeated, "{prefix}: {calls} calls, of which {sent} arrived");
-        let as_due = if max_batch > 1 { 2 * calls < decisions } else { calls >= decisions };
+        assert!(
+            calls.abs_diff(sent) <= after.repeated,
+            "{prefix}: {calls} calls, of which {sent} arrived"
+        );
+        let as_due = if max_batch > 1 {
+            2 * calls < decisions
+        } else {
+            calls >= decisions
+        };
         assert!(as_due, "{prefix}: {decisions} decisions in {calls} calls");
     }
 }
@@ -93,7 +121,17 @@ async fn decisions_of_several_slots_share_no_call() {
     let key_of = |task: u64| format!("key-{}", task % 8);
     assert_eq!(race(&limits, 50, key_of).await, 8 * 100);
     let stats = limits.backend.stats();
-    assert_eq!((stats.decisions, stats.failures), (50 * TASKS, 0), "a call that reaches two slots fails");
-    assert!(stats.calls < stats.decisions, "keys of one slot share calls: {stats:?}");
-    assert_eq!(counted(servers, "errorstats", "errorstat_CROSSSLOT:count"), 0);
+    assert_eq!(
+        (stats.decisions, stats.failures),
+        (50 * TASKS, 0),
+        "a call that reaches two slots fails"
+    );
+    assert!(
+        stats.calls < stats.decisions,
+        "keys of one slot share calls: {stats:?}"
+    );
+    assert_eq!(
+        counted(servers, "errorstats", "errorstat_CROSSSLOT:count"),
+        0
+    );
 }

@@ -27,14 +27,30 @@ use callgrind::{CHILD, total};
 const REQUESTS: usize = 1_000;
 const ROUNDS: usize = 2_000;
 const DRAWS: usize = 1 << 14;
-const CASES: [&str; 4] = ["admitted, one client", "admitted, many", "refused, one client", "refused, many"];
-const OBSERVED: [&str; 5] = ["nothing", "metrics", "events", "offenders", "the page and offenders"];
+const CASES: [&str; 4] = [
+    "admitted, one client",
+    "admitted, many",
+    "refused, one client",
+    "refused, many",
+];
+const OBSERVED: [&str; 5] = [
+    "nothing",
+    "metrics",
+    "events",
+    "offenders",
+    "the page and offenders",
+];
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    PrometheusBuilder::new().install_recorder().expect("the only recorder");
+    PrometheusBuilder::new()
+        .install_recorder()
+        .expect("the only recorder");
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [CHILD, place, before] => count(place.parse().expect("a number"), before.parse().expect("a number")),
+        [CHILD, place, before] => count(
+            place.parse().expect("a number"),
+            before.parse().expect("a number"),
+        ),
         ["instructions"] => instructions(),
         [] => times(),
         _ => panic!("usage: observed [instructions]"),
@@ -43,18 +59,31 @@ fn main() {
 
 type App = throttle_tower::Throttle<Answer>;
 
-/// Layers that admit, and layers that refuse; of one client, and of many by Zipf's law; each observed in all ways.
+/// Layers that admit, and layers that refuse; of one client, and of many by Zipf's law; each
+/// observed in all ways.
 fn services() -> Vec<App> {
     let layer = |(rate, burst): (Rate, u64), has_many: bool| {
         let policy = limit("all", Gcra::new(rate).burst(burst));
-        let limited = if has_many { policy.by(clients()) } else { policy.by(Constant) };
+        let limited = if has_many {
+            policy.by(clients())
+        } else {
+            policy.by(Constant)
+        };
         ThrottleLayer::new(limited).expect("a valid limit")
     };
     let rates = [(Rate::per_second(1 << 20), 1 << 30), (Rate::per_day(1), 1)];
-    let cases = rates.into_iter().flat_map(|rate| [false, true].map(|has_many| (rate, has_many)));
+    let cases = rates
+        .into_iter()
+        .flat_map(|rate| [false, true].map(|has_many| (rate, has_many)));
     let observed = cases.flat_map(|(rate, has_many)| {
         let plain = || layer(rate, has_many);
-        [plain(), plain().metrics("bench"), plain().traced(), plain().track_offenders(), plain().dashboard::<()>().0]
+        [
+            plain(),
+            plain().metrics("bench"),
+            plain().traced(),
+            plain().track_offenders(),
+            plain().dashboard::<()>().0,
+        ]
     });
     observed.map(|layer| layer.layer(Answer)).collect()
 }
@@ -62,19 +91,29 @@ fn services() -> Vec<App> {
 /// What a request of the service at a place is, and the place of the one that nothing observes.
 fn name(place: usize) -> (String, usize) {
     let (case, what) = (place / OBSERVED.len(), place % OBSERVED.len());
-    (format!("{}, {}", CASES[case], OBSERVED[what]), case * OBSERVED.len())
+    (
+        format!("{}, {}", CASES[case], OBSERVED[what]),
+        case * OBSERVED.len(),
+    )
 }
 
-/// Keys of one client after the other. The n-th of 100,000 sends a request with a probability of about 1/n.
+/// Keys of one client after the other. The n-th of 100,000 sends a request with a probability of
+/// about 1/n.
 #[expect(clippy::float_arithmetic, reason = "a probability")]
 fn clients() -> impl KeyExtractor {
     let mut random = 1_u64;
     let mut draw = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         100_000_f64.powf((random >> 11) as f64 / (1_u64 << 53) as f64) as u64
     };
     let (draws, next): (Vec<u64>, _) = ((0..DRAWS).map(|_| draw()).collect(), AtomicUsize::new(0));
-    from_fn(move |_: &Parts| Some(Key::from(draws[next.fetch_add(1, Ordering::Relaxed) % DRAWS])))
+    from_fn(move |_: &Parts| {
+        Some(Key::from(
+            draws[next.fetch_add(1, Ordering::Relaxed) % DRAWS],
+        ))
+    })
 }
 
 #[derive(Clone)]
@@ -114,12 +153,20 @@ fn warm_up(service: &mut App) {
     send(service, DRAWS);
 }
 
-/// Each service is timed beside the one that nothing observes, in rounds so short that what else the machine does hits
-/// both alike.
-#[expect(clippy::print_stdout, clippy::float_arithmetic, reason = "a benchmark reports")]
+/// Each service is timed beside the one that nothing observes, in rounds so short that what else
+/// the machine does hits both alike.
+#[expect(
+    clippy::print_stdout,
+    clippy::float_arithmetic,
+    reason = "a benchmark reports"
+)]
 fn times() {
     // As in a server: counts are reported by a task.
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime");
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .expect("a runtime");
     let _entered = runtime.enter();
     let mut services = services();
     services.iter_mut().for_each(warm_up);
@@ -169,10 +216,15 @@ fn instructions() {
     }
 }
 
-/// Sends the requests that callgrind counts, after so many that it does not count. The clock stands still: callgrind
-/// makes a request take fifty times as long, so more of them would have a turn to read the clock than in a busy server.
+/// Sends the requests that callgrind counts, after so many that it does not count. The clock stands
+/// still: callgrind makes a request take fifty times as long, so more of them would have a turn to
+/// read the clock than in a busy server.
 fn count(place: usize, before: usize) {
-    let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
     let _entered = runtime.enter();
     let mut service = services().swap_remove(place);
     (0..before / DRAWS).for_each(|_| warm_up(&mut service));

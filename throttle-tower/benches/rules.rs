@@ -1,4 +1,5 @@
-//! What a rule file costs a request, beside the same limits in code: instructions, counted by valgrind's callgrind.
+//! What a rule file costs a request, beside the same limits in code: instructions, counted by
+//! valgrind's callgrind.
 //!
 //!     cargo bench -p tower-throttle --all-features --bench rules
 
@@ -14,7 +15,9 @@ use std::{env, pin};
 use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use throttle_tower::rules::{Registry, Rules};
-use throttle_tower::{Constant, Gcra, Header, LimitTree, MemoryBackend, Rate, Throttle, ThrottleLayer, all, limit};
+use throttle_tower::{
+    Constant, Gcra, Header, LimitTree, MemoryBackend, Rate, Throttle, ThrottleLayer, all, limit,
+};
 use tower::{Layer, Service, service_fn};
 
 use callgrind::{CHILD, total};
@@ -58,12 +61,16 @@ const NAMES: [&str; 8] = [
     "1,000 limits of one path each",
 ];
 
-/// So many limits of so many paths each, one of which is that of the request, and one of all requests.
+/// So many limits of so many paths each, one of which is that of the request, and one of all
+/// requests.
 fn by_path(limits: usize, paths: usize) -> String {
     let limit = |limit: usize| {
-        let paths: Vec<String> = (0..paths).map(|path| format!("\"/{limit}/{path}/*\"")).collect();
+        let paths: Vec<String> = (0..paths)
+            .map(|path| format!("\"/{limit}/{path}/*\""))
+            .collect();
         format!(
-            "[[limit]]\nname = \"{limit}\"\nby = \"constant\"\ngcra = {{ rate = \"9/second\", burst = 1_000_000_000 }}\nmatch.paths = [{}]\n",
+            "[[limit]]\nname = \"{limit}\"\nby = \"constant\"\ngcra = {{ rate = \"9/second\", \
+                burst = 1_000_000_000 }}\nmatch.paths = [{}]\n",
             paths.join(", ")
         )
     };
@@ -89,7 +96,9 @@ fn layer(place: usize) -> ThrottleLayer {
         1 => in_file(ONE),
         2 => in_code(all((
             limit("all", gcra()).by(Constant),
-            limit("posts", gcra()).by(Constant).when(|parts: &Parts| parts.method == Method::POST),
+            limit("posts", gcra())
+                .by(Constant)
+                .when(|parts: &Parts| parts.method == Method::POST),
             limit("tenants", gcra()).by(Header::new("x-tenant")),
         ))),
         3 => in_file(THREE),
@@ -132,11 +141,17 @@ where
     }
 }
 
-#[expect(clippy::print_stdout, clippy::float_arithmetic, reason = "a benchmark reports")]
+#[expect(
+    clippy::print_stdout,
+    clippy::float_arithmetic,
+    reason = "a benchmark reports"
+)]
 fn print() {
     println!("| request, admitted | instructions | over the same in code |\n|---|---|---|");
     // The first thousand is a warm-up.
-    let counts: Vec<u64> = (0..NAMES.len()).map(|place| (total(place, 3_000) - total(place, 1_000)) / 2_000).collect();
+    let counts: Vec<u64> = (0..NAMES.len())
+        .map(|place| (total(place, 3_000) - total(place, 1_000)) / 2_000)
+        .collect();
     for (place, (name, own)) in NAMES.iter().zip(&counts).enumerate() {
         let ratio = *own as f64 / counts[place / 2 * 2] as f64;
         println!("| {name} | {own} | {ratio:.3} |");

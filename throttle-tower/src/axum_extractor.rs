@@ -1,6 +1,7 @@
 //! Extractors of what the layer inserts into a request's extensions.
 
-/// Makes a type in a request's extensions an extractor of axum's, with the rejection where it is missing.
+/// Makes a type in a request's extensions an extractor of axum's, with the rejection where it is
+/// missing.
 macro_rules! extractor {
     ($extracted:ty, $message:literal; $(#[$doc:meta])* $missing:ident) => {
         $(#[$doc])*
@@ -17,7 +18,8 @@ macro_rules! extractor {
         impl std::error::Error for $missing {}
 
         impl axum::response::IntoResponse for $missing {
-            /// Status 500 without a body. The reason is logged, because the client must not read it.
+            /// Status 500 without a body. The reason is logged, because the client must not read
+            /// it.
             fn into_response(self) -> axum::response::Response {
                 crate::log::error(&self);
                 http::StatusCode::INTERNAL_SERVER_ERROR.into_response()
@@ -62,48 +64,75 @@ mod tests {
 
     use crate::usage::MissingUsage;
     use crate::{
-        Concurrency, Constant, Gcra, InFlight, LimitReport, MissingInFlight, MissingLimitReport, Rate, ThrottleLayer,
-        Usage, all, limit,
+        Concurrency, Constant, Gcra, InFlight, LimitReport, MissingInFlight, MissingLimitReport,
+        Rate, ThrottleLayer, Usage, all, limit,
     };
 
     /// What a handler gets that needs the value, and one that does not.
-    async fn extracted<T>(parts: &mut Parts) -> (Result<T, <T as FromRequestParts<()>>::Rejection>, Option<T>)
+    async fn extracted<T>(
+        parts: &mut Parts,
+    ) -> (Result<T, <T as FromRequestParts<()>>::Rejection>, Option<T>)
     where
         T: FromRequestParts<()> + OptionalFromRequestParts<(), Rejection = Infallible>,
     {
         let needed = <T as FromRequestParts<()>>::from_request_parts(parts, &()).await;
-        let Ok(optional) = <T as OptionalFromRequestParts<()>>::from_request_parts(parts, &()).await;
+        let Ok(optional) =
+            <T as OptionalFromRequestParts<()>>::from_request_parts(parts, &()).await;
         (needed, optional)
     }
 
     #[tokio::test]
     async fn what_the_layer_inserts_is_extracted_as_often_as_it_is_needed() {
-        let tokens = limit("tokens", Gcra::new(Rate::per_minute(9))).by(Constant).cost(3).settled_later();
+        let tokens = limit("tokens", Gcra::new(Rate::per_minute(9)))
+            .by(Constant)
+            .cost(3)
+            .settled_later();
         let layer = ThrottleLayer::new(all((tokens, Concurrency::new(5)))).unwrap();
         let service = layer.layer(service_fn(async |request: Request<()>| {
             let (mut parts, ()) = request.into_parts();
             for _ in 0..2 {
                 let (usage, optional) = extracted::<Usage>(&mut parts).await;
-                assert_eq!([usage.ok(), optional].map(|usage| usage.unwrap().taken("tokens")), [3, 3]);
+                assert_eq!(
+                    [usage.ok(), optional].map(|usage| usage.unwrap().taken("tokens")),
+                    [3, 3]
+                );
                 let (report, optional) = extracted::<LimitReport>(&mut parts).await;
-                assert_eq!([report.ok(), optional].map(|report| report.unwrap().decision().remaining()), [6, 6]);
+                assert_eq!(
+                    [report.ok(), optional].map(|report| report.unwrap().decision().remaining()),
+                    [6, 6]
+                );
                 let (permits, optional) = extracted::<InFlight>(&mut parts).await;
-                assert_eq!([permits.ok(), optional].map(|permits| permits.unwrap().permits().count()), [1, 1]);
+                assert_eq!(
+                    [permits.ok(), optional].map(|permits| permits.unwrap().permits().count()),
+                    [1, 1]
+                );
             }
             Ok::<_, Infallible>(Response::new(()))
         }));
-        assert_eq!(service.oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(
+            service.oneshot(Request::new(())).await.unwrap().status(),
+            StatusCode::OK
+        );
     }
 
     #[tokio::test]
     async fn what_no_layer_has_inserted_is_missing() {
         let (mut parts, ()) = Request::new(()).into_parts();
         let (usage, optional) = extracted::<Usage>(&mut parts).await;
-        assert_eq!((usage.unwrap_err(), optional.is_none()), (MissingUsage, true));
+        assert_eq!(
+            (usage.unwrap_err(), optional.is_none()),
+            (MissingUsage, true)
+        );
         let (report, optional) = extracted::<LimitReport>(&mut parts).await;
-        assert_eq!((report.unwrap_err(), optional.is_none()), (MissingLimitReport, true));
+        assert_eq!(
+            (report.unwrap_err(), optional.is_none()),
+            (MissingLimitReport, true)
+        );
         let (permits, optional) = extracted::<InFlight>(&mut parts).await;
-        assert_eq!((permits.unwrap_err(), optional.is_none()), (MissingInFlight, true));
+        assert_eq!(
+            (permits.unwrap_err(), optional.is_none()),
+            (MissingInFlight, true)
+        );
     }
 
     #[test]
@@ -111,23 +140,29 @@ mod tests {
         let said = |error: &dyn Error| error.to_string();
         assert_eq!(
             said(&MissingUsage),
-            "nothing was charged that could be settled; give a limit of the route's ThrottleLayer .settled_later(), or \
+            "nothing was charged that could be settled; give a limit of the route's ThrottleLayer \
+                .settled_later(), or \
              take an Option<Usage>"
         );
         assert_eq!(
             said(&MissingLimitReport),
-            "no rate limit decided about this request; add a ThrottleLayer to the route, or take an Option<LimitReport>"
+            "no rate limit decided about this request; add a ThrottleLayer to the route, or take \
+                an Option<LimitReport>"
         );
         assert_eq!(
             said(&MissingInFlight),
-            "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take an \
+            "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, \
+                or take an \
              Option<InFlight>"
         );
         for response in [
             MissingUsage.into_response(),
             MissingLimitReport.into_response(),
             MissingInFlight.into_response(),
-            crate::usage::UsageError::Settled { name: "p".to_owned() }.into_response(),
+            crate::usage::UsageError::Settled {
+                name: "p".to_owned(),
+            }
+            .into_response(),
         ] {
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
             assert_eq!(response.body().size_hint().exact(), Some(0));
@@ -141,10 +176,21 @@ mod tests {
 
     #[cfg(feature = "tracing")]
     impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Log {
-        fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        fn on_event(
+            &self,
+            event: &tracing::Event<'_>,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
             let mut text = String::new();
-            event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| text = format!("{value:?}"));
-            self.0.lock().unwrap().push((*event.metadata().level(), text));
+            event.record(
+                &mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                    text = format!("{value:?}")
+                },
+            );
+            self.0
+                .lock()
+                .unwrap()
+                .push((*event.metadata().level(), text));
         }
     }
 
@@ -154,8 +200,15 @@ mod tests {
     fn rejection_is_logged_as_an_error() {
         use tracing_subscriber::layer::SubscriberExt;
 
-        let unknown = crate::usage::UsageError::Settled { name: "p".to_owned() };
-        let said: [&dyn Error; 4] = [&MissingUsage, &MissingLimitReport, &MissingInFlight, &unknown];
+        let unknown = crate::usage::UsageError::Settled {
+            name: "p".to_owned(),
+        };
+        let said: [&dyn Error; 4] = [
+            &MissingUsage,
+            &MissingLimitReport,
+            &MissingInFlight,
+            &unknown,
+        ];
         let expected = said.map(|error| (tracing::Level::ERROR, error.to_string()));
         let log = Log::default();
         let listener = tracing_subscriber::registry().with(log.clone());

@@ -3,7 +3,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// Awaits a future of the user. `None` if it panics, while it runs or while it is dropped afterwards.
+/// Awaits a future of the user. `None` if it panics, while it runs or while it is dropped
+/// afterwards.
 ///
 /// For futures that others depend on beside the request that polls them.
 pub(crate) async fn caught<F: Future + Unpin>(future: F) -> Option<F::Output> {
@@ -49,7 +50,10 @@ mod tests {
             7
         };
         assert_eq!(caught(Box::pin(later)).await, Some(7));
-        assert_eq!(caught(Box::pin(async { panic!("at once") })).await, None::<u8>);
+        assert_eq!(
+            caught(Box::pin(async { panic!("at once") })).await,
+            None::<u8>
+        );
         let later = async {
             tokio::task::yield_now().await;
             panic!("later")

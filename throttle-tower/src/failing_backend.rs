@@ -4,7 +4,9 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, PolicySet};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Key, PolicySet,
+};
 
 /// A store that is down.
 #[derive(Clone)]

@@ -1,4 +1,5 @@
-/// The accessors that tower's middleware has for its inner service, for a struct with the field `inner: S`.
+/// The accessors that tower's middleware has for its inner service, for a struct with the field
+/// `inner: S`.
 macro_rules! inner_service_accessors {
     () => {
         /// Returns the inner service.

@@ -37,6 +37,10 @@ mod tests {
         let longest = |most| (0..1_000).map(|_| within(most)).max().unwrap();
         assert_eq!(longest(Duration::ZERO), Duration::ZERO);
         let micro = Duration::from_micros(1);
-        assert_eq!([longest(micro), longest(3 * micro)], [micro, 3 * micro], "the bound itself is possible");
+        assert_eq!(
+            [longest(micro), longest(3 * micro)],
+            [micro, 3 * micro],
+            "the bound itself is possible"
+        );
     }
 }

@@ -23,7 +23,10 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// An object. Names need no escapes, and values are JSON.
 pub(crate) fn object(fields: &[(&str, String)]) -> String {
-    let fields: Vec<_> = fields.iter().map(|(name, value)| format!(r#""{name}":{value}"#)).collect();
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|(name, value)| format!(r#""{name}":{value}"#))
+        .collect();
     format!("{{{}}}", fields.join(","))
 }
 

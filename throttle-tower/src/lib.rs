@@ -1,5 +1,5 @@
-//! Rate limiting for tower and axum. [`ThrottleLayer`] refuses requests over their limits, and [`ShapeLayer`] delays
-//! outbound calls.
+//! Rate limiting for tower and axum. [`ThrottleLayer`] refuses requests over their limits, and
+//! [`ShapeLayer`] delays outbound calls.
 //!
 //! ```
 //! use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
@@ -12,14 +12,15 @@
 //!
 //! # Words
 //!
-//! A [`limit`](limit()) is a policy (a public name and an algorithm) that is applied by key; each key has its own
-//! budget. A [`KeyExtractor`] makes the key from the request's head. [`all`] and [`any`] compose limits. For each
-//! request, a [`ThrottleLayer`] calls a [`Backend`], which decides all limits in one step. The
-//! layer then passes the request on, or refuses it with 429 and headers that state when to retry. The decision is in
-//! the extensions of the request as a [`LimitReport`].
+//! A [`limit`](limit()) is a policy (a public name and an algorithm) that is applied by key; each
+//! key has its own budget. A [`KeyExtractor`] makes the key from the request's head. [`all`] and
+//! [`any`] compose limits. For each request, a [`ThrottleLayer`] calls a [`Backend`], which decides
+//! all limits in one step. The layer then passes the request on, or refuses it with 429 and headers
+//! that state when to retry. The decision is in the extensions of the request as a [`LimitReport`].
 //!
 #![doc = concat!(
-    "<p><img alt=\"A request gives a key for each limit; the store decides both in one step; the service answers, or \
+    "<p><img alt=\"A request gives a key for each limit; the store decides both in one step; the \
+        service answers, or \
      the layer refuses with 429, RateLimit headers and Retry-After\" src='data:image/svg+xml,",
     include_str!("guide/request.svg"),
     "'></p>"
@@ -74,7 +75,12 @@ pub mod extract;
 #[cfg(test)]
 mod failing_backend;
 mod grpc;
-#[cfg(all(feature = "axum", feature = "dashboard", feature = "metrics", any(doc, doctest)))]
+#[cfg(all(
+    feature = "axum",
+    feature = "dashboard",
+    feature = "metrics",
+    any(doc, doctest)
+))]
 pub mod guide;
 pub mod headers;
 mod inner_service;
@@ -107,7 +113,8 @@ pub use observe::metrics;
 pub use plans::plans;
 pub use shape::{ShapeLayer, TokioClock};
 pub use throttle::{
-    InFlight, LimitReport, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer, Warning,
+    InFlight, LimitReport, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
+    Warning,
 };
 #[cfg(feature = "axum")]
 pub use throttle::{MissingInFlight, MissingLimitReport};
@@ -117,6 +124,7 @@ pub use throttle_core;
 pub use throttle_core::algorithm::builders::*;
 #[doc(no_inline)]
 pub use throttle_core::{
-    Backend, Clock, ConfigError, DecidedBy, Decision, Key, ManualClock, MemoryBackend, Rate, SystemClock, Timestamp,
+    Backend, Clock, ConfigError, DecidedBy, Decision, Key, ManualClock, MemoryBackend, Rate,
+    SystemClock, Timestamp,
 };
 pub use usage::Usage;

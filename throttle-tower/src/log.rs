@@ -1,5 +1,5 @@
-//! What the crate logs: mistakes in the program around it, each with what to write instead. Without the feature
-//! `tracing` nothing is logged.
+//! What the crate logs: mistakes in the program around it, each with what to write instead. Without
+//! the feature `tracing` nothing is logged.
 
 use std::fmt::Display;
 use std::sync::Mutex;
@@ -17,7 +17,8 @@ pub(crate) fn warn(message: &dyn Display) {
     let _ = message;
 }
 
-/// Logs why a request is answered 500. The response does not say it, because it names parts of the program.
+/// Logs why a request is answered 500. The response does not say it, because it names parts of the
+/// program.
 #[cfg(feature = "axum")]
 pub(crate) fn error(message: &dyn Display) {
     #[cfg(feature = "tracing")]
@@ -29,8 +30,8 @@ pub(crate) fn error(message: &dyn Display) {
 /// How long a warning is not repeated.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// A warning for which many requests may give cause: it is logged at most once a minute, with how often there was cause
-/// since.
+/// A warning for which many requests may give cause: it is logged at most once a minute, with how
+/// often there was cause since.
 #[derive(Default)]
 pub(crate) struct OncePerMinute(Mutex<Option<Logged>>);
 
@@ -50,11 +51,16 @@ impl OncePerMinute {
             }
             logged => logged.take().map_or(0, |logged| logged.kept_back),
         };
-        *logged = Some(Logged { at: now, kept_back: 0 });
+        *logged = Some(Logged {
+            at: now,
+            kept_back: 0,
+        });
         drop(logged);
         match kept_back {
             0 => warn(message),
-            more => warn(&format_args!("{message}; {more} more such causes since the last warning")),
+            more => warn(&format_args!(
+                "{message}; {more} more such causes since the last warning"
+            )),
         }
     }
 }

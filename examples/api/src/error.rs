@@ -21,7 +21,9 @@ impl IntoResponse for ApiError {
         let json = |status: StatusCode, body: Value| (status, Json(body)).into_response();
         match self {
             Self::NotFound => json(StatusCode::NOT_FOUND, json!({ "error": "not_found" })),
-            Self::Unauthorized => json(StatusCode::UNAUTHORIZED, json!({ "error": "unauthorized" })),
+            Self::Unauthorized => {
+                json(StatusCode::UNAUTHORIZED, json!({ "error": "unauthorized" }))
+            }
             Self::TooManyRequests(report) => {
                 let body = too_many_requests(report.decision().retry_after());
                 let mut response = json(StatusCode::TOO_MANY_REQUESTS, body);
@@ -40,7 +42,10 @@ pub(crate) fn refused(refusal: &Refusal<'_>) -> axum::http::Response<Bytes> {
     };
     let mut response = axum::http::Response::new(Bytes::from(body.to_string()));
     *response.status_mut() = refusal.status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 

@@ -1,5 +1,5 @@
-//! A JSON API behind nginx. Every request is limited by address; logins by address and by the user name in their body;
-//! all else by the plan of the user that authentication has found.
+//! A JSON API behind nginx. Every request is limited by address; logins by address and by the user
+//! name in their body; all else by the plan of the user that authentication has found.
 
 mod accounts;
 mod error;
@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use throttle_tower::throttle_core::snapshot::Saver;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet};
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, Gcra, LimitReport, MemoryBackend, Rate, SlidingLog, ThrottleLayer, TrustedProxies,
-    all, extract, limit, plans,
+    ClientIp, Concurrency, Dialect, Gcra, LimitReport, MemoryBackend, Rate, SlidingLog,
+    ThrottleLayer, TrustedProxies, all, extract, limit, plans,
 };
 use tokio::net::TcpListener;
 use tokio::signal::ctrl_c;
@@ -54,10 +54,15 @@ struct App {
 async fn main() -> anyhow::Result<()> {
     let setting = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let port = setting("PORT", "3010");
-    let port: u16 = port.parse().with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
+    let port: u16 = port
+        .parse()
+        .with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
     let proxies = setting("TRUSTED_PROXIES", "127.0.0.1");
-    let proxies = TrustedProxies::new(proxies.split(',').map(str::trim)).context("TRUSTED_PROXIES")?;
-    let origin = setting("ALLOWED_ORIGIN", "http://localhost:8080").parse().context("ALLOWED_ORIGIN")?;
+    let proxies =
+        TrustedProxies::new(proxies.split(',').map(str::trim)).context("TRUSTED_PROXIES")?;
+    let origin = setting("ALLOWED_ORIGIN", "http://localhost:8080")
+        .parse()
+        .context("ALLOWED_ORIGIN")?;
     let (store, saver) = match env::var_os("COUNTS") {
         Some(file) => saved_in(PathBuf::from(file))?,
         None => (MemoryBackend::new(), None),
@@ -66,10 +71,18 @@ async fn main() -> anyhow::Result<()> {
 
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
-        .with_context(|| format!("cannot listen on port {port}: choose another, as in PORT=3011 cargo run"))?;
-    println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
+        .with_context(|| {
+            format!("cannot listen on port {port}: choose another, as in PORT=3011 cargo run")
+        })?;
+    println!(
+        "listening on http://{}; stop with Ctrl-C",
+        listener.local_addr()?
+    );
     // The address of the peer is needed behind a proxy, too: only a trusted peer's header is read.
-    let server = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());
+    let server = axum::serve(
+        listener,
+        app.into_make_service_with_connect_info::<SocketAddr>(),
+    );
     server.with_graceful_shutdown(stopped()?).await?;
     // After the last request: what it was charged is saved, too.
     drop(saver);
@@ -78,8 +91,9 @@ async fn main() -> anyhow::Result<()> {
 
 /// A store whose counts outlive the process.
 fn saved_in(file: PathBuf) -> anyhow::Result<(MemoryBackend, Option<Saver>)> {
-    let store =
-        MemoryBackend::builder().restore_file(&file).with_context(|| format!("COUNTS is {}", file.display()))?;
+    let store = MemoryBackend::builder()
+        .restore_file(&file)
+        .with_context(|| format!("COUNTS is {}", file.display()))?;
     let saver = store.save_every(file, Duration::from_secs(1), |saved| {
         if let Err(error) = saved {
             eprintln!("the counts are not saved: {error}");
@@ -100,7 +114,10 @@ fn stopped() -> io::Result<impl Future<Output = ()>> {
 }
 
 fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
-    let app = App { accounts: Accounts::default(), failed_logins: failed_logins(store.clone())? };
+    let app = App {
+        accounts: Accounts::default(),
+        failed_logins: failed_logins(store.clone())?,
+    };
     let client = || ClientIp::x_forwarded_for(settings.proxies.clone());
 
     // Outside authentication: what protects the server.
@@ -113,18 +130,24 @@ fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
     .response(error::refused);
 
     // The layers below have the same store and the same response.
-    let per_login = outside.with_limits(limit("logins", Gcra::new(Rate::per_minute(10)).burst(20)).by(client()))?;
+    let per_login = outside
+        .with_limits(limit("logins", Gcra::new(Rate::per_minute(10)).burst(20)).by(client()))?;
     let accounts = app.accounts.clone();
     let per_user = outside.with_limits(
-        plans("per-user", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_minute(count)))))
-            .by(extract::Extension::by(|user: &User| user.id))
-            .lookup(move |id: String| accounts.clone().plan_of(id))
-            .cache(10_000, Duration::from_secs(60))
-            .unknown("free"),
+        plans(
+            "per-user",
+            PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_minute(count)))),
+        )
+        .by(extract::Extension::by(|user: &User| user.id))
+        .lookup(move |id: String| accounts.clone().plan_of(id))
+        .cache(10_000, Duration::from_secs(60))
+        .unknown("free"),
     )?;
 
     // Of the layers of a router, the last one is the outermost.
-    let login = Router::new().route("/login", post(login::login)).layer(per_login);
+    let login = Router::new()
+        .route("/login", post(login::login))
+        .layer(per_login);
     let limited = Router::new()
         .route("/me", get(me))
         .layer(per_user)
@@ -133,10 +156,13 @@ fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
         .fallback(async || ApiError::NotFound)
         .layer(outside)
         .layer(cors(settings.origin));
-    Ok(limited.route("/health", get(async || "ok\n")).with_state(app))
+    Ok(limited
+        .route("/health", get(async || "ok\n"))
+        .with_state(app))
 }
 
-/// Five wrong passwords for one name in a quarter of an hour. The name is in the body, which only the handler reads.
+/// Five wrong passwords for one name in a quarter of an hour. The name is in the body, which only
+/// the handler reads.
 fn failed_logins(store: MemoryBackend) -> anyhow::Result<Limiter> {
     let policy = Policy::new("failed-logins", SlidingLog::new("5/15m".parse()?))?;
     Ok(Limiter::new(store, PolicySet::new(policy)?)?)
@@ -157,9 +183,14 @@ async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let user = token.and_then(|token| accounts.user_of(token.strip_prefix("Bearer ")?));
-    request.extensions_mut().insert(user.ok_or(ApiError::Unauthorized)?);
+    request
+        .extensions_mut()
+        .insert(user.ok_or(ApiError::Unauthorized)?);
     Ok(next.run(request).await)
 }
 

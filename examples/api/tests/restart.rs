@@ -11,16 +11,27 @@ impl Server {
     /// Starts the program, and returns it with the address on which it listens.
     fn start(counts: &Path) -> (Self, String) {
         let mut program = Command::new(env!("CARGO_BIN_EXE_api"));
-        let mut child =
-            program.env("PORT", "0").env("COUNTS", counts).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut child = program
+            .env("PORT", "0")
+            .env("COUNTS", counts)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.split(';').next());
+        BufReader::new(child.stdout.take().expect("piped"))
+            .read_line(&mut line)
+            .expect("a line");
+        let address = line
+            .strip_prefix("listening on http://")
+            .and_then(|rest| rest.split(';').next());
         (Self(child), address.expect("an address").to_owned())
     }
 
     fn terminate(mut self) {
-        let sent = Command::new("kill").arg(self.0.id().to_string()).status().expect("kill runs");
+        let sent = Command::new("kill")
+            .arg(self.0.id().to_string())
+            .status()
+            .expect("kill runs");
         assert!(sent.success() && self.0.wait().expect("it ends").success());
     }
 }
@@ -36,7 +47,8 @@ impl Drop for Server {
 fn guess(address: &str) -> String {
     let body = r#"{"user":"ada","password":"a guess"}"#;
     let mut stream = TcpStream::connect(address).expect("it listens");
-    let head = "POST /login HTTP/1.1\r\nhost: api\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    let head = "POST /login HTTP/1.1\r\nhost: api\r\ncontent-type: \
+        application/json\r\nconnection: close\r\n";
     write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).expect("it reads");
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("a response");

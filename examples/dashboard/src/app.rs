@@ -19,23 +19,34 @@ use crate::limits::estimate;
 use crate::payments::Payments;
 
 /// Serves some routes behind the limits, and the metrics and the page beside them.
-pub fn app<B: Backend>(throttle: ThrottleLayer<B>, metrics: PrometheusHandle) -> anyhow::Result<Router> {
+pub fn app<B: Backend>(
+    throttle: ThrottleLayer<B>,
+    metrics: PrometheusHandle,
+) -> anyhow::Result<Router> {
     let (throttle, page) = throttle.metrics("api").dashboard();
     let limited = Router::new()
         .route("/", get(async || "hello\n"))
         .route("/report", get(async || "all is well\n"))
         .route("/export", get(export))
         .route("/feed", get(feed))
-        .route("/pay", get(async |State(payments): State<Payments>| payments.pay().await))
+        .route(
+            "/pay",
+            get(async |State(payments): State<Payments>| payments.pay().await),
+        )
         .with_state(Payments::new()?)
         .layer(throttle);
-    // Both are outside the limits, so that they answer while clients are refused. In production, put them behind your
-    // authentication, or on a port of their own.
-    Ok(limited.route("/metrics", get(async move || text(&metrics))).nest_service("/throttle", page))
+    // Both are outside the limits, so that they answer while clients are refused. In production,
+    // put them behind your authentication, or on a port of their own.
+    Ok(limited
+        .route("/metrics", get(async move || text(&metrics)))
+        .nest_service("/throttle", page))
 }
 
 fn text(metrics: &PrometheusHandle) -> impl IntoResponse + use<> {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render())
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+        metrics.render(),
+    )
 }
 
 /// Has an eighth more rows than were estimated. They are charged too, as far as any are left.
@@ -44,10 +55,14 @@ async fn export(usage: Usage, request: Request) -> (StatusCode, String) {
     let rows = estimate(&parts) * 9 / 8;
     // An error would mean that the usage is final, or that there is no such limit.
     let _ = usage.settle("rows", rows);
-    (StatusCode::OK, "row\n".repeat(usize::try_from(rows).unwrap_or_default()))
+    (
+        StatusCode::OK,
+        "row\n".repeat(usize::try_from(rows).unwrap_or_default()),
+    )
 }
 
-/// A response that takes ten seconds, and holds its permits until it ends or the client disconnects.
+/// A response that takes ten seconds, and holds its permits until it ends or the client
+/// disconnects.
 async fn feed() -> Body {
     Body::from_stream(stream::unfold(0, async |line| {
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use throttle_tower::{
-    ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer, TokenBucket,
-    TrustedProxies, all, limit, plans,
+    ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer,
+    TokenBucket, TrustedProxies, all, limit, plans,
 };
 
 /// Processes that share the limits. While Redis is away, each admits this part of a limit.
@@ -18,16 +18,23 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
     let proxies = TrustedProxies::new(["127.0.0.0/8"])?;
     let address = ClientIp::x_forwarded_for(proxies);
     // Asked beside the limits in force, and only counted.
-    let half = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(address.clone()))?;
+    let half = ThrottleLayer::new(
+        limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(address.clone()),
+    )?;
     let limits = all((
         limit("per-ip", Gcra::new(Rate::per_second(40)).burst(80)).by(address),
-        limit("per-key", TokenBucket::new(Rate::per_second(20)).burst(40)).by(api_key()).refund_server_errors(),
-        plans("per-plan", PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_second(count)).burst(2 * count))))
+        limit("per-key", TokenBucket::new(Rate::per_second(20)).burst(40))
             .by(api_key())
-            .lookup(plan_of)
-            .cache(10_000, Duration::from_secs(10))
-            .unknown_as_missing()
-            .unknown("free"),
+            .refund_server_errors(),
+        plans(
+            "per-plan",
+            PLANS.map(|(plan, count)| (plan, Gcra::new(Rate::per_second(count)).burst(2 * count))),
+        )
+        .by(api_key())
+        .lookup(plan_of)
+        .cache(10_000, Duration::from_secs(10))
+        .unknown_as_missing()
+        .unknown("free"),
         // Held for a moment instead of refused.
         limit("reports", Gcra::new(Rate::per_second(5)))
             .by(api_key())
@@ -43,7 +50,9 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
         Concurrency::new(64),
         Concurrency::new(4).name("in-flight-per-key").by(api_key()),
     ));
-    Ok(ThrottleLayer::new(limits)?.on_error(OnError::local(PROCESSES)).candidate("half-per-ip", half)?)
+    Ok(ThrottleLayer::new(limits)?
+        .on_error(OnError::local(PROCESSES))
+        .candidate("half-per-ip", half)?)
 }
 
 /// In production, accept the keys that you have issued.
@@ -54,11 +63,18 @@ fn api_key() -> impl KeyExtractor {
 /// Stands in for a database that is asked for the plan of a customer.
 async fn plan_of(key: String) -> Result<Option<&'static str>, std::io::Error> {
     tokio::time::sleep(Duration::from_millis(2)).await;
-    Ok(PLANS.map(|(plan, _)| plan).into_iter().find(|plan| key.starts_with(&format!("key_{plan}_"))))
+    Ok(PLANS
+        .map(|(plan, _)| plan)
+        .into_iter()
+        .find(|plan| key.starts_with(&format!("key_{plan}_"))))
 }
 
 /// The rows that an export is expected to have: those that it asks for, or 50.
 pub fn estimate(parts: &Parts) -> u64 {
-    let rows = parts.uri.query().and_then(|query| query.strip_prefix("rows=")).and_then(|rows| rows.parse().ok());
+    let rows = parts
+        .uri
+        .query()
+        .and_then(|query| query.strip_prefix("rows="))
+        .and_then(|rows| rows.parse().ok());
     rows.unwrap_or(50).clamp(1, 500)
 }

@@ -8,7 +8,8 @@ use reqwest::{Client, Response};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
-pub const WHAT_IT_DOES: &str = "clients in this process keep it busy, with about 120 requests a second and at most 66 \
+pub const WHAT_IT_DOES: &str =
+    "clients in this process keep it busy, with about 120 requests a second and at most 66 \
 connections (--no-load leaves them out):
   steady    five clients, 8 requests a second each; each waits when it is asked to
   bursty    30 requests at once every 5 seconds, then nothing
@@ -25,7 +26,10 @@ pub struct Load(#[expect(dead_code, reason = "it is only kept")] JoinSet<()>);
 
 pub fn start(server: SocketAddr) -> reqwest::Result<Load> {
     // Redirects and proxies of the environment have no place on the way to this process.
-    let http = Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
+    let http = Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(15))
+        .build()?;
     let visitor = |address: u8, key: &str| Visitor {
         http: http.clone(),
         server,
@@ -41,7 +45,10 @@ pub fn start(server: SocketAddr) -> reqwest::Result<Load> {
     clients.spawn(greedy(visitor(30, "key_pro_greedy")));
     clients.spawn(holding(visitor(40, "key_pro_holding")));
     for path in ["/report", "/export?rows=60", "/pay"] {
-        clients.spawn(errand(visitor(50, &format!("key_pro_{}", &path[1..4])), path));
+        clients.spawn(errand(
+            visitor(50, &format!("key_pro_{}", &path[1..4])),
+            path,
+        ));
     }
     Ok(Load(clients))
 }
@@ -59,7 +66,11 @@ impl Visitor {
     /// Without a response, the server is busy or gone.
     async fn get(&self, path: &str) -> Option<Response> {
         let url = format!("http://{}{path}", self.server);
-        let request = self.http.get(url).header("x-forwarded-for", &self.address).header("x-api-key", &self.key);
+        let request = self
+            .http
+            .get(url)
+            .header("x-forwarded-for", &self.address)
+            .header("x-api-key", &self.key);
         timeout(PATIENCE, request.send()).await.ok()?.ok()
     }
 }
@@ -129,6 +140,9 @@ async fn errand(visitor: Visitor, path: &'static str) {
 
 /// How long the server says to wait.
 fn retry_after(response: &Response) -> Duration {
-    let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let seconds = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     Duration::from_secs(seconds.unwrap_or(0))
 }

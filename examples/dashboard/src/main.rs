@@ -1,4 +1,5 @@
-//! A rate-limited server that shows what its limits do, and clients that keep it busy. Run it with `cargo run`.
+//! A rate-limited server that shows what its limits do, and clients that keep it busy. Run it with
+//! `cargo run`.
 
 mod app;
 mod exporter;
@@ -33,24 +34,40 @@ struct Settings {
 async fn main() -> anyhow::Result<()> {
     // The Redis backend logs when Redis stops answering, and when it answers again.
     tracing_subscriber::fmt().with_target(false).init();
-    let Settings { port, redis_url, no_load } = Settings::parse();
+    let Settings {
+        port,
+        redis_url,
+        no_load,
+    } = Settings::parse();
     let app = build(redis_url.as_deref())?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
-        .with_context(|| format!("cannot listen on port {port}: choose another with --port or PORT"))?;
+        .with_context(|| {
+            format!("cannot listen on port {port}: choose another with --port or PORT")
+        })?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}; stop with Ctrl-C");
     println!("  the page     http://{address}/throttle");
     println!("  the metrics  http://{address}/metrics");
     println!("  to try       curl -i -H 'x-api-key: key_pro_me' http://{address}/");
-    println!("counted {}\n", if redis_url.is_some() { "in Redis" } else { "in this process" });
+    println!(
+        "counted {}\n",
+        if redis_url.is_some() {
+            "in Redis"
+        } else {
+            "in this process"
+        }
+    );
     let _load = if no_load {
         None
     } else {
         println!("{}", load::WHAT_IT_DOES);
         Some(load::start(address)?)
     };
-    let server = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());
+    let server = axum::serve(
+        listener,
+        app.into_make_service_with_connect_info::<SocketAddr>(),
+    );
     // Not `with_graceful_shutdown`, which would wait for clients that hold their connections.
     tokio::select! {
         ended = server => ended?,
@@ -65,7 +82,9 @@ fn build(redis_url: Option<&str>) -> anyhow::Result<Router> {
     let throttle = limits::layer()?;
     match redis_url {
         Some(url) => {
-            let redis = RedisBackend::builder(Single::new(url)?).metrics("redis").build()?;
+            let redis = RedisBackend::builder(Single::new(url)?)
+                .metrics("redis")
+                .build()?;
             app::app(throttle.backend(redis)?, metrics)
         }
         None => app::app(throttle.backend(MemoryBackend::new())?, metrics),

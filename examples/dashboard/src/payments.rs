@@ -19,10 +19,13 @@ impl Payments {
     pub fn new() -> Result<Self, ConfigError> {
         let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(1));
         let layer = ShapeLayer::new(pace)?.metrics("payments");
-        Ok(Self(BoxCloneSyncService::new(layer.layer(service_fn(pretend)))))
+        Ok(Self(BoxCloneSyncService::new(
+            layer.layer(service_fn(pretend)),
+        )))
     }
 
-    /// Pays, when it is this call's turn. A call that would have to wait longer than a second fails at once.
+    /// Pays, when it is this call's turn. A call that would have to wait longer than a second fails
+    /// at once.
     pub async fn pay(self) -> StatusCode {
         match self.0.oneshot(Call::default()).await {
             Ok(response) => response.status(),

@@ -34,7 +34,10 @@ async fn metrics_and_page_show_what_the_limits_did() {
         r#"throttle_plan_lookups_total{layer="api",policy="per-plan",result="found"} 1"#.to_owned(),
         r#"throttle_shape_calls_total{layer="payments",outcome="sent"} 1"#.to_owned(),
     ] {
-        assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "no {line} in\n{metrics}"
+        );
     }
 
     assert_eq!(get(&app, "/throttle").await.0, StatusCode::OK);
@@ -43,15 +46,25 @@ async fn metrics_and_page_show_what_the_limits_did() {
     assert!(data.contains(r#""name":"per-plan""#), "{data}");
 
     let known: BTreeSet<&str> = names(&metrics);
-    let used = names(include_str!("../grafana/throttle.json")).into_iter().chain(names(include_str!("../alerts.yml")));
+    let used = names(include_str!("../grafana/throttle.json"))
+        .into_iter()
+        .chain(names(include_str!("../alerts.yml")));
     for name in used.filter(|name| !name.starts_with("throttle_redis_")) {
-        assert!(known.contains(name), "{name} is in the dashboard or the alerts, and not in the metrics");
+        assert!(
+            known.contains(name),
+            "{name} is in the dashboard or the alerts, and not in the metrics"
+        );
     }
 }
 
 async fn get(app: &Router, path: &str) -> (StatusCode, String) {
-    let mut request = Request::get(path).header("x-api-key", "key_pro_test").body(Body::empty()).unwrap();
-    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 40_000))));
+    let mut request = Request::get(path)
+        .header("x-api-key", "key_pro_test")
+        .body(Body::empty())
+        .unwrap();
+    request
+        .extensions_mut()
+        .insert(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 40_000))));
     let response = app.clone().oneshot(request).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();

@@ -1,4 +1,5 @@
-//! Processes that call one upstream at one pace, which they share through Redis. Run it with `cargo run -p fleet`.
+//! Processes that call one upstream at one pace, which they share through Redis. Run it with
+//! `cargo run -p fleet`.
 
 mod redis;
 mod settings;
@@ -24,7 +25,11 @@ async fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let was_kept = lead(&settings).await?;
-    Ok(if was_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if was_kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Runs the upstream and its callers. Returns whether the upstream saw at most what was promised.
@@ -33,7 +38,12 @@ async fn lead(settings: &Settings) -> anyhow::Result<bool> {
     let (address, arrivals) = upstream::start().await?;
     let mut workers = Vec::new();
     for number in 1..=settings.workers {
-        workers.push(spawn(number, settings, &format!("http://{address}/"), &redis.url)?);
+        workers.push(spawn(
+            number,
+            settings,
+            &format!("http://{address}/"),
+            &redis.url,
+        )?);
     }
 
     let mut view = View::new(arrivals, settings);
@@ -63,10 +73,20 @@ async fn lead(settings: &Settings) -> anyhow::Result<bool> {
     Ok(view.print_verdict(end))
 }
 
-fn spawn(number: u32, settings: &Settings, upstream: &str, redis_url: &str) -> Result<Child, std::io::Error> {
+fn spawn(
+    number: u32,
+    settings: &Settings,
+    upstream: &str,
+    redis_url: &str,
+) -> Result<Child, std::io::Error> {
     Command::new(std::env::current_exe()?)
         .args(["--worker", &number.to_string(), "--upstream", upstream])
-        .args(["--rate", &settings.rate.to_string(), "--workers", &settings.workers.to_string()])
+        .args([
+            "--rate",
+            &settings.rate.to_string(),
+            "--workers",
+            &settings.workers.to_string(),
+        ])
         // Every user of the machine can read arguments, and a URL may hold a password.
         .env("REDIS_URL", redis_url)
         .stdin(Stdio::piped())

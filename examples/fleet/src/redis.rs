@@ -19,12 +19,20 @@ impl Redis {
     /// Returns the Redis at the URL, or starts one.
     pub async fn find(url: Option<&str>) -> anyhow::Result<Self> {
         let redis = match url {
-            Some(url) => Self { url: url.to_owned(), own: None },
+            Some(url) => Self {
+                url: url.to_owned(),
+                own: None,
+            },
             None => {
                 // The port is free again when this listener is dropped.
-                let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+                let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+                    .local_addr()?
+                    .port();
                 println!("REDIS_URL is not set: starting a redis-server on 127.0.0.1:{port}");
-                Self { url: format!("redis://127.0.0.1:{port}"), own: Some((port, Some(spawn(port)?))) }
+                Self {
+                    url: format!("redis://127.0.0.1:{port}"),
+                    own: Some((port, Some(spawn(port)?))),
+                }
             }
         };
         let backend = RedisBackend::new(&redis.url)?;
@@ -32,8 +40,13 @@ impl Redis {
         while !backend.is_healthy() {
             if Instant::now() > give_up {
                 match redis.own {
-                    Some(_) => bail!("the redis-server that the demo started does not answer within 5 s"),
-                    None => bail!("no Redis answers at REDIS_URL within 5 s: is it running, and is the URL right?"),
+                    Some(_) => {
+                        bail!("the redis-server that the demo started does not answer within 5 s")
+                    }
+                    None => bail!(
+                        "no Redis answers at REDIS_URL within 5 s: is it running, and is the URL \
+                            right?"
+                    ),
                 }
             }
             sleep(Duration::from_millis(20)).await;
@@ -60,12 +73,22 @@ impl Redis {
 
 fn spawn(port: u16) -> anyhow::Result<Child> {
     let mut server = Command::new("redis-server");
-    server.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    server.args([
+        "--port",
+        &port.to_string(),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ]);
     // A process group of its own keeps Ctrl-C from stopping Redis before the fleet.
     #[cfg(unix)]
     server.process_group(0);
     server.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn().context(
-        "cannot start a redis-server: install it (apt-get install redis-server, or brew install redis), or name a \
+        "cannot start a redis-server: install it (apt-get install redis-server, or brew install \
+            redis), or name a \
          running one, as in REDIS_URL=redis://127.0.0.1:6379",
     )
 }

@@ -17,7 +17,8 @@ pub struct Settings {
     /// Keep the demo's own Redis running; without this it is stopped for the middle third
     #[arg(long)]
     pub no_outage: bool,
-    /// A Redis to use, which is never stopped; without it the demo starts a redis-server on a free port
+    /// A Redis to use, which is never stopped; without it the demo starts a redis-server on a free
+    /// port
     #[arg(long, env, hide_env_values = true)]
     pub redis_url: Option<String>,
     /// Run as one worker with this number; the demo starts its workers with it

@@ -38,7 +38,8 @@ impl Arrivals {
         counts
     }
 
-    /// Returns the most calls in any stretch of one period, wherever it begins, between two instants.
+    /// Returns the most calls in any stretch of one period, wherever it begins, between two
+    /// instants.
     pub fn most_in_any(&self, period: Duration, from: Instant, to: Instant) -> usize {
         let seen = self.between(from, to);
         let mut first = 0;
@@ -56,7 +57,9 @@ impl Arrivals {
 /// Starts the upstream on a free port; it ends with the process.
 pub async fn start() -> anyhow::Result<(SocketAddr, Arrivals)> {
     let arrivals = Arrivals::default();
-    let app = Router::new().route("/", get(called)).with_state(arrivals.clone());
+    let app = Router::new()
+        .route("/", get(called))
+        .with_state(arrivals.clone());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     tokio::spawn(axum::serve(listener, app).into_future());
@@ -76,8 +79,11 @@ mod tests {
     fn a_window_includes_its_start_and_excludes_its_end() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let arrivals =
-            Arrivals(Arc::new(Mutex::new([0, 999, 1000, 1500, 1999].map(|millis| (at(millis), 1)).to_vec())));
+        let arrivals = Arrivals(Arc::new(Mutex::new(
+            [0, 999, 1000, 1500, 1999]
+                .map(|millis| (at(millis), 1))
+                .to_vec(),
+        )));
         let second = Duration::from_secs(1);
         assert_eq!(arrivals.most_in_any(second, at(0), at(1500)), 2);
         assert_eq!(arrivals.most_in_any(second, at(0), at(2000)), 3);

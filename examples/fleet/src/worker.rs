@@ -13,22 +13,26 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::settings::Settings;
 
-/// Calls that a worker makes at once; they wait in the shared schedule. The number is small, because a call that
-/// already has its turn from Redis keeps it when this process's share takes over, and the other way round.
+/// Calls that a worker makes at once; they wait in the shared schedule. The number is small,
+/// because a call that already has its turn from Redis keeps it when this process's share takes
+/// over, and the other way round.
 const CALLS_AT_ONCE: usize = 4;
 
 type Paced = Shape<Client, Request, RedisBackend, HeadOf<Response>>;
 
 fn paced(settings: &Settings) -> anyhow::Result<Paced> {
-    let redis_url = settings.redis_url.as_deref().context("a worker is started by the demo itself")?;
+    let redis_url = settings
+        .redis_url
+        .as_deref()
+        .context("a worker is started by the demo itself")?;
     let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(Duration::from_secs(2));
     let shaper = Shaper::builder(bucket)
         // Processes that use the same name share one schedule.
         .name("fleet-example")
         // While Redis is away, each process keeps to its share of the pace.
         .on_error(OnError::local(settings.workers))
-        // Covers the differences in how long Redis takes to answer and calls take to arrive. They are large here,
-        // because one machine does everything.
+        // Covers the differences in how long Redis takes to answer and calls take to arrive. They
+        // are large here, because one machine does everything.
         .headroom(Duration::from_millis(50))
         // What the upstream tells one process to wait, all of them wait: a minute at most.
         .share_pauses(Duration::from_secs(60))
@@ -48,7 +52,8 @@ pub async fn run(number: u32, settings: &Settings) -> anyhow::Result<()> {
     for _ in 0..CALLS_AT_ONCE {
         calls.spawn(keep_calling(client.clone(), url.clone()));
     }
-    // Runs until the parent closes the pipe or dies. Ctrl-C reaches this process too, but the parent handles it.
+    // Runs until the parent closes the pipe or dies. Ctrl-C reaches this process too, but the
+    // parent handles it.
     let ignored = tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });
     let mut stdin = tokio::io::stdin();
     while stdin.read(&mut [0]).await.is_ok_and(|read| read > 0) {}

@@ -15,7 +15,9 @@ pub async fn place(channel: &Channel, item: &str) -> Result<u64, Status> {
             Err(status) if status.code() == Code::ResourceExhausted => status,
             placed => return placed,
         };
-        let Some(wait) = wait(&refused) else { return Err(refused) };
+        let Some(wait) = wait(&refused) else {
+            return Err(refused);
+        };
         println!("{}; waiting for {} ms", refused.message(), wait.as_millis());
         tokio::time::sleep(wait).await;
     }

@@ -12,7 +12,9 @@ const PORTS: [u16; 2] = [3005, 3006];
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     if std::env::args().nth(1).as_deref() == Some("client") {
-        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{}", PORTS[1]))?.connect().await?;
+        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{}", PORTS[1]))?
+            .connect()
+            .await?;
         for _ in 0..8 {
             println!("order {}", client::place(&channel, "tea").await?);
         }
@@ -36,7 +38,10 @@ mod tests {
     /// The status of an order by HTTP.
     async fn by_http(address: std::net::SocketAddr) -> u16 {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(b"POST /orders/tea HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"POST /orders/tea HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer.split(' ').nth(1).unwrap().parse().unwrap()
@@ -47,7 +52,11 @@ mod tests {
         // No unit comes back during the test.
         let throttle = servers::throttle(Rate::new(120, Duration::from_secs(30 * 86_400))).unwrap();
         let [http, grpc] = servers::start(throttle, [0, 0]).await.unwrap();
-        let channel = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await.unwrap();
+        let channel = Endpoint::from_shared(format!("http://{grpc}"))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
         let by_http: Vec<_> = (0..100).map(|_| tokio::spawn(by_http(http))).collect();
         let by_grpc: Vec<_> = (0..100)
             .map(|_| {
@@ -67,7 +76,11 @@ mod tests {
                 Ok(_) => admitted += 1,
                 Err(status) => {
                     assert_eq!(status.code(), Code::ResourceExhausted);
-                    assert!(status.get_details_retry_info().is_some_and(|info| info.retry_delay.is_some()));
+                    assert!(
+                        status
+                            .get_details_retry_info()
+                            .is_some_and(|info| info.retry_delay.is_some())
+                    );
                 }
             }
         }
@@ -78,11 +91,18 @@ mod tests {
     async fn client_waits_as_told() {
         let throttle = servers::throttle(Rate::new(2, Duration::from_secs(1))).unwrap();
         let [_, grpc] = servers::start(throttle, [0, 0]).await.unwrap();
-        let channel = Endpoint::from_shared(format!("http://{grpc}")).unwrap().connect().await.unwrap();
+        let channel = Endpoint::from_shared(format!("http://{grpc}"))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
         let started = std::time::Instant::now();
         for number in 1..=4 {
             assert_eq!(client::place(&channel, "tea").await.unwrap(), number);
         }
-        assert!(started.elapsed() >= Duration::from_millis(990), "two of four had to wait for half a second each");
+        assert!(
+            started.elapsed() >= Duration::from_millis(990),
+            "two of four had to wait for half a second each"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The service `shop.Orders`, written by hand so that the build needs no `protoc`. With a `.proto` file,
-//! `tonic-prost-build` generates what is in this file, and nothing else of the example changes.
+//! The service `shop.Orders`, written by hand so that the build needs no `protoc`. With a `.proto`
+//! file, `tonic-prost-build` generates what is in this file, and nothing else of the example
+//! changes.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -37,7 +38,9 @@ pub struct Orders(Arc<AtomicU64>);
 
 impl Orders {
     pub fn place(&self, _: &Order) -> Placed {
-        Placed { number: self.0.fetch_add(1, Ordering::Relaxed) + 1 }
+        Placed {
+            number: self.0.fetch_add(1, Ordering::Relaxed) + 1,
+        }
     }
 }
 
@@ -61,7 +64,9 @@ impl Service<http::Request<Body>> for Orders {
                 return Ok(Status::unimplemented("there is no such method").into_http());
             }
             let codec = ProstCodec::<Placed, Order>::default();
-            Ok(tonic::server::Grpc::new(codec).unary(Place(orders), request).await)
+            Ok(tonic::server::Grpc::new(codec)
+                .unary(Place(orders), request)
+                .await)
         })
     }
 }
@@ -81,8 +86,20 @@ impl tonic::server::UnaryService<Order> for Place {
 /// Calls the service.
 pub async fn place(channel: &Channel, item: &str) -> Result<u64, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());
-    client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    client
+        .ready()
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
     let codec = ProstCodec::<Order, Placed>::default();
-    let (order, path) = (Order { item: item.to_owned() }, PathAndQuery::from_static(METHODS[0]));
-    Ok(client.unary(Request::new(order), path, codec).await?.into_inner().number)
+    let (order, path) = (
+        Order {
+            item: item.to_owned(),
+        },
+        PathAndQuery::from_static(METHODS[0]),
+    );
+    Ok(client
+        .unary(Request::new(order), path, codec)
+        .await?
+        .into_inner()
+        .number)
 }

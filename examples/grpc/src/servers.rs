@@ -14,7 +14,9 @@ use crate::orders::{Order, Orders};
 
 /// The budget of each client address, for HTTP and gRPC together: clones of a layer share it.
 pub fn throttle(rate: Rate) -> anyhow::Result<ThrottleLayer> {
-    Ok(ThrottleLayer::new(limit("per-ip", Gcra::new(rate).burst(rate.count())).by(ClientIp::peer()))?)
+    Ok(ThrottleLayer::new(
+        limit("per-ip", Gcra::new(rate).burst(rate.count())).by(ClientIp::peer()),
+    )?)
 }
 
 /// Starts both servers, and returns their addresses: HTTP's, then gRPC's.
@@ -24,7 +26,10 @@ pub async fn start(throttle: ThrottleLayer, ports: [u16; 2]) -> anyhow::Result<[
     let addresses = [http.local_addr()?, grpc.local_addr()?];
     let orders = Orders::default();
 
-    let app = Router::new().route("/orders/{item}", post(place)).with_state(orders.clone()).layer(throttle.clone());
+    let app = Router::new()
+        .route("/orders/{item}", post(place))
+        .with_state(orders.clone())
+        .layer(throttle.clone());
     // Tells the layer the peer's address. tonic does so by itself.
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(http, app).await });

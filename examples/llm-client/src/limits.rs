@@ -1,4 +1,5 @@
-//! The upstream's limits, which both sides know: so many requests and so many tokens in each period.
+//! The upstream's limits, which both sides know: so many requests and so many tokens in each
+//! period.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A client that keeps to requests and tokens in each period. Run it with `cargo run -p llm-client`.
+//! A client that keeps to requests and tokens in each period. Run it with
+//! `cargo run -p llm-client`.
 
 mod limits;
 mod model;
@@ -21,16 +22,24 @@ use tower::{Layer, Service, ServiceExt};
 async fn main() -> anyhow::Result<ExitCode> {
     let settings = Settings::parse();
     let (period, requests, tokens) = (settings.period(), settings.requests, settings.tokens);
-    println!("{} calls to a model that admits {requests} requests and {tokens} tokens in {period:?}", settings.count);
+    println!(
+        "{} calls to a model that admits {requests} requests and {tokens} tokens in {period:?}",
+        settings.count
+    );
     let with = batch(paced(Client::new(), &settings)?, &settings).await?;
     with.print("with the shaper");
     let without = batch(Client::new(), &settings).await?;
     without.print("without it");
-    Ok(if with.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if with.refused == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// A client that keeps both paces. Its clones share them.
-type Paced = Shape<Client, Request, MemoryBackend<TokioClock>, SettleWith<HeadOf<Response>, Response>>;
+type Paced =
+    Shape<Client, Request, MemoryBackend<TokioClock>, SettleWith<HeadOf<Response>, Response>>;
 
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     // The longest wait bounds the largest call, too: its tokens must fit it.
@@ -49,7 +58,10 @@ fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
 
 /// The tokens that a call may use: those of its prompt, and the longest answer.
 fn reserved(request: &Request) -> u64 {
-    let stated = request.headers().get(model::RESERVED).and_then(|value| value.to_str().ok()?.parse().ok());
+    let stated = request
+        .headers()
+        .get(model::RESERVED)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     stated.unwrap_or(0)
 }
 
@@ -133,8 +145,17 @@ impl Outcome {
     }
 
     fn print(&self, how: &str) {
-        let Self { answered, refused, reserved, used, took } = self;
-        println!("{how:>16}: {answered:>4} answered, {refused:>4} refused, in {:.1} s", took.as_secs_f32());
+        let Self {
+            answered,
+            refused,
+            reserved,
+            used,
+            took,
+        } = self;
+        println!(
+            "{how:>16}: {answered:>4} answered, {refused:>4} refused, in {:.1} s",
+            took.as_secs_f32()
+        );
         println!("{:>16}  {reserved} tokens were reserved, {used} used", "");
     }
 }
@@ -143,16 +164,31 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    const SETTINGS: Settings = Settings { count: 100, requests: 100, tokens: 10_000, period: 1 };
+    const SETTINGS: Settings = Settings {
+        count: 100,
+        requests: 100,
+        tokens: 10_000,
+        period: 1,
+    };
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_call_is_refused_that_waits_for_its_turn_by_both_paces() {
-        let outcome = batch(paced(Client::new(), &SETTINGS).unwrap(), &SETTINGS).await.unwrap();
-        assert_eq!((outcome.answered, outcome.refused), (SETTINGS.count, 0), "{outcome:?}");
+        let outcome = batch(paced(Client::new(), &SETTINGS).unwrap(), &SETTINGS)
+            .await
+            .unwrap();
+        assert_eq!(
+            (outcome.answered, outcome.refused),
+            (SETTINGS.count, 0),
+            "{outcome:?}"
+        );
         assert!(outcome.used < outcome.reserved * 2 / 3, "{outcome:?}");
         // What was reserved in vain was given back, or it would have taken longer.
         let reserved = Duration::from_secs(1) * outcome.reserved as u32 / SETTINGS.tokens as u32;
-        assert!(outcome.took < reserved, "{:?} where {reserved:?} were reserved", outcome.took);
+        assert!(
+            outcome.took < reserved,
+            "{:?} where {reserved:?} were reserved",
+            outcome.took
+        );
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
-//! A pretended model, which refuses calls that exceed its requests or its tokens, as OpenAI's API does.
+//! A pretended model, which refuses calls that exceed its requests or its tokens, as OpenAI's API
+//! does.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -17,7 +18,9 @@ pub const RESERVED: &str = "x-reserved-tokens";
 
 /// Starts the model on a free port; it ends with the process.
 pub async fn start(settings: &Settings) -> anyhow::Result<SocketAddr> {
-    let app = Router::new().route("/v1/chat/completions", post(complete)).layer(throttle(settings)?);
+    let app = Router::new()
+        .route("/v1/chat/completions", post(complete))
+        .layer(throttle(settings)?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     tokio::spawn(axum::serve(listener, app).into_future());
@@ -26,8 +29,14 @@ pub async fn start(settings: &Settings) -> anyhow::Result<SocketAddr> {
 
 /// What a period allows may come at once.
 fn throttle(settings: &Settings) -> Result<ThrottleLayer, ConfigError> {
-    let tokens = limit("tokens", Gcra::new(settings.tokens())).by(Constant).unit("tokens").cost(reserved);
-    let limits = all([limit("requests", Gcra::new(settings.requests())).by(Constant), tokens.settled_later()]);
+    let tokens = limit("tokens", Gcra::new(settings.tokens()))
+        .by(Constant)
+        .unit("tokens")
+        .cost(reserved);
+    let limits = all([
+        limit("requests", Gcra::new(settings.requests())).by(Constant),
+        tokens.settled_later(),
+    ]);
     let throttle = ThrottleLayer::new(limits)?.sdk_hints(SdkHints::default());
     Ok(throttle.response(|refusal| refusal.openai_response()))
 }
@@ -36,7 +45,10 @@ fn throttle(settings: &Settings) -> Result<ThrottleLayer, ConfigError> {
 const MOST_TOKENS: u64 = 1_000;
 
 fn reserved(parts: &Parts) -> u64 {
-    let stated = parts.headers.get(RESERVED).and_then(|value| value.to_str().ok()?.parse().ok());
+    let stated = parts
+        .headers
+        .get(RESERVED)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     stated.unwrap_or(MOST_TOKENS).min(MOST_TOKENS)
 }
 

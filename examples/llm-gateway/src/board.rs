@@ -29,24 +29,43 @@ pub struct Row {
 
 impl Board {
     pub fn new(left: Left) -> Self {
-        Self { left, requests: Arc::default() }
+        Self {
+            left,
+            requests: Arc::default(),
+        }
     }
 
     pub fn title(&self) {
-        println!("key   request   estimate  held  used   what happened       tokens left  month left");
+        println!(
+            "key   request   estimate  held  used   what happened       tokens left  month left"
+        );
     }
 
     pub fn row(&self, client: &str, key: Key, estimate: u64) -> Row {
         let number = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         // The client chose this text and it goes to a terminal, so keep only harmless characters.
-        let client = client.chars().filter(char::is_ascii_alphanumeric).take(5).collect();
-        Row { board: self.clone(), number, client, key, estimate }
+        let client = client
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(5)
+            .collect();
+        Row {
+            board: self.clone(),
+            number,
+            client,
+            key,
+            estimate,
+        }
     }
 }
 
 impl Row {
     pub fn print(&self, usage: &Usage, happened: &str) {
-        self.write(usage.taken(TOKENS), usage.used(TOKENS).unwrap_or(0), happened);
+        self.write(
+            usage.taken(TOKENS),
+            usage.used(TOKENS).unwrap_or(0),
+            happened,
+        );
     }
 
     /// Prints the line a moment later, when the usage has been settled.
@@ -59,10 +78,17 @@ impl Row {
     }
 
     fn write(&self, held: u64, used: u64, happened: &str) {
-        let Self { number, client, estimate, .. } = self;
+        let Self {
+            number,
+            client,
+            estimate,
+            ..
+        } = self;
         let [minute, month] = self.board.left.of(&self.key).map(grouped);
         let number = format!("#{number}");
-        println!("{client:<5} {number:<9} {estimate:>8} {held:>5} {used:>5}   {happened:<17} {minute:>13} {month:>11}");
+        println!(
+            "{client:<5} {number:<9} {estimate:>8} {held:>5} {used:>5}   {happened:<17} {minute:>13} {month:>11}"
+        );
     }
 }
 

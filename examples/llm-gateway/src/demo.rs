@@ -13,7 +13,10 @@ pub async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
     say("a short answer: most of the estimate is given back");
     read(ask(gateway, "ada", "tell+me+about+rivers", 100).await?).await?;
 
-    say("a long answer outgrows its estimate: as much again is reserved while it streams, and the rest is given back");
+    say(
+        "a long answer outgrows its estimate: as much again is reserved while it streams, and the \
+            rest is given back",
+    );
     read(ask(gateway, "ada", "a+long+story", 150).await?).await?;
 
     say("a client that disconnects midway pays for what was sent until then");
@@ -27,7 +30,10 @@ pub async fn run(gateway: SocketAddr) -> anyhow::Result<()> {
     say("the model fails: nothing is charged, and no request is counted");
     read(ask(gateway, "ada", "crash", 100).await?).await?;
 
-    say("estimates of 251 fit twice into a minute; the third request is refused, with the time to retry");
+    say(
+        "estimates of 251 fit twice into a minute; the third request is refused, with the time to \
+            retry",
+    );
     let mut waiting = Vec::new();
     for _ in 0..3 {
         waiting.push(ask(gateway, "bob", "hello", 500).await?);
@@ -49,23 +55,47 @@ async fn pause() {
     tokio::time::sleep(Duration::from_millis(150)).await;
 }
 
-async fn ask(gateway: SocketAddr, key: &str, prompt: &str, max_tokens: u64) -> anyhow::Result<Response<Body>> {
+async fn ask(
+    gateway: SocketAddr,
+    key: &str,
+    prompt: &str,
+    max_tokens: u64,
+) -> anyhow::Result<Response<Body>> {
     let uri = format!("http://{gateway}/v1/complete?max_tokens={max_tokens}&prompt={prompt}");
-    let request = Request::get(uri).header("x-api-key", key).body(Body::empty())?;
+    let request = Request::get(uri)
+        .header("x-api-key", key)
+        .body(Body::empty())?;
     // Each request has a connection of its own, so that dropping the response disconnects.
-    let response = Client::builder(TokioExecutor::new()).build_http().request(request).await?;
+    let response = Client::builder(TokioExecutor::new())
+        .build_http()
+        .request(request)
+        .await?;
     Ok(response.map(Body::new))
 }
 
 async fn read(response: Response<Body>) -> anyhow::Result<()> {
     let (head, body) = response.into_parts();
-    let words = body.collect().await?.to_bytes().iter().filter(|byte| **byte == b'\n').count();
+    let words = body
+        .collect()
+        .await?
+        .to_bytes()
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count();
     pause().await;
-    let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
+    let header = |name| {
+        head.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("-")
+    };
     let left = header("x-ratelimit-remaining-tokens");
     match head.status.as_u16() {
         200 => println!("-> 200, {words} words; tokens left: {left}"),
-        429 => println!("-> 429; tokens left: {left}; retry-after: {}", header("retry-after")),
+        429 => println!(
+            "-> 429; tokens left: {left}; retry-after: {}",
+            header("retry-after")
+        ),
         other => println!("-> {other}"),
     }
     Ok(())

@@ -4,8 +4,8 @@ use axum::http::request::Parts;
 use throttle_tower::headers::SdkHints;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet, PolicyTree};
 use throttle_tower::{
-    CalendarQuota, ClientIp, ConfigError, Dialect, Gcra, Header, Key, KeyExtractor, MemoryBackend, Rate, Route,
-    ThrottleLayer, TokenBucket, all, limit,
+    CalendarQuota, ClientIp, ConfigError, Dialect, Gcra, Header, Key, KeyExtractor, MemoryBackend,
+    Rate, Route, ThrottleLayer, TokenBucket, all, limit,
 };
 
 pub const TOKENS: &str = "tokens";
@@ -18,7 +18,9 @@ const TOKENS_PER_MONTH: u64 = 5_000;
 pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
     ThrottleLayer::new(all([
         // A request that the model fails to serve is not counted.
-        limit("requests", Gcra::new(Rate::per_minute(10))).by(client()).refund_server_errors(),
+        limit("requests", Gcra::new(Rate::per_minute(10)))
+            .by(client())
+            .refund_server_errors(),
         limit(TOKENS, tokens())
             .by(client())
             .unit("tokens")
@@ -26,8 +28,16 @@ pub fn layer(memory: &MemoryBackend) -> Result<ThrottleLayer, ConfigError> {
             .settled_later()
             .refund_server_errors()
             // A key's batches leave half of its tokens to its interactive requests.
-            .priority([("interactive", 0), ("batch", TOKENS_PER_MINUTE / 2)], class),
-        limit(MONTH, month()).by(client()).unit("tokens").cost(estimate).settled_later().refund_server_errors(),
+            .priority(
+                [("interactive", 0), ("batch", TOKENS_PER_MINUTE / 2)],
+                class,
+            ),
+        limit(MONTH, month())
+            .by(client())
+            .unit("tokens")
+            .cost(estimate)
+            .settled_later()
+            .refund_server_errors(),
     ]))?
     // What OpenAI's clients and proxies read.
     .headers(Dialect::OpenAi)
@@ -44,9 +54,14 @@ fn month() -> CalendarQuota {
     CalendarQuota::monthly(TOKENS_PER_MONTH)
 }
 
-/// A client has classes by the route. They share its own budget, so it gains nothing by the wrong one.
+/// A client has classes by the route. They share its own budget, so it gains nothing by the wrong
+/// one.
 fn class(parts: &Parts) -> &'static str {
-    if Route::template(parts) == Some("/v1/batch") { "batch" } else { "interactive" }
+    if Route::template(parts) == Some("/v1/batch") {
+        "batch"
+    } else {
+        "interactive"
+    }
 }
 
 /// A client is known by its API key, or else by its address.
@@ -64,12 +79,18 @@ pub fn prompt_tokens(parts: &Parts) -> u64 {
 }
 
 pub fn max_tokens(parts: &Parts) -> u64 {
-    query(parts, "max_tokens").and_then(|most| most.parse().ok()).unwrap_or(100).min(1_000)
+    query(parts, "max_tokens")
+        .and_then(|most| most.parse().ok())
+        .unwrap_or(100)
+        .min(1_000)
 }
 
 fn query<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
     let pairs = parts.uri.query()?.split('&');
-    pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
+    pairs
+        .filter_map(|pair| pair.split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
 }
 
 /// Reads the same budgets without charging them, to print what is left.
@@ -78,11 +99,15 @@ pub struct Left(Limiter);
 
 impl Left {
     pub fn new(memory: &MemoryBackend) -> Result<Self, ConfigError> {
-        // The parameters, units included, must equal those of the layer: a store knows a limit by its name.
+        // The parameters, units included, must equal those of the layer: a store knows a limit by
+        // its name.
         let tokens = Policy::new(TOKENS, tokens())?.with_unit("tokens")?;
         let month = Policy::new(MONTH, month())?.with_unit("tokens")?;
         let policies = vec![tokens.into(), month.into()];
-        Ok(Self(Limiter::new(memory.clone(), PolicySet::new(PolicyTree::All(policies))?)?))
+        Ok(Self(Limiter::new(
+            memory.clone(),
+            PolicySet::new(PolicyTree::All(policies))?,
+        )?))
     }
 
     /// Returns the tokens left in this minute and in this month.

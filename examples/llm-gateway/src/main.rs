@@ -1,4 +1,5 @@
-//! A gateway to a model, limited by requests and by tokens. Run it with `cargo run`, or `cargo run -- --demo`.
+//! A gateway to a model, limited by requests and by tokens. Run it with `cargo run`, or
+//! `cargo run -- --demo`.
 
 mod board;
 mod demo;
@@ -39,10 +40,15 @@ async fn main() -> anyhow::Result<()> {
     let app = proxy::app(limits::layer(&memory)?, model_address, board.clone());
     let model = tokio::spawn(serve(model, model::app()));
 
-    println!("a pretended model on http://{model_address}, and the gateway to it on http://{address}");
+    println!(
+        "a pretended model on http://{model_address}, and the gateway to it on http://{address}"
+    );
     if !demo {
         println!("try, several times and with other numbers:");
-        println!("  curl -iN -H 'x-api-key: ada' 'http://{address}/v1/complete?max_tokens=120&prompt=a+long+story'");
+        println!(
+            "  curl -iN -H 'x-api-key: ada' \
+                'http://{address}/v1/complete?max_tokens=120&prompt=a+long+story'"
+        );
     }
     println!();
     board.title();
@@ -59,11 +65,17 @@ async fn main() -> anyhow::Result<()> {
 
 async fn listen(port: u16) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
-    listener.with_context(|| format!("cannot listen on port {port}: choose another with --port or PORT"))
+    listener.with_context(|| {
+        format!("cannot listen on port {port}: choose another with --port or PORT")
+    })
 }
 
 async fn serve(listener: TcpListener, app: Router) -> Result<(), std::io::Error> {
-    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+    axum::serve(
+        listener,
+        app.into_make_service_with_connect_info::<SocketAddr>(),
+    )
+    .await
 }
 
 #[cfg(test)]
@@ -81,13 +93,18 @@ mod tests {
 
     use super::*;
 
-    /// Starts a model and a gateway to it. Returns the gateway's address, and a view of what keys have left.
+    /// Starts a model and a gateway to it. Returns the gateway's address, and a view of what keys
+    /// have left.
     async fn start() -> (SocketAddr, Left) {
         let (model, gateway) = (listen(0).await.unwrap(), listen(0).await.unwrap());
         let (model_address, address) = (model.local_addr().unwrap(), gateway.local_addr().unwrap());
         let memory = MemoryBackend::new();
         let left = Left::new(&memory).unwrap();
-        let app = proxy::app(limits::layer(&memory).unwrap(), model_address, Board::new(left.clone()));
+        let app = proxy::app(
+            limits::layer(&memory).unwrap(),
+            model_address,
+            Board::new(left.clone()),
+        );
         tokio::spawn(serve(model, model::app()));
         tokio::spawn(serve(gateway, app));
         (address, left)
@@ -99,14 +116,24 @@ mod tests {
         query: &str,
     ) -> Response<impl http_body::Body<Data = Bytes, Error: Debug>> {
         let uri = format!("http://{gateway}/v1/{route}?{query}");
-        let request = Request::get(uri).header("x-api-key", "ada").body(Body::empty()).unwrap();
-        Client::builder(TokioExecutor::new()).build_http().request(request).await.unwrap()
+        let request = Request::get(uri)
+            .header("x-api-key", "ada")
+            .body(Body::empty())
+            .unwrap();
+        Client::builder(TokioExecutor::new())
+            .build_http()
+            .request(request)
+            .await
+            .unwrap()
     }
 
     async fn ask(gateway: SocketAddr, query: &str) -> (StatusCode, u64) {
         let (head, body) = send(gateway, "complete", query).await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        (head.status, body.iter().filter(|byte| **byte == b'\n').count() as u64)
+        (
+            head.status,
+            body.iter().filter(|byte| **byte == b'\n').count() as u64,
+        )
     }
 
     #[tokio::test]
@@ -114,7 +141,10 @@ mod tests {
         let (gateway, left) = start().await;
         let key = key_of("ada");
         let before = left.of(&key)[1];
-        for (query, prompt) in [("max_tokens=60&prompt=a+long+story", 3), ("max_tokens=400&prompt=hello", 1)] {
+        for (query, prompt) in [
+            ("max_tokens=60&prompt=a+long+story", 3),
+            ("max_tokens=400&prompt=hello", 1),
+        ] {
             let month = left.of(&key)[1];
             let (status, words) = ask(gateway, query).await;
             assert_eq!(status, StatusCode::OK);
@@ -123,7 +153,10 @@ mod tests {
         }
         let month = left.of(&key)[1];
         assert!(month < before);
-        assert_eq!(ask(gateway, "max_tokens=100&prompt=crash").await.0, StatusCode::BAD_GATEWAY);
+        assert_eq!(
+            ask(gateway, "max_tokens=100&prompt=crash").await.0,
+            StatusCode::BAD_GATEWAY
+        );
         assert_eq!(left.of(&key)[1], month, "a failure costs nothing");
     }
 
@@ -132,9 +165,18 @@ mod tests {
         let (gateway, _) = start().await;
         // Each is estimated at 203 of 600 tokens, and streams for six seconds.
         let query = "max_tokens=400&prompt=a+long+story";
-        let (first, second) = (send(gateway, "batch", query).await, send(gateway, "batch", query).await);
-        assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
-        assert_eq!(send(gateway, "complete", query).await.status(), StatusCode::OK);
+        let (first, second) = (
+            send(gateway, "batch", query).await,
+            send(gateway, "batch", query).await,
+        );
+        assert_eq!(
+            (first.status(), second.status()),
+            (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS)
+        );
+        assert_eq!(
+            send(gateway, "complete", query).await.status(),
+            StatusCode::OK
+        );
     }
 
     #[tokio::test]
@@ -144,7 +186,11 @@ mod tests {
     }
 
     fn key_of(name: &str) -> Key {
-        let (parts, ()) = Request::get("/").header("x-api-key", name).body(()).unwrap().into_parts();
+        let (parts, ()) = Request::get("/")
+            .header("x-api-key", name)
+            .body(())
+            .unwrap()
+            .into_parts();
         limits::key(&parts).unwrap()
     }
 }

@@ -21,10 +21,13 @@ const PACE: Duration = Duration::from_millis(15);
 const WORDS: [&str; 8] = ["rivers", "run", "where", "they", "are", "let", "to", "go"];
 
 pub fn app() -> Router {
-    Router::new().route("/v1/complete", get(complete)).route("/v1/batch", get(complete))
+    Router::new()
+        .route("/v1/complete", get(complete))
+        .route("/v1/batch", get(complete))
 }
 
-/// Fails if the prompt contains `crash`. Sends `max_tokens` words if it contains `long`, and fewer otherwise.
+/// Fails if the prompt contains `crash`. Sends `max_tokens` words if it contains `long`, and fewer
+/// otherwise.
 async fn complete(request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
@@ -32,8 +35,17 @@ async fn complete(request: Request) -> Response {
         return (StatusCode::INTERNAL_SERVER_ERROR, "the model is not well\n").into_response();
     }
     let most = max_tokens(&parts);
-    let words = if query.contains("long") { most } else { most.min(8 + query.len() as u64 % 40) };
-    Body::new(Words { next: 0, words, pace: interval(PACE) }).into_response()
+    let words = if query.contains("long") {
+        most
+    } else {
+        most.min(8 + query.len() as u64 % 40)
+    };
+    Body::new(Words {
+        next: 0,
+        words,
+        pace: interval(PACE),
+    })
+    .into_response()
 }
 
 struct Words {
@@ -46,7 +58,10 @@ impl http_body::Body for Words {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.next == self.words {
             return Poll::Ready(None);
         }

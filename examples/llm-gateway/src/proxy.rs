@@ -28,16 +28,28 @@ struct Gateway {
 }
 
 pub fn app(throttle: ThrottleLayer, model: SocketAddr, board: Board) -> Router {
-    let gateway = Gateway { model, client: Client::builder(TokioExecutor::new()).build_http(), board };
-    let router = Router::new().route("/v1/complete", get(complete)).route("/v1/batch", get(complete));
+    let gateway = Gateway {
+        model,
+        client: Client::builder(TokioExecutor::new()).build_http(),
+        board,
+    };
+    let router = Router::new()
+        .route("/v1/complete", get(complete))
+        .route("/v1/batch", get(complete));
     router.layer(throttle).with_state(gateway)
 }
 
 /// Forwards a request that the limits have admitted.
 async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Some(key) = key(&parts) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
-    let client = parts.headers.get("x-api-key").and_then(|key| key.to_str().ok()).unwrap_or("-");
+    let Some(key) = key(&parts) else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let client = parts
+        .headers
+        .get("x-api-key")
+        .and_then(|key| key.to_str().ok())
+        .unwrap_or("-");
     let row = gateway.board.row(client, key, estimate(&parts));
     row.print(&usage, "reserved");
     let prompt = prompt_tokens(&parts);
@@ -48,9 +60,18 @@ async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request
     };
     parts.uri = uri;
     parts.headers.clear();
-    match gateway.client.request(Request::from_parts(parts, body)).await {
+    match gateway
+        .client
+        .request(Request::from_parts(parts, body))
+        .await
+    {
         Ok(response) if response.status().is_success() => {
-            let mut answer = Counted { inner: Body::new(response.into_body()), usage, row, seen: 0 };
+            let mut answer = Counted {
+                inner: Body::new(response.into_body()),
+                usage,
+                row,
+                seen: 0,
+            };
             answer.count(prompt);
             Body::new(answer).into_response()
         }
@@ -62,8 +83,8 @@ async fn complete(State(gateway): State<Gateway>, usage: Usage, request: Request
     }
 }
 
-/// A body that adds every token that passes to the usage. The total is settled when the body ends, or when the client
-/// disconnects and the body is dropped.
+/// A body that adds every token that passes to the usage. The total is settled when the body ends,
+/// or when the client disconnects and the body is dropped.
 struct Counted {
     inner: Body,
     usage: Usage,
@@ -73,7 +94,8 @@ struct Counted {
 
 impl Counted {
     fn count(&mut self, tokens: u64) {
-        // An error would mean that the usage is final, or that there is no such limit. A client can cause neither.
+        // An error would mean that the usage is final, or that there is no such limit. A client can
+        // cause neither.
         for name in [TOKENS, MONTH] {
             let _ = self.usage.add(name, tokens);
         }
@@ -89,7 +111,10 @@ impl http_body::Body for Counted {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()

@@ -1,5 +1,5 @@
-//! A day under attack, on a clock that is set: an address guesses a password every ten seconds, whatever it is
-//! answered, and a user at another address logs in every half an hour.
+//! A day under attack, on a clock that is set: an address guesses a password every ten seconds,
+//! whatever it is answered, and a user at another address logs in every half an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -30,7 +30,9 @@ pub(crate) struct Day {
 pub(crate) async fn day(ban: Option<Ban>) -> anyhow::Result<Day> {
     let morning = Timestamp::from_micros(1_790_000_000_000_000);
     let clock = ManualClock::new(morning);
-    let store = MemoryBackend::builder().clock(SystemClock::replaced_by(clock.clone())).build();
+    let store = MemoryBackend::builder()
+        .clock(SystemClock::replaced_by(clock.clone()))
+        .build();
     let app = crate::app(store, ban)?;
     let (mut day, mut was_banned) = (Day::default(), false);
     for second in (0..DAY).step_by(10) {
@@ -39,23 +41,34 @@ pub(crate) async fn day(ban: Option<Ban>) -> anyhow::Result<Day> {
         day.guesses += 1;
         day.checked += u64::from(answer.status() == StatusCode::UNAUTHORIZED);
         let report = answer.extensions().get::<LimitReport>();
-        let banned = report.filter(|report| report.statuses().any(|(_, status)| status.is_banned()));
-        if let Some(wait) = banned.and_then(|report| report.decision().retry_after()).filter(|_| !was_banned) {
+        let banned =
+            report.filter(|report| report.statuses().any(|(_, status)| status.is_banned()));
+        if let Some(wait) = banned
+            .and_then(|report| report.decision().retry_after())
+            .filter(|_| !was_banned)
+        {
             day.bans.push((second, wait));
         }
         was_banned = banned.is_some();
         if second % 1_800 == 0 {
             let answer = log_in(&app, 1, "user=ada&password=lovelace").await?;
-            day.welcome = (day.welcome.0 + u64::from(answer.status() == StatusCode::OK), day.welcome.1 + 1);
+            day.welcome = (
+                day.welcome.0 + u64::from(answer.status() == StatusCode::OK),
+                day.welcome.1 + 1,
+            );
         }
     }
     Ok(day)
 }
 
 async fn log_in(app: &Router, host: u8, form: &'static str) -> anyhow::Result<Response<Body>> {
-    let request = Request::post("/login").header("content-type", "application/x-www-form-urlencoded");
+    let request =
+        Request::post("/login").header("content-type", "application/x-www-form-urlencoded");
     let peer = ConnectInfo(SocketAddr::from(([192, 0, 2, host], 40_000)));
-    Ok(app.clone().oneshot(request.extension(peer).body(Body::from(form))?).await?)
+    Ok(app
+        .clone()
+        .oneshot(request.extension(peer).body(Body::from(form))?)
+        .await?)
 }
 
 pub(crate) async fn show() -> anyhow::Result<()> {
@@ -63,11 +76,17 @@ pub(crate) async fn show() -> anyhow::Result<()> {
     let day = day(Some(crate::ban())).await?;
     for (second, wait) in &day.bans {
         let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-        println!("  {hour:02}:{minute:02}:{second:02}  banned; Retry-After: {:>6}", wait.as_secs());
+        println!(
+            "  {hour:02}:{minute:02}:{second:02}  banned; Retry-After: {:>6}",
+            wait.as_secs()
+        );
     }
     let (welcome, times) = day.welcome;
     let unbanned = crate::attack::day(None).await?.checked;
-    println!("\n  {} guesses, of which {} were compared with the password", day.guesses, day.checked);
+    println!(
+        "\n  {} guesses, of which {} were compared with the password",
+        day.guesses, day.checked
+    );
     println!("  with the limit alone it would have been {unbanned}");
     println!("  192.0.2.1 logged in {welcome} of {times} times");
     Ok(())
@@ -82,10 +101,16 @@ mod tests {
         let banned = day(Some(crate::ban())).await.unwrap();
         // Of the first ban, the wait is longer: the limit itself admits no guess before.
         let lengths: Vec<u64> = banned.bans.iter().map(|(_, wait)| wait.as_secs()).collect();
-        assert!(lengths.windows(2).all(|pair| pair[1] > pair[0]), "{lengths:?}");
+        assert!(
+            lengths.windows(2).all(|pair| pair[1] > pair[0]),
+            "{lengths:?}"
+        );
         assert!(banned.checked <= 40, "{banned:?}");
         assert_eq!(banned.welcome, (48, 48));
         let limited = day(None).await.unwrap();
-        assert_eq!((limited.checked, limited.bans.len(), limited.welcome), (480, 0, (48, 48)));
+        assert_eq!(
+            (limited.checked, limited.bans.len(), limited.welcome),
+            (480, 0, (48, 48))
+        );
     }
 }

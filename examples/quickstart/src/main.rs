@@ -6,24 +6,35 @@ use anyhow::Context;
 use axum::Router;
 use axum::routing::get;
 use throttle_tower::{
-    ClientIp, ConfigError, Gcra, Header, KeyExtractor, LimitReport, Rate, ThrottleLayer, TokenBucket, all, limit,
+    ClientIp, ConfigError, Gcra, Header, KeyExtractor, LimitReport, Rate, ThrottleLayer,
+    TokenBucket, all, limit,
 };
 use tokio::net::TcpListener;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let port = std::env::var("PORT").unwrap_or_else(|_| "3000".to_owned());
-    let port: u16 = port.parse().with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
+    let port: u16 = port
+        .parse()
+        .with_context(|| format!("PORT is {port:?}: set a port number from 0 to 65535"))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
-        .with_context(|| format!("cannot listen on port {port}: choose another, as in PORT=3001 cargo run"))?;
+        .with_context(|| {
+            format!("cannot listen on port {port}: choose another, as in PORT=3001 cargo run")
+        })?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}; stop with Ctrl-C. Try:");
     println!("  curl -i http://{address}/");
     println!("  curl -i -H 'x-api-key: ada' http://{address}/");
-    println!("  for i in $(seq 25); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/; done; echo");
+    println!(
+        "  for i in $(seq 25); do curl -s -o /dev/null -w '%{{http_code}} ' http://{address}/; done; echo"
+    );
     // The layer limits by the peer's address, which axum provides to it only through this call.
-    axum::serve(listener, app()?.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    axum::serve(
+        listener,
+        app()?.into_make_service_with_connect_info::<SocketAddr>(),
+    )
+    .await?;
     Ok(())
 }
 
@@ -31,15 +42,19 @@ fn app() -> Result<Router, ConfigError> {
     let throttle = ThrottleLayer::new(all([
         // Two a second with a burst of twenty: easy to exhaust by hand, and quick to refill.
         limit("per-ip", Gcra::new(Rate::per_second(2)).burst(20)).by(ClientIp::peer()),
-        // A request without a key counts against its address. This example takes any key; in production, accept only
-        // keys that you have issued: `Header::new("x-api-key").accept(…)`.
-        limit("per-key", TokenBucket::new("100/minute".parse()?)).by(Header::new("x-api-key").or(ClientIp::peer())),
+        // A request without a key counts against its address. This example takes any key; in
+        // production, accept only keys that you have issued: `Header::new("x-api-key").accept(…)`.
+        limit("per-key", TokenBucket::new("100/minute".parse()?))
+            .by(Header::new("x-api-key").or(ClientIp::peer())),
     ]))?;
     Ok(Router::new().route("/", get(hello)).layer(throttle))
 }
 
 async fn hello(report: LimitReport) -> String {
-    format!("hello; you have {} requests left right now\n", report.decision().remaining())
+    format!(
+        "hello; you have {} requests left right now\n",
+        report.decision().remaining()
+    )
 }
 
 #[cfg(test)]
@@ -53,7 +68,9 @@ mod tests {
 
     fn request(last: u8) -> Request<Body> {
         let mut request = Request::new(Body::empty());
-        request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([192, 0, 2, last], 40_000))));
+        request
+            .extensions_mut()
+            .insert(ConnectInfo(SocketAddr::from(([192, 0, 2, last], 40_000))));
         request
     }
 
@@ -68,6 +85,9 @@ mod tests {
         let refused = app.clone().oneshot(request(1)).await.unwrap();
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.headers()["retry-after"], "1");
-        assert_eq!(app.oneshot(request(2)).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(
+            app.oneshot(request(2)).await.unwrap().status(),
+            StatusCode::OK
+        );
     }
 }

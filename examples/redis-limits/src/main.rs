@@ -1,4 +1,5 @@
-//! A rate-limited axum server whose processes share their limits through Redis. `sh demo.sh` runs two of them.
+//! A rate-limited axum server whose processes share their limits through Redis. `sh demo.sh` runs
+//! two of them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,18 +9,25 @@ use axum::routing::get;
 use clap::Parser;
 use throttle_redis::RedisBackend;
 use throttle_tower::{
-    ClientIp, ConfigError, Gcra, Header, KeyExtractor, LimitReport, OnError, Rate, ThrottleLayer, all, limit,
+    ClientIp, ConfigError, Gcra, Header, KeyExtractor, LimitReport, OnError, Rate, ThrottleLayer,
+    all, limit,
 };
 use tokio::net::TcpListener;
 
-/// How many processes share the limits. While Redis is away, each of them admits this fraction of a limit.
+/// How many processes share the limits. While Redis is away, each of them admits this fraction of a
+/// limit.
 const PROCESSES: u32 = 2;
 
 /// A rate-limited server; several of them share their limits through Redis.
 #[derive(Parser)]
 struct Settings {
     /// The Redis that the processes share
-    #[arg(long, env, default_value = "redis://127.0.0.1:6379", hide_env_values = true)]
+    #[arg(
+        long,
+        env,
+        default_value = "redis://127.0.0.1:6379",
+        hide_env_values = true
+    )]
     redis_url: String,
     /// The port to listen on; 0 for any free one
     #[arg(long, env, default_value_t = 3001)]
@@ -34,9 +42,18 @@ async fn main() -> anyhow::Result<()> {
     let app = app(RedisBackend::new(&redis_url)?)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
-        .with_context(|| format!("cannot listen on port {port}: choose another with --port or PORT"))?;
-    println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
-    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+        .with_context(|| {
+            format!("cannot listen on port {port}: choose another with --port or PORT")
+        })?;
+    println!(
+        "listening on http://{}; stop with Ctrl-C",
+        listener.local_addr()?
+    );
+    axum::serve(
+        listener,
+        app.into_make_service_with_connect_info::<SocketAddr>(),
+    )
+    .await?;
     Ok(())
 }
 
@@ -51,10 +68,19 @@ fn app(redis: RedisBackend) -> Result<Router, ConfigError> {
             .by(Header::new("x-api-key").or(ClientIp::peer()))
             .on_error(OnError::Open),
     ]))?;
-    Ok(Router::new().route("/", get(hello)).layer(throttle.backend(redis)?))
+    Ok(Router::new()
+        .route("/", get(hello))
+        .layer(throttle.backend(redis)?))
 }
 
 async fn hello(report: LimitReport) -> String {
-    let by = if report.decision().degraded().is_some() { "this process alone" } else { "all processes together" };
-    format!("hello; {} requests left, counted by {by}\n", report.decision().remaining())
+    let by = if report.decision().degraded().is_some() {
+        "this process alone"
+    } else {
+        "all processes together"
+    };
+    format!(
+        "hello; {} requests left, counted by {by}\n",
+        report.decision().remaining()
+    )
 }

@@ -11,8 +11,8 @@ use crate::percent::Percent;
 
 /// Replays access logs against rule files of throttle.
 ///
-/// Exit status: 0 if all is well, 1 if a condition of --fail-if holds, 2 if something is wrong with a file, a log or an
-/// argument.
+/// Exit status: 0 if all is well, 1 if a condition of --fail-if holds, 2 if something is wrong with
+/// a file, a log or an argument.
 #[derive(Debug, Parser)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -53,9 +53,10 @@ pub enum Command {
         log: LogArguments,
         #[command(flatten)]
         out: Out,
-        /// Exits with status 1 if this holds, as in 'newly-refused-keys > 0'; may be given several times. Names:
-        /// newly-refused-requests, newly-admitted-requests, newly-refused-keys, newly-admitted-keys, refused-requests,
-        /// refused-keys. The last two are those of the new file. Comparisons: > >= < <= == !=.
+        /// Exits with status 1 if this holds, as in 'newly-refused-keys > 0'; may be given several
+        /// times. Names: newly-refused-requests, newly-admitted-requests, newly-refused-keys,
+        /// newly-admitted-keys, refused-requests, refused-keys. The last two are those of the new
+        /// file. Comparisons: > >= < <= == !=.
         #[arg(long, value_name = "CONDITION")]
         fail_if: Vec<Condition>,
     },
@@ -65,8 +66,8 @@ pub enum Command {
         log: LogArguments,
         #[command(flatten)]
         out: Out,
-        /// The key, as `by` of a rule file has it: client-ip (or ip), header:user-agent, method, constant, or a name
-        /// that --field reads. Several, with commas between them, are one key.
+        /// The key, as `by` of a rule file has it: client-ip (or ip), header:user-agent, method,
+        /// constant, or a name that --field reads. Several, with commas between them, are one key.
         #[arg(long, value_name = "KEY", default_value = "client-ip")]
         by: String,
         /// How many of the keys may be refused anything.
@@ -103,8 +104,8 @@ pub struct Out {
     pub top: usize,
 }
 
-/// The log, and how it is read. The names of fields have dots between them, as in .request.remote_ip; one in --ip and
-/// the like is used instead of the format's own.
+/// The log, and how it is read. The names of fields have dots between them, as in
+/// .request.remote_ip; one in --ip and the like is used instead of the format's own.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The log")]
 pub struct LogArguments {
@@ -140,11 +141,13 @@ pub struct LogArguments {
     /// The field with the status.
     #[arg(long, value_name = "FIELD")]
     pub status: Option<String>,
-    /// The field with the route's template. Without it, a route is the template of the rule file that the path matches.
+    /// The field with the route's template. Without it, a route is the template of the rule file
+    /// that the path matches.
     #[arg(long, value_name = "FIELD")]
     pub route: Option<String>,
-    /// What a name of the rule file stands for, as in --field api-key=.key, --field header:x-tenant=.tenant (keys) or
-    /// --field tokens=.usage.total (a cost); may be given several times.
+    /// What a name of the rule file stands for, as in --field api-key=.key, --field
+    /// header:x-tenant=.tenant (keys) or --field tokens=.usage.total (a cost); may be given several
+    /// times.
     #[arg(long = "field", value_name = "NAME=FIELD", value_parser = named_field)]
     pub fields: Vec<(String, String)>,
     /// How many lines are held back to bring them into the order in which the requests started.
@@ -191,6 +194,8 @@ pub enum Unit {
 }
 
 fn named_field(text: &str) -> Result<(String, String), String> {
-    let (name, field) = text.split_once('=').ok_or("write NAME=FIELD, as in api-key=.headers.key")?;
+    let (name, field) = text
+        .split_once('=')
+        .ok_or("write NAME=FIELD, as in api-key=.headers.key")?;
     Ok((name.to_owned(), field.to_owned()))
 }

@@ -45,11 +45,15 @@ impl By {
             Value::String(name) => Self::named(name, known),
             Value::Array(_) => Self::All(list(value)),
             Value::Table(table) => {
-                let Some((kind, value)) = table.iter().find(|(kind, _)| *kind != "normalize") else {
+                let Some((kind, value)) = table.iter().find(|(kind, _)| *kind != "normalize")
+                else {
                     return Self::Unknown(value.to_string());
                 };
                 let bits = |family, usual| {
-                    let bits = value.get(family).and_then(Value::as_integer).and_then(|bits| u8::try_from(bits).ok());
+                    let bits = value
+                        .get(family)
+                        .and_then(Value::as_integer)
+                        .and_then(|bits| u8::try_from(bits).ok());
                     bits.unwrap_or(usual)
                 };
                 match (kind.replace('_', "-").as_str(), value.as_str()) {
@@ -73,7 +77,10 @@ impl By {
             "constant" => Self::Constant,
             "method" => Self::Method,
             "route" => Self::Route,
-            name => match name.strip_prefix("header:").and_then(|header| header.parse().ok()) {
+            name => match name
+                .strip_prefix("header:")
+                .and_then(|header| header.parse().ok())
+            {
                 Some(header) if known.headers.contains(&header) => Self::Header(header),
                 _ => Self::Unknown(name.to_owned()),
             },
@@ -100,11 +107,17 @@ impl By {
                 }
                 None => None,
             },
-            Self::Header(name) => entry.header(name).map(|value| String::from_utf8_lossy(value.as_bytes())),
+            Self::Header(name) => entry
+                .header(name)
+                .map(|value| String::from_utf8_lossy(value.as_bytes())),
             Self::Route => Some(route.unwrap_or("<unmatched>").into()),
             Self::Method => Some(entry.method.as_str().into()),
             Self::Constant => Some("all".into()),
-            Self::Field(place) => entry.fields.get(*place).and_then(|field| field.as_deref()).map(Into::into),
+            Self::Field(place) => entry
+                .fields
+                .get(*place)
+                .and_then(|field| field.as_deref())
+                .map(Into::into),
             Self::All(parts) => {
                 for (place, part) in parts.iter().enumerate() {
                     label.push_str(if place == 0 { "" } else { ", " });
@@ -115,7 +128,9 @@ impl By {
                 }
                 return true;
             }
-            Self::FirstOf(parts) => return parts.iter().any(|part| part.write(entry, route, label)),
+            Self::FirstOf(parts) => {
+                return parts.iter().any(|part| part.write(entry, route, label));
+            }
             Self::Unknown(_) => None,
         };
         label.push_str(text.as_deref().unwrap_or(""));
@@ -129,15 +144,25 @@ fn network(address: IpAddr, v4: u8, v6: u8, label: &mut String) {
     // A text takes any write.
     let _ = match address {
         IpAddr::V4(address) => {
-            let masked = address.to_bits() & u32::MAX.checked_shl(32 - u32::from(v4.min(32))).unwrap_or(0);
+            let masked = address.to_bits()
+                & u32::MAX
+                    .checked_shl(32 - u32::from(v4.min(32)))
+                    .unwrap_or(0);
             write!(label, "{}", std::net::Ipv4Addr::from_bits(masked))
         }
         IpAddr::V6(address) => {
-            let masked = address.to_bits() & u128::MAX.checked_shl(128 - u32::from(v6.min(128))).unwrap_or(0);
+            let masked = address.to_bits()
+                & u128::MAX
+                    .checked_shl(128 - u32::from(v6.min(128)))
+                    .unwrap_or(0);
             write!(label, "{}", std::net::Ipv6Addr::from_bits(masked))
         }
     };
-    let (bits, all) = if address.is_ipv4() { (v4, 32) } else { (v6, 128) };
+    let (bits, all) = if address.is_ipv4() {
+        (v4, 32)
+    } else {
+        (v6, 128)
+    };
     if bits < all {
         let _ = write!(label, "/{bits}");
     }
@@ -153,27 +178,61 @@ mod tests {
 
     #[test]
     fn key_is_written_as_the_rule_file_has_it() {
-        let line = br#"203.0.113.9 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1 "-" "curl""#;
+        let line =
+            br#"203.0.113.9 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1 "-" "curl""#;
         let v4 = crate::combined::read(line).unwrap();
         let mut v6 = v4.clone();
-        (v6.address, v6.fields) = (Some("2001:db8:1:2:3::4".parse().unwrap()), vec![Some("ada".to_owned())].into());
+        (v6.address, v6.fields) = (
+            Some("2001:db8:1:2:3::4".parse().unwrap()),
+            vec![Some("ada".to_owned())].into(),
+        );
         let key = |by: &str, entry: &Entry| {
             let file: toml::Table = format!("by = {by}").parse().unwrap();
             let mut label = String::new();
-            let by = By::read(&file["by"], &Known { fields: &["api-key".to_owned()], headers: HEADERS });
+            let by = By::read(
+                &file["by"],
+                &Known {
+                    fields: &["api-key".to_owned()],
+                    headers: HEADERS,
+                },
+            );
             by.write(entry, Some("/{id}"), &mut label).then_some(label)
         };
         for (by, of_v4, of_v6) in [
-            (r#""client-ip""#, Some("203.0.113.9"), Some("2001:db8:1:2::/64")),
-            ("{ client_ip = { ipv4 = 24, ipv6 = 0 } }", Some("203.0.113.0/24"), Some("::/0")),
+            (
+                r#""client-ip""#,
+                Some("203.0.113.9"),
+                Some("2001:db8:1:2::/64"),
+            ),
+            (
+                "{ client_ip = { ipv4 = 24, ipv6 = 0 } }",
+                Some("203.0.113.0/24"),
+                Some("::/0"),
+            ),
             (r#""header:user-agent""#, Some("curl"), Some("curl")),
-            (r#"{ header = "User-Agent", normalize = "lowercase" }"#, Some("curl"), Some("curl")),
+            (
+                r#"{ header = "User-Agent", normalize = "lowercase" }"#,
+                Some("curl"),
+                Some("curl"),
+            ),
             (r#""header:referer""#, None, None),
-            (r#"["method", "route", "constant"]"#, Some("GET, /{id}, all"), Some("GET, /{id}, all")),
+            (
+                r#"["method", "route", "constant"]"#,
+                Some("GET, /{id}, all"),
+                Some("GET, /{id}, all"),
+            ),
             (r#"["method", "api-key"]"#, None, Some("GET, ada")),
-            (r#"{ first-of = ["api-key", "method"] }"#, Some("GET"), Some("ada")),
+            (
+                r#"{ first-of = ["api-key", "method"] }"#,
+                Some("GET"),
+                Some("ada"),
+            ),
         ] {
-            assert_eq!((key(by, &v4).as_deref(), key(by, &v6).as_deref()), (of_v4, of_v6), "{by}");
+            assert_eq!(
+                (key(by, &v4).as_deref(), key(by, &v6).as_deref()),
+                (of_v4, of_v6),
+                "{by}"
+            );
         }
     }
 
@@ -181,10 +240,24 @@ mod tests {
     fn what_no_log_has_is_named() {
         let unknown = |by: &str| {
             let file: toml::Table = format!("by = {by}").parse().unwrap();
-            By::read(&file["by"], &Known { fields: &[], headers: HEADERS }).unknown().map(str::to_owned)
+            By::read(
+                &file["by"],
+                &Known {
+                    fields: &[],
+                    headers: HEADERS,
+                },
+            )
+            .unknown()
+            .map(str::to_owned)
         };
-        assert_eq!(unknown(r#"["client-ip", "header:x-tenant"]"#).as_deref(), Some("header:x-tenant"));
-        assert_eq!(unknown(r#"{ first-of = ["api-key", "client-ip"] }"#).as_deref(), Some("api-key"));
+        assert_eq!(
+            unknown(r#"["client-ip", "header:x-tenant"]"#).as_deref(),
+            Some("header:x-tenant")
+        );
+        assert_eq!(
+            unknown(r#"{ first-of = ["api-key", "client-ip"] }"#).as_deref(),
+            Some("api-key")
+        );
         assert_eq!(unknown(r#""header:host""#).as_deref(), Some("header:host"));
         assert_eq!(unknown(r#""client-ip""#), None);
     }

@@ -22,11 +22,23 @@ pub fn timeline(timeline: &Timeline<3>, kinds: usize) -> anyhow::Result<String> 
     let counts = timeline.counts();
     // An area needs two points.
     let ends = (counts.len() as u64).max(2);
-    let most = counts.iter().map(|counts| counts[0]).max().unwrap_or(0).max(1);
+    let most = counts
+        .iter()
+        .map(|counts| counts[0])
+        .max()
+        .unwrap_or(0)
+        .max(1);
     let shown = |step: &u64| {
-        let at = timeline.start().saturating_add(timeline.step().saturating_mul(i64::try_from(*step).unwrap_or(0)));
+        let at = timeline.start().saturating_add(
+            timeline
+                .step()
+                .saturating_mul(i64::try_from(*step).unwrap_or(0)),
+        );
         // Without the year and the Z.
-        time::shown(at).get(5..19).unwrap_or_default().replace('T', " ")
+        time::shown(at)
+            .get(5..19)
+            .unwrap_or_default()
+            .replace('T', " ")
     };
     let points = |kind: usize| {
         let last = counts.last().map_or(0, |counts| counts[kind]);
@@ -55,22 +67,33 @@ pub fn timeline(timeline: &Timeline<3>, kinds: usize) -> anyhow::Result<String> 
             .y_label_formatter(&|count| number(*count))
             .draw()
             .map_err(failed)?;
-        let area = AreaSeries::new(points(0), 0, SERIES[0].mix(0.2)).border_style(SERIES[0].stroke_width(2));
+        let area = AreaSeries::new(points(0), 0, SERIES[0].mix(0.2))
+            .border_style(SERIES[0].stroke_width(2));
         chart.draw_series(area).map_err(failed)?;
         for (kind, colour) in SERIES.iter().enumerate().take(kinds).skip(1) {
-            chart.draw_series(LineSeries::new(points(kind), colour.stroke_width(2))).map_err(failed)?;
+            chart
+                .draw_series(LineSeries::new(points(kind), colour.stroke_width(2)))
+                .map_err(failed)?;
         }
         root.present().map_err(failed)?;
     }
     Ok(svg)
 }
 
-/// The bursts that fit by rate: those that refuse few keys, and those that refuse none. Both axes are logarithmic.
+/// The bursts that fit by rate: those that refuse few keys, and those that refuse none. Both axes
+/// are logarithmic.
 pub fn curve(fits: &[Fit]) -> anyhow::Result<String> {
     let mut fits: Vec<(f64, &Fit)> = fits.iter().map(|fit| (per_second(fit), fit)).collect();
     fits.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (Some(first), Some(last)) = (fits.first(), fits.last()) else { return Ok(String::new()) };
-    let most = fits.iter().map(|(_, fit)| fit.burst_for_all).max().unwrap_or(1).max(2);
+    let (Some(first), Some(last)) = (fits.first(), fits.last()) else {
+        return Ok(String::new());
+    };
+    let most = fits
+        .iter()
+        .map(|(_, fit)| fit.burst_for_all)
+        .max()
+        .unwrap_or(1)
+        .max(2);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -92,11 +115,19 @@ pub fn curve(fits: &[Fit]) -> anyhow::Result<String> {
             .y_desc("burst")
             .x_labels(8)
             .y_labels(6)
-            .x_label_formatter(&|rate| format!("{rate:.3}").trim_end_matches('0').trim_end_matches('.').to_owned())
+            .x_label_formatter(&|rate| {
+                format!("{rate:.3}")
+                    .trim_end_matches('0')
+                    .trim_end_matches('.')
+                    .to_owned()
+            })
             .y_label_formatter(&|burst| format!("{burst:.0}"))
             .draw()
             .map_err(failed)?;
-        for (series, burst) in [(1, (|fit| fit.burst_for_all) as fn(&Fit) -> u64), (0, |fit| fit.burst)] {
+        for (series, burst) in [
+            (1, (|fit| fit.burst_for_all) as fn(&Fit) -> u64),
+            (0, |fit| fit.burst),
+        ] {
             let points = fits.iter().map(|(rate, fit)| (*rate, burst(fit) as f64));
             let line = LineSeries::new(points, SERIES[series].stroke_width(2)).point_size(3);
             chart.draw_series(line).map_err(failed)?;
@@ -125,7 +156,12 @@ mod tests {
         little.add(1_700_000_000_000_000, [1, 1, 0]);
         assert!(timeline(&little, 3).unwrap().contains("<polygon"));
         assert_eq!(curve(&[]).unwrap(), "");
-        let fit = Fit { rate: "1/second".parse().unwrap(), burst: 1, refused_keys: 0, burst_for_all: 1 };
+        let fit = Fit {
+            rate: "1/second".parse().unwrap(),
+            burst: 1,
+            refused_keys: 0,
+            burst_for_all: 1,
+        };
         assert!(curve(&[fit]).unwrap().contains("<circle"));
     }
 }

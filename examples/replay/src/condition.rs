@@ -38,7 +38,9 @@ const COMPARISONS: [(&str, Compare); 6] = [
 
 impl Condition {
     pub fn holds(&self, counts: &Counts) -> bool {
-        let compare = COMPARISONS.iter().find(|(text, _)| *text == self.comparison);
+        let compare = COMPARISONS
+            .iter()
+            .find(|(text, _)| *text == self.comparison);
         compare.is_some_and(|(_, compare)| compare(counts[self.counted], self.number))
     }
 }
@@ -47,21 +49,38 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = COMPARISONS.iter().find_map(|(comparison, _)| Some((comparison, text.split_once(comparison)?)));
+        let found = COMPARISONS
+            .iter()
+            .find_map(|(comparison, _)| Some((comparison, text.split_once(comparison)?)));
         let (comparison, (name, number)) =
             found.ok_or("write a name, a comparison and a number, as in newly-refused-keys > 0")?;
         let name = name.trim();
         let counted = COUNTED.iter().position(|counted| *counted == name);
-        let counted = counted.ok_or_else(|| format!("nothing is called {name:?}; there are {}", COUNTED.join(", ")))?;
+        let counted = counted.ok_or_else(|| {
+            format!(
+                "nothing is called {name:?}; there are {}",
+                COUNTED.join(", ")
+            )
+        })?;
         let number = number.trim().replace('_', "");
-        let number = number.parse().map_err(|_| format!("{number:?} must be a whole number from 0"))?;
-        Ok(Self { counted, comparison, number })
+        let number = number
+            .parse()
+            .map_err(|_| format!("{number:?} must be a whole number from 0"))?;
+        Ok(Self {
+            counted,
+            comparison,
+            number,
+        })
     }
 }
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", COUNTED[self.counted], self.comparison, self.number)
+        write!(
+            f,
+            "{} {} {}",
+            COUNTED[self.counted], self.comparison, self.number
+        )
     }
 }
 
@@ -81,10 +100,20 @@ mod tests {
             ("newly-admitted-requests != 2", false),
             ("newly-admitted-keys < 1_000", true),
         ] {
-            assert_eq!(text.parse::<Condition>().unwrap().holds(&counts), holds, "{text}");
+            assert_eq!(
+                text.parse::<Condition>().unwrap().holds(&counts),
+                holds,
+                "{text}"
+            );
         }
-        for wrong in ["", "newly-refused-keys", "keys > 0", "refused-keys > -1", "refused-keys > 1.5", "refused-keys >"]
-        {
+        for wrong in [
+            "",
+            "newly-refused-keys",
+            "keys > 0",
+            "refused-keys > -1",
+            "refused-keys > 1.5",
+            "refused-keys >",
+        ] {
             assert!(wrong.parse::<Condition>().is_err(), "{wrong}");
         }
     }

@@ -31,18 +31,46 @@ impl Count {
 
     /// A table for each, of addresses those with the most requests.
     pub fn shown(&self, most: usize) -> String {
-        let hour = |hour: &i64| time::shown(hour * HOUR).get(..13).unwrap_or_default().to_owned();
-        let mut shown = table("hour (UTC)", self.hours.iter().map(|(start, count)| (hour(start), *count)));
-        shown += &table("status", self.statuses.iter().map(|(status, count)| (status.to_string(), *count)));
-        let addresses = top(self.addresses.iter().map(|(address, count)| (*address, *count)), most);
-        shown += &table("address", addresses.into_iter().map(|(address, count)| (address.to_string(), count)));
+        let hour = |hour: &i64| {
+            time::shown(hour * HOUR)
+                .get(..13)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let mut shown = table(
+            "hour (UTC)",
+            self.hours
+                .iter()
+                .map(|(start, count)| (hour(start), *count)),
+        );
+        shown += &table(
+            "status",
+            self.statuses
+                .iter()
+                .map(|(status, count)| (status.to_string(), *count)),
+        );
+        let addresses = top(
+            self.addresses
+                .iter()
+                .map(|(address, count)| (*address, *count)),
+            most,
+        );
+        shown += &table(
+            "address",
+            addresses
+                .into_iter()
+                .map(|(address, count)| (address.to_string(), count)),
+        );
         shown + &format!("of {} addresses\n", number(self.addresses.len() as u64))
     }
 }
 
 fn table(name: &str, rows: impl Iterator<Item = (String, u64)>) -> String {
-    rows.fold(format!("\n{:>12}  {name}\n", "requests"), |mut table, (name, count)| {
-        let _ = writeln!(table, "{:>12}  {name}", number(count));
-        table
-    })
+    rows.fold(
+        format!("\n{:>12}  {name}\n", "requests"),
+        |mut table, (name, count)| {
+            let _ = writeln!(table, "{:>12}  {name}", number(count));
+            table
+        },
+    )
 }

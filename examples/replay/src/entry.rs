@@ -36,7 +36,8 @@ pub struct Entry {
 /// What a format finds in a line: text that may be anything.
 #[derive(Debug, Default)]
 pub struct Draft<'l> {
-    /// When the line was written or, with `is_start`, when the request started; in microseconds since 1970.
+    /// When the line was written or, with `is_start`, when the request started; in microseconds
+    /// since 1970.
     pub at: i64,
     pub is_start: bool,
     pub is_precise: bool,
@@ -62,13 +63,22 @@ impl Entry {
     ///
     /// What is wrong with the line, as far as no server would have taken it for a request.
     pub fn new(draft: Draft<'_>) -> Result<Self, &'static str> {
-        let header = |value: Option<&[u8]>| value.and_then(|value| HeaderValue::from_bytes(value).ok());
-        let start = if draft.is_start { draft.at } else { draft.at.saturating_sub(draft.duration) };
+        let header =
+            |value: Option<&[u8]>| value.and_then(|value| HeaderValue::from_bytes(value).ok());
+        let start = if draft.is_start {
+            draft.at
+        } else {
+            draft.at.saturating_sub(draft.duration)
+        };
         if !(0..YEAR_2255).contains(&start) {
             return Err("the time is not between 1970 and 2255");
         }
         Ok(Self {
-            start: if draft.is_precise { start } else { start.div_euclid(SECOND) * SECOND },
+            start: if draft.is_precise {
+                start
+            } else {
+                start.div_euclid(SECOND) * SECOND
+            },
             is_precise: draft.is_precise,
             address: address(draft.address),
             method: Method::from_bytes(draft.method).map_err(|_| "the method is none")?,
@@ -87,7 +97,11 @@ impl Entry {
         let mut request = Request::new(());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
-        let headers = [(HOST, &self.host), (USER_AGENT, &self.agent), (REFERER, &self.referer)];
+        let headers = [
+            (HOST, &self.host),
+            (USER_AGENT, &self.agent),
+            (REFERER, &self.referer),
+        ];
         for (name, value) in headers {
             if let Some(value) = value {
                 request.headers_mut().insert(name, value.clone());
@@ -116,5 +130,7 @@ impl Entry {
 
 /// An address, with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
-    text.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
+    text.parse()
+        .ok()
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|socket| socket.ip()))
 }

@@ -6,11 +6,11 @@ use throttle_tower::{ConfigError, Gcra, Rate};
 
 use crate::percent::Percent;
 
-/// What the keys of a log need, in one pass: for each rate, the most that a key has used beyond what the rate gives
-/// back.
+/// What the keys of a log need, in one pass: for each rate, the most that a key has used beyond
+/// what the rate gives back.
 ///
-/// The sum is that of GCRA: a unit is q grains, of which p drain each microsecond, where p/q is the rate in lowest
-/// terms. So it is exact.
+/// The sum is that of GCRA: a unit is q grains, of which p drain each microsecond, where p/q is the
+/// rate in lowest terms. So it is exact.
 pub struct Needs {
     rates: Vec<Fraction>,
     keys: HashMap<Box<str>, KeyNeeds>,
@@ -44,9 +44,16 @@ impl Needs {
     pub fn new(rates: &[Rate]) -> Self {
         let fraction = |rate: &Rate| {
             let common = gcd(rate.count(), rate.period_micros());
-            Fraction { rate: *rate, drained: rate.count() / common, grains: rate.period_micros() / common }
+            Fraction {
+                rate: *rate,
+                drained: rate.count() / common,
+                grains: rate.period_micros() / common,
+            }
         };
-        Self { rates: rates.iter().map(fraction).collect(), keys: HashMap::new() }
+        Self {
+            rates: rates.iter().map(fraction).collect(),
+            keys: HashMap::new(),
+        }
     }
 
     /// Counts a request of a key at an instant that is not before those of former calls.
@@ -55,11 +62,15 @@ impl Needs {
             let used = vec![(0, 0); self.rates.len()].into();
             self.keys.insert(key.into(), KeyNeeds { last: at, used });
         }
-        let Some(key) = self.keys.get_mut(key) else { return };
+        let Some(key) = self.keys.get_mut(key) else {
+            return;
+        };
         let passed = u64::try_from(at - key.last).unwrap_or(0);
         key.last = key.last.max(at);
         for ((used, most), rate) in key.used.iter_mut().zip(&self.rates) {
-            *used = used.saturating_sub(passed.saturating_mul(rate.drained)).saturating_add(rate.grains);
+            *used = used
+                .saturating_sub(passed.saturating_mul(rate.drained))
+                .saturating_add(rate.grains);
             *most = (*most).max(*used);
         }
     }
@@ -79,7 +90,12 @@ impl Needs {
             // If every key may be refused, the least burst there is.
             let burst = bursts.get(most).copied().unwrap_or(1);
             let refused_keys = bursts.partition_point(|need| *need > burst);
-            Fit { rate: rate.rate, burst, refused_keys, burst_for_all }
+            Fit {
+                rate: rate.rate,
+                burst,
+                refused_keys,
+                burst_for_all,
+            }
         };
         self.rates.iter().enumerate().map(fit).collect()
     }
@@ -93,13 +109,23 @@ impl Fit {
     /// If the burst is too large to be counted exactly at this rate.
     pub fn rule(&self) -> Result<String, ConfigError> {
         throttle_tower::throttle_core::Policy::new("fit", Gcra::new(self.rate).burst(self.burst))?;
-        Ok(format!("gcra = {{ rate = \"{}\", burst = {} }}", self.rate, self.burst))
+        Ok(format!(
+            "gcra = {{ rate = \"{}\", burst = {} }}",
+            self.rate, self.burst
+        ))
     }
 
     /// The fit that serves whichever of two assumptions holds.
     pub fn of_both(self, other: Self) -> Self {
-        let larger = if other.burst > self.burst { other } else { self };
-        Self { burst_for_all: self.burst_for_all.max(other.burst_for_all), ..larger }
+        let larger = if other.burst > self.burst {
+            other
+        } else {
+            self
+        };
+        Self {
+            burst_for_all: self.burst_for_all.max(other.burst_for_all),
+            ..larger
+        }
     }
 }
 
@@ -121,7 +147,8 @@ mod tests {
     fn refused_keys(rate: Rate, burst: u64, requests: &[(u8, i64)]) -> usize {
         let clock = ManualClock::default();
         let store = MemoryBackend::builder().clock(clock.clone()).build();
-        let set = PolicySet::new(Policy::new("fit", Gcra::new(rate).burst(burst)).unwrap()).unwrap();
+        let set =
+            PolicySet::new(Policy::new("fit", Gcra::new(rate).burst(burst)).unwrap()).unwrap();
         let limiter = Limiter::new(store, set).unwrap();
         let mut refused = std::collections::BTreeSet::new();
         for (key, at) in requests {
@@ -161,14 +188,24 @@ mod tests {
     fn curve_falls_as_rates_rise_and_is_a_rule_file() {
         use throttle_tower::rules::{Registry, Rules};
 
-        let rates = ["1/minute", "1/second", "2/second", "50/second"].map(|rate| rate.parse().unwrap());
+        let rates =
+            ["1/minute", "1/second", "2/second", "50/second"].map(|rate| rate.parse().unwrap());
         let mut needs = Needs::new(&rates);
         (0..10).for_each(|second| needs.add("ada", second * 1_000_000));
         let fits = needs.fits("0%".parse().unwrap());
-        assert_eq!(fits.iter().map(|fit| fit.burst).collect::<Vec<_>>(), [10, 1, 1, 1]);
+        assert_eq!(
+            fits.iter().map(|fit| fit.burst).collect::<Vec<_>>(),
+            [10, 1, 1, 1]
+        );
         for fit in fits {
-            let limit = format!("version = 1\n[[limit]]\nname = \"a\"\nby = \"client-ip\"\n{}", fit.rule().unwrap());
-            assert!(Rules::from_str("throttle.toml", &limit, Registry::new()).is_ok(), "{limit}");
+            let limit = format!(
+                "version = 1\n[[limit]]\nname = \"a\"\nby = \"client-ip\"\n{}",
+                fit.rule().unwrap()
+            );
+            assert!(
+                Rules::from_str("throttle.toml", &limit, Registry::new()).is_ok(),
+                "{limit}"
+            );
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::args::{AtIs, Format, LogArguments, Unit};
 use crate::entry::{Draft, Entry, SECOND};
 use crate::time;
 
-/// The names that a server has for its fields, with dots between the names of nested ones. Of several, the first that
-/// is there is read.
+/// The names that a server has for its fields, with dots between the names of nested ones. Of
+/// several, the first that is there is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     at: &'static [&'static str],
@@ -54,7 +54,11 @@ impl Preset {
         at_is: AtIs::End,
         duration: &["duration"],
         unit: Unit::S,
-        ip: &["request.client_ip", "request.remote_ip", "request.remote_addr"],
+        ip: &[
+            "request.client_ip",
+            "request.remote_ip",
+            "request.remote_addr",
+        ],
         method: &["request.method"],
         path: &["request.uri"],
         host: &["request.host"],
@@ -115,7 +119,18 @@ impl Json {
             Some(own) => Names(vec![own.trim_start_matches('.').to_owned()]),
             None => Names(preset.iter().map(|name| (*name).to_owned()).collect()),
         };
-        let LogArguments { at, duration, ip, method, path, host, status, route, fields, .. } = arguments;
+        let LogArguments {
+            at,
+            duration,
+            ip,
+            method,
+            path,
+            host,
+            status,
+            route,
+            fields,
+            ..
+        } = arguments;
         Self {
             at: names(at, preset.at),
             at_is: arguments.at_is.unwrap_or(preset.at_is),
@@ -129,7 +144,10 @@ impl Json {
             agent: names(&None, preset.agent),
             referer: names(&None, preset.referer),
             route: names(route, &[]),
-            fields: fields.iter().map(|(_, field)| names(&Some(field.clone()), &[])).collect(),
+            fields: fields
+                .iter()
+                .map(|(_, field)| names(&Some(field.clone()), &[]))
+                .collect(),
         }
     }
 
@@ -140,20 +158,27 @@ impl Json {
         let value: Value = serde_json::from_slice(line).map_err(|_| "the line is no JSON")?;
         let text = |names: &Names| names.text(&value);
         let at = text(&self.at).ok_or("there is no field with the time; see --at")?;
-        let (at, is_precise) = time::any(&at).ok_or("the time is neither RFC 3339 nor seconds since 1970")?;
+        let (at, is_precise) =
+            time::any(&at).ok_or("the time is neither RFC 3339 nor seconds since 1970")?;
         let method = text(&self.method).ok_or("there is no field with the method; see --method")?;
         let path = text(&self.path).ok_or("there is no field with the path; see --path")?;
         let status = text(&self.status).ok_or("there is no field with the status; see --status")?;
         let ip = text(&self.ip).unwrap_or_default();
-        let (host, agent, referer, route) =
-            (text(&self.host), text(&self.agent), text(&self.referer), text(&self.route));
+        let (host, agent, referer, route) = (
+            text(&self.host),
+            text(&self.agent),
+            text(&self.referer),
+            text(&self.route),
+        );
         let bytes = |text: &'_ Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
         let (host, agent, referer) = (bytes(&host), bytes(&agent), bytes(&referer));
         Entry::new(Draft {
             at,
             is_start: self.at_is == AtIs::Start,
             is_precise,
-            duration: text(&self.duration).and_then(|text| self.duration(&text)).unwrap_or(0),
+            duration: text(&self.duration)
+                .and_then(|text| self.duration(&text))
+                .unwrap_or(0),
             address: &ip,
             method: method.as_bytes(),
             target: path.as_bytes(),
@@ -182,10 +207,12 @@ impl Json {
 struct Names(Vec<String>);
 
 impl Names {
-    /// The first field that is there, as text; of a list, its first element. A dash and an empty text stand for none.
+    /// The first field that is there, as text; of a list, its first element. A dash and an empty
+    /// text stand for none.
     fn text(&self, value: &Value) -> Option<String> {
         let found = self.0.iter().find_map(|name| field(value, name));
-        let found = found.map(|value| value.as_array().map_or(Some(value), |list| list.first()))??;
+        let found =
+            found.map(|value| value.as_array().map_or(Some(value), |list| list.first()))??;
         let text = match found {
             Value::String(text) => text.clone(),
             Value::Number(number) => number.to_string(),
@@ -198,8 +225,14 @@ impl Names {
 
 /// A field by its whole name, or else by its parts.
 fn field<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
-    let nested = || name.split_once('.').and_then(|(first, rest)| field(value.get(first)?, rest));
-    value.get(name).or_else(nested).filter(|found| !found.is_null())
+    let nested = || {
+        name.split_once('.')
+            .and_then(|(first, rest)| field(value.get(first)?, rest))
+    };
+    value
+        .get(name)
+        .or_else(nested)
+        .filter(|found| !found.is_null())
 }
 
 #[cfg(test)]
@@ -210,8 +243,12 @@ mod tests {
     use crate::args::{Arguments, Command};
 
     fn json(options: &[&str]) -> Json {
-        let arguments = ["replay", "replay", "rules.toml", "access.log"].iter().chain(options);
-        let Command::Replay { log, .. } = Arguments::parse_from(arguments).command else { unreachable!() };
+        let arguments = ["replay", "replay", "rules.toml", "access.log"]
+            .iter()
+            .chain(options);
+        let Command::Replay { log, .. } = Arguments::parse_from(arguments).command else {
+            unreachable!()
+        };
         Json::new(&Preset::of(log.format).unwrap(), &log)
     }
 
@@ -225,24 +262,60 @@ mod tests {
             "downstream_remote_address":"203.0.113.9:4000","path":"/a?b","authority":"h","user_agent":"-","key":7}"#;
         let traefik = r#"{"StartUTC":"2023-11-14T22:13:20.1Z","Duration":150000000,"ClientHost":"203.0.113.9",
             "RequestMethod":"GET","RequestPath":"/a?b","RequestHost":"h","DownstreamStatus":200,"key":7}"#;
-        for (format, line) in [("nginx", nginx), ("caddy", caddy), ("envoy", envoy), ("traefik", traefik)] {
-            let entry = json(&["--format", format, "--field", "api-key=.key"]).read(line.as_bytes()).unwrap();
-            assert_eq!((entry.start, entry.is_precise), (1_700_000_000_100_000, true), "{format}");
-            assert_eq!(entry.address.unwrap().to_string(), "203.0.113.9", "{format}");
-            assert_eq!((entry.method.as_str(), entry.uri.to_string().as_str()), ("GET", "/a?b"), "{format}");
-            assert_eq!((entry.status.as_u16(), entry.host.unwrap().to_str().unwrap()), (200, "h"), "{format}");
+        for (format, line) in [
+            ("nginx", nginx),
+            ("caddy", caddy),
+            ("envoy", envoy),
+            ("traefik", traefik),
+        ] {
+            let entry = json(&["--format", format, "--field", "api-key=.key"])
+                .read(line.as_bytes())
+                .unwrap();
+            assert_eq!(
+                (entry.start, entry.is_precise),
+                (1_700_000_000_100_000, true),
+                "{format}"
+            );
+            assert_eq!(
+                entry.address.unwrap().to_string(),
+                "203.0.113.9",
+                "{format}"
+            );
+            assert_eq!(
+                (entry.method.as_str(), entry.uri.to_string().as_str()),
+                ("GET", "/a?b"),
+                "{format}"
+            );
+            assert_eq!(
+                (entry.status.as_u16(), entry.host.unwrap().to_str().unwrap()),
+                (200, "h"),
+                "{format}"
+            );
             assert_eq!(entry.fields[0].as_deref(), Some("7"), "{format}");
         }
     }
 
     #[test]
     fn option_names_a_field_instead_of_the_format() {
-        let json =
-            json(&["--format=json", "--at=.t", "--at-is=start", "--ip=.a.b", "--method=m", "--path=p", "--status=s"]);
+        let json = json(&[
+            "--format=json",
+            "--at=.t",
+            "--at-is=start",
+            "--ip=.a.b",
+            "--method=m",
+            "--path=p",
+            "--status=s",
+        ]);
         let line = r#"{"t":1700000000,"a":{"b":"::1"},"m":"PUT","p":"/","s":204,"request_time":5}"#;
         let entry = json.read(line.as_bytes()).unwrap();
-        assert_eq!((entry.start, entry.is_precise), (1_700_000_000_000_000, false));
-        assert_eq!((entry.address.unwrap().to_string(), entry.status.as_u16()), ("::1".to_owned(), 204));
+        assert_eq!(
+            (entry.start, entry.is_precise),
+            (1_700_000_000_000_000, false)
+        );
+        assert_eq!(
+            (entry.address.unwrap().to_string(), entry.status.as_u16()),
+            ("::1".to_owned(), 204)
+        );
     }
 
     #[test]
@@ -253,15 +326,30 @@ mod tests {
             ("{", "the line is no JSON"),
             ("[]", "there is no field with the time; see --at"),
             ("7", "there is no field with the time; see --at"),
-            (r#"{"msec":{}}"#, "there is no field with the time; see --at"),
-            (r#"{"msec":-1}"#, "the time is neither RFC 3339 nor seconds since 1970"),
-            (r#"{"msec":1e300}"#, "the time is neither RFC 3339 nor seconds since 1970"),
-            (r#"{"msec":1,"request_method":"\u0000","uri":"/","status":200}"#, "the method is none"),
+            (
+                r#"{"msec":{}}"#,
+                "there is no field with the time; see --at",
+            ),
+            (
+                r#"{"msec":-1}"#,
+                "the time is neither RFC 3339 nor seconds since 1970",
+            ),
+            (
+                r#"{"msec":1e300}"#,
+                "the time is neither RFC 3339 nor seconds since 1970",
+            ),
+            (
+                r#"{"msec":1,"request_method":"\u0000","uri":"/","status":200}"#,
+                "the method is none",
+            ),
             (
                 r#"{"msec":1,"request_method":"GET","uri":"/\u0000","status":200}"#,
                 "the target of the request is no URI",
             ),
-            (r#"{"msec":1,"request_method":"GET","uri":"/","status":"0"}"#, "the status is none"),
+            (
+                r#"{"msec":1,"request_method":"GET","uri":"/","status":"0"}"#,
+                "the status is none",
+            ),
         ] {
             assert_eq!(json.read(line.as_bytes()).unwrap_err(), reason, "{line}");
         }

@@ -42,7 +42,8 @@ pub struct Reading {
     pub span: Option<(i64, i64)>,
 }
 
-/// Calls `take` with each request in the order of their starts. Those of which only the second is known come together.
+/// Calls `take` with each request in the order of their starts. Those of which only the second is
+/// known come together.
 ///
 /// # Errors
 ///
@@ -53,12 +54,17 @@ pub fn read(arguments: &LogArguments, mut take: impl FnMut(&[Entry])) -> anyhow:
         (Box::new(io::stdin()), None)
     } else {
         let file = File::open(&arguments.log).with_context(|| format!("{name} cannot be read"))?;
-        let bytes = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
+        let bytes = file
+            .metadata()
+            .ok()
+            .filter(|metadata| metadata.is_file())
+            .map(|metadata| metadata.len());
         (Box::new(file), bytes)
     };
     let progress = progress(bytes);
     let parse = parser(arguments)?;
-    let (mut read, mut order, mut line) = (Reading::default(), Order::new(arguments.window), Vec::new());
+    let (mut read, mut order, mut line) =
+        (Reading::default(), Order::new(arguments.window), Vec::new());
     let mut input = BufReader::with_capacity(1 << 16, input);
     while next_line(&mut input, &mut line).with_context(|| format!("{name} cannot be read"))? {
         read.lines += 1;
@@ -68,7 +74,11 @@ pub fn read(arguments: &LogArguments, mut take: impl FnMut(&[Entry])) -> anyhow:
         progress.inc(line.len() as u64);
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
-        let entry = if line.len() as u64 > LONGEST { Err("the line is longer than 1 MiB") } else { parse(text) };
+        let entry = if line.len() as u64 > LONGEST {
+            Err("the line is longer than 1 MiB")
+        } else {
+            parse(text)
+        };
         match entry {
             Ok(entry) => {
                 read.count(&entry);
@@ -90,7 +100,11 @@ pub fn read(arguments: &LogArguments, mut take: impl FnMut(&[Entry])) -> anyhow:
         bail!("{name} is empty: there is nothing to tell of it");
     }
     if read.requests == 0 {
-        bail!("{name} has no request that could be read, in {} lines; see --format\n{}", read.lines, read.bad_shown());
+        bail!(
+            "{name} has no request that could be read, in {} lines; see --format\n{}",
+            read.lines,
+            read.bad_shown()
+        );
     }
     Ok(read)
 }
@@ -99,8 +113,20 @@ type Parse = Box<dyn Fn(&[u8]) -> Result<Entry, &'static str>>;
 
 fn parser(arguments: &LogArguments) -> anyhow::Result<Parse> {
     let Some(preset) = Preset::of(arguments.format) else {
-        let LogArguments { at, duration, ip, method, path, host, status, route, .. } = arguments;
-        let is_given = [at, duration, ip, method, path, host, status, route].iter().any(|field| field.is_some());
+        let LogArguments {
+            at,
+            duration,
+            ip,
+            method,
+            path,
+            host,
+            status,
+            route,
+            ..
+        } = arguments;
+        let is_given = [at, duration, ip, method, path, host, status, route]
+            .iter()
+            .any(|field| field.is_some());
         if is_given || !arguments.fields.is_empty() {
             bail!("this format has no fields to name; see --format for those of JSON lines");
         }
@@ -110,7 +136,8 @@ fn parser(arguments: &LogArguments) -> anyhow::Result<Parse> {
     Ok(Box::new(move |line| json.read(line)))
 }
 
-/// Reads a line with its end. What exceeds the longest line by more than a byte is left out. `false` at the end.
+/// Reads a line with its end. What exceeds the longest line by more than a byte is left out.
+/// `false` at the end.
 fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     input.take(LONGEST + 1).read_until(b'\n', line)?;
@@ -126,7 +153,8 @@ fn progress(bytes: Option<u64>) -> ProgressBar {
         Some(_) => "{bar:40} {bytes} of {total_bytes}, {msg}, {eta} left",
         None => "{spinner} {bytes}, {msg}",
     };
-    bar.with_style(ProgressStyle::with_template(template).expect("the template is right")).with_message("0 lines")
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is right"))
+        .with_message("0 lines")
 }
 
 impl Reading {
@@ -140,8 +168,11 @@ impl Reading {
     }
 
     pub fn bad_shown(&self) -> String {
-        let shown: Vec<_> =
-            self.bad.iter().map(|(number, reason, text)| format!("  line {number}: {reason}: {text}\n")).collect();
+        let shown: Vec<_> = self
+            .bad
+            .iter()
+            .map(|(number, reason, text)| format!("  line {number}: {reason}: {text}\n"))
+            .collect();
         shown.concat()
     }
 }

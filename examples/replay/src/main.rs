@@ -1,4 +1,5 @@
-//! Replays access logs against rule files: what limits would have done, what a change does, and which limits fit.
+//! Replays access logs against rule files: what limits would have done, what a change does, and
+//! which limits fit.
 
 mod args;
 mod by;
@@ -57,8 +58,20 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check { rules } => check(&rules)?,
         Command::Count { log, top } => count(&log, top)?,
         Command::Replay { rules, log, out } => replay(&rules, &log, &out)?,
-        Command::Plan { old, new, log, out, fail_if } => return plan([&old, &new], &log, &out, &fail_if),
-        Command::Fit { log, out, by, refuse_at_most, rates } => fit(&log, &out, &by, refuse_at_most, &rates)?,
+        Command::Plan {
+            old,
+            new,
+            log,
+            out,
+            fail_if,
+        } => return plan([&old, &new], &log, &out, &fail_if),
+        Command::Fit {
+            log,
+            out,
+            by,
+            refuse_at_most,
+            rates,
+        } => fit(&log, &out, &by, refuse_at_most, &rates)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +87,9 @@ fn check(rules: &Path) -> anyhow::Result<()> {
 
 fn count(log: &LogArguments, most: usize) -> anyhow::Result<()> {
     let mut count = Count::default();
-    let reading = log::read(log, |together| together.iter().for_each(|entry| count.add(entry)))?;
+    let reading = log::read(log, |together| {
+        together.iter().for_each(|entry| count.add(entry))
+    })?;
     print!("{}{}", report::log(&reading), count.shown(most));
     Ok(())
 }
@@ -86,27 +101,65 @@ fn replay(rules: &Path, log: &LogArguments, out: &Out) -> anyhow::Result<()> {
     write(out, || page::replay(&file, &replayed, out.top))
 }
 
-fn plan(paths: [&Path; 2], log: &LogArguments, out: &Out, conditions: &[Condition]) -> anyhow::Result<ExitCode> {
-    let files = [rule_file::read(paths[0], log)?, rule_file::read(paths[1], log)?];
+fn plan(
+    paths: [&Path; 2],
+    log: &LogArguments,
+    out: &Out,
+    conditions: &[Condition],
+) -> anyhow::Result<ExitCode> {
+    let files = [
+        rule_file::read(paths[0], log)?,
+        rule_file::read(paths[1], log)?,
+    ];
     let replayed = replay::replay(&[&files[0], &files[1]], log)?;
-    print!("{}", report::plan([&files[0], &files[1]], &replayed, out.top));
-    write(out, || page::plan([&files[0], &files[1]], &replayed, out.top))?;
+    print!(
+        "{}",
+        report::plan([&files[0], &files[1]], &replayed, out.top)
+    );
+    write(out, || {
+        page::plan([&files[0], &files[1]], &replayed, out.top)
+    })?;
     // A condition holds if it does under one of the assumptions.
-    let holds = |condition: &&Condition| replayed.assumed.iter().any(|assumed| condition.holds(&assumed.counts()));
+    let holds = |condition: &&Condition| {
+        replayed
+            .assumed
+            .iter()
+            .any(|assumed| condition.holds(&assumed.counts()))
+    };
     let holding: Vec<_> = conditions.iter().filter(holds).collect();
-    holding.iter().for_each(|condition| println!("fails: {condition}"));
-    Ok(if holding.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    holding
+        .iter()
+        .for_each(|condition| println!("fails: {condition}"));
+    Ok(if holding.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
-fn fit(log: &LogArguments, out: &Out, by: &str, refuse_at_most: Percent, rates: &[Rate]) -> anyhow::Result<()> {
+fn fit(
+    log: &LogArguments,
+    out: &Out,
+    by: &str,
+    refuse_at_most: Percent,
+    rates: &[Rate],
+) -> anyhow::Result<()> {
     let by = if by == "ip" { "client-ip" } else { by };
     let fields: Vec<String> = log.fields.iter().map(|(name, _)| name.clone()).collect();
-    let known = Known { fields: &fields, headers: log.format.headers() };
-    let key = By::All(by.split(',').map(|part| By::named(part.trim(), &known)).collect());
+    let known = Known {
+        fields: &fields,
+        headers: log.format.headers(),
+    };
+    let key = By::All(
+        by.split(',')
+            .map(|part| By::named(part.trim(), &known))
+            .collect(),
+    );
     if let Some(unknown) = key.unknown() {
         bail!("no log has the key {unknown:?}; --field can name a field for it");
     }
-    let (mut at_start, mut spread, mut label) = (Needs::new(rates), Needs::new(rates), String::new());
+    let (mut at_start, mut spread, mut label) =
+        (Needs::new(rates), Needs::new(rates), String::new());
     let (mut timeline, mut without_key, mut is_spread) = (Timeline::<3>::default(), 0, None);
     let reading = log::read(log, |together| {
         for (place, entry) in together.iter().enumerate() {
@@ -123,10 +176,16 @@ fn fit(log: &LogArguments, out: &Out, by: &str, refuse_at_most: Percent, rates: 
         }
     })?;
     if at_start.keys() == 0 {
-        bail!("none of the {} requests has a key by {by}: there is nothing to fit", reading.requests);
+        bail!(
+            "none of the {} requests has a key by {by}: there is nothing to fit",
+            reading.requests
+        );
     }
-    let mut fits: Vec<(Fit, Vec<Fit>)> =
-        at_start.fits(refuse_at_most).into_iter().map(|fit| (fit, vec![fit])).collect();
+    let mut fits: Vec<(Fit, Vec<Fit>)> = at_start
+        .fits(refuse_at_most)
+        .into_iter()
+        .map(|fit| (fit, vec![fit]))
+        .collect();
     if spread.keys() > 0 {
         for ((fit, each), spread) in fits.iter_mut().zip(spread.fits(refuse_at_most)) {
             *fit = fit.of_both(spread);
@@ -134,7 +193,14 @@ fn fit(log: &LogArguments, out: &Out, by: &str, refuse_at_most: Percent, rates: 
         }
     }
     let keys = at_start.keys();
-    let asked = FitAsked { log: &reading, by, keys, without_key, refuse_at_most, fits: &fits };
+    let asked = FitAsked {
+        log: &reading,
+        by,
+        keys,
+        without_key,
+        refuse_at_most,
+        fits: &fits,
+    };
     print!("{}", report::fit(&asked));
     write(out, || page::fit(&asked, &timeline))
 }

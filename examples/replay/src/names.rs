@@ -1,5 +1,5 @@
-//! What a rule file calls by names that a program registers. Here there is no program: the names are taken from the
-//! file, so that the rest of it can be checked.
+//! What a rule file calls by names that a program registers. Here there is no program: the names
+//! are taken from the file, so that the rest of it can be checked.
 
 use std::collections::BTreeSet;
 use std::future::ready;
@@ -51,12 +51,32 @@ impl Names {
     fn add(&mut self, limit: &Table) {
         let keys = limit.get("by").map(keys).unwrap_or_default();
         let of_future = field(limit, "key-deadline").is_some();
-        if of_future { &mut self.keys_of_futures } else { &mut self.keys }.extend(keys);
-        self.costs.extend(limit.get("cost").and_then(Value::as_str).map(str::to_owned));
-        self.classes.extend(limit.get("classes").and_then(Value::as_str).map(str::to_owned));
+        if of_future {
+            &mut self.keys_of_futures
+        } else {
+            &mut self.keys
+        }
+        .extend(keys);
+        self.costs
+            .extend(limit.get("cost").and_then(Value::as_str).map(str::to_owned));
+        self.classes.extend(
+            limit
+                .get("classes")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+        );
         self.conditions.extend(conditions(limit.get("when")));
-        self.lookups.extend(limit.get("lookup").and_then(Value::as_str).map(str::to_owned));
-        self.refunds.extend(texts(limit.get("refund")).into_iter().filter(|name| !REFUNDS.contains(&&**name)));
+        self.lookups.extend(
+            limit
+                .get("lookup")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+        );
+        self.refunds.extend(
+            texts(limit.get("refund"))
+                .into_iter()
+                .filter(|name| !REFUNDS.contains(&&**name)),
+        );
     }
 
     /// These names without keys and costs that are registered otherwise.
@@ -75,15 +95,33 @@ impl Names {
     /// A registry that has all these names, and means nothing by them.
     pub fn registry(&self) -> Registry {
         let no_key = || from_fn(|_| None::<Key>);
-        let registry = self.keys.iter().fold(Registry::new(), |registry, name| registry.key(name, no_key()));
-        let of_futures = self.keys_of_futures.iter().filter(|name| !self.keys.contains(*name));
-        let registry = of_futures.fold(registry, |registry, name| registry.key_async(name, |_| ready(None::<Key>)));
-        let registry = self.costs.iter().fold(registry, |registry, name| registry.cost(name, |_| 1));
-        let registry = self.classes.iter().fold(registry, |registry, name| registry.classes(name, |_| ""));
-        let registry = self.conditions.iter().fold(registry, |registry, name| registry.condition(name, |_| false));
-        let lookup = |registry: Registry, name: &String| registry.lookup(name, |_| ready(None::<&str>));
+        let registry = self.keys.iter().fold(Registry::new(), |registry, name| {
+            registry.key(name, no_key())
+        });
+        let of_futures = self
+            .keys_of_futures
+            .iter()
+            .filter(|name| !self.keys.contains(*name));
+        let registry = of_futures.fold(registry, |registry, name| {
+            registry.key_async(name, |_| ready(None::<Key>))
+        });
+        let registry = self
+            .costs
+            .iter()
+            .fold(registry, |registry, name| registry.cost(name, |_| 1));
+        let registry = self
+            .classes
+            .iter()
+            .fold(registry, |registry, name| registry.classes(name, |_| ""));
+        let registry = self.conditions.iter().fold(registry, |registry, name| {
+            registry.condition(name, |_| false)
+        });
+        let lookup =
+            |registry: Registry, name: &String| registry.lookup(name, |_| ready(None::<&str>));
         let registry = self.lookups.iter().fold(registry, lookup);
-        self.refunds.iter().fold(registry, |registry, name| registry.refund(name, |_, _| false))
+        self.refunds.iter().fold(registry, |registry, name| {
+            registry.refund(name, |_, _| false)
+        })
     }
 
     /// The names as a list for people, such as `key "api-key"`, without those that are `known`.
@@ -98,8 +136,12 @@ impl Names {
             ("refund", &self.refunds),
         ];
         let list = |(what, names): (&'static str, &BTreeSet<String>)| {
-            let unknown = names.iter().filter(|name| !matches!(what, "key" | "cost") || !known.contains(name));
-            unknown.map(|name| format!("{what} {name:?}")).collect::<Vec<_>>()
+            let unknown = names
+                .iter()
+                .filter(|name| !matches!(what, "key" | "cost") || !known.contains(name));
+            unknown
+                .map(|name| format!("{what} {name:?}"))
+                .collect::<Vec<_>>()
         };
         all.into_iter().flat_map(list).collect()
     }
@@ -107,12 +149,18 @@ impl Names {
 
 /// The limits of a section.
 pub fn limits<'f>(file: &'f Table, section: &str) -> impl Iterator<Item = &'f Table> {
-    file.get(section).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_table)
+    file.get(section)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_table)
 }
 
 /// A field, in whose name `-` and `_` are the same.
 pub fn field<'t>(table: &'t Table, name: &str) -> Option<&'t Value> {
-    table.get(name).or_else(|| table.get(&name.replace('-', "_")))
+    table
+        .get(name)
+        .or_else(|| table.get(&name.replace('-', "_")))
 }
 
 /// Whether a field of the log stands for a name. Case does not matter in the names of headers.
@@ -138,14 +186,20 @@ fn conditions(when: Option<&Value>) -> Vec<String> {
         Some(Value::Array(list)) => list.iter().flat_map(|one| conditions(Some(one))).collect(),
         other => texts(other),
     };
-    all.into_iter().filter(|name| !CONDITIONS.contains(&&**name)).collect()
+    all.into_iter()
+        .filter(|name| !CONDITIONS.contains(&&**name))
+        .collect()
 }
 
 /// A text, or those of a list.
 fn texts(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Some(Value::Array(list)) => list
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
         _ => Vec::new(),
     }
 }

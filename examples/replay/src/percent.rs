@@ -23,16 +23,24 @@ impl FromStr for Percent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.strip_suffix('%').and_then(|number| decimal(number.trim_end(), Self::ONE));
+        let number = text
+            .strip_suffix('%')
+            .and_then(|number| decimal(number.trim_end(), Self::ONE));
         let millionths = number.and_then(|(millionths, _)| u64::try_from(millionths).ok());
         let within = millionths.filter(|millionths| *millionths <= 100 * Self::ONE as u64);
-        within.map(Self).ok_or_else(|| "it must be a percentage from 0% to 100%, as in 0.1%".to_owned())
+        within
+            .map(Self)
+            .ok_or_else(|| "it must be a percentage from 0% to 100%, as in 0.1%".to_owned())
     }
 }
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{}.{:06}", self.0 / Self::ONE as u64, self.0 % Self::ONE as u64);
+        let text = format!(
+            "{}.{:06}",
+            self.0 / Self::ONE as u64,
+            self.0 % Self::ONE as u64
+        );
         write!(f, "{}%", text.trim_end_matches('0').trim_end_matches('.'))
     }
 }
@@ -43,12 +51,23 @@ mod tests {
 
     #[test]
     fn percentage_is_exact_and_rounds_down() {
-        for (text, all, part, shown) in
-            [("0.1%", 12_345, 12, "0.1%"), ("0%", 9, 0, "0%"), ("100 %", 9, 9, "100%"), ("33.3333%", 3, 0, "33.3333%")]
-        {
+        for (text, all, part, shown) in [
+            ("0.1%", 12_345, 12, "0.1%"),
+            ("0%", 9, 0, "0%"),
+            ("100 %", 9, 9, "100%"),
+            ("33.3333%", 3, 0, "33.3333%"),
+        ] {
             let percent: Percent = text.parse().unwrap();
-            assert_eq!((percent.of(all), percent.to_string().as_str()), (part, shown), "{text}");
+            assert_eq!(
+                (percent.of(all), percent.to_string().as_str()),
+                (part, shown),
+                "{text}"
+            );
         }
-        assert!(["", "%", "1", "-1%", "100.1%", "1e1%"].iter().all(|text| text.parse::<Percent>().is_err()));
+        assert!(
+            ["", "%", "1", "-1%", "100.1%", "1e1%"]
+                .iter()
+                .all(|text| text.parse::<Percent>().is_err())
+        );
     }
 }

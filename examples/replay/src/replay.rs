@@ -13,8 +13,8 @@ pub struct Replayed {
     pub log: Reading,
     /// Requests, and those that each file refuses, if all requests of a second came at its start.
     pub timeline: Timeline<3>,
-    /// Where the log knows only seconds there are two: the requests of a second came all at its start, or evenly
-    /// spread.
+    /// Where the log knows only seconds there are two: the requests of a second came all at its
+    /// start, or evenly spread.
     pub assumed: Vec<Assumed>,
 }
 
@@ -34,7 +34,12 @@ pub fn replay(files: &[&RuleFile], arguments: &LogArguments) -> anyhow::Result<R
     let mut timeline = Timeline::default();
     let mut assumed: Vec<(Vec<Tallied<'_>>, Assumed)> = Vec::new();
     // Built once before the log is read, so that limits which cannot be built are an error.
-    let tallied = || files.iter().map(|file| Tallied::new(file)).collect::<Result<Vec<_>, _>>();
+    let tallied = || {
+        files
+            .iter()
+            .map(|file| Tallied::new(file))
+            .collect::<Result<Vec<_>, _>>()
+    };
     let mut spare = Some((tallied()?, tallied()?));
     let log = log::read(arguments, |together| {
         if let Some((at_start, spread)) = spare.take() {
@@ -45,7 +50,11 @@ pub fn replay(files: &[&RuleFile], arguments: &LogArguments) -> anyhow::Result<R
         }
         for (assumption, (files, counts)) in assumed.iter_mut().enumerate() {
             for (place, entry) in together.iter().enumerate() {
-                let at = if assumption == 0 { entry.start } else { spread_at(together, place) };
+                let at = if assumption == 0 {
+                    entry.start
+                } else {
+                    spread_at(together, place)
+                };
                 let mut refused = [0; 2];
                 for (file, refused) in files.iter_mut().zip(&mut refused) {
                     *refused = u64::from(file.decide(at, entry));
@@ -62,21 +71,37 @@ pub fn replay(files: &[&RuleFile], arguments: &LogArguments) -> anyhow::Result<R
         let tallies = files.into_iter().map(|file| file.tally).collect();
         Assumed { tallies, ..counts }
     });
-    Ok(Replayed { log, timeline, assumed: assumed.collect() })
+    Ok(Replayed {
+        log,
+        timeline,
+        assumed: assumed.collect(),
+    })
 }
 
 /// When a request came, if those of one second were evenly spread.
 pub fn spread_at(together: &[Entry], place: usize) -> i64 {
-    let (place, all) = (i64::try_from(place).unwrap_or(0), i64::try_from(together.len()).unwrap_or(1));
+    let (place, all) = (
+        i64::try_from(place).unwrap_or(0),
+        i64::try_from(together.len()).unwrap_or(1),
+    );
     together[0].start + place * SECOND / all
 }
 
 impl Assumed {
     /// What conditions on a plan compare.
     pub fn counts(&self) -> Counts {
-        let [old, new] = self.tallies.as_slice() else { return Counts::default() };
+        let [old, new] = self.tallies.as_slice() else {
+            return Counts::default();
+        };
         let keys = |of: &Tally, beside: &Tally| of.keys_beside(beside).count() as u64;
         let keys_of_new = new.refused_keys();
-        [self.newly_refused, self.newly_admitted, keys(new, old), keys(old, new), new.refused, keys_of_new]
+        [
+            self.newly_refused,
+            self.newly_admitted,
+            keys(new, old),
+            keys(old, new),
+            new.refused,
+            keys_of_new,
+        ]
     }
 }

@@ -15,12 +15,14 @@ pub struct Routes(Router<Arc<str>>, bool);
 impl Routes {
     /// All templates of a file.
     pub fn of_file(file: &Table) -> Self {
-        let limits = SECTIONS.iter().flat_map(|section| names::limits(file, section));
+        let limits = SECTIONS
+            .iter()
+            .flat_map(|section| names::limits(file, section));
         let templates = limits.filter_map(|limit| limit.get("match")?.get("routes")?.as_array());
         let mut routes = Self::default();
         for template in templates.flatten().filter_map(Value::as_str) {
-            // Parameters are called alike, because templates that differ only in that are the same. A template that
-            // stands in the file twice is known already.
+            // Parameters are called alike, because templates that differ only in that are the same.
+            // A template that stands in the file twice is known already.
             let template = with_numbered_parameters(template);
             let _ = routes.0.insert(template.clone(), template.into());
             routes.1 = true;
@@ -34,7 +36,10 @@ impl Routes {
     }
 
     pub fn route(&self, entry: &Entry) -> Option<Arc<str>> {
-        entry.route.clone().or_else(|| Some(Arc::clone(self.0.at(entry.uri.path()).ok()?.value)))
+        entry
+            .route
+            .clone()
+            .or_else(|| Some(Arc::clone(self.0.at(entry.uri.path()).ok()?.value)))
     }
 }
 
@@ -42,7 +47,9 @@ impl Routes {
 fn with_numbered_parameters(template: &str) -> String {
     let (mut numbered, mut rest, mut number) = (String::new(), template, 0);
     while let Some((before, after)) = rest.split_once('{') {
-        let Some((name, behind)) = after.split_once('}').filter(|_| !after.starts_with('{')) else { break };
+        let Some((name, behind)) = after.split_once('}').filter(|_| !after.starts_with('{')) else {
+            break;
+        };
         let star = if name.starts_with('*') { "*" } else { "" };
         numbered.push_str(&format!("{before}{{{star}p{number}}}"));
         (rest, number) = (behind, number + 1);
@@ -57,7 +64,8 @@ mod tests {
     #[test]
     fn path_has_the_template_of_the_file_that_it_matches() {
         let limit = |routes: &str| format!("[[limit]]\nmatch = {{ routes = [{routes}] }}\n");
-        let file = limit(r#""/users/{id}", "/files/{*path}""#) + &limit(r#""/users/{name}/keys", "/login""#);
+        let file = limit(r#""/users/{id}", "/files/{*path}""#)
+            + &limit(r#""/users/{name}/keys", "/login""#);
         let routes = Routes::of_file(&file.parse().unwrap());
         let line = br#"a - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1"#;
         let mut entry = crate::combined::read(line).unwrap();

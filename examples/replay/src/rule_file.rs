@@ -15,7 +15,8 @@ use crate::entry::Fields;
 use crate::names::{self, Names, SECTIONS};
 use crate::routes::Routes;
 
-/// A condition that never holds: limits that a log cannot decide have it, so that they stay where `compose` names them.
+/// A condition that never holds: limits that a log cannot decide have it, so that they stay where
+/// `compose` names them.
 const NEVER: &str = "not-in-the-log";
 
 /// Limits that are ready to decide the requests of a log.
@@ -68,14 +69,27 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
     let mut file: Table = text.parse().map_err(|error| anyhow!("{name}: {error}"))?;
     let fields: Vec<String> = log.fields.iter().map(|(name, _)| name.clone()).collect();
     let (mut limits, mut notes) = (Vec::new(), Vec::new());
-    let known = Known { fields: &fields, headers: log.format.headers() };
+    let known = Known {
+        fields: &fields,
+        headers: log.format.headers(),
+    };
     let routes = Routes::of_file(&file);
     prepare_layer(&mut file, &mut notes);
     for section in SECTIONS {
-        let tables = file.get_mut(section).and_then(Value::as_array_mut).into_iter().flatten();
+        let tables = file
+            .get_mut(section)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten();
         for table in tables.filter_map(Value::as_table_mut) {
-            let name = table.get("name").and_then(Value::as_str).unwrap_or("in-flight").to_owned();
-            let by = table.get("by").map_or(By::Constant, |by| By::read(by, &known));
+            let name = table
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or("in-flight")
+                .to_owned();
+            let by = table
+                .get("by")
+                .map_or(By::Constant, |by| By::read(by, &known));
             let why_skipped = undecided(section, table, &by, &fields, log);
             let is_skipped = why_skipped.is_some();
             match why_skipped {
@@ -84,13 +98,20 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
                     table.insert("when".to_owned(), NEVER.into());
                 }
                 None if names::field(table, "wait-up-to").is_some() => {
-                    notes.push(format!("limit {name:?} refuses at once here: a replay does not hold requests"));
+                    notes.push(format!(
+                        "limit {name:?} refuses at once here: a replay does not hold requests"
+                    ));
                 }
                 None => {}
             }
-            if !is_skipped && table.get("when").is_some_and(|when| when.to_string().contains("preflight")) {
+            if !is_skipped
+                && table
+                    .get("when")
+                    .is_some_and(|when| when.to_string().contains("preflight"))
+            {
                 notes.push(format!(
-                    "limit {name:?}: a log does not tell which requests are preflights; none counts as one"
+                    "limit {name:?}: a log does not tell which requests are preflights; none \
+                        counts as one"
                 ));
             }
             map_headers(table, &fields);
@@ -99,37 +120,61 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
                 table.remove(&option.replace('-', "_"));
             }
             if section != "concurrency" {
-                limits.push(Limit { name, by, is_skipped });
+                limits.push(Limit {
+                    name,
+                    by,
+                    is_skipped,
+                });
             }
         }
     }
     if limits.iter().any(|limit| limit.by == By::Route) || routes.is_needed() {
         notes.extend(log.route.is_none().then(|| {
-            "a request's route is the template of this file that its path matches; other routes count as <unmatched>"
+            "a request's route is the template of this file that its path matches; other routes \
+                count as <unmatched>"
                 .to_owned()
         }));
     }
     let text = toml::to_string(&file).with_context(|| format!("{name} cannot be written anew"))?;
     let rules = Rules::from_str(name, &text, registry(&text, &fields))?;
-    Ok(RuleFile { name: name.to_owned(), rules, limits, routes, notes })
+    Ok(RuleFile {
+        name: name.to_owned(),
+        rules,
+        limits,
+        routes,
+        notes,
+    })
 }
 
 /// The address in a log is that of the client, and the conditions of the layer are the program's.
 fn prepare_layer(file: &mut Table, notes: &mut Vec<String>) {
-    let client_ip = ["client-ip", "client_ip"].into_iter().find_map(|name| file.remove(name));
+    let client_ip = ["client-ip", "client_ip"]
+        .into_iter()
+        .find_map(|name| file.remove(name));
     let source = client_ip.and_then(|section| section.get("source").cloned());
     if source.is_some_and(|source| source.as_str() != Some("peer")) {
-        notes.push("the log's address is taken for the client's, whatever [client-ip] says".to_owned());
+        notes.push(
+            "the log's address is taken for the client's, whatever [client-ip] says".to_owned(),
+        );
     }
     // The replay reads no headers, so the layer need not write any.
-    file.insert("layer".to_owned(), Table::from_iter([("headers".to_owned(), Value::from("none"))]).into());
+    file.insert(
+        "layer".to_owned(),
+        Table::from_iter([("headers".to_owned(), Value::from("none"))]).into(),
+    );
     if file.remove("when").is_some() {
         notes.push("the layer's own `when` is taken to hold for all requests".to_owned());
     }
 }
 
 /// Why a log cannot decide a limit.
-fn undecided(section: &str, limit: &Table, by: &By, fields: &[String], log: &LogArguments) -> Option<String> {
+fn undecided(
+    section: &str,
+    limit: &Table,
+    by: &By,
+    fields: &[String],
+    log: &LogArguments,
+) -> Option<String> {
     if section == "concurrency" {
         return Some("a replay does not count requests in flight".to_owned());
     }
@@ -141,10 +186,15 @@ fn undecided(section: &str, limit: &Table, by: &By, fields: &[String], log: &Log
         ));
     }
     if let Some(header) = by.unknown() {
-        return Some(format!("the log has no {header:?}; --field can name a field for it"));
+        return Some(format!(
+            "the log has no {header:?}; --field can name a field for it"
+        ));
     }
     let has_host = log.format.headers().contains(&HOST);
-    let matches_hosts = limit.get("match").and_then(|matched| matched.get("hosts")).is_some();
+    let matches_hosts = limit
+        .get("match")
+        .and_then(|matched| matched.get("hosts"))
+        .is_some();
     (matches_hosts && !has_host).then(|| "this format has no host".to_owned())
 }
 
@@ -165,14 +215,20 @@ fn map_header(by: &mut Value, fields: &[String]) {
         }
         Value::Array(parts) => parts.iter_mut().for_each(|part| map_header(part, fields)),
         Value::Table(table) => {
-            let header = table.get("header").and_then(Value::as_str).map(|name| format!("header:{name}"));
+            let header = table
+                .get("header")
+                .and_then(Value::as_str)
+                .map(|name| format!("header:{name}"));
             match header.and_then(|header| place(&header)) {
                 Some(place) => *by = field_name(place).into(),
-                None => table.iter_mut().filter(|(name, _)| *name != "header").for_each(|(_, value)| {
-                    if value.is_array() {
-                        map_header(value, fields);
-                    }
-                }),
+                None => table
+                    .iter_mut()
+                    .filter(|(name, _)| *name != "header")
+                    .for_each(|(_, value)| {
+                        if value.is_array() {
+                            map_header(value, fields);
+                        }
+                    }),
             }
         }
         _ => {}
@@ -184,7 +240,8 @@ fn field_name(place: usize) -> String {
     format!("field-{place}")
 }
 
-/// What the names of a prepared file mean: those of `--field` what the log has, and the rest nothing.
+/// What the names of a prepared file mean: those of `--field` what the log has, and the rest
+/// nothing.
 fn registry(text: &str, fields: &[String]) -> Registry {
     let file: Table = text.parse().unwrap_or_default();
     let meaningless = Names::of_file(text).without(fields, (0..fields.len()).map(field_name));
@@ -195,16 +252,26 @@ fn registry(text: &str, fields: &[String]) -> Registry {
             .flat_map(|section| names::limits(&file, section))
             .any(|limit| Names::of_limit(limit).has_cost(name))
     };
-    fields.iter().enumerate().fold(registry, |registry, (place, name)| {
-        let value = move |parts: &Parts| parts.extensions.get::<Fields>()?.0.get(place)?.clone();
-        let key = if name.starts_with("header:") { field_name(place) } else { name.clone() };
-        let registry = registry.key(&key, from_fn(value));
-        match used(name) {
-            // A line without a cost counts as one unit; what is no whole number, too.
-            true => registry.cost(name, move |parts| value(parts).and_then(|cost| cost.parse().ok()).unwrap_or(1)),
-            false => registry,
-        }
-    })
+    fields
+        .iter()
+        .enumerate()
+        .fold(registry, |registry, (place, name)| {
+            let value =
+                move |parts: &Parts| parts.extensions.get::<Fields>()?.0.get(place)?.clone();
+            let key = if name.starts_with("header:") {
+                field_name(place)
+            } else {
+                name.clone()
+            };
+            let registry = registry.key(&key, from_fn(value));
+            match used(name) {
+                // A line without a cost counts as one unit; what is no whole number, too.
+                true => registry.cost(name, move |parts| {
+                    value(parts).and_then(|cost| cost.parse().ok()).unwrap_or(1)
+                }),
+                false => registry,
+            }
+        })
 }
 
 #[cfg(test)]
@@ -215,8 +282,12 @@ mod tests {
     use crate::args::{Arguments, Command};
 
     fn read(text: &str, options: &[&str]) -> RuleFile {
-        let arguments = ["replay", "replay", "rules.toml", "access.log"].iter().chain(options);
-        let Command::Replay { log, .. } = Arguments::parse_from(arguments).command else { unreachable!() };
+        let arguments = ["replay", "replay", "rules.toml", "access.log"]
+            .iter()
+            .chain(options);
+        let Command::Replay { log, .. } = Arguments::parse_from(arguments).command else {
+            unreachable!()
+        };
         from_text("throttle.toml", &format!("version = 1\n{text}"), &log).unwrap()
     }
 
@@ -227,21 +298,38 @@ mod tests {
     #[test]
     fn limits_that_a_log_cannot_decide_are_skipped_and_named() {
         for (rest, note) in [
-            ("by = \"api-key\"", "a log does not tell key \"api-key\"; --field can name a field for a key or a cost"),
-            ("by = \"header:x-a\"", "the log has no \"header:x-a\"; --field can name a field for it"),
-            ("by = \"constant\"\nwhen = \"busy\"", "a log does not tell condition \"busy\""),
+            (
+                "by = \"api-key\"",
+                "a log does not tell key \"api-key\"; --field can name a field for a key or a cost",
+            ),
+            (
+                "by = \"header:x-a\"",
+                "the log has no \"header:x-a\"; --field can name a field for it",
+            ),
+            (
+                "by = \"constant\"\nwhen = \"busy\"",
+                "a log does not tell condition \"busy\"",
+            ),
             (
                 "by = \"constant\"\nclasses = \"importance\"\nreserve = { high = 0 }",
                 "a log does not tell classes \"importance\"",
             ),
-            ("by = \"constant\"\nmatch = { hosts = [\"a.example\"] }", "this format has no host"),
+            (
+                "by = \"constant\"\nmatch = { hosts = [\"a.example\"] }",
+                "this format has no host",
+            ),
         ] {
             let file = read(&(limit("a", rest) + &limit("b", "by = \"client-ip\"")), &[]);
             assert_eq!(file.notes.len(), 1, "{:?}", file.notes);
-            assert!(file.notes[0].starts_with(&format!("limit \"a\" is skipped: {note}")), "{:?}", file.notes);
+            assert!(
+                file.notes[0].starts_with(&format!("limit \"a\" is skipped: {note}")),
+                "{:?}",
+                file.notes
+            );
         }
         let file = read(
-            "compose = [\"a\", \"in-flight\"]\n[[concurrency]]\nmost = 5\n[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/second\" }\nwait-up-to = \"1s\"",
+            "compose = [\"a\", \"in-flight\"]\n[[concurrency]]\nmost = 5\n[[limit]]\nname \
+                = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/second\" }\nwait-up-to = \"1s\"",
             &[],
         );
         assert_eq!(file.notes.len(), 2, "{:?}", file.notes);
@@ -265,8 +353,12 @@ mod tests {
 
     #[test]
     fn what_a_replay_takes_otherwise_is_said() {
-        let text = "when = \"external\"\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = [\"10.0.0.0/28\"]\n";
-        let file = read(&(text.to_owned() + &limit("a", "by = \"client-ip\"\nmatch = { routes = [\"/\"] }")), &[]);
+        let text = "when = \"external\"\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = \
+            [\"10.0.0.0/28\"]\n";
+        let file = read(
+            &(text.to_owned() + &limit("a", "by = \"client-ip\"\nmatch = { routes = [\"/\"] }")),
+            &[],
+        );
         assert_eq!(file.notes.len(), 3, "{:?}", file.notes);
     }
 }

@@ -1,4 +1,5 @@
-//! Decides requests by the library itself: the layer, its memory store, and a clock that shows the log's time.
+//! Decides requests by the library itself: the layer, its memory store, and a clock that shows the
+//! log's time.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -34,8 +35,8 @@ pub struct Run {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     pub is_refused: bool,
-    /// By the place of each limit among those of the file: whether it would have refused the request, alone. `None` if
-    /// it does not apply.
+    /// By the place of each limit among those of the file: whether it would have refused the
+    /// request, alone. `None` if it does not apply.
     pub limits: Vec<Option<bool>>,
     /// A key was missing that a limit requires.
     pub lacks_key: bool,
@@ -52,14 +53,31 @@ impl Run {
     /// If the limits cannot be built.
     pub fn new(file: &RuleFile) -> Result<Self, RulesError> {
         let clock = ManualClock::default();
-        let backend = MemoryBackend::builder().max_keys(Self::KEYS).clock(clock.clone()).build();
+        let backend = MemoryBackend::builder()
+            .max_keys(Self::KEYS)
+            .clock(clock.clone())
+            .build();
         let (layer, _) = file.rules.layer(backend)?;
         let noted: Arc<Mutex<Decided>> = Arc::default();
-        let (names, to) = (file.limits.iter().map(|limit| limit.name.clone()).collect::<Vec<_>>(), Arc::clone(&noted));
-        let layer = layer.on_warning(|_| {}).on_decision(move |event| note(event, &names, &mut lock(&to)));
+        let (names, to) = (
+            file.limits
+                .iter()
+                .map(|limit| limit.name.clone())
+                .collect::<Vec<_>>(),
+            Arc::clone(&noted),
+        );
+        let layer = layer
+            .on_warning(|_| {})
+            .on_decision(move |event| note(event, &names, &mut lock(&to)));
         let status: Arc<AtomicU16> = Arc::default();
         let service = layer.layer(AsLogged(Arc::clone(&status)));
-        Ok(Self { clock, status, service, noted, decided: Decided::default() })
+        Ok(Self {
+            clock,
+            status,
+            service,
+            noted,
+            decided: Decided::default(),
+        })
     }
 
     /// Decides a request at an instant, in microseconds since 1970.
@@ -68,14 +86,18 @@ impl Run {
         self.status.store(entry.status.as_u16(), Ordering::Relaxed);
         let mut request = entry.request();
         if let Some(route) = route {
-            request.extensions_mut().insert(MatchedRoute(Arc::clone(route)));
+            request
+                .extensions_mut()
+                .insert(MatchedRoute(Arc::clone(route)));
         }
         // The layer does not call its hook for a request that it does not limit.
         lock(&self.noted).clear();
         let response = now(self.service.call(request)).map(|Ok(response)| response);
         if let Some(mut response) = response {
             // Charges are settled when the body has ended.
-            now(std::future::poll_fn(|context| Pin::new(response.body_mut()).poll_frame(context)));
+            now(std::future::poll_fn(|context| {
+                Pin::new(response.body_mut()).poll_frame(context)
+            }));
         }
         mem::swap(&mut *lock(&self.noted), &mut self.decided);
         &self.decided
@@ -97,8 +119,15 @@ fn note(event: &Event<'_>, names: &[String], to: &mut Decided) {
     to.is_refused = !event.outcome.is_passed_on();
     to.lacks_key = matches!(event.outcome, Outcome::MissingKey);
     to.limits.resize(names.len(), None);
-    let statuses = event.decision.map_or(&[][..], |decision| decision.statuses());
-    for (policy, status) in event.policies.iter().zip(statuses).filter(|(_, status)| status.applies()) {
+    let statuses = event
+        .decision
+        .map_or(&[][..], |decision| decision.statuses());
+    for (policy, status) in event
+        .policies
+        .iter()
+        .zip(statuses)
+        .filter(|(_, status)| status.applies())
+    {
         if let Some(place) = names.iter().position(|name| name == policy.name()) {
             to.limits[place] = Some(status.refuses());
         }
@@ -150,12 +179,16 @@ mod tests {
 
     fn run(text: &str) -> Run {
         let arguments = Arguments::parse_from(["replay", "replay", "rules.toml", "access.log"]);
-        let Command::Replay { log, .. } = arguments.command else { unreachable!() };
+        let Command::Replay { log, .. } = arguments.command else {
+            unreachable!()
+        };
         Run::new(&rule_file::from_text("throttle.toml", text, &log).unwrap()).unwrap()
     }
 
     fn entry(address: &str, status: u16) -> Entry {
-        let line = format!("{address} - - [10/Oct/2000:13:55:36 -0700] \"POST /login HTTP/1.1\" {status} 1");
+        let line = format!(
+            "{address} - - [10/Oct/2000:13:55:36 -0700] \"POST /login HTTP/1.1\" {status} 1"
+        );
         crate::combined::read(line.as_bytes()).unwrap()
     }
 
@@ -199,14 +232,24 @@ mod tests {
 
     #[test]
     fn status_of_the_log_refunds() {
-        let text = "version = 1\n[[limit]]\nname = \"login\"\nsliding-log = { rate = \"2/15m\" }\nby = \"client-ip\"\n\
-                    refund = \"successful\"\nmatch = { methods = [\"POST\"], paths = [\"/login\"] }";
+        let text = "version = 1\n[[limit]]\nname = \"login\"\nsliding-log = { rate = \"2/15m\" \
+            }\nby = \"client-ip\"\n\
+                    refund = \"successful\"\nmatch = { methods = [\"POST\"], paths = [\"/login\"] \
+                    }";
         let mut run = run(text);
-        let refused =
-            [200, 401, 200, 401, 200].map(|status| run.decide(0, &entry("203.0.113.9", status), None).is_refused);
+        let refused = [200, 401, 200, 401, 200].map(|status| {
+            run.decide(0, &entry("203.0.113.9", status), None)
+                .is_refused
+        });
         assert_eq!(refused, [false, false, false, false, true]);
         let mut other = entry("203.0.113.9", 200);
         other.uri = "/".parse().unwrap();
-        assert_eq!(run.decide(0, &other, None), &Decided { limits: vec![None], ..Decided::default() });
+        assert_eq!(
+            run.decide(0, &other, None),
+            &Decided {
+                limits: vec![None],
+                ..Decided::default()
+            }
+        );
     }
 }

@@ -34,11 +34,24 @@ const NO_KEY: &str = "(no key)";
 
 impl Tally {
     fn new(limits: &[Limit]) -> Self {
-        let limit = |limit: &Limit| LimitTally { name: limit.name.clone(), ..LimitTally::default() };
-        Self { limits: limits.iter().map(limit).collect(), ..Self::default() }
+        let limit = |limit: &Limit| LimitTally {
+            name: limit.name.clone(),
+            ..LimitTally::default()
+        };
+        Self {
+            limits: limits.iter().map(limit).collect(),
+            ..Self::default()
+        }
     }
 
-    fn add(&mut self, decided: &Decided, limits: &[Limit], entry: &Entry, route: Option<&str>, label: &mut String) {
+    fn add(
+        &mut self,
+        decided: &Decided,
+        limits: &[Limit],
+        entry: &Entry,
+        route: Option<&str>,
+        label: &mut String,
+    ) {
         self.refused += u64::from(decided.is_refused);
         self.lacking_key += u64::from(decided.lacks_key);
         self.overflow += u64::from(decided.is_overflow);
@@ -61,14 +74,22 @@ impl Tally {
 
     /// Keys that were refused, counted for each limit.
     pub fn refused_keys(&self) -> u64 {
-        self.limits.iter().map(|limit| limit.keys.len() as u64).sum()
+        self.limits
+            .iter()
+            .map(|limit| limit.keys.len() as u64)
+            .sum()
     }
 
-    /// Keys that this file refuses and another does not: a key of a limit of another name is another key.
-    pub fn keys_beside<'t>(&'t self, other: &'t Self) -> impl Iterator<Item = (&'t str, &'t str, u64)> {
+    /// Keys that this file refuses and another does not: a key of a limit of another name is
+    /// another key.
+    pub fn keys_beside<'t>(
+        &'t self,
+        other: &'t Self,
+    ) -> impl Iterator<Item = (&'t str, &'t str, u64)> {
         self.limits.iter().flat_map(|limit| {
             let others = other.limits.iter().find(|other| other.name == limit.name);
-            let is_other = move |key: &str| others.is_some_and(|other| other.keys.contains_key(key));
+            let is_other =
+                move |key: &str| others.is_some_and(|other| other.keys.contains_key(key));
             let keys = limit.keys.iter().filter(move |(key, _)| !is_other(key));
             keys.map(|(key, count)| (limit.name.as_str(), &**key, *count))
         })
@@ -102,14 +123,25 @@ impl<'f> Tallied<'f> {
     ///
     /// If the limits cannot be built.
     pub fn new(file: &'f RuleFile) -> Result<Self, RulesError> {
-        Ok(Self { file, run: Run::new(file)?, tally: Tally::new(&file.limits), label: String::new() })
+        Ok(Self {
+            file,
+            run: Run::new(file)?,
+            tally: Tally::new(&file.limits),
+            label: String::new(),
+        })
     }
 
     /// Decides a request, and counts it. Returns whether it is refused.
     pub fn decide(&mut self, at: i64, entry: &Entry) -> bool {
         let route: Option<Arc<str>> = self.file.routes.route(entry);
         let decided = self.run.decide(at, entry, route.as_ref());
-        self.tally.add(decided, &self.file.limits, entry, route.as_deref(), &mut self.label);
+        self.tally.add(
+            decided,
+            &self.file.limits,
+            entry,
+            route.as_deref(),
+            &mut self.label,
+        );
         decided.is_refused
     }
 }

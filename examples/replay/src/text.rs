@@ -15,8 +15,15 @@ pub fn number(number: u64) -> String {
 
 /// A number under two assumptions, or the same under both.
 pub fn bracket(numbers: impl Iterator<Item = u64> + Clone) -> String {
-    let (least, most) = (numbers.clone().min().unwrap_or(0), numbers.max().unwrap_or(0));
-    if least == most { number(least) } else { format!("{} to {}", number(least), number(most)) }
+    let (least, most) = (
+        numbers.clone().min().unwrap_or(0),
+        numbers.max().unwrap_or(0),
+    );
+    if least == most {
+        number(least)
+    } else {
+        format!("{} to {}", number(least), number(most))
+    }
 }
 
 /// What a client has written, without what a terminal would obey.
@@ -54,9 +61,21 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_are_shown_safely() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!((bracket([7, 7].into_iter()), bracket([1_200, 7].into_iter())), ("7".into(), "7 to 1,200".into()));
-        assert_eq!(escaped("\"a\" \u{1b}[31m\u{202e}\n"), "\"a\" \\u{1b}[31m\\u{202e}\\n");
-        assert_eq!(html("<a href='x'>&\u{7}"), "&lt;a href=&#39;x&#39;&gt;&amp;\\u{7}");
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(number),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            (bracket([7, 7].into_iter()), bracket([1_200, 7].into_iter())),
+            ("7".into(), "7 to 1,200".into())
+        );
+        assert_eq!(
+            escaped("\"a\" \u{1b}[31m\u{202e}\n"),
+            "\"a\" \\u{1b}[31m\\u{202e}\\n"
+        );
+        assert_eq!(
+            html("<a href='x'>&\u{7}"),
+            "&lt;a href=&#39;x&#39;&gt;&amp;\\u{7}"
+        );
     }
 }

@@ -16,7 +16,11 @@ pub struct Timeline<const N: usize> {
 
 impl<const N: usize> Default for Timeline<N> {
     fn default() -> Self {
-        Self { start: 0, step: SECOND, counts: Vec::new() }
+        Self {
+            start: 0,
+            step: SECOND,
+            counts: Vec::new(),
+        }
     }
 }
 
@@ -32,10 +36,17 @@ impl<const N: usize> Timeline<N> {
                 break place;
             }
             self.step *= 2;
-            self.counts = self.counts.chunks(2).map(|two| std::array::from_fn(|kind| sum(two, kind))).collect();
+            self.counts = self
+                .counts
+                .chunks(2)
+                .map(|two| std::array::from_fn(|kind| sum(two, kind)))
+                .collect();
         };
         self.counts.resize(self.counts.len().max(place + 1), [0; N]);
-        self.counts[place].iter_mut().zip(add).for_each(|(count, add)| *count += add);
+        self.counts[place]
+            .iter_mut()
+            .zip(add)
+            .for_each(|(count, add)| *count += add);
     }
 
     /// In microseconds since 1970.
@@ -58,7 +69,10 @@ impl<const N: usize> Timeline<N> {
         let counts: Vec<u64> = columns.map(|column| sum(column, kind)).collect();
         let most = counts.iter().copied().max().unwrap_or(0).max(1);
         // What is not nothing is seen.
-        counts.iter().map(|count| BLOCKS[usize::try_from((count * 8).div_ceil(most)).unwrap_or(8)]).collect()
+        counts
+            .iter()
+            .map(|count| BLOCKS[usize::try_from((count * 8).div_ceil(most)).unwrap_or(8)])
+            .collect()
     }
 }
 
@@ -78,7 +92,10 @@ mod tests {
         }
         assert_eq!(timeline.step(), 512 * SECOND);
         assert_eq!(timeline.counts().len(), 196);
-        assert_eq!((sum(timeline.counts(), 0), sum(timeline.counts(), 1)), (100_000, 1));
+        assert_eq!(
+            (sum(timeline.counts(), 0), sum(timeline.counts(), 1)),
+            (100_000, 1)
+        );
         let blocks = timeline.blocks(1);
         assert_eq!((blocks.trim(), blocks.chars().count()), ("█", 49));
         timeline.add(i64::MAX, [1, 0]);

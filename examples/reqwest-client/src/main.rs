@@ -22,7 +22,11 @@ use tower::{Layer, Service, ServiceExt};
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let was_kept = run(&Settings::parse()).await?;
-    Ok(if was_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if was_kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// A client that keeps to the pace. Its clones share the pace.
@@ -31,18 +35,22 @@ type Paced = Shape<Client, Request, MemoryBackend<TokioClock>, HeadOf<Response>>
 fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
     let bucket = LeakyBucket::new(Rate::per_second(settings.rate)).max_wait(settings.max_wait);
     // With the default headroom of 5 ms, this is `ShapeLayer::new(bucket)?`.
-    let shaper = Shaper::builder(bucket).headroom(settings.headroom).build()?;
+    let shaper = Shaper::builder(bucket)
+        .headroom(settings.headroom)
+        .build()?;
     let layer = ShapeLayer::of(shaper)
         // Each host has a schedule of its own.
         .by(|request: &Request| request.url().host_str().unwrap_or_default().into())
         // A call whose turn comes after its own timeout fails at once.
         .deadline(|request: &Request| request.timeout().copied())
-        // Slows down where the upstream's `Retry-After` or `RateLimit` headers ask for less than the pace.
+        // Slows down where the upstream's `Retry-After` or `RateLimit` headers ask for less than
+        // the pace.
         .obey_upstream_of(|response: &Response| (response.status(), response.headers()));
     Ok(layer.layer(client))
 }
 
-/// Makes all calls. Returns whether each succeeded or was refused here, and the upstream saw at most what was promised.
+/// Makes all calls. Returns whether each succeeded or was refused here, and the upstream saw at
+/// most what was promised.
 async fn run(settings: &Settings) -> anyhow::Result<bool> {
     let mut client = Client::builder();
     let mut arrivals = None;
@@ -52,7 +60,9 @@ async fn run(settings: &Settings) -> anyhow::Result<bool> {
             let (address, seen) = upstream::start(settings.rate).await?;
             arrivals = Some(seen);
             let hosts = [upstream::OPEN, upstream::STRICT];
-            client = hosts.into_iter().fold(client, |client, host| client.resolve(host, address));
+            client = hosts
+                .into_iter()
+                .fold(client, |client, host| client.resolve(host, address));
             hosts
                 .map(|host| Url::parse(&format!("http://{host}:{}/", address.port())))
                 .into_iter()
@@ -70,7 +80,8 @@ async fn run(settings: &Settings) -> anyhow::Result<bool> {
         if number % 10 < 2 {
             *request.timeout_mut() = Some(settings.timeout);
         }
-        // `call` reserves the turn, so calls leave in the order of this loop; the spawned task only waits.
+        // `call` reserves the turn, so calls leave in the order of this loop; the spawned task only
+        // waits.
         let response = client.ready().await?.call(request);
         calls.spawn(read(response));
     }

@@ -8,13 +8,22 @@ pub struct Progress(ProgressBar);
 impl Progress {
     /// A bar on standard error. Nothing is drawn where standard error is not a terminal.
     pub fn new(total: u64) -> Self {
-        let style = ProgressStyle::with_template("{bar:30} {pos} of {len} sent at {per_sec:.0}, {msg}");
+        let style =
+            ProgressStyle::with_template("{bar:30} {pos} of {len} sent at {per_sec:.0}, {msg}");
         Self(ProgressBar::new(total).with_style(style.expect("a valid template")))
     }
 
     pub fn show(&self, stats: &ShapeStats) {
-        let ShapeStats { sent, waiting, refused, paused, .. } = stats;
-        self.0.set_message(format!("{waiting} waiting, {refused} refused, hosts paused: {paused}"));
+        let ShapeStats {
+            sent,
+            waiting,
+            refused,
+            paused,
+            ..
+        } = stats;
+        self.0.set_message(format!(
+            "{waiting} waiting, {refused} refused, hosts paused: {paused}"
+        ));
         self.0.set_position(*sent);
     }
 

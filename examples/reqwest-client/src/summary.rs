@@ -24,8 +24,14 @@ impl Summary {
         let what = match answer {
             Ok(status) => status.to_string(),
             Err(ShapeError::QueueFull(full)) => match full.bound {
-                Bound::MaxWait => format!("refused: its turn is more than {:?} away (max wait)", full.allowed),
-                Bound::Deadline => format!("refused: its turn is more than {:?} away (its timeout)", full.allowed),
+                Bound::MaxWait => format!(
+                    "refused: its turn is more than {:?} away (max wait)",
+                    full.allowed
+                ),
+                Bound::Deadline => format!(
+                    "refused: its turn is more than {:?} away (its timeout)",
+                    full.allowed
+                ),
                 _ => format!("refused: {full}"),
             },
             Err(ShapeError::Inner(error)) => {
@@ -43,7 +49,10 @@ impl Summary {
             println!("{count:>7}  {what}");
         }
         if stats.cancelled > 0 {
-            println!("{:>7}  dropped while they waited; their turns were given back", stats.cancelled);
+            println!(
+                "{:>7}  dropped while they waited; their turns were given back",
+                stats.cancelled
+            );
         }
     }
 }
@@ -56,12 +65,18 @@ pub fn print_arrivals(arrivals: &Arrivals, promised: u64) -> bool {
     for (host, times) in arrivals.iter() {
         let most = most_in_any(Duration::from_secs(1), times);
         kept &= most as u64 <= promised;
-        println!("  {host:<22} {:>7}   {most:>18}   {promised:>8}", times.len());
+        println!(
+            "  {host:<22} {:>7}   {most:>18}   {promised:>8}",
+            times.len()
+        );
     }
     if kept {
         println!("The promise was kept.");
     } else {
-        println!("The promise was broken: calls differed in how long they travelled by more than the headroom.");
+        println!(
+            "The promise was broken: calls differed in how long they travelled by more than the \
+                headroom."
+        );
     }
     kept
 }

@@ -1,4 +1,5 @@
-//! An upstream to try the client on. It records when calls arrive; one of its two hosts has a limit.
+//! An upstream to try the client on. It records when calls arrive; one of its two hosts has a
+//! limit.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -42,13 +43,21 @@ pub async fn start(rate: u64) -> anyhow::Result<(SocketAddr, Arrivals)> {
 async fn note(State(arrivals): State<Arrivals>, request: Request, next: Next) -> Response {
     let now = Instant::now();
     let host = host(request.headers()).to_owned();
-    arrivals.lock().unwrap_or_else(PoisonError::into_inner).entry(host).or_default().push(now);
+    arrivals
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(host)
+        .or_default()
+        .push(now);
     next.run(request).await
 }
 
 /// Returns the host that was called, without its port.
 fn host(headers: &axum::http::HeaderMap) -> &str {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
     host.split(':').next().unwrap_or_default()
 }
 
@@ -77,7 +86,10 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         let second = Duration::from_secs(1);
         assert_eq!(most_in_any(second, &[]), 0);
-        assert_eq!(most_in_any(second, &[at(0), at(999), at(1000), at(1999)]), 2);
+        assert_eq!(
+            most_in_any(second, &[at(0), at(999), at(1000), at(1999)]),
+            2
+        );
         assert_eq!(most_in_any(second, &[at(1500), at(0), at(700), at(999)]), 3);
     }
 }

@@ -1,4 +1,5 @@
-//! A client with middleware, at a steady pace. Run it with `cargo run -p reqwest-middleware-client`.
+//! A client with middleware, at a steady pace. Run it with
+//! `cargo run -p reqwest-middleware-client`.
 
 mod pace;
 mod upstream;
@@ -30,7 +31,9 @@ async fn main() -> anyhow::Result<()> {
 
 fn paced() -> anyhow::Result<ClientWithMiddleware> {
     let bucket = LeakyBucket::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(30));
-    Ok(ClientBuilder::new(Client::new()).with(Pace(Shaper::new(bucket)?)).build())
+    Ok(ClientBuilder::new(Client::new())
+        .with(Pace(Shaper::new(bucket)?))
+        .build())
 }
 
 /// How many calls had which answer, and how long all took.
@@ -44,9 +47,14 @@ async fn calls(client: &ClientWithMiddleware, url: &str, count: u64) -> anyhow::
     let began = Instant::now();
     let mut answers = BTreeMap::new();
     for _ in 0..count {
-        *answers.entry(client.get(url).send().await?.status()).or_default() += 1;
+        *answers
+            .entry(client.get(url).send().await?.status())
+            .or_default() += 1;
     }
-    Ok(Outcome { answers, took: began.elapsed() })
+    Ok(Outcome {
+        answers,
+        took: began.elapsed(),
+    })
 }
 
 fn show(what: &str, Outcome { answers, took }: &Outcome) {
@@ -65,7 +73,10 @@ mod tests {
         let url = format!("http://{}/", upstream::start(ADMITTED).await?);
         let Outcome { answers, took } = calls(&paced()?, &url, 40).await?;
         assert_eq!(answers, [(StatusCode::OK, 40)].into());
-        assert!(took >= Duration::from_millis(900), "{took:?}: 20 at once, and 20 more in a second");
+        assert!(
+            took >= Duration::from_millis(900),
+            "{took:?}: 20 at once, and 20 more in a second"
+        );
         Ok(())
     }
 
@@ -73,10 +84,19 @@ mod tests {
     async fn call_whose_turn_is_too_far_away_fails_at_once() -> anyhow::Result<()> {
         let url = format!("http://{}/", upstream::start(ADMITTED).await?);
         let bucket = LeakyBucket::new(Rate::per_hour(1)).max_wait(Duration::ZERO);
-        let client = ClientBuilder::new(Client::new()).with(Pace(Shaper::new(bucket)?)).build();
+        let client = ClientBuilder::new(Client::new())
+            .with(Pace(Shaper::new(bucket)?))
+            .build();
         assert_eq!(client.get(&url).send().await?.status(), StatusCode::OK);
-        let error = client.get(&url).send().await.expect_err("an hour is too far away");
-        assert!(error.is_middleware() && error.to_string().contains("max_wait"), "{error:?}");
+        let error = client
+            .get(&url)
+            .send()
+            .await
+            .expect_err("an hour is too far away");
+        assert!(
+            error.is_middleware() && error.to_string().contains("max_wait"),
+            "{error:?}"
+        );
         Ok(())
     }
 }

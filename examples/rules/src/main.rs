@@ -14,8 +14,9 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let port = port("PORT", 3007)?;
-    let file =
-        std::env::args().nth(1).unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/throttle.toml").to_owned());
+    let file = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/throttle.toml").to_owned());
     let (app, handle) = app(&Rules::from_path(file, registry())?)?;
     handle.on_reload(|reloaded| match reloaded {
         Ok(change) => println!("{change}"),
@@ -23,31 +24,50 @@ async fn main() -> anyhow::Result<()> {
     });
     let _watch = handle.watch().context("cannot watch the file")?;
     let listener = listen(port, "PORT").await?;
-    println!("listening on http://{}; stop with Ctrl-C", listener.local_addr()?);
+    println!(
+        "listening on http://{}; stop with Ctrl-C",
+        listener.local_addr()?
+    );
     let admin = listen(self::port("ADMIN_PORT", 3008)?, "ADMIN_PORT").await?;
     println!("rules in force: http://{}/rules", admin.local_addr()?);
     // For this machine only. Where others can reach it, it needs authentication.
     tokio::spawn(async move { axum::serve(admin, handle.admin()).await });
-    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    axum::serve(
+        listener,
+        app.into_make_service_with_connect_info::<SocketAddr>(),
+    )
+    .await?;
     Ok(())
 }
 
 fn port(name: &str, usual: u16) -> anyhow::Result<u16> {
     let port = std::env::var(name).unwrap_or_else(|_| usual.to_string());
-    port.parse().with_context(|| format!("{name} is {port:?}: set a port number from 0 to 65535"))
+    port.parse()
+        .with_context(|| format!("{name} is {port:?}: set a port number from 0 to 65535"))
 }
 
 async fn listen(port: u16, name: &str) -> anyhow::Result<TcpListener> {
     let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
-    listening.with_context(|| format!("cannot listen on port {port}: choose another, as in {name}=3009 cargo run"))
+    listening.with_context(|| {
+        format!("cannot listen on port {port}: choose another, as in {name}=3009 cargo run")
+    })
 }
 
 /// What the file refers to by name.
 fn registry() -> Registry {
     Registry::new()
-        .key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")))
+        .key(
+            "api-key",
+            Header::new("x-api-key").accept(|key| key.starts_with(b"live_")),
+        )
         // The route, and not the path: a path has several spellings.
-        .cost("size", |parts: &Parts| if Route::template(parts) == Some("/reports/year") { 100 } else { 1 })
+        .cost("size", |parts: &Parts| {
+            if Route::template(parts) == Some("/reports/year") {
+                100
+            } else {
+                1
+            }
+        })
 }
 
 fn app(rules: &Rules) -> anyhow::Result<(Router, Handle)> {
@@ -81,36 +101,66 @@ mod tests {
 
     async fn status(app: &Router, request: axum::http::request::Builder) -> StatusCode {
         let peer = ConnectInfo(SocketAddr::from(([203, 0, 113, 9], 4_000)));
-        app.clone().oneshot(request.extension(peer).body(Body::empty()).unwrap()).await.unwrap().status()
+        app.clone()
+            .oneshot(request.extension(peer).body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .status()
     }
 
     fn app_of_file() -> Router {
-        app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap().0
+        app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap())
+            .unwrap()
+            .0
     }
 
     #[tokio::test]
     async fn sixth_wrong_password_is_refused_and_right_ones_are_not_counted() {
         let app = app_of_file();
-        for password in ["s3cret", "guess", "s3cret", "guess", "guess", "guess", "s3cret", "guess"] {
-            let expected = if password == "guess" { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
-            assert_eq!(status(&app, Request::post("/login").header("x-password", password)).await, expected);
+        for password in [
+            "s3cret", "guess", "s3cret", "guess", "guess", "guess", "s3cret", "guess",
+        ] {
+            let expected = if password == "guess" {
+                StatusCode::UNAUTHORIZED
+            } else {
+                StatusCode::OK
+            };
+            assert_eq!(
+                status(&app, Request::post("/login").header("x-password", password)).await,
+                expected
+            );
         }
-        assert_eq!(status(&app, Request::post("/login")).await, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            status(&app, Request::post("/login")).await,
+            StatusCode::TOO_MANY_REQUESTS
+        );
         assert_eq!(status(&app, Request::get("/")).await, StatusCode::OK);
     }
 
     #[tokio::test]
     async fn operator_blocks_an_address_and_exempts_it() {
-        let (app, handle) = app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap();
-        let login = r#"{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}"#;
-        for (treatment, expected) in [("blocked", StatusCode::TOO_MANY_REQUESTS), ("exempt", StatusCode::UNAUTHORIZED)]
-        {
-            let body = format!(r#"{{"request": {login}, "treatment": "{treatment}", "for": "1h"}}"#);
+        let (app, handle) =
+            app(&Rules::from_str("throttle.toml", FILE, registry()).unwrap()).unwrap();
+        let login =
+            r#"{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}"#;
+        for (treatment, expected) in [
+            ("blocked", StatusCode::TOO_MANY_REQUESTS),
+            ("exempt", StatusCode::UNAUTHORIZED),
+        ] {
+            let body =
+                format!(r#"{{"request": {login}, "treatment": "{treatment}", "for": "1h"}}"#);
             let request = Request::put("/keys/login").body(Body::from(body)).unwrap();
             let admin: Router = handle.admin();
-            assert_eq!(admin.oneshot(request).await.unwrap().status(), StatusCode::OK);
+            assert_eq!(
+                admin.oneshot(request).await.unwrap().status(),
+                StatusCode::OK
+            );
             for _ in 0..9 {
-                assert_eq!(status(&app, Request::post("/login")).await, expected, "{treatment}");
+                assert_eq!(
+                    status(&app, Request::post("/login")).await,
+                    expected,
+                    "{treatment}"
+                );
             }
         }
     }
@@ -127,7 +177,13 @@ mod tests {
 
     #[tokio::test]
     async fn no_spelling_of_a_large_report_is_served_at_a_lower_cost() {
-        for path in ["/reports/yea%72", "/reports/./year", "/reports//year", "/%72eports/year", "/reports/year?a=1"] {
+        for path in [
+            "/reports/yea%72",
+            "/reports/./year",
+            "/reports//year",
+            "/%72eports/year",
+            "/reports/year?a=1",
+        ] {
             let app = app_of_file();
             let mut served = 0;
             for _ in 0..20 {
@@ -141,11 +197,12 @@ mod tests {
     #[test]
     fn mistake_is_reported_where_it_stands() {
         let wrong = FILE.replace("burst", "brust");
-        let error = Rules::from_str("throttle.toml", &wrong, registry()).unwrap_err().to_string();
-        assert!(
-            error.starts_with(
-                "throttle.toml:10:30: limit \"per-ip\": gcra.brust is not a field; did you mean \"burst\"?"
-            )
-        );
+        let error = Rules::from_str("throttle.toml", &wrong, registry())
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with(
+            "throttle.toml:10:30: limit \"per-ip\": gcra.brust is not a field; did you \
+                    mean \"burst\"?"
+        ));
     }
 }

@@ -11,14 +11,20 @@ type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 async fn start() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = app().unwrap().into_make_service_with_connect_info::<SocketAddr>();
+    let app = app()
+        .unwrap()
+        .into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
 }
 
 async fn connect(address: SocketAddr, user: &str) -> Socket {
-    let mut request = format!("ws://{address}/socket").into_client_request().unwrap();
-    request.headers_mut().insert("x-user", user.parse().unwrap());
+    let mut request = format!("ws://{address}/socket")
+        .into_client_request()
+        .unwrap();
+    request
+        .headers_mut()
+        .insert("x-user", user.parse().unwrap());
     connect_async(request).await.unwrap().0
 }
 
@@ -58,7 +64,10 @@ async fn client_that_does_not_listen_is_closed() {
     for _ in 0..1_000 {
         match say(&mut socket).await {
             Sent::Close(Some(frame)) => {
-                assert_eq!((frame.code, frame.reason.as_str(), refused), (CloseCode::Policy, "too many messages", 9));
+                assert_eq!(
+                    (frame.code, frame.reason.as_str(), refused),
+                    (CloseCode::Policy, "too many messages", 9)
+                );
                 return;
             }
             answer => refused = if is_refused(&answer) { refused + 1 } else { 0 },

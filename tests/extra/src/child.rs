@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, io, mem, thread};
 
-/// Starts the program, and kills it when the pipe to this shell is closed: by `drop`, or by the system when the test's
-/// process has ended. Programs may name more processes to kill in files `*.pid`.
+/// Starts the program, and kills it when the pipe to this shell is closed: by `drop`, or by the
+/// system when the test's process has ended. Programs may name more processes to kill in files
+/// `*.pid`.
 const KEEPER: &str = r#"
 trap '' HUP INT QUIT TERM
 folder=$1
@@ -40,7 +41,12 @@ pub fn folder() -> PathBuf {
 
 impl Child {
     /// Starts a program in a folder of its own, which may already hold files for it.
-    pub fn start(folder: PathBuf, program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub fn start(
+        folder: PathBuf,
+        program: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let keeper = Command::new("sh")
             .args(["-c", KEEPER, "keeper"])
             .args([folder.as_os_str(), program.as_os_str()])
@@ -76,7 +82,11 @@ impl Child {
             if output.contains(text) {
                 return output;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "no {text:?} in the output:\n{output}");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "no {text:?} in the \
+                output:\n{output}"
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -117,7 +127,8 @@ pub fn run(name: &str, arguments: &[&str], input: &str) -> (bool, String) {
     (done.status.success(), text.into_owned())
 }
 
-/// A port that is free now. It is below those of outgoing connections, so that none of them takes it.
+/// A port that is free now. It is below those of outgoing connections, so that none of them takes
+/// it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = u64::from(process::id()) * 13;

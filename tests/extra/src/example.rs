@@ -17,11 +17,22 @@ impl Example {
     /// If it does not start.
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let built = std::env::var_os("THROTTLE_EXAMPLE");
-        let program = PathBuf::from(built.expect("THROTTLE_EXAMPLE names the program; `sh tests/extra.sh` builds it"));
+        let program = PathBuf::from(built.expect(
+            "THROTTLE_EXAMPLE names the program; `sh \
+            tests/extra.sh` builds it",
+        ));
         let child = Child::start(child::folder(), &program, arguments, environment);
         let output = child.wait_for_output("counted ");
-        let url = output.split_whitespace().find(|word| word.starts_with("http://"));
-        Self { url: url.expect("the address that it prints").trim_end_matches(';').to_owned(), _child: child }
+        let url = output
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"));
+        Self {
+            url: url
+                .expect("the address that it prints")
+                .trim_end_matches(';')
+                .to_owned(),
+            _child: child,
+        }
     }
 }
 

@@ -24,9 +24,17 @@ pub enum Language {
 /// # Panics
 ///
 /// If the program fails.
-pub async fn run(language: Language, script: &str, arguments: &[&str], patience: Duration) -> Option<String> {
+pub async fn run(
+    language: Language,
+    script: &str,
+    arguments: &[&str],
+    patience: Duration,
+) -> Option<String> {
     let (program, folder): (OsString, _) = match language {
-        Language::Python => (variable("THROTTLE_PYTHON"), Path::new(env!("CARGO_MANIFEST_DIR")).join("sdks")),
+        Language::Python => (
+            variable("THROTTLE_PYTHON"),
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("sdks"),
+        ),
         // A module finds its packages beside itself.
         Language::JavaScript => ("node".into(), packages()),
     };
@@ -40,10 +48,19 @@ pub async fn run(language: Language, script: &str, arguments: &[&str], patience:
         .kill_on_drop(true)
         .spawn()
         .expect("an interpreter");
-    let output = timeout(patience, child.wait_with_output()).await.ok()?.expect("the output of a child");
+    let output = timeout(patience, child.wait_with_output())
+        .await
+        .ok()?
+        .expect(
+            "the output of a \
+        child",
+        );
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{script} {arguments:?}: {said} {errors}");
+    assert!(
+        output.status.success(),
+        "{script} {arguments:?}: {said} {errors}"
+    );
     Some(said)
 }
 
@@ -54,8 +71,14 @@ pub async fn run(language: Language, script: &str, arguments: &[&str], patience:
 /// If it fails, has not ended after [`PATIENCE`], or printed something else.
 pub async fn json(language: Language, script: &str, arguments: &[&str]) -> Value {
     let said = run(language, script, arguments, PATIENCE).await;
-    let said = said.unwrap_or_else(|| panic!("{script} {arguments:?} did not end within {PATIENCE:?}"));
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{script} {arguments:?}: {error}: {said}"))
+    let said = said.unwrap_or_else(|| {
+        panic!(
+            "{script} {arguments:?} did not end within \
+        {PATIENCE:?}"
+        )
+    });
+    serde_json::from_str(&said)
+        .unwrap_or_else(|error| panic!("{script} {arguments:?}: {error}: {said}"))
 }
 
 /// The folder with the packages of Node.js.

@@ -15,7 +15,8 @@ pub struct Validator {
     /// The file of the schema as the last argument before the files.
     schema: fn(&Path) -> String,
     refused: fn(&str) -> BTreeSet<PathBuf>,
-    /// What it says last if it refuses a file. On a busy machine taplo ends before it has written all it has to say.
+    /// What it says last if it refuses a file. On a busy machine taplo ends before it has written
+    /// all it has to say.
     last: &'static str,
 }
 
@@ -49,9 +50,15 @@ impl Validator {
         for files in files.chunks(500) {
             let mut runs = (0..10).map(|_| self.run(schema, files));
             let whole = |(succeeds, said): &(bool, String)| *succeeds || said.contains(self.last);
-            let (succeeds, said) = runs.find(whole).unwrap_or_else(|| panic!("{} is cut off", self.name));
+            let (succeeds, said) = runs
+                .find(whole)
+                .unwrap_or_else(|| panic!("{} is cut off", self.name));
             let found = (self.refused)(&said);
-            assert!(found.iter().all(|file| files.contains(file)), "{}: {said}", self.name);
+            assert!(
+                found.iter().all(|file| files.contains(file)),
+                "{}: {said}",
+                self.name
+            );
             assert_eq!(found.is_empty(), succeeds, "{}: {said}", self.name);
             refused.extend(found);
         }
@@ -72,12 +79,33 @@ impl Validator {
 }
 
 fn refused_by_check_jsonschema(said: &str) -> BTreeSet<PathBuf> {
-    let report: Value = serde_json::from_str(said).unwrap_or_else(|error| panic!("{error}: {said}"));
-    let errors = ["errors", "parse_errors"].into_iter().filter_map(|kind| report[kind].as_array()).flatten();
-    errors.map(|error| error["filename"].as_str().expect("each error is of a file").into()).collect()
+    let report: Value =
+        serde_json::from_str(said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let errors = ["errors", "parse_errors"]
+        .into_iter()
+        .filter_map(|kind| report[kind].as_array())
+        .flatten();
+    errors
+        .map(|error| {
+            error["filename"]
+                .as_str()
+                .expect("each error is of a file")
+                .into()
+        })
+        .collect()
 }
 
 fn refused_by_taplo(said: &str) -> BTreeSet<PathBuf> {
-    let line = |line: &str| Some(line.split_once("invalid file")?.1.split_once("path=\"")?.1.split_once('"')?.0.into());
+    let line = |line: &str| {
+        Some(
+            line.split_once("invalid file")?
+                .1
+                .split_once("path=\"")?
+                .1
+                .split_once('"')?
+                .0
+                .into(),
+        )
+    };
     said.lines().filter_map(line).collect()
 }

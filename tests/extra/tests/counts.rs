@@ -16,7 +16,9 @@ use throttle_extra::web;
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::throttle_core::Backend;
-use throttle_tower::{DecidedBy, Gcra, Header, LimitReport, OnError, Rate, Reason, ThrottleLayer, limit};
+use throttle_tower::{
+    DecidedBy, Gcra, Header, LimitReport, OnError, Rate, Reason, ThrottleLayer, limit,
+};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -46,27 +48,46 @@ impl Tally {
     }
 
     fn add(&mut self, other: Self) {
-        other.0.into_iter().for_each(|(series, count)| self.count(series, count));
+        other
+            .0
+            .into_iter()
+            .for_each(|(series, count)| self.count(series, count));
     }
 
     fn sum(&self, part: &str) -> u64 {
-        self.0.iter().filter(|(series, _)| series.contains(part)).map(|(_, count)| count).sum()
+        self.0
+            .iter()
+            .filter(|(series, _)| series.contains(part))
+            .map(|(_, count)| count)
+            .sum()
     }
 
-    /// Waits until every series that this tally has is recorded with its value, and until there is no other of these
-    /// metrics of the layer: counters reach the recorder a moment later.
+    /// Waits until every series that this tally has is recorded with its value, and until there is
+    /// no other of these metrics of the layer: counters reach the recorder a moment later.
     async fn must_equal(&self, layer: &str) {
         let label = format!("layer={layer:?}");
         web::until(Duration::from_secs(5), "equal counts", async || {
             let recorded = recorded();
             let of_layer = recorded.names().into_iter().filter(|series| {
-                series.contains(&label) && COUNTED.iter().any(|metric| series.split('{').next() == Some(metric))
+                series.contains(&label)
+                    && COUNTED
+                        .iter()
+                        .any(|metric| series.split('{').next() == Some(metric))
             });
             let counts = of_layer.map(|series| (recorded.get(&series), series));
-            let found: BTreeMap<String, u64> =
-                counts.filter(|(count, _)| *count > 0).map(|(count, series)| (series, count)).collect();
+            let found: BTreeMap<String, u64> = counts
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, series)| (series, count))
+                .collect();
             let counted = &self.0;
-            if found == *counted { Ok(()) } else { Err(format!("recorded {found:#?}, counted {counted:#?}")) }
+            if found == *counted {
+                Ok(())
+            } else {
+                Err(format!(
+                    "recorded {found:#?}, counted \
+                {counted:#?}"
+                ))
+            }
         })
         .await;
     }
@@ -81,8 +102,8 @@ const COUNTED: [&str; 5] = [
     "throttle_degraded_total",
 ];
 
-/// What the decision was, written into the response for the client: for each policy its result and what it was charged,
-/// which policy was the binding one, what decided, and why.
+/// What the decision was, written into the response for the client: for each policy its result and
+/// what it was charged, which policy was the binding one, what decided, and why.
 fn headers_of(report: &LimitReport) -> HeaderMap {
     let statuses = report.statuses().map(|(policy, status)| {
         let result = match status {
@@ -92,14 +113,23 @@ fn headers_of(report: &LimitReport) -> HeaderMap {
             status if status.remaining() <= policy.algorithm().capacity() / 5 => "near",
             _ => "admitted",
         };
-        let charged = if report.decision().is_admitted() { status.charged() } else { 0 };
+        let charged = if report.decision().is_admitted() {
+            status.charged()
+        } else {
+            0
+        };
         format!("{} {result} {charged}", policy.name())
     });
     let decision = report.decision();
     let mut headers = HeaderMap::new();
-    let mut tell = |name: &'static str, value: &str| headers.insert(name, HeaderValue::from_str(value).unwrap());
+    let mut tell = |name: &'static str, value: &str| {
+        headers.insert(name, HeaderValue::from_str(value).unwrap())
+    };
     tell("x-statuses", &statuses.collect::<Vec<_>>().join(","));
-    tell("x-binding", report.binding().map_or("", |policy| policy.name()));
+    tell(
+        "x-binding",
+        report.binding().map_or("", |policy| policy.name()),
+    );
     tell("x-by", decision.decided_by().label());
     tell("x-why", decision.degraded().map_or("", |why| why.label()));
     headers
@@ -111,8 +141,12 @@ fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
         match refusal.reason {
             Reason::Quota(report) => response.headers_mut().extend(headers_of(report)),
             Reason::Store(why, _) => {
-                response.headers_mut().insert("x-by", HeaderValue::from_static("closed"));
-                response.headers_mut().insert("x-why", HeaderValue::from_static(why.label()));
+                response
+                    .headers_mut()
+                    .insert("x-by", HeaderValue::from_static("closed"));
+                response
+                    .headers_mut()
+                    .insert("x-why", HeaderValue::from_static(why.label()));
             }
             _ => {}
         }
@@ -123,7 +157,11 @@ fn telling<B: Backend>(layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
 /// Counts what a response says.
 fn tally(layer: &str, status: StatusCode, headers: &HeaderMap) -> Tally {
     let mut tally = Tally::default();
-    let text = |name: &str| headers.get(name).map_or("", |value| value.to_str().unwrap());
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
+    };
     let (by, why) = (text("x-by"), text("x-why"));
     let outcome = match (status, by) {
         (StatusCode::SERVICE_UNAVAILABLE, "closed") => "failed_closed",
@@ -132,23 +170,47 @@ fn tally(layer: &str, status: StatusCode, headers: &HeaderMap) -> Tally {
         _ => "admitted",
     };
     let layer = format!("layer={layer:?}");
-    tally.count(format!("throttle_requests_total{{{layer},outcome={outcome:?}}}"), 1);
+    tally.count(
+        format!("throttle_requests_total{{{layer},outcome={outcome:?}}}"),
+        1,
+    );
     if !why.is_empty() {
-        tally.count(format!("throttle_degraded_total{{decided_by={by:?},{layer},why={why:?}}}"), 1);
+        tally.count(
+            format!("throttle_degraded_total{{decided_by={by:?},{layer},why={why:?}}}"),
+            1,
+        );
     }
     if outcome == "refused" {
-        tally.count(format!("throttle_binding_total{{{layer},policy={:?}}}", text("x-binding")), 1);
+        tally.count(
+            format!(
+                "throttle_binding_total{{{layer},policy={:?}}}",
+                text("x-binding")
+            ),
+            1,
+        );
     }
     if outcome == "failed_open" {
         // The layer has one limit, of its own name, and that did not apply.
         let policy = layer.replace("layer", "policy");
-        tally.count(format!("throttle_decisions_total{{{layer},{policy},result=\"skipped\"}}"), 1);
+        tally.count(
+            format!("throttle_decisions_total{{{layer},{policy},result=\"skipped\"}}"),
+            1,
+        );
     }
-    for entry in text("x-statuses").split(',').filter(|entry| !entry.is_empty()) {
+    for entry in text("x-statuses")
+        .split(',')
+        .filter(|entry| !entry.is_empty())
+    {
         let [policy, result, charged] = entry.split(' ').collect::<Vec<_>>().try_into().unwrap();
-        tally.count(format!("throttle_decisions_total{{{layer},policy={policy:?},result={result:?}}}"), 1);
+        tally.count(
+            format!("throttle_decisions_total{{{layer},policy={policy:?},result={result:?}}}"),
+            1,
+        );
         let charged: u64 = charged.parse().unwrap();
-        tally.count(format!("throttle_units_total{{kind=\"charged\",{layer},policy={policy:?}}}"), charged);
+        tally.count(
+            format!("throttle_units_total{{kind=\"charged\",{layer},policy={policy:?}}}"),
+            charged,
+        );
     }
     tally
 }
@@ -167,17 +229,36 @@ async fn serve(app: Router) -> String {
 }
 
 fn limited<B: Backend>(name: &str, layer: ThrottleLayer<B>) -> Router {
-    Router::new().route(&format!("/{name}/{{wanted}}"), get(respond)).layer(telling(layer).metrics(name))
+    Router::new()
+        .route(&format!("/{name}/{{wanted}}"), get(respond))
+        .layer(telling(layer).metrics(name))
 }
 
-async fn ask(client: &Client, url: &str, layer: &str, wanted: &str, key: &str, cost: u64) -> (StatusCode, Tally) {
-    let request = client.get(format!("{url}/{layer}/{wanted}")).header("x-api-key", key).header("x-cost", cost);
+async fn ask(
+    client: &Client,
+    url: &str,
+    layer: &str,
+    wanted: &str,
+    key: &str,
+    cost: u64,
+) -> (StatusCode, Tally) {
+    let request = client
+        .get(format!("{url}/{layer}/{wanted}"))
+        .header("x-api-key", key)
+        .header("x-cost", cost);
     let response = request.send().await.unwrap();
-    (response.status(), tally(layer, response.status(), response.headers()))
+    (
+        response.status(),
+        tally(layer, response.status(), response.headers()),
+    )
 }
 
 fn cost(parts: &axum::http::request::Parts) -> u64 {
-    parts.headers.get("x-cost").and_then(|cost| cost.to_str().ok()?.parse().ok()).unwrap_or(1)
+    parts
+        .headers
+        .get("x-cost")
+        .and_then(|cost| cost.to_str().ok()?.parse().ok())
+        .unwrap_or(1)
 }
 
 fn key() -> Header {
@@ -188,13 +269,34 @@ fn key() -> Header {
 async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
     metrics();
     let server = Server::start();
-    let redis = RedisBackend::builder(Single::new(&server.url()).unwrap()).metrics("counted").build().unwrap();
+    let redis = RedisBackend::builder(Single::new(&server.url()).unwrap())
+        .metrics("counted")
+        .build()
+        .unwrap();
     let layer = |name: &str, burst: u64, on_error: OnError| {
-        let policy = limit(name.to_owned(), Gcra::new(Rate::per_day(burst)).burst(burst)).by(key()).on_error(on_error);
-        limited(name, ThrottleLayer::new(policy).unwrap().backend(redis.clone()).unwrap())
+        let policy = limit(
+            name.to_owned(),
+            Gcra::new(Rate::per_day(burst)).burst(burst),
+        )
+        .by(key())
+        .on_error(on_error);
+        limited(
+            name,
+            ThrottleLayer::new(policy)
+                .unwrap()
+                .backend(redis.clone())
+                .unwrap(),
+        )
     };
-    let refunds = limit("refunds", Gcra::new(Rate::per_day(500)).burst(500)).by(key()).cost(cost).refund_successful();
-    let refunds = ThrottleLayer::new(refunds).unwrap().on_error(OnError::Closed).backend(redis.clone()).unwrap();
+    let refunds = limit("refunds", Gcra::new(Rate::per_day(500)).burst(500))
+        .by(key())
+        .cost(cost)
+        .refund_successful();
+    let refunds = ThrottleLayer::new(refunds)
+        .unwrap()
+        .on_error(OnError::Closed)
+        .backend(redis.clone())
+        .unwrap();
     let app = layer("local", 100, OnError::local(2))
         .merge(layer("open", 100_000, OnError::Open))
         .merge(layer("closed", 100_000, OnError::Closed))
@@ -207,7 +309,8 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
         let (status, tally) = ask(&client, &url, "refunds", "right", "ada", 1 + request % 3).await;
         refunded.add(tally);
         if status == StatusCode::OK {
-            let series = r#"throttle_units_total{kind="refunded",layer="refunds",policy="refunds"}"#;
+            let series =
+                r#"throttle_units_total{kind="refunded",layer="refunds",policy="refunds"}"#;
             refunded.count(series.to_owned(), 1 + request % 3);
         }
     }
@@ -246,16 +349,32 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
     }
     let recorded = recorded();
     let everything = refunded.sum("throttle_requests_total")
-        + counted.values().map(|tally| tally.sum("throttle_requests_total")).sum::<u64>();
+        + counted
+            .values()
+            .map(|tally| tally.sum("throttle_requests_total"))
+            .sum::<u64>();
     for (layer, tally) in &counted {
         let requests = tally.sum("throttle_requests_total");
         let degraded = tally.sum("throttle_degraded_total");
-        assert!(degraded > 20 && requests - degraded > 100, "{layer}: {degraded} of {requests} without Redis");
-        let decided = recorded.sum("throttle_store_seconds_count", &[("layer", layer), ("result", "decided")]);
+        assert!(
+            degraded > 20 && requests - degraded > 100,
+            "{layer}: {degraded} of {requests} without Redis"
+        );
+        let decided = recorded.sum(
+            "throttle_store_seconds_count",
+            &[("layer", layer), ("result", "decided")],
+        );
         assert_eq!(decided, requests - degraded, "{layer}");
-        assert_eq!(recorded.sum("throttle_store_seconds_count", &[("layer", layer)]), requests, "{layer}");
+        assert_eq!(
+            recorded.sum("throttle_store_seconds_count", &[("layer", layer)]),
+            requests,
+            "{layer}"
+        );
     }
-    assert!(counted["local"].sum("outcome=\"refused\"") > 20, "the load shows refusals by a share");
+    assert!(
+        counted["local"].sum("outcome=\"refused\"") > 20,
+        "the load shows refusals by a share"
+    );
     assert!(counted["open"].sum("outcome=\"failed_open\"") > 20);
     assert!(counted["closed"].sum("outcome=\"failed_closed\"") > 20);
 
@@ -264,8 +383,18 @@ async fn clients_of_a_server_whose_redis_is_killed_find_what_they_counted() {
     let of = |name| recorded.sum(name, &backend);
     let failed = of("throttle_redis_failed_decisions_total");
     assert_eq!(of("throttle_redis_decisions_total") + failed, everything);
-    let degraded: u64 = [&refunded].into_iter().chain(counted.values()).map(|t| t.sum("throttle_degraded_total")).sum();
+    let degraded: u64 = [&refunded]
+        .into_iter()
+        .chain(counted.values())
+        .map(|t| t.sum("throttle_degraded_total"))
+        .sum();
     assert_eq!(failed, degraded);
     assert!(of("throttle_redis_breaker_openings_total") >= 1);
-    assert_eq!(recorded.sum("throttle_redis_breakers", &[("backend", "counted"), ("state", "closed")]), 1);
+    assert_eq!(
+        recorded.sum(
+            "throttle_redis_breakers",
+            &[("backend", "counted"), ("state", "closed")]
+        ),
+        1
+    );
 }

@@ -1,4 +1,5 @@
-//! A memory store that is flooded with new keys: a key that was refused stays refused, and no decision takes long.
+//! A memory store that is flooded with new keys: a key that was refused stays refused, and no
+//! decision takes long.
 //!
 //! `THROTTLE_FLOOD` sets how many millions of keys come, 10 by default.
 
@@ -16,8 +17,8 @@ const MAX_KEYS: usize = 100_000;
 const DRAINED: u64 = 1_000;
 const CAPACITY: u64 = 10;
 
-/// On an idle machine no decision takes as long. On one that is shared, a thread is put aside in the middle of a
-/// decision now and then, and the other may have to wait for it.
+/// On an idle machine no decision takes as long. On one that is shared, a thread is put aside in
+/// the middle of a decision now and then, and the other may have to wait for it.
 const LATE: Duration = Duration::from_millis(1);
 
 /// How long decisions took.
@@ -41,15 +42,25 @@ impl Pauses {
     }
 
     fn shown(&self, of: &str) -> String {
-        let Self { decisions, late, longest } = self;
-        format!("{decisions} decisions on {of} keys, the longest took {longest:?}, {late} took {LATE:?} or more")
+        let Self {
+            decisions,
+            late,
+            longest,
+        } = self;
+        format!(
+            "{decisions} decisions on {of} keys, the longest took {longest:?}, {late} took \
+            {LATE:?} or more"
+        )
     }
 }
 
 /// How often the system has put this thread aside.
 fn times_put_aside() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").expect("a Linux system");
-    let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:")).expect("a count");
+    let count = status
+        .lines()
+        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))
+        .expect("a count");
     count.trim().parse().expect("a number")
 }
 
@@ -60,11 +71,18 @@ fn progress(line: &str) {
 
 #[test]
 fn law_09_drained_keys_stay_refused_while_millions_of_others_come() {
-    let millions: u64 = env::var("THROTTLE_FLOOD").map_or(10, |text| text.parse().expect("THROTTLE_FLOOD is a number"));
+    let millions: u64 = env::var("THROTTLE_FLOOD")
+        .map_or(10, |text| text.parse().expect("THROTTLE_FLOOD is a number"));
     let store = MemoryBackend::builder().max_keys(MAX_KEYS).build();
     // Nothing drains while this runs.
-    let policy = Policy::new("flooded", Gcra::new(Rate::per_day(CAPACITY)).burst(CAPACITY)).expect("a policy");
-    let set = store.prepare(PolicySet::new(policy).expect("a set")).expect("room");
+    let policy = Policy::new(
+        "flooded",
+        Gcra::new(Rate::per_day(CAPACITY)).burst(CAPACITY),
+    )
+    .expect("a policy");
+    let set = store
+        .prepare(PolicySet::new(policy).expect("a set"))
+        .expect("room");
     let (mut own, mut others, mut aside) = (Pauses::default(), Pauses::default(), 0);
     assert!((0..DRAINED).all(|key| own.ask(&store, &set, key, CAPACITY)));
     let (ended, before) = (AtomicBool::new(false), times_put_aside());
@@ -87,11 +105,18 @@ fn law_09_drained_keys_stay_refused_while_millions_of_others_come() {
         }
         ended.store(true, Ordering::Relaxed);
         aside += asking.join().expect("no drained key was admitted") + times_put_aside() - before;
-        assert!(admitted >= MAX_KEYS as u64 - DRAINED, "{admitted}: the store has room for these");
+        assert!(
+            admitted >= MAX_KEYS as u64 - DRAINED,
+            "{admitted}: the store has room for these"
+        );
     });
     assert!((0..DRAINED).all(|key| !own.ask(&store, &set, key, 1)));
     assert!(store.keys() <= MAX_KEYS);
-    let line = [own.shown("drained"), others.shown("new")].join("; ") + &format!("; put aside {aside} times");
+    let line = [own.shown("drained"), others.shown("new")].join("; ")
+        + &format!(
+            "; put aside \
+        {aside} times"
+        );
     progress(&line);
     // A machine that is itself a guest is put aside without a count.
     let unseen = 5 + (own.decisions + others.decisions) / 100_000;

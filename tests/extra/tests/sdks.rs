@@ -1,6 +1,6 @@
-//! Clients that people use, at their default settings, against refusals with `SdkHints`. Each calls again when the
-//! refusal says, never early and at most half a second late. If the wait is long, those that read `x-should-retry` give
-//! up at once.
+//! Clients that people use, at their default settings, against refusals with `SdkHints`. Each calls
+//! again when the refusal says, never early and at most half a second late. If the wait is long,
+//! those that read `x-should-retry` give up at once.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -25,12 +25,23 @@ struct Client {
     name: &'static str,
     /// Whether it prefers `retry-after-ms` to `Retry-After`.
     reads_millis: bool,
-    /// Whether it reads `x-should-retry`. A client that does not sleeps for as long as `Retry-After` says.
+    /// Whether it reads `x-should-retry`. A client that does not sleeps for as long as
+    /// `Retry-After` says.
     gives_up: bool,
 }
 
-const fn client(language: Language, name: &'static str, reads_millis: bool, gives_up: bool) -> Client {
-    Client { language, name, reads_millis, gives_up }
+const fn client(
+    language: Language,
+    name: &'static str,
+    reads_millis: bool,
+    gives_up: bool,
+) -> Client {
+    Client {
+        language,
+        name,
+        reads_millis,
+        gives_up,
+    }
 }
 
 /// Which headers a client obeys.
@@ -61,13 +72,22 @@ struct Seen {
 type Log = Arc<Mutex<HashMap<String, Vec<Seen>>>>;
 
 fn client_of(path: &str) -> String {
-    path.split('/').skip(1).take(2).collect::<Vec<_>>().join("/")
+    path.split('/')
+        .skip(1)
+        .take(2)
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 async fn record(State(log): State<Log>, request: Request, next: Next) -> Response {
     let (client, arrived) = (client_of(request.uri().path()), Instant::now());
     let response = next.run(request).await;
-    let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+    let header = |name| {
+        response
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+    };
     let number = |name| header(name).map(|text| text.parse::<u64>().unwrap());
     let seen = Seen {
         arrived,
@@ -81,15 +101,25 @@ async fn record(State(log): State<Log>, request: Request, next: Next) -> Respons
     response
 }
 
-/// A server that admits a request each 2.3 seconds on paths that begin with `/soon`, and one each hour on others.
+/// A server that admits a request each 2.3 seconds on paths that begin with `/soon`, and one each
+/// hour on others.
 async fn server() -> (SocketAddr, Log) {
     let by_client = || from_fn(|parts: &Parts| Some(Key::from(client_of(parts.uri.path()))));
     let of = |soon: bool| move |parts: &Parts| parts.uri.path().starts_with("/soon") == soon;
     let limits = all([
-        limit("soon", Gcra::new(Rate::new(1, Duration::from_millis(2_300)))).by(by_client()).when(of(true)),
-        limit("late", Gcra::new(Rate::per_hour(1))).by(by_client()).when(of(false)),
+        limit(
+            "soon",
+            Gcra::new(Rate::new(1, Duration::from_millis(2_300))),
+        )
+        .by(by_client())
+        .when(of(true)),
+        limit("late", Gcra::new(Rate::per_hour(1)))
+            .by(by_client())
+            .when(of(false)),
     ]);
-    let throttle = ThrottleLayer::new(limits).unwrap().sdk_hints(SdkHints::default());
+    let throttle = ThrottleLayer::new(limits)
+        .unwrap()
+        .sdk_hints(SdkHints::default());
     let log = Log::default();
     // What both kinds of clients take for an answer.
     let answer = || async { Json(json!({ "id": "1", "choices": [], "content": [], "usage": {} })) };
@@ -116,11 +146,24 @@ fn name(kind: &str, client: &Client) -> String {
     format!("{kind}/{:?}-{}", client.language, client.name)
 }
 
-/// The requests of a client that calls twice: the first is admitted, and the second refused at least once.
+/// The requests of a client that calls twice: the first is admitted, and the second refused at
+/// least once.
 fn refusal_and_rest(log: &Log, kind: &str, client: &Client) -> (Seen, Vec<Seen>) {
-    let seen = log.lock().unwrap().get(&name(kind, client)).cloned().unwrap_or_default();
-    let [first, refusal, rest @ ..] = &*seen else { panic!("{}: {seen:?}", client.name) };
-    assert_eq!((first.status, refusal.status), (200, 429), "{}: {seen:?}", client.name);
+    let seen = log
+        .lock()
+        .unwrap()
+        .get(&name(kind, client))
+        .cloned()
+        .unwrap_or_default();
+    let [first, refusal, rest @ ..] = &*seen else {
+        panic!("{}: {seen:?}", client.name)
+    };
+    assert_eq!(
+        (first.status, refusal.status),
+        (200, 429),
+        "{}: {seen:?}",
+        client.name
+    );
     (refusal.clone(), rest.to_vec())
 }
 
@@ -128,21 +171,42 @@ fn refusal_and_rest(log: &Log, kind: &str, client: &Client) -> (Seen, Vec<Seen>)
 async fn clients_come_back_after_the_stated_wait() {
     let (address, log) = server().await;
     let calls = CLIENTS.iter().map(async |client| {
-        let said = call(client, &format!("http://{address}/{}", name("soon", client)), PATIENCE).await;
+        let said = call(
+            client,
+            &format!("http://{address}/{}", name("soon", client)),
+            PATIENCE,
+        )
+        .await;
         assert_eq!(said.as_deref(), Some("answered"), "{}", client.name);
         let (refusal, rest) = refusal_and_rest(&log, "soon", client);
-        let [again] = &*rest else { panic!("{}: {rest:?}", client.name) };
-        let (seconds, millis) = (refusal.retry_after.unwrap(), refusal.retry_after_ms.unwrap());
-        assert!(millis <= seconds && seconds < millis + Duration::from_secs(1), "the same wait, rounded up");
+        let [again] = &*rest else {
+            panic!("{}: {rest:?}", client.name)
+        };
+        let (seconds, millis) = (
+            refusal.retry_after.unwrap(),
+            refusal.retry_after_ms.unwrap(),
+        );
+        assert!(
+            millis <= seconds && seconds < millis + Duration::from_secs(1),
+            "the same wait, \
+            rounded up"
+        );
         let stated = if client.reads_millis { millis } else { seconds };
         let waited = again.arrived - refusal.answered;
-        println!("{:?} {}: stated {stated:?}, waited {waited:?}", client.language, client.name);
+        println!(
+            "{:?} {}: stated {stated:?}, waited {waited:?}",
+            client.language, client.name
+        );
         assert!(
             again.status == 200 && again.arrived - refusal.arrived >= stated,
             "{}: {waited:?} of {stated:?}",
             client.name
         );
-        assert!(waited <= stated + LATE, "{}: {waited:?} of {stated:?}", client.name);
+        assert!(
+            waited <= stated + LATE,
+            "{}: {waited:?} of {stated:?}",
+            client.name
+        );
         assert_eq!(refusal.should_retry, None);
     });
     join_all(calls).await;
@@ -153,14 +217,29 @@ async fn clients_that_read_the_hint_give_up_where_the_wait_is_long() {
     let (address, log) = server().await;
     let calls = CLIENTS.iter().map(async |client| {
         let url = format!("http://{address}/{}", name("late", client));
-        // The others sleep, so it is enough to see that they have not called again for some seconds.
-        let patience = if client.gives_up { PATIENCE } else { Duration::from_secs(12) };
+        // The others sleep, so it is enough to see that they have not called again for some
+        // seconds.
+        let patience = if client.gives_up {
+            PATIENCE
+        } else {
+            Duration::from_secs(12)
+        };
         let said = call(client, &url, patience).await;
-        assert_eq!(said.as_deref(), client.gives_up.then_some("gave up"), "{}", client.name);
+        assert_eq!(
+            said.as_deref(),
+            client.gives_up.then_some("gave up"),
+            "{}",
+            client.name
+        );
         let (refusal, rest) = refusal_and_rest(&log, "late", client);
         assert!(rest.is_empty(), "{}: {rest:?}", client.name);
         assert_eq!(refusal.should_retry.as_deref(), Some("false"));
-        println!("{:?} {}: {}", client.language, client.name, said.as_deref().unwrap_or("sleeps"));
+        println!(
+            "{:?} {}: {}",
+            client.language,
+            client.name,
+            said.as_deref().unwrap_or("sleeps")
+        );
     });
     join_all(calls).await;
 }

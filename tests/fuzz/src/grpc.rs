@@ -1,4 +1,5 @@
-//! Refuses calls of any content type, by limits of any names: what a client of gRPC gets, tonic decodes.
+//! Refuses calls of any content type, by limits of any names: what a client of gRPC gets, tonic
+//! decodes.
 
 #![no_main]
 
@@ -20,30 +21,69 @@ use tower::{Layer, ServiceExt, service_fn};
 const MOST: usize = 100;
 
 async fn check(of: &mut Unstructured<'_>) -> Result<()> {
-    let names = (0..of.int_in_range(1..=10_u8)?).map(|place| Ok(of.arbitrary::<String>()? + &place.to_string()));
+    let names = (0..of.int_in_range(1..=10_u8)?)
+        .map(|place| Ok(of.arbitrary::<String>()? + &place.to_string()));
     let names: Vec<String> = names.collect::<Result<_>>()?;
-    let limits = names.iter().map(|name| Ok(limit(name.as_str(), algorithm(of)?).by(Constant)));
-    let Ok(layer) = ThrottleLayer::new(all(limits.collect::<Result<Vec<_>>>()?)) else { return Ok(()) };
-    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-    let dialect = if of.arbitrary()? { Dialect::None } else { Dialect::Draft11 };
-    let layer = layer.backend(store).expect("room").headers(dialect).retry_jitter(of.int_in_range(0..=100)?);
+    let limits = names
+        .iter()
+        .map(|name| Ok(limit(name.as_str(), algorithm(of)?).by(Constant)));
+    let Ok(layer) = ThrottleLayer::new(all(limits.collect::<Result<Vec<_>>>()?)) else {
+        return Ok(());
+    };
+    let store = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
+    let dialect = if of.arbitrary()? {
+        Dialect::None
+    } else {
+        Dialect::Draft11
+    };
+    let layer = layer
+        .backend(store)
+        .expect("room")
+        .headers(dialect)
+        .retry_jitter(of.int_in_range(0..=100)?);
     let suffix: Vec<u8> = of.arbitrary()?;
-    let family: &[u8] =
-        of.choose(&[&b"application/grpc"[..], b"application/grpc-web", b"application/grpc-web-text", b""])?;
-    let Ok(content_type) = http::HeaderValue::from_bytes(&[family, &suffix].concat()) else { return Ok(()) };
-    let service =
-        layer.layer(service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(Bytes::new()))));
+    let family: &[u8] = of.choose(&[
+        &b"application/grpc"[..],
+        b"application/grpc-web",
+        b"application/grpc-web-text",
+        b"",
+    ])?;
+    let Ok(content_type) = http::HeaderValue::from_bytes(&[family, &suffix].concat()) else {
+        return Ok(());
+    };
+    let service = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, std::convert::Infallible>(Response::new(Bytes::new()))
+    }));
     for _ in 0..MOST {
-        let request = Request::post("/a.B/C").header("content-type", &content_type).body(()).expect("a request");
+        let request = Request::post("/a.B/C")
+            .header("content-type", &content_type)
+            .body(())
+            .expect("a request");
         let Ok(answer) = service.clone().oneshot(request).await;
         let headers = answer.headers();
         let Some(status) = tonic::Status::from_header_map(headers) else {
-            let is_grpc = family == b"application/grpc" && matches!(suffix.first(), None | Some(b'+' | b';' | b' '));
-            assert!(!is_grpc || answer.status() == StatusCode::OK, "refused without the words of gRPC: {answer:?}");
-            if answer.status() == StatusCode::OK { continue } else { return Ok(()) }
+            let is_grpc = family == b"application/grpc"
+                && matches!(suffix.first(), None | Some(b'+' | b';' | b' '));
+            assert!(
+                !is_grpc || answer.status() == StatusCode::OK,
+                "refused without the words of \
+                gRPC: {answer:?}"
+            );
+            if answer.status() == StatusCode::OK {
+                continue;
+            } else {
+                return Ok(());
+            }
         };
-        assert_eq!((answer.status(), status.code()), (StatusCode::OK, Code::ResourceExhausted));
-        let details = status.check_error_details().expect("details that tonic decodes");
+        assert_eq!(
+            (answer.status(), status.code()),
+            (StatusCode::OK, Code::ResourceExhausted)
+        );
+        let details = status
+            .check_error_details()
+            .expect("details that tonic decodes");
         let failure = details.quota_failure().expect("a quota");
         assert!(!failure.violations.is_empty());
         for violation in &failure.violations {
@@ -53,21 +93,33 @@ async fn check(of: &mut Unstructured<'_>) -> Result<()> {
         let info = details.error_info().expect("the limit that decided");
         assert!(names.contains(&info.metadata["policy"]));
         // A client that comes back after either of them comes back at one time.
-        let pushback: i64 = headers["grpc-retry-pushback-ms"].to_str().ok().and_then(|ms| ms.parse().ok()).expect("ms");
+        let pushback: i64 = headers["grpc-retry-pushback-ms"]
+            .to_str()
+            .ok()
+            .and_then(|ms| ms.parse().ok())
+            .expect("ms");
         match details.retry_info().and_then(|info| info.retry_delay) {
             None => assert_eq!(pushback, -1),
             Some(wait) if wait > Duration::from_millis(i32::MAX as u64) => assert_eq!(pushback, -1),
-            Some(wait) => assert_eq!(u128::try_from(pushback).ok(), Some(wait.as_micros().div_ceil(1_000))),
+            Some(wait) => assert_eq!(
+                u128::try_from(pushback).ok(),
+                Some(wait.as_micros().div_ceil(1_000))
+            ),
         }
         let echoed = headers["content-type"].as_bytes();
-        assert!(echoed.starts_with(b"application/grpc") && echoed.len() <= 25 + 33, "{}", echoed.escape_ascii());
+        assert!(
+            echoed.starts_with(b"application/grpc") && echoed.len() <= 25 + 33,
+            "{}",
+            echoed.escape_ascii()
+        );
         return Ok(());
     }
     Ok(())
 }
 
 thread_local! {
-    static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+    static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a \
+        runtime");
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Reads any text as a rule file: it is accepted, or refused where it is wrong, and the same each time.
+//! Reads any text as a rule file: it is accepted, or refused where it is wrong, and the same each
+//! time.
 
 #![no_main]
 
@@ -25,7 +26,9 @@ fn read(text: &str) {
 }
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
-    let Ok(text) = str::from_utf8(bytes) else { return Corpus::Reject };
+    let Ok(text) = str::from_utf8(bytes) else {
+        return Corpus::Reject;
+    };
     read(text);
     Corpus::Keep
 });

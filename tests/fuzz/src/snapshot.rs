@@ -1,6 +1,6 @@
-//! Restores a memory store from records that a fuzzer wrote, behind a header and before a digest that fit: they are
-//! refused, or there is a store that is as full as it may be, in which no key is admitted more than its capacity, and
-//! whose own snapshot can be restored.
+//! Restores a memory store from records that a fuzzer wrote, behind a header and before a digest
+//! that fit: they are refused, or there is a store that is as full as it may be, in which no key is
+//! admitted more than its capacity, and whose own snapshot can be restored.
 
 #![no_main]
 
@@ -10,7 +10,9 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use throttle_core::backend::Call;
-use throttle_core::{Algorithm, Backend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+use throttle_core::{
+    Algorithm, Backend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+};
 use throttle_fuzz::at_once;
 use throttle_fuzz::limits::{START, algorithm, exception, micros};
 
@@ -21,7 +23,13 @@ const SECRET: [u8; 56] = [7; 56];
 const HEADER: usize = 20 + 8 + 56 + 8;
 
 fn header(saved_at: i64, shards: u64) -> Vec<u8> {
-    [&MAGIC[..], &saved_at.to_le_bytes(), &SECRET, &shards.to_le_bytes()].concat()
+    [
+        &MAGIC[..],
+        &saved_at.to_le_bytes(),
+        &SECRET,
+        &shards.to_le_bytes(),
+    ]
+    .concat()
 }
 
 fn end(mut bytes: Vec<u8>, horizon: i64, keys: u64) -> Vec<u8> {
@@ -35,7 +43,9 @@ fn end(mut bytes: Vec<u8>, horizon: i64, keys: u64) -> Vec<u8> {
 }
 
 fn restore(bytes: &[u8]) -> Option<MemoryBackend<ManualClock>> {
-    let builder = MemoryBackend::builder().clock(ManualClock::new(START)).max_keys(MAX_KEYS);
+    let builder = MemoryBackend::builder()
+        .clock(ManualClock::new(START))
+        .max_keys(MAX_KEYS);
     builder.restore(&mut &*bytes).ok()
 }
 
@@ -46,8 +56,14 @@ fn set(algorithm: Algorithm) -> PolicySet {
 /// The number of a short key under the secret.
 fn number(key: u64) -> u128 {
     let store = restore(&end(header(START.as_micros(), 1), 0, 0)).expect("an empty snapshot");
-    let prepared = store.prepare(set(Gcra::new(Rate::per_day(9)).build().expect("a limit"))).expect("room");
-    assert!(store.decide_now(&prepared, &[Call::from(Key::from(key))]).is_admitted());
+    let prepared = store
+        .prepare(set(Gcra::new(Rate::per_day(9)).build().expect("a limit")))
+        .expect("room");
+    assert!(
+        store
+            .decide_now(&prepared, &[Call::from(Key::from(key))])
+            .is_admitted()
+    );
     let mut bytes = Vec::new();
     store.snapshot(&mut bytes).expect("a vector");
     // Behind the record of the parameters: the kind, the number of the parameters, and the key.
@@ -58,7 +74,11 @@ fn number(key: u64) -> u128 {
 }
 
 /// A record of any kind, mostly with contents of the right form.
-fn record(of: &mut Unstructured<'_>, parameters: &mut Vec<Algorithm>, keys: &[u128]) -> Result<Vec<u8>> {
+fn record(
+    of: &mut Unstructured<'_>,
+    parameters: &mut Vec<Algorithm>,
+    keys: &[u128],
+) -> Result<Vec<u8>> {
     Ok(match of.int_in_range(0..=7_u8)? {
         0 | 1 => {
             let name = *of.choose(&["p", "", "other", "\u{e4}"])?;
@@ -67,15 +87,29 @@ fn record(of: &mut Unstructured<'_>, parameters: &mut Vec<Algorithm>, keys: &[u1
             let mut tag = own.tag();
             spoil(of, &mut tag)?;
             let kind = *of.choose(b"ppq")?;
-            [&[kind, name.len() as u8], name.as_bytes(), &(tag.len() as u16).to_le_bytes(), &tag].concat()
+            [
+                &[kind, name.len() as u8],
+                name.as_bytes(),
+                &(tag.len() as u16).to_le_bytes(),
+                &tag,
+            ]
+            .concat()
         }
         2..=5 => {
-            let place =
-                if of.ratio(1, 16)? { of.arbitrary()? } else { of.choose_index(parameters.len().max(1))? as u32 };
-            let number = if of.ratio(1, 4)? { of.arbitrary()? } else { *of.choose(keys)? };
+            let place = if of.ratio(1, 16)? {
+                of.arbitrary()?
+            } else {
+                of.choose_index(parameters.len().max(1))? as u32
+            };
+            let number = if of.ratio(1, 4)? {
+                of.arbitrary()?
+            } else {
+                *of.choose(keys)?
+            };
             let by = parameters.get(place as usize).copied();
-            let numbers =
-                by.map_or(2, |by| (by.fresh().to_wire(&by).map_or(0, |state| state.len()) - by.tag().len()) / 8);
+            let numbers = by.map_or(2, |by| {
+                (by.fresh().to_wire(&by).map_or(0, |state| state.len()) - by.tag().len()) / 8
+            });
             let mut state = Vec::new();
             for _ in 0..numbers {
                 let number = match of.int_in_range(0..=3_u8)? {
@@ -88,12 +122,20 @@ fn record(of: &mut Unstructured<'_>, parameters: &mut Vec<Algorithm>, keys: &[u1
             }
             spoil(of, &mut state)?;
             let kind = *of.choose(b"kkkdo")?;
-            [&[kind], &place.to_le_bytes()[..], &number.to_le_bytes(), &(state.len() as u32).to_le_bytes(), &state]
-                .concat()
+            [
+                &[kind],
+                &place.to_le_bytes()[..],
+                &number.to_le_bytes(),
+                &(state.len() as u32).to_le_bytes(),
+                &state,
+            ]
+            .concat()
         }
         6 => {
             let policy = Policy::new("p", algorithm(of)?).expect("a name");
-            let mut bytes = exception(of, &policy, START)?.map(|exception| exception.to_wire()).unwrap_or_default();
+            let mut bytes = exception(of, &policy, START)?
+                .map(|exception| exception.to_wire())
+                .unwrap_or_default();
             spoil(of, &mut bytes)?;
             [b"x", &(bytes.len() as u16).to_le_bytes()[..], &bytes].concat()
         }
@@ -116,7 +158,12 @@ fn spoil(of: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
 }
 
 fn snapshot(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<Vec<u8>> {
-    let saved_at = START.as_micros() + if of.ratio(1, 4)? { of.arbitrary::<i64>()? >> 12 } else { 0 };
+    let saved_at = START.as_micros()
+        + if of.ratio(1, 4)? {
+            of.arbitrary::<i64>()? >> 12
+        } else {
+            0
+        };
     let mut bytes = header(saved_at, *of.choose(&[1, 1, 2, 0, u64::MAX])?);
     let (mut parameters, mut records) = (Vec::new(), 0);
     for _ in 0..of.int_in_range(0..=12_u8)? {
@@ -124,16 +171,24 @@ fn snapshot(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<Vec<u8>> {
         records += u64::from(record.first().is_some_and(|kind| b"kdo".contains(kind)));
         bytes.extend(record);
     }
-    let horizon = if of.ratio(1, 2)? { i64::MIN } else { of.arbitrary()? };
+    let horizon = if of.ratio(1, 2)? {
+        i64::MIN
+    } else {
+        of.arbitrary()?
+    };
     Ok(end(bytes, horizon, records))
 }
 
 fn check(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<()> {
     let bytes = snapshot(of, keys)?;
-    let Some(store) = restore(&bytes) else { return Ok(()) };
+    let Some(store) = restore(&bytes) else {
+        return Ok(());
+    };
     assert!(store.keys() <= MAX_KEYS, "{} keys", store.keys());
     let by = algorithm(of)?;
-    let prepare = |store: &MemoryBackend<ManualClock>| std::sync::Arc::new(store.prepare(set(by)).expect("room"));
+    let prepare = |store: &MemoryBackend<ManualClock>| {
+        std::sync::Arc::new(store.prepare(set(by)).expect("room"))
+    };
     let prepared = prepare(&store);
     // What it saves again is the same store.
     let mut again = Vec::new();
@@ -142,7 +197,11 @@ fn check(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<()> {
     let same = prepare(&again);
     let excepted: Vec<String> = {
         let answer = store.exceptions(&prepared, 0, MAX_KEYS);
-        at_once(answer).expect("memory does not fail").into_iter().map(|found| found.key).collect()
+        at_once(answer)
+            .expect("memory does not fail")
+            .into_iter()
+            .map(|found| found.key)
+            .collect()
     };
     for (key, number) in keys.iter().enumerate() {
         let calls = [Call::from(Key::from(key as u64))];
@@ -154,7 +213,10 @@ fn check(of: &mut Unstructured<'_>, keys: &[u128]) -> Result<()> {
         }
         // An exempt key is admitted without an end.
         let is_excepted = excepted.contains(&format!("{number:032x}"));
-        assert!(is_excepted || admitted <= by.capacity(), "key {key}: {admitted} of {by:?}");
+        assert!(
+            is_excepted || admitted <= by.capacity(),
+            "key {key}: {admitted} of {by:?}"
+        );
     }
     Ok(())
 }

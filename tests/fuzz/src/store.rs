@@ -1,5 +1,6 @@
-//! Uses the memory store in any order, beside a map of states that `PolicySet::decide` decides: each decision is the
-//! same, as long as the store has room. A full store admits no more than the map.
+//! Uses the memory store in any order, beside a map of states that `PolicySet::decide` decides:
+//! each decision is the same, as long as the store has room. A full store admits no more than the
+//! map.
 
 #![no_main]
 
@@ -10,7 +11,9 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, Clock, Key, ManualClock, MemoryBackend, MemorySet, PolicyNode, PolicySet};
+use throttle_core::{
+    Backend, Clock, Key, ManualClock, MemoryBackend, MemorySet, PolicyNode, PolicySet,
+};
 use throttle_fuzz::at_once;
 use throttle_fuzz::limits::{START, calls, exception, micros, set};
 
@@ -20,9 +23,11 @@ const KEYS: u64 = 5;
 /// What a run may do beside deciding.
 #[derive(Clone, Copy, PartialEq)]
 enum World {
-    /// The clock goes on. Keys come and go, charges are settled, exceptions set, the store saved and restored.
+    /// The clock goes on. Keys come and go, charges are settled, exceptions set, the store saved
+    /// and restored.
     Honest,
-    /// The clock steps back, too. No key is new, or the store would be more careful with it than the map.
+    /// The clock steps back, too. No key is new, or the store would be more careful with it than
+    /// the map.
     Lying,
     /// The store has room for few keys.
     Full,
@@ -42,15 +47,42 @@ struct Run {
 impl Run {
     fn new(of: &mut Unstructured<'_>) -> Result<Self> {
         let world = *of.choose(&[World::Honest, World::Honest, World::Lying, World::Full])?;
-        let max_keys = if world == World::Full { of.int_in_range(1..=6)? } else { 1_000 };
+        let max_keys = if world == World::Full {
+            of.int_in_range(1..=6)?
+        } else {
+            1_000
+        };
         let clock = ManualClock::new(START);
-        let memory = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
-        // A second set of the same names: the limits are changed, or two versions of a program share the store.
-        let sets = (0..if world == World::Full { 1 } else { 2 }).map(|_| set(of)).collect::<Result<Vec<_>>>()?;
-        let prepare = |set: PolicySet| (set.clone(), Arc::new(memory.prepare(set).expect("room for policies")));
+        let memory = MemoryBackend::builder()
+            .clock(clock.clone())
+            .max_keys(max_keys)
+            .build();
+        // A second set of the same names: the limits are changed, or two versions of a program
+        // share the store.
+        let sets = (0..if world == World::Full { 1 } else { 2 })
+            .map(|_| set(of))
+            .collect::<Result<Vec<_>>>()?;
+        let prepare = |set: PolicySet| {
+            (
+                set.clone(),
+                Arc::new(memory.prepare(set).expect(
+                    "room \
+            for policies",
+                )),
+            )
+        };
         let sets = sets.into_iter().map(prepare).collect();
         let (states, receipts) = (HashMap::new(), Vec::new());
-        let mut run = Self { world, clock, memory, sets, states, receipts, max_keys, strangers: KEYS };
+        let mut run = Self {
+            world,
+            clock,
+            memory,
+            sets,
+            states,
+            receipts,
+            max_keys,
+            strangers: KEYS,
+        };
         if world == World::Lying {
             for key in 0..KEYS {
                 for set in 0..run.sets.len() {
@@ -71,26 +103,39 @@ impl Run {
 
     fn state(&self, set: usize, policy: usize, call: &Call) -> State {
         let by = call.parameters(&self.sets[set].0.policies()[policy]);
-        let known = call.key().and_then(|key| self.states.get(&(policy, key.clone())));
-        known.cloned().unwrap_or_else(|| by.fresh().written_under(by))
+        let known = call
+            .key()
+            .and_then(|key| self.states.get(&(policy, key.clone())));
+        known
+            .cloned()
+            .unwrap_or_else(|| by.fresh().written_under(by))
     }
 
     fn decide(&mut self, set: usize, calls: &[Call]) {
         let (limits, prepared) = &self.sets[set];
-        let mut states: Vec<State> =
-            calls.iter().enumerate().map(|(policy, call)| self.state(set, policy, call)).collect();
+        let mut states: Vec<State> = calls
+            .iter()
+            .enumerate()
+            .map(|(policy, call)| self.state(set, policy, call))
+            .collect();
         let expected = limits.decide(&mut states, self.clock.now(), calls);
         let decision = self.memory.decide_now(prepared, calls);
         if self.world == World::Full {
-            assert!(expected.is_admitted() || !decision.is_admitted(), "{decision:?}, not {expected:?}");
+            assert!(
+                expected.is_admitted() || !decision.is_admitted(),
+                "{decision:?}, not \
+                {expected:?}"
+            );
         } else {
             assert_eq!(decision, expected, "{calls:?}");
-            self.receipts.extend(Receipt::of(&decision, calls).map(|receipt| (set, receipt)));
+            self.receipts
+                .extend(Receipt::of(&decision, calls).map(|receipt| (set, receipt)));
         }
         assert!(self.memory.keys() <= self.max_keys);
         if decision.is_admitted() {
             for (policy, (call, state)) in calls.iter().zip(states).enumerate() {
-                call.key().map(|key| self.states.insert((policy, key.clone()), state));
+                call.key()
+                    .map(|key| self.states.insert((policy, key.clone()), state));
             }
         }
     }
@@ -105,7 +150,11 @@ impl Run {
             let policy = &limits.policies()[item.policy()];
             let by = item.parameters(policy);
             let known = self.states.entry((item.policy(), item.key().clone()));
-            item.apply_to(policy, known.or_insert_with(|| by.fresh().written_under(by)), self.clock.now());
+            item.apply_to(
+                policy,
+                known.or_insert_with(|| by.fresh().written_under(by)),
+                self.clock.now(),
+            );
         }
         self.memory.settle_now(&self.sets[set].1, receipt);
     }
@@ -115,7 +164,9 @@ impl Run {
         let policy = of.choose_index(limits.policies().len())?;
         let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
         let exception = exception(of, &limits.policies()[policy], self.clock.now())?;
-        let answer = self.memory.except(prepared, policy, &key, exception.clone());
+        let answer = self
+            .memory
+            .except(prepared, policy, &key, exception.clone());
         if at_once(answer).is_ok() {
             let state = self.state(set, policy, &Call::from(key.clone()));
             self.states.insert((policy, key), state.excepted(exception));
@@ -126,10 +177,16 @@ impl Run {
     fn restart(&mut self) {
         let mut bytes = Vec::new();
         self.memory.snapshot(&mut bytes).expect("a vector");
-        let builder = MemoryBackend::builder().clock(self.clock.clone()).max_keys(self.max_keys);
+        let builder = MemoryBackend::builder()
+            .clock(self.clock.clone())
+            .max_keys(self.max_keys);
         self.memory = builder.restore(&mut &*bytes).expect("a snapshot");
         for (limits, prepared) in &mut self.sets {
-            *prepared = Arc::new(self.memory.prepare(limits.clone()).expect("room for policies"));
+            *prepared = Arc::new(
+                self.memory
+                    .prepare(limits.clone())
+                    .expect("room for policies"),
+            );
         }
     }
 
@@ -139,8 +196,8 @@ impl Run {
         match (of.int_in_range(0..=15_u8)?, self.world) {
             (0..=6, _) => {
                 let calls = calls(of, &limits, KEYS)?;
-                // Each tier of a key may have a budget in the buckets of a full store, and an `any` that refuses early
-                // in one member may charge the next.
+                // Each tier of a key may have a budget in the buckets of a full store, and an `any`
+                // that refuses early in one member may charge the next.
                 let is_plain = |call: &Call| call.own().is_none() && call.tier() == 0;
                 let is_all = !matches!(limits.node(0), PolicyNode::Any(_));
                 if self.world != World::Full || is_all && calls.iter().all(is_plain) {
@@ -158,12 +215,17 @@ impl Run {
             (13, World::Honest) => {
                 let policy = of.choose_index(limits.policies().len())?;
                 let key = Key::from(of.int_in_range(0..=KEYS - 1)?);
-                at_once(self.memory.reset(&self.sets[set].1, policy, &key)).expect("memory does not fail");
+                at_once(self.memory.reset(&self.sets[set].1, policy, &key)).expect(
+                    "memory does \
+                    not fail",
+                );
                 self.states.remove(&(policy, key));
             }
             (14, World::Honest) => self.restart(),
             // New keys make a store look for stale ones.
-            (15, World::Honest | World::Full) if self.world == World::Full || self.memory.keys() < 900 => {
+            (15, World::Honest | World::Full)
+                if self.world == World::Full || self.memory.keys() < 900 =>
+            {
                 let policy = of.choose_index(limits.policies().len())?;
                 for _ in 0..of.int_in_range(1..=20_u8)? {
                     self.strangers += 1;
@@ -178,6 +240,8 @@ impl Run {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut of = Unstructured::new(bytes);
-    let Ok(mut run) = Run::new(&mut of) else { return };
+    let Ok(mut run) = Run::new(&mut of) else {
+        return;
+    };
     while !of.is_empty() && run.step(&mut of).is_ok() {}
 });

@@ -1,5 +1,5 @@
-//! Stores any bytes as a key's value on a real Redis. The scripts answer: with the decision that the core makes on the
-//! state that the bytes are, and with an error if they are none.
+//! Stores any bytes as a key's value on a real Redis. The scripts answer: with the decision that
+//! the core makes on the state that the bytes are, and with an error if they are none.
 
 #![no_main]
 
@@ -34,87 +34,155 @@ struct Store {
 impl Store {
     fn start() -> Self {
         let (server, clock) = (Server::start(), ManualClock::new(START));
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let backend = {
             let _inside = runtime.enter();
             let builder = RedisBackend::builder(Single::new(&server.url()).expect("a URL"));
-            builder.readable_keys().deadline(LONGEST).clock(clock.clone()).build().expect("options")
+            builder
+                .readable_keys()
+                .deadline(LONGEST)
+                .clock(clock.clone())
+                .build()
+                .expect("options")
         };
         let client = redis::Client::open(server.url()).expect("a URL");
         let patient = redis::AsyncConnectionConfig::new().set_response_timeout(Some(LONGEST));
-        let connection = runtime.block_on(client.get_multiplexed_async_connection_with_config(&patient));
+        let connection =
+            runtime.block_on(client.get_multiplexed_async_connection_with_config(&patient));
         let connection = connection.expect("a server that answers");
-        Self { backend, connection, clock, runtime, _server: server }
+        Self {
+            backend,
+            connection,
+            clock,
+            runtime,
+            _server: server,
+        }
     }
 
     fn put(&mut self, value: &[u8]) {
         let mut set = redis::cmd("SET");
-        self.runtime.block_on(set.arg(NAME).arg(value).exec_async(&mut self.connection)).expect("SET");
+        self.runtime
+            .block_on(set.arg(NAME).arg(value).exec_async(&mut self.connection))
+            .expect("SET");
     }
 
     fn held(&mut self) -> Option<Vec<u8>> {
-        self.runtime.block_on(redis::cmd("GET").arg(NAME).query_async(&mut self.connection)).expect("GET")
+        self.runtime
+            .block_on(
+                redis::cmd("GET")
+                    .arg(NAME)
+                    .query_async(&mut self.connection),
+            )
+            .expect("GET")
     }
 
     fn check(&mut self, by: Algorithm, value: &[u8], of: &mut Unstructured<'_>) -> Result<()> {
         let set = PolicySet::new(Policy::new("p", by).expect("a name")).expect("a set");
         let prepared = Arc::new(self.backend.prepare(set.clone()).expect("small limits"));
         let key = || Key::from("victim");
-        self.clock.set(START.after_micros(if of.ratio(1, 2)? { 0 } else { micros(of)? }));
+        self.clock
+            .set(START.after_micros(if of.ratio(1, 2)? { 0 } else { micros(of)? }));
         self.put(value);
         let state = State::from_wire(&by, value);
-        let calls = [Call::peek(key()).costing(of.int_in_range(0..=6)?).reserving(of.int_in_range(0..=2)?)];
-        let answer = self.runtime.block_on(self.backend.decide(&prepared, &calls));
+        let calls = [Call::peek(key())
+            .costing(of.int_in_range(0..=6)?)
+            .reserving(of.int_in_range(0..=2)?)];
+        let answer = self
+            .runtime
+            .block_on(self.backend.decide(&prepared, &calls));
         let now = throttle_core::Clock::now(&self.clock);
         let held = self.held();
         match (answer, state) {
             (Ok(decision), Some(state)) => {
                 let mut states = [state.written_under(&by)];
-                assert_eq!(decision, set.decide(&mut states, now, &calls), "{}", value.escape_ascii());
+                assert_eq!(
+                    decision,
+                    set.decide(&mut states, now, &calls),
+                    "{}",
+                    value.escape_ascii()
+                );
                 if decision.statuses()[0].charged() > 0 {
                     assert_eq!(held, states[0].to_wire(&by), "{}", value.escape_ascii());
                 } else {
                     assert_eq!(held.as_deref(), Some(value), "law 1");
                 }
                 if let Some(receipt) = Receipt::of(&decision, &calls) {
-                    let settled = self.backend.settle(&prepared, receipt.actual(of.int_in_range(0..=8)?));
+                    let settled = self
+                        .backend
+                        .settle(&prepared, receipt.actual(of.int_in_range(0..=8)?));
                     self.runtime.block_on(settled).expect("a charge just made");
                 }
             }
-            // The reply about a log has the runs that matter now, so what is wrong with the others is not seen.
+            // The reply about a log has the runs that matter now, so what is wrong with the others
+            // is not seen.
             (Ok(decision), None) => {
-                assert_eq!(by.name(), "sliding_log", "{decision:?} about {}", value.escape_ascii());
+                assert_eq!(
+                    by.name(),
+                    "sliding_log",
+                    "{decision:?} about {}",
+                    value.escape_ascii()
+                );
             }
             (Err(error), state) => {
-                assert_eq!(error.kind(), BackendErrorKind::Protocol, "{error} about {}", value.escape_ascii());
-                // Of another writer's value the scripts check the length alone. If they charge over one whose numbers
-                // are no whole ones, the error says that the request may have been charged.
+                assert_eq!(
+                    error.kind(),
+                    BackendErrorKind::Protocol,
+                    "{error} about {}",
+                    value.escape_ascii()
+                );
+                // Of another writer's value the scripts check the length alone. If they charge over
+                // one whose numbers are no whole ones, the error says that the request may have
+                // been charged.
                 assert!(
                     held.as_deref() == Some(value) || !error.is_uncharged(),
                     "{error} about {}",
                     value.escape_ascii()
                 );
                 // A state so far away that the server accepts no expiry for it.
-                assert!(state.is_none_or(|state| by.fresh_at(&state).micros_since(now) > 1 << 50), "{error}");
+                assert!(
+                    state.is_none_or(|state| by.fresh_at(&state).micros_since(now) > 1 << 50),
+                    "{error}"
+                );
             }
         }
         // The other scripts answer, too, whatever stands there.
         self.put(value);
         let policy = &set.policies()[0];
         if let Ok(exception) = exception(of, policy, now) {
-            let _ = self.runtime.block_on(self.backend.except(&prepared, 0, &key(), exception));
+            let _ = self
+                .runtime
+                .block_on(self.backend.except(&prepared, 0, &key(), exception));
         }
         let fresh = set.decide(&mut [by.fresh()], now, &[Call::from(key())]);
         self.put(value);
         if let Some(receipt) = Receipt::of(&fresh, &[Call::from(key())]) {
-            let _ = self.runtime.block_on(self.backend.settle(&prepared, receipt.actual(of.int_in_range(0..=3)?)));
+            let _ = self.runtime.block_on(
+                self.backend
+                    .settle(&prepared, receipt.actual(of.int_in_range(0..=3)?)),
+            );
         }
         let inspected = self.runtime.block_on(self.backend.inspect(policy, &key()));
-        assert!(inspected.is_ok() || State::from_wire(&by, &self.held().unwrap_or_default()).is_none());
-        assert!(self.backend.stats().breaker_openings == 0, "a value is no failure of the store");
+        assert!(
+            inspected.is_ok() || State::from_wire(&by, &self.held().unwrap_or_default()).is_none()
+        );
+        assert!(
+            self.backend.stats().breaker_openings == 0,
+            "a value is no failure of the store"
+        );
         // A reset mends whatever stood there.
-        self.runtime.block_on(self.backend.reset(&prepared, 0, &key())).expect("a store that answers");
-        let mended = self.runtime.block_on(self.backend.decide(&prepared, &[Call::from(key())])).expect("no state");
+        self.runtime
+            .block_on(self.backend.reset(&prepared, 0, &key()))
+            .expect(
+                "a store that \
+            answers",
+            );
+        let mended = self
+            .runtime
+            .block_on(self.backend.decide(&prepared, &[Call::from(key())]))
+            .expect("no state");
         assert_eq!(mended, fresh);
         Ok(())
     }
@@ -128,7 +196,10 @@ fn value(of: &mut Unstructured<'_>, by: Algorithm) -> Result<Vec<u8>> {
     for _ in 0..of.int_in_range(0..=3_u8)? {
         let back = i64::try_from(micros(of)? >> 8).unwrap_or(0);
         let at = throttle_core::Timestamp::from_micros(START.as_micros() - back);
-        state = writer.decide(state, at, of.int_in_range(0..=5)?).0.written_under(&writer);
+        state = writer
+            .decide(state, at, of.int_in_range(0..=5)?)
+            .0
+            .written_under(&writer);
     }
     if of.ratio(1, 4)? {
         let policy = Policy::new("p", by).expect("a name");
@@ -147,7 +218,11 @@ fn value(of: &mut Unstructured<'_>, by: Algorithm) -> Result<Vec<u8>> {
                 let number: f64 = match of.int_in_range(0..=3_u8)? {
                     0 => of.arbitrary()?,
                     1 => f64::from(of.int_in_range(-3..=20)?),
-                    2 => (START.as_micros() + (of.arbitrary::<i64>()? >> of.int_in_range(12..=60)?)) as f64,
+                    2 => {
+                        (START.as_micros()
+                            + (of.arbitrary::<i64>()? >> of.int_in_range(12..=60)?))
+                            as f64
+                    }
                     _ => *of.choose(&[
                         9_007_199_254_740_992.0,
                         -9_007_199_254_740_992.0,
@@ -172,7 +247,11 @@ thread_local! {
 
 fn check(of: &mut Unstructured<'_>) -> Result<()> {
     let by = algorithm(of)?;
-    let value = if of.ratio(1, 16)? { of.arbitrary()? } else { value(of, by)? };
+    let value = if of.ratio(1, 16)? {
+        of.arbitrary()?
+    } else {
+        value(of, by)?
+    };
     STORE.with_borrow_mut(|store| store.check(by, &value, of))
 }
 

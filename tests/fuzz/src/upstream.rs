@@ -1,5 +1,6 @@
-//! Reads how long an upstream wants its clients to wait, from any headers: no call waits for longer than the longest
-//! pause, and one that an upstream has told in a known form waits as long as that form says.
+//! Reads how long an upstream wants its clients to wait, from any headers: no call waits for longer
+//! than the longest pause, and one that an upstream has told in a known form waits as long as that
+//! form says.
 
 #![no_main]
 
@@ -116,7 +117,10 @@ fn known(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap, Duration)>
     let mut status = StatusCode::TOO_MANY_REQUESTS;
     let mut said = |name: &'static str, value: String| put(&mut headers, name, value.as_bytes());
     match of.int_in_range(0..=9_u8)? {
-        0 => said("retry-after", spaced(format!("{zeros}{whole}.{:03}", millis % 1_000), of)?),
+        0 => said(
+            "retry-after",
+            spaced(format!("{zeros}{whole}.{:03}", millis % 1_000), of)?,
+        ),
         1 => said("retry-after", spaced(httpdate(at), of)?),
         2 => said("retry-after", format!("{}", since_1970.as_secs())),
         3 => said("retry-after-ms", spaced(format!("{zeros}{millis}"), of)?),
@@ -130,11 +134,18 @@ fn known(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap, Duration)>
             status = StatusCode::OK;
         }
         6 => {
-            let t = if of.arbitrary()? { format!("t={}", whole + 1) } else { format!("x=\"a,\\\"\";t={}", whole + 1) };
+            let t = if of.arbitrary()? {
+                format!("t={}", whole + 1)
+            } else {
+                format!("x=\"a,\\\"\";t={}", whole + 1)
+            };
             said("ratelimit", format!("\"a\";r=0;{t}, \"b\";r=5;t=1"));
             status = StatusCode::OK;
         }
-        7 => said("ratelimit", format!("limit=10, remaining=0, reset={}", whole + 1)),
+        7 => said(
+            "ratelimit",
+            format!("limit=10, remaining=0, reset={}", whole + 1),
+        ),
         8 => {
             said("grpc-status", "8".into());
             said("grpc-retry-pushback-ms", format!("{millis}"));
@@ -144,7 +155,8 @@ fn known(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap, Duration)>
         _ => {
             let mut details = ErrorDetails::with_retry_info(Some(wait));
             details.set_debug_info(vec![zeros.clone()], go);
-            let refused = tonic::Status::with_error_details(tonic::Code::Unavailable, zeros, details);
+            let refused =
+                tonic::Status::with_error_details(tonic::Code::Unavailable, zeros, details);
             refused.add_header(&mut headers).expect("headers");
             status = StatusCode::OK;
         }
@@ -162,40 +174,71 @@ fn httpdate(at: SystemTime) -> String {
         days -= 365 + u64::from(is_leap(year));
         year += 1;
     }
-    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let lengths = [
+        31,
+        28 + u64::from(is_leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
+    let names = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
     let mut month = 0;
     while days >= lengths[month] {
         days -= lengths[month];
         month += 1;
     }
     let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{weekday}, {:02} {} {year} {hour:02}:{minute:02}:{second:02} GMT", days + 1, names[month])
+    format!(
+        "{weekday}, {:02} {} {year} {hour:02}:{minute:02}:{second:02} GMT",
+        days + 1,
+        names[month]
+    )
 }
 
 /// How long the call after a response waits.
 async fn waits(shaper: &Shaper, status: StatusCode, headers: &HeaderMap) -> Duration {
     let left = Instant::now();
     shaper.obey("upstream", left, status, headers);
-    shaper.schedule("upstream", 1).await.expect("a pause is shorter than the longest wait");
+    shaper
+        .schedule("upstream", 1)
+        .await
+        .expect("a pause is shorter than the longest wait");
     left.elapsed()
 }
 
 async fn check(of: &mut Unstructured<'_>) -> Result<()> {
     let bucket = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(3_600));
     let shaper = Shaper::new(bucket).expect("a pace");
-    shaper.schedule("upstream", 1).await.expect("the first call");
+    shaper
+        .schedule("upstream", 1)
+        .await
+        .expect("the first call");
     if of.ratio(1, 2)? {
         let (status, headers, wait) = known(of)?;
         let (waited, expected) = (waits(&shaper, status, &headers).await, wait.min(LONGEST));
         let difference = waited.abs_diff(expected);
-        assert!(difference < SLACK, "waited {waited:?}, not {expected:?}: {status} {headers:?}");
+        assert!(
+            difference < SLACK,
+            "waited {waited:?}, not {expected:?}: {status} {headers:?}"
+        );
         return Ok(());
     }
     for _ in 0..of.int_in_range(1..=4_u8)? {
         let (status, headers) = hostile(of)?;
         let waited = waits(&shaper, status, &headers).await;
-        assert!(waited <= LONGEST + SLACK, "waited {waited:?}: {status} {headers:?}");
+        assert!(
+            waited <= LONGEST + SLACK,
+            "waited {waited:?}: {status} {headers:?}"
+        );
     }
     // What was said is over some time. No key is kept for ever.
     tokio::time::sleep(Duration::from_secs(86_400 + 120)).await;
@@ -204,8 +247,13 @@ async fn check(of: &mut Unstructured<'_>) -> Result<()> {
 }
 
 /// The clock of a runtime that is a thread's own is gone before it is.
-static RUNTIME: LazyLock<Runtime> =
-    LazyLock::new(|| Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime"));
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime")
+});
 
 fuzz_target!(|bytes: &[u8]| {
     let mut of = Unstructured::new(bytes);

@@ -9,7 +9,8 @@ use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
 use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate};
 use throttle_tower::{
-    Concurrency, Constant, Dialect, Limit, OnMissing, Refusal, ThrottleBody, ThrottleLayer, all, limit,
+    Concurrency, Constant, Dialect, Limit, OnMissing, Refusal, ThrottleBody, ThrottleLayer, all,
+    limit,
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -19,12 +20,20 @@ type Memory = MemoryBackend<ManualClock>;
 type Answer = Response<ThrottleBody<Full<Bytes>>>;
 
 fn layer(limits: impl Into<throttle_tower::LimitTree>) -> ThrottleLayer<Memory> {
-    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-    ThrottleLayer::new(limits.into()).unwrap().backend(store).unwrap()
+    let store = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
+    ThrottleLayer::new(limits.into())
+        .unwrap()
+        .backend(store)
+        .unwrap()
 }
 
 fn request(content_type: &str) -> Request<()> {
-    Request::post("/shop.Orders/Place").header("content-type", content_type).body(()).unwrap()
+    Request::post("/shop.Orders/Place")
+        .header("content-type", content_type)
+        .body(())
+        .unwrap()
 }
 
 fn service(
@@ -48,7 +57,10 @@ async fn refused(layer: &ThrottleLayer<Memory>, content_type: &str) -> Answer {
 }
 
 fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer.headers().get(name).map(|value| value.to_str().unwrap())
+    answer
+        .headers()
+        .get(name)
+        .map(|value| value.to_str().unwrap())
 }
 
 fn read(answer: &Answer) -> Status {
@@ -65,10 +77,15 @@ async fn used_up_quota_is_read_back() {
     let layer = layer(all([one("per \"key\" 100%"), one("other").unit("tokens")]));
     let answer = refused(&layer, "application/grpc+proto").await;
     assert_eq!(answer.status(), StatusCode::OK);
-    assert_eq!(header(&answer, "content-type"), Some("application/grpc+proto"));
+    assert_eq!(
+        header(&answer, "content-type"),
+        Some("application/grpc+proto")
+    );
     assert_eq!(header(&answer, "grpc-retry-pushback-ms"), Some("3600000"));
     assert_eq!(header(&answer, "retry-after"), Some("3600"));
-    assert!(header(&answer, "ratelimit").is_some_and(|fields| fields.contains("\"other\";r=0;t=3600")));
+    assert!(
+        header(&answer, "ratelimit").is_some_and(|fields| fields.contains("\"other\";r=0;t=3600"))
+    );
 
     let status = read(&answer);
     assert_eq!(status.code(), Code::ResourceExhausted);
@@ -77,24 +94,40 @@ async fn used_up_quota_is_read_back() {
     let hour = Some(Duration::from_secs(3_600));
     assert_eq!(details.retry_info().unwrap().retry_delay, hour);
     let violations = &details.quota_failure().unwrap().violations;
-    let violations: Vec<_> =
-        violations.iter().map(|violation| (violation.subject.as_str(), violation.description.as_str())).collect();
-    let expected =
-        [("per \"key\" 100%", "no more than 1 requests in 3600 s"), ("other", "no more than 1 tokens in 3600 s")];
+    let violations: Vec<_> = violations
+        .iter()
+        .map(|violation| (violation.subject.as_str(), violation.description.as_str()))
+        .collect();
+    let expected = [
+        ("per \"key\" 100%", "no more than 1 requests in 3600 s"),
+        ("other", "no more than 1 tokens in 3600 s"),
+    ];
     assert_eq!(violations, expected);
     let info = details.error_info().unwrap();
-    assert_eq!((info.reason.as_str(), info.domain.as_str()), ("QUOTA_EXCEEDED", "throttle"));
+    assert_eq!(
+        (info.reason.as_str(), info.domain.as_str()),
+        ("QUOTA_EXCEEDED", "throttle")
+    );
     assert_eq!(info.metadata.len(), 2);
     assert_eq!(info.metadata["limit"], "1");
     assert!(["per \"key\" 100%", "other"].contains(&info.metadata["policy"].as_str()));
     let body = answer.into_body();
-    assert!(http_body::Body::is_end_stream(&body), "the head is the end of the stream");
+    assert!(
+        http_body::Body::is_end_stream(&body),
+        "the head is the end of the stream"
+    );
     assert!(body.collect().await.unwrap().to_bytes().is_empty());
 }
 
 #[tokio::test]
 async fn where_no_wait_helps_a_client_learns_it() {
-    let two = |parts: &http::request::Parts| if parts.uri.path() == "/shop.Orders/Place" { 2 } else { 1 };
+    let two = |parts: &http::request::Parts| {
+        if parts.uri.path() == "/shop.Orders/Place" {
+            2
+        } else {
+            1
+        }
+    };
     let layer = layer(one("p").cost(two));
     let answer = refused(&layer, "application/grpc").await;
     assert_eq!(header(&answer, "grpc-retry-pushback-ms"), Some("-1"));
@@ -111,20 +144,40 @@ async fn other_refusals_have_their_own_codes() {
     let full = refused(&permits, "application/grpc").await;
     drop(held);
     let status = read(&full);
-    assert_eq!((status.code(), status.message()), (Code::Unavailable, "temporarily reduced capacity: in-flight"));
-    assert_eq!(header(&full, "grpc-retry-pushback-ms"), None, "it is not known how long");
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Unavailable, "temporarily reduced capacity: in-flight")
+    );
+    assert_eq!(
+        header(&full, "grpc-retry-pushback-ms"),
+        None,
+        "it is not known how long"
+    );
 
     for (rejected, code, pushback) in [
         (StatusCode::UNAUTHORIZED, Code::Unauthenticated, Some("-1")),
-        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, Code::Unauthenticated, Some("-1")),
+        (
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            Code::Unauthenticated,
+            Some("-1"),
+        ),
         (StatusCode::FORBIDDEN, Code::PermissionDenied, Some("-1")),
         (StatusCode::BAD_REQUEST, Code::InvalidArgument, Some("-1")),
         (StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, None),
         (StatusCode::INTERNAL_SERVER_ERROR, Code::Unavailable, None),
     ] {
-        let keyed = limit("p", Gcra::new(Rate::per_hour(1))).by(throttle_tower::Header::new("x-api-key"));
-        let answer = refused(&layer(keyed.on_missing(OnMissing::Reject(rejected))), "application/grpc").await;
-        assert_eq!((read(&answer).code(), answer.status()), (code, StatusCode::OK), "{rejected}");
+        let keyed =
+            limit("p", Gcra::new(Rate::per_hour(1))).by(throttle_tower::Header::new("x-api-key"));
+        let answer = refused(
+            &layer(keyed.on_missing(OnMissing::Reject(rejected))),
+            "application/grpc",
+        )
+        .await;
+        assert_eq!(
+            (read(&answer).code(), answer.status()),
+            (code, StatusCode::OK),
+            "{rejected}"
+        );
         assert_eq!(
             header(&answer, "grpc-retry-pushback-ms"),
             pushback,
@@ -140,14 +193,20 @@ async fn hidden_quota_is_not_in_the_details() {
     for (layer, is_hidden) in [
         (shown.clone().headers(Dialect::None), true),
         (shown.clone().hide_headers_if(|_, _| true), true),
-        (shown.hide_headers_if(|_, headers| !headers.contains_key("grpc-status")), false),
+        (
+            shown.hide_headers_if(|_, headers| !headers.contains_key("grpc-status")),
+            false,
+        ),
     ] {
         let answer = refused(&layer, "application/grpc").await;
         assert_eq!(header(&answer, "cache-control"), Some("no-store"));
         let details = read(&answer).check_error_details().unwrap();
         let violation = &details.quota_failure().unwrap().violations[0];
         let metadata = &details.error_info().unwrap().metadata;
-        assert_eq!((violation.subject.as_str(), metadata["policy"].as_str()), ("p", "p"));
+        assert_eq!(
+            (violation.subject.as_str(), metadata["policy"].as_str()),
+            ("p", "p")
+        );
         assert_eq!(violation.description.is_empty(), is_hidden);
         assert_eq!(metadata.contains_key("limit"), !is_hidden);
         assert!(details.retry_info().is_some());
@@ -160,16 +219,28 @@ async fn users_builder_wins_and_may_ask_for_the_words_of_grpc() {
         let asked = refusal.parts.uri.query();
         match asked {
             Some("default") => refusal.default_response(),
-            Some("grpc") => refusal.grpc_response().unwrap_or_else(|| refusal.default_response()),
+            Some("grpc") => refusal
+                .grpc_response()
+                .unwrap_or_else(|| refusal.default_response()),
             _ => Response::builder().status(418).body(Bytes::new()).unwrap(),
         }
     };
-    for (on, default) in [(true, StatusCode::OK), (false, StatusCode::TOO_MANY_REQUESTS)] {
+    for (on, default) in [
+        (true, StatusCode::OK),
+        (false, StatusCode::TOO_MANY_REQUESTS),
+    ] {
         let plain = layer(one("p")).grpc_refusals(on);
         let built = plain.clone().response(own);
-        assert_eq!(ask(&plain, "application/grpc").await.status(), StatusCode::OK);
+        assert_eq!(
+            ask(&plain, "application/grpc").await.status(),
+            StatusCode::OK
+        );
         assert_eq!(refused(&plain, "application/grpc").await.status(), default);
-        for (query, status) in [("own", StatusCode::IM_A_TEAPOT), ("default", default), ("grpc", StatusCode::OK)] {
+        for (query, status) in [
+            ("own", StatusCode::IM_A_TEAPOT),
+            ("default", default),
+            ("grpc", StatusCode::OK),
+        ] {
             let mut request = request("application/grpc");
             *request.uri_mut() = format!("/shop.Orders/Place?{query}").parse().unwrap();
             let answer = service(&built).oneshot(request).await.unwrap();

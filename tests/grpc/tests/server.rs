@@ -12,7 +12,8 @@ use http::uri::PathAndQuery;
 use throttle_core::{FixedWindow, Gcra, Key, LeakyBucket, Rate};
 use throttle_tower::shape::ShapeError;
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, ShapeLayer, ThrottleLayer, Usage, limit,
+    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, ShapeLayer, ThrottleLayer, Usage,
+    limit,
 };
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -78,23 +79,40 @@ impl Service<http::Request<Body>> for Greeter {
 
 /// Serves under the layer and connects to it.
 async fn connect(layer: ThrottleLayer) -> Channel {
-    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::builder().layer(layer).add_service(Greeter);
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+    Endpoint::from_shared(format!("http://{address}"))
+        .unwrap()
+        .connect()
+        .await
+        .unwrap()
 }
 
 async fn call<C>(channel: &C, path: &'static str) -> Result<String, Status>
 where
-    C: GrpcService<Body, ResponseBody: http_body::Body<Data = bytes::Bytes, Error: Into<BoxError>> + Send + 'static>,
+    C: GrpcService<
+            Body,
+            ResponseBody: http_body::Body<Data = bytes::Bytes, Error: Into<BoxError>>
+                              + Send
+                              + 'static,
+        >,
     C: Clone,
 {
     let mut client = Grpc::new(channel.clone());
-    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    client
+        .ready()
+        .await
+        .map_err(|error| Status::from_error(error.into()))?;
     let request = Request::new("ada".to_owned());
     let codec = ProstCodec::<String, String>::default();
-    Ok(client.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
+    Ok(client
+        .unary(request, PathAndQuery::from_static(path), codec)
+        .await?
+        .into_inner())
 }
 
 async fn stream(channel: &Channel) -> Result<Streaming<String>, Status> {
@@ -107,9 +125,14 @@ async fn stream_with_metadata(channel: &Channel) -> Result<(String, Streaming<St
     client.ready().await.unwrap();
     let request = Request::new(String::new());
     let codec = ProstCodec::<String, String>::default();
-    let response = client.server_streaming(request, PathAndQuery::from_static(COUNT), codec).await?;
-    let fields =
-        response.metadata().get("ratelimit").map_or("", |fields| fields.to_str().unwrap_or_default()).to_owned();
+    let response = client
+        .server_streaming(request, PathAndQuery::from_static(COUNT), codec)
+        .await?;
+    let fields = response
+        .metadata()
+        .get("ratelimit")
+        .map_or("", |fields| fields.to_str().unwrap_or_default())
+        .to_owned();
     Ok((fields, response.into_inner()))
 }
 
@@ -119,20 +142,38 @@ async fn peer_of_a_tonic_server_is_found_and_its_client_reads_the_refusal() {
     let seen = Arc::clone(&peers);
     let limits = limit("per-ip", Gcra::new(Rate::per_hour(2)).burst(2)).by(ClientIp::peer());
     let limits = limits.on_missing(OnMissing::Reject(http::StatusCode::FORBIDDEN));
-    let layer = ThrottleLayer::new(limits).unwrap().on_decision(move |event| {
-        seen.lock().unwrap().push(ClientIp::peer().extract(event.parts));
-    });
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .on_decision(move |event| {
+            seen.lock()
+                .unwrap()
+                .push(ClientIp::peer().extract(event.parts));
+        });
     let channel = connect(layer).await;
     for _ in 0..2 {
         assert_eq!(call(&channel, HELLO).await.unwrap(), "hello ada");
     }
     let refused = call(&channel, HELLO).await.unwrap_err();
-    assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, "quota exceeded: per-ip"));
-    let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap().as_secs();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::ResourceExhausted, "quota exceeded: per-ip")
+    );
+    let wait = refused
+        .get_details_retry_info()
+        .unwrap()
+        .retry_delay
+        .unwrap()
+        .as_secs();
     assert!((1_700..=1_800).contains(&wait), "{wait}");
-    assert!(refused.metadata().get("retry-after").is_some(), "the headers are metadata");
+    assert!(
+        refused.metadata().get("retry-after").is_some(),
+        "the headers are metadata"
+    );
     let local = Some(Key::from(IpAddr::from(Ipv4Addr::LOCALHOST)));
-    assert_eq!(*peers.lock().unwrap(), [local.clone(), local.clone(), local]);
+    assert_eq!(
+        *peers.lock().unwrap(),
+        [local.clone(), local.clone(), local]
+    );
 }
 
 #[tokio::test]
@@ -155,37 +196,56 @@ async fn permit_of_a_stream_is_held_until_its_trailers() {
 #[tokio::test]
 async fn messages_of_a_stream_are_charged_as_sent_and_settled_at_its_end() {
     let hour = FixedWindow::new(Rate::per_hour(100));
-    let messages = limit("messages", hour).by(throttle_tower::Constant).cost(|_: &http::request::Parts| 10);
+    let messages = limit("messages", hour)
+        .by(throttle_tower::Constant)
+        .cost(|_: &http::request::Parts| 10);
     let channel = connect(ThrottleLayer::new(messages.settled_later()).unwrap()).await;
     // An estimate of ten is charged at first. The stream before has used three.
     for left in [90, 87, 84] {
         let (fields, mut numbers) = stream_with_metadata(&channel).await.unwrap();
-        assert!(fields.starts_with(&format!("\"messages\";r={left};")), "{fields}");
+        assert!(
+            fields.starts_with(&format!("\"messages\";r={left};")),
+            "{fields}"
+        );
         while numbers.message().await.unwrap().is_some() {}
     }
 }
 
-/// Around a channel, the layer is a service for generated clients. The server says how long to wait: by its `RateLimit`
-/// in the metadata of an answer, and by the pushback of a refusal.
+/// Around a channel, the layer is a service for generated clients. The server says how long to
+/// wait: by its `RateLimit` in the metadata of an answer, and by the pushback of a refusal.
 #[tokio::test]
 async fn shaped_channel_obeys_the_server() {
-    let five = || limit("five", Gcra::new(Rate::per_second(5)).burst(1)).by(throttle_tower::Constant);
+    let five =
+        || limit("five", Gcra::new(Rate::per_second(5)).burst(1)).by(throttle_tower::Constant);
     for dialect in [Dialect::Draft11, Dialect::None] {
         let channel = connect(ThrottleLayer::new(five()).unwrap().headers(dialect)).await;
         let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(10));
-        let shaped = ShapeLayer::new(pace).unwrap().obey_upstream().layer(channel.clone());
+        let shaped = ShapeLayer::new(pace)
+            .unwrap()
+            .obey_upstream()
+            .layer(channel.clone());
         let start = Instant::now();
         let mut codes = Vec::new();
         for _ in 0..3 {
-            codes.push(call(&shaped, HELLO).await.map_or_else(|status| status.code(), |_| Code::Ok));
+            codes.push(
+                call(&shaped, HELLO)
+                    .await
+                    .map_or_else(|status| status.code(), |_| Code::Ok),
+            );
         }
         let (ok, refused) = (Code::Ok, Code::ResourceExhausted);
         let expected = match dialect {
             Dialect::None => [ok, refused, ok],
             _ => [ok; 3],
         };
-        assert_eq!(codes, expected, "{dialect:?}: no call is refused twice for one announcement");
-        assert!(start.elapsed() >= Duration::from_millis(400), "as long as the server's pace takes for three");
+        assert_eq!(
+            codes, expected,
+            "{dialect:?}: no call is refused twice for one announcement"
+        );
+        assert!(
+            start.elapsed() >= Duration::from_millis(400),
+            "as long as the server's pace takes for three"
+        );
     }
 }
 
@@ -197,8 +257,16 @@ async fn call_that_the_shaper_refuses_is_a_status_that_says_why() {
     let shaped = ShapeLayer::new(pace).unwrap().layer(channel);
     assert_eq!(call(&shaped, HELLO).await.unwrap(), "hello ada");
     let refused = call(&shaped, HELLO).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unknown, "as of any error that is not the channel's: {refused:?}");
+    assert_eq!(
+        refused.code(),
+        Code::Unknown,
+        "as of any error that is not the channel's: {refused:?}"
+    );
     let full = std::error::Error::source(&refused)
         .and_then(|cause| cause.downcast_ref::<ShapeError<tonic::transport::Error>>());
-    assert!(full.and_then(ShapeError::queue_full).is_some_and(|full| full.retry_after.is_some()), "{refused:?}");
+    assert!(
+        full.and_then(ShapeError::queue_full)
+            .is_some_and(|full| full.retry_after.is_some()),
+        "{refused:?}"
+    );
 }

@@ -46,7 +46,8 @@ fn lost(bytes: usize) {
     }
 }
 
-// SAFETY: every call is passed to the system's allocator unchanged; counting touches no memory of the caller.
+// SAFETY: every call is passed to the system's allocator unchanged; counting touches no memory of
+// the caller.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         gained(layout.size());

@@ -32,7 +32,8 @@ const SECTIONS: [(&str, fn()); 12] = [
     ("check", instructions::check),
 ];
 
-/// What this program does as a process of its own, for a section that needs one, with the process's arguments.
+/// What this program does as a process of its own, for a section that needs one, with the process's
+/// arguments.
 type Child = fn(&[String]);
 const CHILDREN: &[(&str, Child)] = &[
     (memory::CHILD, memory::child),
@@ -54,8 +55,14 @@ fn main() {
     {
         return run(child);
     }
-    if let Some(unknown) = args.iter().find(|arg| SECTIONS.iter().all(|(name, _)| name != arg)) {
-        eprintln!("no section {unknown:?}; there are: {}", SECTIONS.map(|(name, _)| name).join(", "));
+    if let Some(unknown) = args
+        .iter()
+        .find(|arg| SECTIONS.iter().all(|(name, _)| name != arg))
+    {
+        eprintln!(
+            "no section {unknown:?}; there are: {}",
+            SECTIONS.map(|(name, _)| name).join(", ")
+        );
         std::process::exit(2);
     }
     report::header();

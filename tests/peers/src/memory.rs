@@ -1,4 +1,5 @@
-//! The memory that a key costs, and the time of the slowest insert. Each figure comes from a process of its own.
+//! The memory that a key costs, and the time of the slowest insert. Each figure comes from a
+//! process of its own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -15,15 +16,23 @@ const MILLION: u32 = 1_000_000;
 const ROUNDS: usize = 7;
 
 /// Nothing is stale for an hour.
-const LIVE: Limit = Limit { every: Duration::from_secs(3_600), burst: 1 };
+const LIVE: Limit = Limit {
+    every: Duration::from_secs(3_600),
+    burst: 1,
+};
 /// Stale after ten microseconds.
-const STALE: Limit = Limit { every: Duration::from_micros(10), burst: 1 };
+const STALE: Limit = Limit {
+    every: Duration::from_micros(10),
+    burst: 1,
+};
 
 /// Bytes of memory the process occupies.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or(0) * 1024
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 #[derive(Clone, Copy)]
@@ -36,16 +45,22 @@ enum Family {
 fn address(family: Family, n: u32) -> IpAddr {
     match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)),
-        Family::V6 => IpAddr::V6(Ipv6Addr::from((0x2001_0db8_u128 << 96) | (u128::from(n) << 64))),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(
+            (0x2001_0db8_u128 << 96) | (u128::from(n) << 64),
+        )),
     }
 }
 
-/// throttle's key for a /64 names the network; the other limiters get the masked address, which is as large as any.
+/// throttle's key for a /64 names the network; the other limiters get the masked address, which is
+/// as large as any.
 struct ByNetwork(Throttle);
 
 impl Peer for ByNetwork {
     fn decide(&self, address: IpAddr) -> bool {
-        self.0.ask(&[throttle_core::Key::builder().network(address, 64).finish().into()])
+        self.0.ask(&[throttle_core::Key::builder()
+            .network(address, 64)
+            .finish()
+            .into()])
     }
 }
 
@@ -71,7 +86,14 @@ pub fn child(args: &[String]) {
         "futures" | "tasks" | "million" | "million first" => waiting::child(what, name),
         _ => churn(name, STALE),
     };
-    println!("{}", numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
+    println!(
+        "{}",
+        numbers
+            .iter()
+            .map(f64::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    );
 }
 
 /// Bytes a key: held, and resident.
@@ -83,7 +105,10 @@ fn bytes(name: &str, family: Family) -> Vec<f64> {
         peer.decide(address(family, n));
     }
     let held = alloc::held() - held_before;
-    vec![held as f64 / f64::from(MILLION), (resident() - resident_before) as f64 / f64::from(MILLION)]
+    vec![
+        held as f64 / f64::from(MILLION),
+        (resident() - resident_before) as f64 / f64::from(MILLION),
+    ]
 }
 
 /// Longest insert, the time that one in 10,000 exceeds, and the median, µs.
@@ -97,7 +122,13 @@ fn inserts(name: &str) -> Vec<f64> {
         })
         .collect();
     micros.sort_by(f64::total_cmp);
-    [micros.len() - 1, micros.len() - micros.len() / 10_000, micros.len() / 2].map(|n| micros[n]).to_vec()
+    [
+        micros.len() - 1,
+        micros.len() - micros.len() / 10_000,
+        micros.len() / 2,
+    ]
+    .map(|n| micros[n])
+    .to_vec()
 }
 
 /// Resident MB after the first million different keys, and after twenty.
@@ -129,7 +160,10 @@ pub fn measure(what: &str, name: &str, rounds: usize) -> Vec<Vec<f64>> {
     let mut columns: Vec<Vec<f64>> = Vec::new();
     for _ in 0..rounds {
         let program = env::current_exe().expect("this program has a path");
-        let output = process::Command::new(program).args([CHILD, what, name]).output().expect("this program runs");
+        let output = process::Command::new(program)
+            .args([CHILD, what, name])
+            .output()
+            .expect("this program runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         for (n, number) in text.split_whitespace().enumerate() {
             if columns.len() <= n {
@@ -144,33 +178,77 @@ pub fn measure(what: &str, name: &str, rounds: usize) -> Vec<Vec<f64>> {
 pub fn run() {
     report::title(
         "Memory at 1 M different keys, bytes a key",
-        &["key", "throttle, held", "resident", "governor, held", "resident"],
+        &[
+            "key",
+            "throttle, held",
+            "resident",
+            "governor, held",
+            "resident",
+        ],
     );
     for (title, what) in [("IPv4", "v4"), ("IPv6 /64", "v6")] {
         let cells = ["throttle", "informed"].map(|name| measure(what, name, 1));
-        let cells = cells.iter().flatten().map(|rounds| format!("{:.1}", rounds[0]));
-        report::row(&[title.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+        let cells = cells
+            .iter()
+            .flatten()
+            .map(|rounds| format!("{:.1}", rounds[0]));
+        report::row(
+            &[title.to_string()]
+                .into_iter()
+                .chain(cells)
+                .collect::<Vec<_>>(),
+        );
     }
 
-    let columns = ["one insert, of 1 M", "longest, µs", "p99.99, µs", "median, µs"];
-    report::title("Longest insert (timed one by one, clock included; medians of rounds, least–most)", &columns);
+    let columns = [
+        "one insert, of 1 M",
+        "longest, µs",
+        "p99.99, µs",
+        "median, µs",
+    ];
+    report::title(
+        "Longest insert (timed one by one, clock included; medians of rounds, \
+        least–most)",
+        &columns,
+    );
     for (title, name) in [("throttle", "throttle"), ("governor", "informed")] {
         let cells = measure("inserts", name, ROUNDS);
-        let cells = cells.iter().enumerate().map(|(n, rounds)| report::spread(rounds, if n == 2 { 2 } else { 1 }));
-        report::row(&[title.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+        let cells = cells
+            .iter()
+            .enumerate()
+            .map(|(n, rounds)| report::spread(rounds, if n == 2 { 2 } else { 1 }));
+        report::row(
+            &[title.to_string()]
+                .into_iter()
+                .chain(cells)
+                .collect::<Vec<_>>(),
+        );
     }
 
-    let columns = ["20 M different keys, at most 1 M held", "after 1 M, MB", "after 20 M, MB"];
+    let columns = [
+        "20 M different keys, at most 1 M held",
+        "after 1 M, MB",
+        "after 20 M, MB",
+    ];
     report::title("Resident memory under churn", &columns);
     for (title, what, name) in [
         ("throttle, all live", "live", "throttle"),
         ("throttle, stale after 10 µs", "stale", "throttle"),
         ("governor, all live", "live", "informed"),
         ("governor, stale, never swept", "stale", "informed"),
-        ("governor, stale, `retain_recent` each million", "stale", "governor swept"),
+        (
+            "governor, stale, `retain_recent` each million",
+            "stale",
+            "governor swept",
+        ),
     ] {
         let cells = measure(what, name, 1);
         let cells = cells.iter().map(|rounds| format!("{:.0}", rounds[0]));
-        report::row(&[title.to_string()].into_iter().chain(cells).collect::<Vec<_>>());
+        report::row(
+            &[title.to_string()]
+                .into_iter()
+                .chain(cells)
+                .collect::<Vec<_>>(),
+        );
     }
 }

@@ -19,18 +19,33 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// For a key that is used all the time: it is live and never refused, because its debt only grows.
-    pub const NEVER_REFUSES: Self = Self { every: Duration::from_millis(1), burst: 4_000_000_000 };
+    /// For a key that is used all the time: it is live and never refused, because its debt only
+    /// grows.
+    pub const NEVER_REFUSES: Self = Self {
+        every: Duration::from_millis(1),
+        burst: 4_000_000_000,
+    };
     /// For a key that is rarely used: one unit keeps it live for longer than a measurement takes.
-    pub const STAYS_LIVE: Self = Self { every: Duration::from_secs(600), burst: 7_000_000 };
+    pub const STAYS_LIVE: Self = Self {
+        every: Duration::from_secs(600),
+        burst: 7_000_000,
+    };
     /// One unit, then none for an hour.
-    pub const REFUSES: Self = Self { every: Duration::from_secs(3_600), burst: 1 };
+    pub const REFUSES: Self = Self {
+        every: Duration::from_secs(3_600),
+        burst: 1,
+    };
     /// Ten a second and twenty at once.
-    pub const REALISTIC: Self = Self { every: Duration::from_millis(100), burst: 20 };
+    pub const REALISTIC: Self = Self {
+        every: Duration::from_millis(100),
+        burst: 20,
+    };
 
     fn quota(self) -> Quota {
         let burst = self.burst.try_into().expect("a burst is not zero");
-        Quota::with_period(self.every).expect("a period is not zero").allow_burst(burst)
+        Quota::with_period(self.every)
+            .expect("a period is not zero")
+            .allow_burst(burst)
     }
 }
 
@@ -47,12 +62,22 @@ pub struct Throttle {
 impl Throttle {
     pub fn new(limit: Limit, max_keys: usize) -> Self {
         let gcra = Gcra::new(Rate::new(1, limit.every)).burst(limit.burst.into());
-        Self::with(Policy::new("peer", gcra).expect("the limit is valid").into(), max_keys)
+        Self::with(
+            Policy::new("peer", gcra)
+                .expect("the limit is valid")
+                .into(),
+            max_keys,
+        )
     }
 
     pub fn with(rule: throttle_core::PolicyTree, max_keys: usize) -> Self {
         let backend = MemoryBackend::builder().max_keys(max_keys).build();
-        let set = backend.prepare(PolicySet::new(rule).expect("the set is valid")).expect("the backend has room");
+        let set = backend
+            .prepare(PolicySet::new(rule).expect("the set is valid"))
+            .expect(
+                "the \
+            backend has room",
+            );
         Self { backend, set }
     }
 
@@ -60,7 +85,11 @@ impl Throttle {
     #[inline]
     pub fn ask(&self, calls: &[Call]) -> bool {
         let decision = self.backend.decide_now(&self.set, calls);
-        black_box((decision.remaining(), decision.retry_after(), decision.reset_after()));
+        black_box((
+            decision.remaining(),
+            decision.retry_after(),
+            decision.reset_after(),
+        ));
         decision.is_admitted()
     }
 }
@@ -88,7 +117,8 @@ impl Peer for Governor {
     }
 }
 
-type Informed = RateLimiter<IpAddr, DashMapStateStore<IpAddr>, DefaultClock, StateInformationMiddleware>;
+type Informed =
+    RateLimiter<IpAddr, DashMapStateStore<IpAddr>, DefaultClock, StateInformationMiddleware>;
 
 /// governor with the remaining units, and, if it refuses, the instant to come back at.
 pub struct GovernorInformed(Informed);
@@ -115,8 +145,8 @@ impl Peer for GovernorInformed {
     }
 }
 
-/// The same with the instant converted to a duration, as a `Retry-After` header needs it: governor reads the time
-/// again.
+/// The same with the instant converted to a duration, as a `Retry-After` header needs it: governor
+/// reads the time again.
 pub struct GovernorRetry(pub GovernorInformed);
 
 impl Peer for GovernorRetry {

@@ -1,5 +1,5 @@
-//! The time of one decision beside two newer crates. Each answers with less than throttle does: rate-net with yes, or
-//! no and the wait; quota with what remains.
+//! The time of one decision beside two newer crates. Each answers with less than throttle does:
+//! rate-net with yes, or no and the wait; quota with what remains.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -59,16 +59,45 @@ impl Peer for Pool {
 }
 
 pub fn run() {
-    let columns =
-        ["decision", "threads", "throttle, ns", "rate-net, ns", "quota, ns", "rate-net ÷ throttle", "quota ÷ throttle"];
-    report::title("One decision beside rate-net and quota (GCRA, IPv4 key; more than 1 is in our favour)", &columns);
+    let columns = [
+        "decision",
+        "threads",
+        "throttle, ns",
+        "rate-net, ns",
+        "quota, ns",
+        "rate-net ÷ throttle",
+        "quota ÷ throttle",
+    ];
+    report::title(
+        "One decision beside rate-net and quota (GCRA, IPv4 key; more than 1 is in our \
+        favour)",
+        &columns,
+    );
     for (name, keys, limit) in [
         ("hot key, allow", Keys::Hot, Limit::NEVER_REFUSES),
         ("hot key, deny", Keys::Hot, Limit::REFUSES),
-        ("10 k keys, allow", Keys::Uniform(10_000), Limit::NEVER_REFUSES),
-        ("1 M keys uniform, allow, all live", Keys::Uniform(1_000_000), Limit::STAYS_LIVE),
-        ("1 M keys uniform, deny", Keys::Uniform(1_000_000), Limit::REFUSES),
+        (
+            "10 k keys, allow",
+            Keys::Uniform(10_000),
+            Limit::NEVER_REFUSES,
+        ),
+        (
+            "1 M keys uniform, allow, all live",
+            Keys::Uniform(1_000_000),
+            Limit::STAYS_LIVE,
+        ),
+        (
+            "1 M keys uniform, deny",
+            Keys::Uniform(1_000_000),
+            Limit::REFUSES,
+        ),
     ] {
-        compare(name, keys, &Throttle::new(limit, MILLION), &RateNet::new(limit), &Pool::new(limit));
+        compare(
+            name,
+            keys,
+            &Throttle::new(limit, MILLION),
+            &RateNet::new(limit),
+            &Pool::new(limit),
+        );
     }
 }

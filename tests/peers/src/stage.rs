@@ -1,4 +1,5 @@
-//! Times contenders in turn, round after round, so that noise of the machine affects all of them equally.
+//! Times contenders in turn, round after round, so that noise of the machine affects all of them
+//! equally.
 
 use std::hint;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +10,12 @@ use crate::report::median;
 
 pub const ROUNDS: usize = 11;
 
-/// Turns in a round. A round's figure is their median, so a turn in which the machine did something else does not
-/// count.
+/// Turns in a round. A round's figure is their median, so a turn in which the machine did something
+/// else does not count.
 pub const TURNS: usize = 9;
 
-/// One contender: takes a turn on a thread (the arguments are the thread's number and the turn's) and returns how many
-/// steps it took.
+/// One contender: takes a turn on a thread (the arguments are the thread's number and the turn's)
+/// and returns how many steps it took.
 pub type Contender<'a> = Box<dyn Fn(usize, usize) -> usize + Sync + 'a>;
 
 /// ns per step and thread: one list of rounds for each contender. The first round only warms up.
@@ -28,7 +29,10 @@ pub fn compete(contenders: &[Contender<'_>], threads: usize) -> Vec<Vec<f64>> {
             }
         }
         if round > 0 {
-            rounds.iter_mut().zip(&turns).for_each(|(rounds, turns)| rounds.push(median(turns)));
+            rounds
+                .iter_mut()
+                .zip(&turns)
+                .for_each(|(rounds, turns)| rounds.push(median(turns)));
         }
     }
     rounds
@@ -52,8 +56,18 @@ fn time(contender: &Contender<'_>, threads: usize, turn: usize) -> f64 {
     }
     let run = &run;
     thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        let nanos: Vec<f64> = running.into_iter().map(|t| per_step(t.join().expect("no contender panics"))).collect();
+        let running: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || run(thread)))
+            .collect();
+        let nanos: Vec<f64> = running
+            .into_iter()
+            .map(|t| {
+                per_step(t.join().expect(
+                    "no contender \
+            panics",
+                ))
+            })
+            .collect();
         nanos.iter().sum::<f64>() / threads as f64
     })
 }

@@ -26,8 +26,8 @@ pub(crate) enum Role {
 }
 
 impl Builder {
-    /// Any option of `redis-server`, such as `arg("--maxmemory", "1mb")`. If an option is given twice, the later one
-    /// counts; the defaults come first.
+    /// Any option of `redis-server`, such as `arg("--maxmemory", "1mb")`. If an option is given
+    /// twice, the later one counts; the defaults come first.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.options.push((name.to_owned(), vec![value.to_owned()]));
         self
@@ -41,13 +41,18 @@ impl Builder {
 
     /// A user with rules in Redis's own words, such as `user("web", "on >secret ~app:* +@all")`.
     pub fn user(mut self, name: &str, rules: &str) -> Self {
-        let words = [name].into_iter().chain(rules.split_whitespace()).map(str::to_owned).collect();
+        let words = [name]
+            .into_iter()
+            .chain(rules.split_whitespace())
+            .map(str::to_owned)
+            .collect();
         self.options.push(("--user".to_owned(), words));
         self
     }
 
-    /// A second port that speaks TLS, with a certificate made for this server: [`Server::tls_url`], [`Server::tls`].
-    /// Clients need no certificate, unless `arg("--tls-auth-clients", "yes")` is given too.
+    /// A second port that speaks TLS, with a certificate made for this server: [`Server::tls_url`],
+    /// [`Server::tls`]. Clients need no certificate, unless `arg("--tls-auth-clients", "yes")` is
+    /// given too.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
@@ -55,7 +60,10 @@ impl Builder {
 
     /// Two words, because Redis 6.2 does not split one.
     pub(crate) fn replica_of(mut self, port: u16) -> Self {
-        self.options.push(("--replicaof".to_owned(), vec!["127.0.0.1".to_owned(), port.to_string()]));
+        self.options.push((
+            "--replicaof".to_owned(),
+            vec!["127.0.0.1".to_owned(), port.to_string()],
+        ));
         self
     }
 
@@ -75,7 +83,8 @@ impl Builder {
     }
 }
 
-/// How long a server may take until it answers; far more than the 10 ms it takes on an idle machine.
+/// How long a server may take until it answers; far more than the 10 ms it takes on an idle
+/// machine.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// Everything on the command line. Later options override earlier ones.
@@ -99,10 +108,14 @@ pub(crate) fn arguments(builder: &Builder, port: u16, tls: Option<(&Tls, u16)>) 
         if crate::binary::debug_must_be_enabled() {
             option("--enable-debug-command", &["local"]);
         }
-        // A replica is in step a second or more earlier if its master does not wait for others to join it.
+        // A replica is in step a second or more earlier if its master does not wait for others to
+        // join it.
         option("--repl-diskless-sync-delay", &["0"]);
         let password = format!(">{}", crate::control::PASSWORD);
-        option("--user", &[crate::control::USER, "on", &password, "~*", "&*", "+@all"]);
+        option(
+            "--user",
+            &[crate::control::USER, "on", &password, "~*", "&*", "+@all"],
+        );
     }
     if let Some((tls, tls_port)) = tls {
         option("--tls-port", &[&tls_port.to_string()]);

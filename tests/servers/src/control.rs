@@ -1,7 +1,8 @@
-//! The connection of these methods to a server: a user of their own, and a fresh connection for each question.
+//! The connection of these methods to a server: a user of their own, and a fresh connection for
+//! each question.
 //!
-//! The separate user allows a test to lock out all others. A connection that stayed open would appear in every count of
-//! clients, and would have to be reopened after each fault.
+//! The separate user allows a test to lock out all others. A connection that stayed open would
+//! appear in every count of clients, and would have to be reopened after each fault.
 
 use std::time::Duration;
 
@@ -38,5 +39,7 @@ pub(crate) fn command(words: &[&str]) -> Cmd {
 
 /// The value of one line `name:value` in the answer to `INFO` or `CLUSTER INFO`.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
 }

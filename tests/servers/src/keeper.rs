@@ -1,8 +1,10 @@
-//! A small shell beside each server that outlives the test process by a moment, and cleans up after it.
+//! A small shell beside each server that outlives the test process by a moment, and cleans up after
+//! it.
 //!
-//! A destructor does not run when a test process is killed or exits with its statics. What always happens is that its
-//! end of a pipe is closed. (Linux could also signal a child when its parent dies; but the parent is then the thread
-//! that spawned the child, and every test has a thread of its own.)
+//! A destructor does not run when a test process is killed or exits with its statics. What always
+//! happens is that its end of a pipe is closed. (Linux could also signal a child when its parent
+//! dies; but the parent is then the thread that spawned the child, and every test has a thread of
+//! its own.)
 
 use std::env;
 use std::io::{self, Write};
@@ -12,8 +14,9 @@ use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, mem};
 
-/// Reads the number of the process to end, if any. Signals to the terminal's group must not stop this shell before its
-/// work is done. A process that is being killed may still write a file while its directory is removed.
+/// Reads the number of the process to end, if any. Signals to the terminal's group must not stop
+/// this shell before its work is done. A process that is being killed may still write a file while
+/// its directory is removed.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
 pid=
@@ -22,8 +25,8 @@ case $pid in '' | none) ;; *) kill -9 "$pid" ;; esac
 rm -rf "$1" || { sleep 1; rm -rf "$1"; }
 "#;
 
-/// A temporary directory and at most one process. Both are removed soon after this is dropped or this process has
-/// ended.
+/// A temporary directory and at most one process. Both are removed soon after this is dropped or
+/// this process has ended.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shell: Child,
@@ -64,7 +67,11 @@ impl Keeper {
     }
 
     fn say(&mut self, word: &str) -> io::Result<()> {
-        let pipe = self.shell.stdin.as_mut().expect("piped above, taken on drop only");
+        let pipe = self
+            .shell
+            .stdin
+            .as_mut()
+            .expect("piped above, taken on drop only");
         pipe.write_all(format!("{word}\n").as_bytes())
     }
 }

@@ -1,7 +1,9 @@
-//! Real Redis for tests and benchmarks: servers, clusters and sentinels for one test, and a proxy that causes faults.
+//! Real Redis for tests and benchmarks: servers, clusters and sentinels for one test, and a proxy
+//! that causes faults.
 //!
-//! Everything listens on 127.0.0.1 only, and nothing outlives the process that started it, however that process ends:
-//! see [`Server`]. A fault that cannot be caused as requested panics, because a test must not continue without it.
+//! Everything listens on 127.0.0.1 only, and nothing outlives the process that started it, however
+//! that process ends: see [`Server`]. A fault that cannot be caused as requested panics, because a
+//! test must not continue without it.
 //!
 //! ```
 //! use throttle_test_servers::Server;

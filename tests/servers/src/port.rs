@@ -1,4 +1,5 @@
-//! Ports that no other process uses, not even another test process that searches for one at this moment.
+//! Ports that no other process uses, not even another test process that searches for one at this
+//! moment.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -8,17 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// Below the ports that systems give to outgoing connections (32768 on Linux): such a connection could otherwise take
-/// the port of a server that is down for a moment. A cluster's bus ports, 10,000 higher, are below them too.
+/// Below the ports that systems give to outgoing connections (32768 on Linux): such a connection
+/// could otherwise take the port of a server that is down for a moment. A cluster's bus ports,
+/// 10,000 higher, are below them too.
 const FIRST: u16 = 10_100;
 const COUNT: u16 = 9_800;
 const BUS: u16 = 10_000;
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// A TCP port on loopback that this process owns until this is dropped, whether or not a server listens on it.
+/// A TCP port on loopback that this process owns until this is dropped, whether or not a server
+/// listens on it.
 ///
-/// The claim is the UDP port of the same number, which Redis does not use: the system gives it to one process only, and
-/// takes it back when that process ends.
+/// The claim is the UDP port of the same number, which Redis does not use: the system gives it to
+/// one process only, and takes it back when that process ends.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -45,13 +48,17 @@ impl Port {
 
     /// Listens on the port.
     ///
-    /// A process that another thread starts at this moment holds a copy of every open socket from its fork to its
-    /// exec. Therefore a port can stay in use for some milliseconds after its socket has been closed.
+    /// A process that another thread starts at this moment holds a copy of every open socket from
+    /// its fork to its exec. Therefore a port can stay in use for some milliseconds after its
+    /// socket has been closed.
     pub(crate) fn listen(number: u16) -> TcpListener {
         let start = Instant::now();
         loop {
             match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < LISTEN_LIMIT => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        && start.elapsed() < LISTEN_LIMIT =>
+                {
                     thread::sleep(Duration::from_millis(5));
                 }
                 bound => return bound.expect("a port that was claimed"),
@@ -62,22 +69,32 @@ impl Port {
     /// Claims nothing, like a program that ignores claims and takes the port meanwhile.
     #[cfg(test)]
     pub(crate) fn without_claim(number: u16) -> Self {
-        Self { number, _claims: Vec::new() }
+        Self {
+            number,
+            _claims: Vec::new(),
+        }
     }
 
     fn search(offsets: &[u16]) -> Self {
         for _ in 0..COUNT {
             let number = candidate();
-            let claims: Option<Vec<_>> = offsets.iter().map(|offset| claim(number + offset)).collect();
+            let claims: Option<Vec<_>> = offsets
+                .iter()
+                .map(|offset| claim(number + offset))
+                .collect();
             if let Some(claims) = claims {
-                return Self { number, _claims: claims };
+                return Self {
+                    number,
+                    _claims: claims,
+                };
             }
         }
         panic!("no free port among {COUNT} from {FIRST} on");
     }
 }
 
-/// The next port to try: from a random start, so that processes rarely collide, and each port once before any repeats.
+/// The next port to try: from a random start, so that processes rarely collide, and each port once
+/// before any repeats.
 fn candidate() -> u16 {
     static START: OnceLock<u64> = OnceLock::new();
     static STEP: AtomicU64 = AtomicU64::new(0);
@@ -106,13 +123,17 @@ mod tests {
     #[test]
     fn listening_waits_until_the_port_is_free() {
         let port = Port::claim();
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).expect("a claimed port");
+        let taken =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).expect("a claimed port");
         let release = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
             drop(taken);
         });
         let listener = Port::listen(port.number());
-        assert_eq!(listener.local_addr().expect("a bound socket").port(), port.number());
+        assert_eq!(
+            listener.local_addr().expect("a bound socket").port(),
+            port.number()
+        );
         release.join().expect("a thread that only drops");
     }
 

@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 use crate::keeper::Keeper;
 use crate::{binary, signal};
 
-/// The shell replaces itself with the server, under the same process id, when this process sends a line. Until then the
-/// shell ends with this process, so no server ever runs without a keeper that knows it.
+/// The shell replaces itself with the server, under the same process id, when this process sends a
+/// line. Until then the shell ends with this process, so no server ever runs without a keeper that
+/// knows it.
 const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
 
 #[derive(Debug)]
@@ -21,7 +22,11 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { keeper: Keeper::new()?, child: None, stopped: false })
+        Ok(Self {
+            keeper: Keeper::new()?,
+            child: None,
+            stopped: false,
+        })
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -60,7 +65,9 @@ impl Process {
 
     /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
+        self.child
+            .as_mut()
+            .is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
     /// Ends it at once, even if it is stopped, and returns when it has ended.
@@ -74,7 +81,10 @@ impl Process {
     }
 
     pub(crate) fn stop(&mut self) {
-        signal::stop(self.id().expect("a server that was killed cannot be stopped"));
+        signal::stop(
+            self.id()
+                .expect("a server that was killed cannot be stopped"),
+        );
         self.stopped = true;
     }
 

@@ -22,11 +22,13 @@ impl Sentinel {
     /// The name of the master among the sentinels.
     pub const NAME: &'static str = "limits";
 
-    /// Starts all of them and returns when the replica is in step and every sentinel knows all others.
+    /// Starts all of them and returns when the replica is in step and every sentinel knows all
+    /// others.
     ///
     /// # Panics
     ///
-    /// If there is no `redis-server`, if `count` is not 1 to 3, or if they do not find each other within 30 seconds.
+    /// If there is no `redis-server`, if `count` is not 1 to 3, or if they do not find each other
+    /// within 30 seconds.
     #[must_use]
     pub fn start(count: usize) -> Self {
         assert!((1..=3).contains(&count), "one to three sentinels");
@@ -40,19 +42,33 @@ impl Sentinel {
             port = master.port(),
             quorum = count / 2 + 1,
         );
-        let sentinels =
-            (0..count).map(|_| Server::builder().role(Role::Sentinel(lines.clone())).start()).collect::<Vec<_>>();
-        let group = Self { servers: [master, replica], sentinels };
-        until(Duration::from_secs(30), "the sentinels to know the replica and each other", || {
-            let in_step = group.servers[1].info("master_link_status") == "up";
-            let known = group.sentinels.iter().all(|sentinel| {
-                let replicas: RedisResult<Vec<redis::Value>> =
-                    sentinel.try_query(&["SENTINEL", "REPLICAS", Self::NAME]);
-                let others: RedisResult<Vec<redis::Value>> = sentinel.try_query(&["SENTINEL", "SENTINELS", Self::NAME]);
-                replicas.is_ok_and(|list| list.len() == 1) && others.is_ok_and(|list| list.len() == count - 1)
-            });
-            (in_step && known).then_some(())
-        });
+        let sentinels = (0..count)
+            .map(|_| {
+                Server::builder()
+                    .role(Role::Sentinel(lines.clone()))
+                    .start()
+            })
+            .collect::<Vec<_>>();
+        let group = Self {
+            servers: [master, replica],
+            sentinels,
+        };
+        until(
+            Duration::from_secs(30),
+            "the sentinels to know the replica and each other",
+            || {
+                let in_step = group.servers[1].info("master_link_status") == "up";
+                let known = group.sentinels.iter().all(|sentinel| {
+                    let replicas: RedisResult<Vec<redis::Value>> =
+                        sentinel.try_query(&["SENTINEL", "REPLICAS", Self::NAME]);
+                    let others: RedisResult<Vec<redis::Value>> =
+                        sentinel.try_query(&["SENTINEL", "SENTINELS", Self::NAME]);
+                    replicas.is_ok_and(|list| list.len() == 1)
+                        && others.is_ok_and(|list| list.len() == count - 1)
+                });
+                (in_step && known).then_some(())
+            },
+        );
         group
     }
 
@@ -68,7 +84,8 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// The two servers: at first the master, then its replica. They keep this order when they change roles.
+    /// The two servers: at first the master, then its replica. They keep this order when they
+    /// change roles.
     #[must_use]
     pub fn servers(&self) -> &[Server; 2] {
         &self.servers
@@ -81,12 +98,21 @@ impl Sentinel {
     /// If no sentinel runs.
     #[must_use]
     pub fn master(&self) -> &Server {
-        let sentinel = self.sentinels.iter().find(|sentinel| sentinel.is_running()).expect("a running sentinel");
-        let (_, port): (String, u16) = sentinel.query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]);
-        self.servers.iter().find(|server| server.port() == port).expect("one of the two servers")
+        let sentinel = self
+            .sentinels
+            .iter()
+            .find(|sentinel| sentinel.is_running())
+            .expect("a running sentinel");
+        let (_, port): (String, u16) =
+            sentinel.query(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME]);
+        self.servers
+            .iter()
+            .find(|server| server.port() == port)
+            .expect("one of the two servers")
     }
 
-    /// Waits until the sentinels have made another server than this one the master, and it accepts writes.
+    /// Waits until the sentinels have made another server than this one the master, and it accepts
+    /// writes.
     ///
     /// # Panics
     ///

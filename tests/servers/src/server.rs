@@ -17,10 +17,11 @@ pub(crate) const SENTINEL_FILE: &str = "sentinel.conf";
 
 /// A `redis-server` for one test on 127.0.0.1, without persistence.
 ///
-/// It is killed when this is dropped, also by a panic; and soon after this process has ended in any other way, also by
-/// `kill -9` or with the server in a static.
+/// It is killed when this is dropped, also by a panic; and soon after this process has ended in any
+/// other way, also by `kill -9` or with the server in a static.
 ///
-/// Methods that query the server panic if it does not answer within 10 seconds, or answers with an error.
+/// Methods that query the server panic if it does not answer within 10 seconds, or answers with an
+/// error.
 #[derive(Debug)]
 pub struct Server {
     process: Mutex<Process>,
@@ -47,7 +48,11 @@ impl Server {
     }
 
     pub(crate) fn launch(builder: Builder) -> Self {
-        let port = if matches!(builder.role, Role::Node) { Port::claim_with_bus() } else { Port::claim() };
+        let port = if matches!(builder.role, Role::Node) {
+            Port::claim_with_bus()
+        } else {
+            Port::claim()
+        };
         Self::launch_at(builder, port)
     }
 
@@ -55,8 +60,15 @@ impl Server {
     pub(crate) fn launch_at(builder: Builder, port: Port) -> Self {
         let (mut server, mut attempt) = (Self::prepare(builder, port), 1);
         while let Err(reason) = server.run() {
-            assert!(reason.contains("in use") && attempt < 10, "redis-server did not start:\n{reason}");
-            let port = if matches!(server.builder.role, Role::Node) { Port::claim_with_bus() } else { Port::claim() };
+            assert!(
+                reason.contains("in use") && attempt < 10,
+                "redis-server did not start:\n{reason}"
+            );
+            let port = if matches!(server.builder.role, Role::Node) {
+                Port::claim_with_bus()
+            } else {
+                Port::claim()
+            };
             server = Self::prepare(server.builder.clone(), port);
             attempt += 1;
         }
@@ -67,25 +79,40 @@ impl Server {
         let process = Process::new().expect("a temporary folder and a shell");
         let tls = builder.tls.then(Tls::new);
         if let Some(tls) = &tls {
-            tls.write(process.folder()).expect("a folder to write certificates to");
+            tls.write(process.folder())
+                .expect("a folder to write certificates to");
         }
         if let Role::Sentinel(lines) = &builder.role {
-            fs::write(process.folder().join(SENTINEL_FILE), lines).expect("a folder to write the configuration to");
+            fs::write(process.folder().join(SENTINEL_FILE), lines)
+                .expect("a folder to write the configuration to");
         }
         let tls_port = tls.is_some().then(Port::claim);
-        Self { process: Mutex::new(process), builder, tls, port, tls_port }
+        Self {
+            process: Mutex::new(process),
+            builder,
+            tls,
+            port,
+            tls_port,
+        }
     }
 
-    /// Starts the process and waits for its answer. The error is what the server printed before it ended.
+    /// Starts the process and waits for its answer. The error is what the server printed before it
+    /// ended.
     fn run(&self) -> Result<(), String> {
         let mut process = self.process();
-        let tls = self.tls.as_ref().zip(self.tls_port.as_ref().map(Port::number));
+        let tls = self
+            .tls
+            .as_ref()
+            .zip(self.tls_port.as_ref().map(Port::number));
         let arguments = builder::arguments(&self.builder, self.port.number(), tls);
-        process.launch(&arguments).expect("a shell to start redis-server with");
+        process
+            .launch(&arguments)
+            .expect("a shell to start redis-server with");
         let start = Instant::now();
         loop {
             if process.has_ended() {
-                let read = |file| fs::read_to_string(process.folder().join(file)).unwrap_or_default();
+                let read =
+                    |file| fs::read_to_string(process.folder().join(file)).unwrap_or_default();
                 let said = read("output") + &read("log");
                 process.kill();
                 return Err(said);
@@ -93,16 +120,24 @@ impl Server {
             if self.answers(process.id()) {
                 return Ok(());
             }
-            assert!(start.elapsed() < START_LIMIT, "redis-server runs, but does not answer");
+            assert!(
+                start.elapsed() < START_LIMIT,
+                "redis-server runs, but does not answer"
+            );
             thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Whether the server that answers on the port is the process started here, not one that bound the port earlier.
+    /// Whether the server that answers on the port is the process started here, not one that bound
+    /// the port earlier.
     fn answers(&self, pid: Option<u32>) -> bool {
-        let info: RedisResult<String> = control::connect(&self.control_url(), Duration::from_secs(1))
-            .and_then(|mut connection| control::command(&["INFO", "server"]).query(&mut connection));
-        let answering = info.ok().and_then(|info| control::field(&info, "process_id")?.parse().ok());
+        let info: RedisResult<String> =
+            control::connect(&self.control_url(), Duration::from_secs(1)).and_then(
+                |mut connection| control::command(&["INFO", "server"]).query(&mut connection),
+            );
+        let answering = info
+            .ok()
+            .and_then(|info| control::field(&info, "process_id")?.parse().ok());
         answering.is_some() && answering == pid
     }
 
@@ -114,7 +149,9 @@ impl Server {
     fn control_url(&self) -> String {
         match self.builder.role {
             Role::Sentinel(_) => format!("redis://127.0.0.1:{}", self.port()),
-            Role::Alone | Role::Node => format!("redis://{USER}:{PASSWORD}@127.0.0.1:{}", self.port()),
+            Role::Alone | Role::Node => {
+                format!("redis://{USER}:{PASSWORD}@127.0.0.1:{}", self.port())
+            }
         }
     }
 
@@ -150,7 +187,11 @@ impl Server {
     /// If the server was not started with [`Builder::tls`].
     #[must_use]
     pub fn tls_url(&self) -> String {
-        let port = self.tls_port.as_ref().expect("a server started with tls()").number();
+        let port = self
+            .tls_port
+            .as_ref()
+            .expect("a server started with tls()")
+            .number();
         match &self.builder.password {
             Some(password) => format!("rediss://:{password}@localhost:{port}"),
             None => format!("rediss://localhost:{port}"),
@@ -200,12 +241,14 @@ impl Server {
         }
     }
 
-    /// Stops the process (`SIGSTOP`): connections stay open, and nothing answers until [`cont`](Self::cont).
+    /// Stops the process (`SIGSTOP`): connections stay open, and nothing answers until
+    /// [`cont`](Self::cont).
     pub fn stop(&self) {
         self.process().stop();
     }
 
-    /// Lets a stopped process continue (`SIGCONT`). It then executes what has arrived in the meantime.
+    /// Lets a stopped process continue (`SIGCONT`). It then executes what has arrived in the
+    /// meantime.
     pub fn cont(&self) {
         self.process().cont();
     }
@@ -225,7 +268,8 @@ impl Server {
     ///
     /// If the answer is an error or of another type.
     pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        self.try_query(words).unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port()))
+        self.try_query(words)
+            .unwrap_or_else(|error| panic!("{words:?} on port {}: {error}", self.port()))
     }
 
     /// The server's answer to a command, or its error.
@@ -244,7 +288,8 @@ impl Server {
     /// If the server does not accept one.
     #[must_use]
     pub fn connection(&self) -> Connection {
-        control::open(&self.control_url()).unwrap_or_else(|error| panic!("connect to port {}: {error}", self.port()))
+        control::open(&self.control_url())
+            .unwrap_or_else(|error| panic!("connect to port {}: {error}", self.port()))
     }
 
     /// Changes an option while the server runs.
@@ -260,15 +305,21 @@ impl Server {
     #[must_use]
     pub fn info(&self, name: &str) -> String {
         let info: String = self.query(&["INFO", "everything"]);
-        control::field(&info, name).unwrap_or_else(|| panic!("INFO has no {name}")).to_owned()
+        control::field(&info, name)
+            .unwrap_or_else(|| panic!("INFO has no {name}"))
+            .to_owned()
     }
 
-    /// Processor time that the server has used so far, in user and system mode, to the microsecond. The server itself
-    /// reports it, because the system's own table counts in steps of 10 ms.
+    /// Processor time that the server has used so far, in user and system mode, to the microsecond.
+    /// The server itself reports it, because the system's own table counts in steps of 10 ms.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         let info: String = self.query(&["INFO", "cpu"]);
-        let part = |name| control::field(&info, name).and_then(seconds).expect("INFO cpu has both times");
+        let part = |name| {
+            control::field(&info, name)
+                .and_then(seconds)
+                .expect("INFO cpu has both times")
+        };
         part("used_cpu_user") + part("used_cpu_sys")
     }
 
@@ -315,7 +366,8 @@ fn scan(connection: &mut Connection, pattern: &str) -> Vec<Vec<u8>> {
     loop {
         let place = cursor.to_string();
         let scan = control::command(&["SCAN", &place, "MATCH", pattern, "COUNT", "1000"]);
-        let (next, some): (u64, Vec<Vec<u8>>) = scan.query(connection).expect("SCAN of any pattern");
+        let (next, some): (u64, Vec<Vec<u8>>) =
+            scan.query(connection).expect("SCAN of any pattern");
         keys.extend(some);
         cursor = next;
         if cursor == 0 {
@@ -330,7 +382,10 @@ fn scan(connection: &mut Connection, pattern: &str) -> Vec<Vec<u8>> {
 /// Seconds with six digits after the point.
 fn seconds(text: &str) -> Option<Duration> {
     let (whole, micros) = text.split_once('.')?;
-    Some(Duration::from_secs(whole.parse().ok()?) + Duration::from_micros(format!("{micros:0<6}").parse().ok()?))
+    Some(
+        Duration::from_secs(whole.parse().ok()?)
+            + Duration::from_micros(format!("{micros:0<6}").parse().ok()?),
+    )
 }
 
 #[cfg(test)]
@@ -348,7 +403,10 @@ mod tests {
 
     #[test]
     fn seconds_are_read_to_the_microsecond() {
-        assert_eq!(seconds("12.000345"), Some(Duration::from_micros(12_000_345)));
+        assert_eq!(
+            seconds("12.000345"),
+            Some(Duration::from_micros(12_000_345))
+        );
         assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
         assert_eq!(seconds("x"), None);
     }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::server::Server;
 
-/// A part of the shared server that no other test touches, as long as all of them keep to their prefix.
+/// A part of the shared server that no other test touches, as long as all of them keep to their
+/// prefix.
 ///
 /// Do not stop, kill, flush or configure the server behind it: other tests use it.
 #[derive(Debug)]
@@ -27,7 +28,10 @@ impl Shared {
         static SERVER: OnceLock<Server> = OnceLock::new();
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Self { server: SERVER.get_or_init(Server::start), prefix: format!("t{}-{number}", process::id()) }
+        Self {
+            server: SERVER.get_or_init(Server::start),
+            prefix: format!("t{}-{number}", process::id()),
+        }
     }
 
     /// The prefix of this test's keys: letters, digits and a dash. Put a separator after it.
@@ -48,20 +52,24 @@ impl Shared {
         self.server.keys_without_ttl_in(&self.pattern())
     }
 
-    /// No other prefix begins with this one and a character that is not a digit; and a key may have its tag around the
-    /// prefix.
+    /// No other prefix begins with this one and a character that is not a digit; and a key may have
+    /// its tag around the prefix.
     fn pattern(&self) -> String {
         format!("*{}[^0-9]*", self.prefix)
     }
 }
 
 impl Drop for Shared {
-    /// Deletes the keys under the prefix. A test that lists its own keys walks through all keys of the server.
+    /// Deletes the keys under the prefix. A test that lists its own keys walks through all keys of
+    /// the server.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let mut connection = self.server.connection();
             for some in self.own_keys().chunks(1000) {
-                redis::cmd("UNLINK").arg(some).exec(&mut connection).expect("UNLINK of any key");
+                redis::cmd("UNLINK")
+                    .arg(some)
+                    .exec(&mut connection)
+                    .expect("UNLINK of any key");
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The proxy: each fault has the effect that its name says, for the client on one side and the server on the other.
+//! The proxy: each fault has the effect that its name says, for the client on one side and the
+//! server on the other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,7 +17,9 @@ impl Raw {
     fn connect(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
         Self(stream)
     }
 
@@ -68,8 +71,14 @@ fn delayed_replies_do_not_wait_for_one_another() {
     let first = start.elapsed();
     assert_eq!(client.read().unwrap(), ":3\r\n");
     let second = start.elapsed();
-    assert!(first >= Duration::from_millis(300) && second >= Duration::from_millis(400), "{first:?} {second:?}");
-    assert!(second < Duration::from_millis(580), "one delay after the other: {second:?}");
+    assert!(
+        first >= Duration::from_millis(300) && second >= Duration::from_millis(400),
+        "{first:?} {second:?}"
+    );
+    assert!(
+        second < Duration::from_millis(580),
+        "one delay after the other: {second:?}"
+    );
     proxy.delay_replies(Duration::ZERO);
     let start = Instant::now();
     client.incr().unwrap();
@@ -105,7 +114,10 @@ fn a_reset_reaches_a_client_that_only_waits() {
     for client in &mut clients {
         assert_eq!(client.read().unwrap_err(), ErrorKind::ConnectionReset);
     }
-    assert!(start.elapsed() < Duration::from_secs(1), "also the one with a reply that is held");
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "also the one with a reply that is held"
+    );
     assert_eq!(proxy.open_connections(), 0);
     proxy.heal();
     assert_eq!(Raw::connect(&proxy).incr().unwrap(), ":7\r\n");

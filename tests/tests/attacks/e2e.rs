@@ -1,4 +1,5 @@
-//! A real server and a real client: what is sent over the wire, and what outer layers and handlers see.
+//! A real server and a real client: what is sent over the wire, and what outer layers and handlers
+//! see.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -29,12 +30,19 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let app = app.into_make_service_with_connect_info::<SocketAddr>();
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, client: Client::builder(TokioExecutor::new()).build_http() }
+        Self {
+            address,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
     }
 
     async fn get(&self, path: &str) -> Response<Bytes> {
         let uri: Uri = format!("http://{}{path}", self.address).parse().unwrap();
-        let response = self.client.request(Request::get(uri).body(Empty::new()).unwrap()).await.unwrap();
+        let response = self
+            .client
+            .request(Request::get(uri).body(Empty::new()).unwrap())
+            .await
+            .unwrap();
         let (head, body) = response.into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
     }
@@ -50,11 +58,20 @@ async fn client_that_waits_for_retry_after_is_admitted() {
     let mut refused = None;
     for n in 0..3 {
         let served = server.get("/").await;
-        assert_eq!((served.status(), served.body().as_ref()), (StatusCode::OK, &b"ok"[..]));
+        assert_eq!(
+            (served.status(), served.body().as_ref()),
+            (StatusCode::OK, &b"ok"[..])
+        );
         assert_eq!(field(&served, "retry-after"), None);
         assert_eq!(list(&served, "ratelimit").len(), 2);
-        assert_eq!(parameter(&served, "ratelimit", "per-\"day\"", "r"), Some(999 - n));
-        assert_eq!(field(&served, "ratelimit-policy"), Some(r#""per-ip";q=3;w=3, "per-\"day\"";q=1000;w=86400"#));
+        assert_eq!(
+            parameter(&served, "ratelimit", "per-\"day\"", "r"),
+            Some(999 - n)
+        );
+        assert_eq!(
+            field(&served, "ratelimit-policy"),
+            Some(r#""per-ip";q=3;w=3, "per-\"day\"";q=1000;w=86400"#)
+        );
     }
     // A slow machine may have earned a unit meanwhile.
     for _ in 0..5 {
@@ -66,8 +83,17 @@ async fn client_that_waits_for_retry_after_is_admitted() {
     }
     let refused = refused.expect("five at once exceed a burst of three");
     assert_eq!(field(&refused, "cache-control"), Some("no-store"));
-    assert_eq!(field(&refused, "content-type"), Problem::CONTENT_TYPE.to_str().ok());
-    assert_eq!(list(&refused, "ratelimit"), [("per-ip".to_owned(), vec![("r".to_owned(), 0), ("t".to_owned(), 1)])]);
+    assert_eq!(
+        field(&refused, "content-type"),
+        Problem::CONTENT_TYPE.to_str().ok()
+    );
+    assert_eq!(
+        list(&refused, "ratelimit"),
+        [(
+            "per-ip".to_owned(),
+            vec![("r".to_owned(), 0), ("t".to_owned(), 1)]
+        )]
+    );
     assert_eq!(list(&refused, "ratelimit-policy").len(), 2);
     let problem: serde_json::Value = serde_json::from_slice(refused.body()).unwrap();
     assert_eq!(problem["status"], 429);
@@ -84,20 +110,37 @@ async fn reset_as_an_instant_is_that_of_the_wall_clock() {
     let (layer, ..) = layer(three_by(ClientIp::peer()));
     let layer = layer.headers(Dialect::XRateLimit(ResetFormat::EpochSeconds));
     let server = Server::start(Router::new().route("/", get(ok)).layer(layer)).await;
-    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now = || {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
     let before = now();
-    let reset: u64 = field(&server.get("/").await, "x-ratelimit-reset").unwrap().parse().unwrap();
+    let reset: u64 = field(&server.get("/").await, "x-ratelimit-reset")
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!((before + 20..=now() + 21).contains(&reset), "{reset}");
 }
 
 #[tokio::test]
 async fn refusal_carries_its_report_and_other_responses_only_on_request() {
-    let layer = ThrottleLayer::new(limit("once", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer())).unwrap();
+    let layer = ThrottleLayer::new(
+        limit("once", Gcra::new(Rate::per_day(1)).burst(1)).by(ClientIp::peer()),
+    )
+    .unwrap();
     let app = Router::new().route("/", any(ok)).layer(layer);
-    for (status, has_report) in [(StatusCode::OK, false), (StatusCode::TOO_MANY_REQUESTS, true)] {
+    for (status, has_report) in [
+        (StatusCode::OK, false),
+        (StatusCode::TOO_MANY_REQUESTS, true),
+    ] {
         let response = send(&app, from("203.0.113.9")).await;
         assert_eq!(response.status(), status);
-        assert_eq!(response.extensions().get::<LimitReport>().is_some(), has_report);
+        assert_eq!(
+            response.extensions().get::<LimitReport>().is_some(),
+            has_report
+        );
         assert_eq!(list(&response, "ratelimit").len(), 1);
     }
 }

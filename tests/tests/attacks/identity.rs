@@ -1,7 +1,9 @@
-//! Attacks on the client's identity: made-up keys, keys that collide or split. What a spoofed address does is tested
-//! with the code that reads it, in `throttle_tower::client_ip`.
+//! Attacks on the client's identity: made-up keys, keys that collide or split. What a spoofed
+//! address does is tested with the code that reads it, in `throttle_tower::client_ip`.
 
-use crate::support::{Dice, PROXY, Site, field, from, layer, list, ok, parameter, send, three, three_by};
+use crate::support::{
+    Dice, PROXY, Site, field, from, layer, list, ok, parameter, send, three, three_by,
+};
 use axum::Router;
 use axum::routing::any;
 use http::request::{Builder, Parts};
@@ -11,7 +13,8 @@ use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
 use throttle_tower::extract::{Extension, from_fn};
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{
-    Concurrency, ConfigError, Gcra, Header, KeyExtractor, OnMissing, Rate, ThrottleLayer, all, limit,
+    Concurrency, ConfigError, Gcra, Header, KeyExtractor, OnMissing, Rate, ThrottleLayer, all,
+    limit,
 };
 
 const XFF: &str = "x-forwarded-for";
@@ -58,7 +61,13 @@ async fn attack_11_rotating_ipv6_addresses_and_networks_is_limited() {
 }
 
 fn groups(bits: u64) -> String {
-    format!("{:x}:{:x}:{:x}:{:x}", bits >> 48, bits >> 32 & 0xffff, bits >> 16 & 0xffff, bits & 0xffff)
+    format!(
+        "{:x}:{:x}:{:x}:{:x}",
+        bits >> 48,
+        bits >> 32 & 0xffff,
+        bits >> 16 & 0xffff,
+        bits & 0xffff
+    )
 }
 
 #[tokio::test]
@@ -66,31 +75,50 @@ async fn attack_14_no_client_spends_the_budget_of_another() {
     let victim = "203.0.113.9";
     let names = OTHER_HEADERS.iter().chain(&[XFF, "x_forwarded_for"]);
     let spoofs = |request: fn() -> Builder| {
-        let lists = [format!("for={victim}"), victim.to_owned(), format!("{victim}, {victim}")];
-        let alone = names.clone().flat_map(move |name| lists.clone().map(|list| request().header(*name, list)));
+        let lists = [
+            format!("for={victim}"),
+            victim.to_owned(),
+            format!("{victim}, {victim}"),
+        ];
+        let alone = names
+            .clone()
+            .flat_map(move |name| lists.clone().map(|list| request().header(*name, list)));
         alone.collect::<Vec<_>>()
     };
     // The attacker connects directly, through the proxy, and with a second line.
     let site = behind_proxy();
     site.admitted(spoofs(|| from("198.51.100.7"))).await;
-    site.admitted(spoofs(|| forwarded_for("198.51.100.7")).into_iter().filter(|request| {
-        let lines = request.headers_ref().unwrap().get_all(XFF);
-        // The proxy appends the address that it saw.
-        lines.iter().count() == 1
-    }))
+    site.admitted(
+        spoofs(|| forwarded_for("198.51.100.7"))
+            .into_iter()
+            .filter(|request| {
+                let lines = request.headers_ref().unwrap().get_all(XFF);
+                // The proxy appends the address that it saw.
+                lines.iter().count() == 1
+            }),
+    )
     .await;
-    site.admitted((0..10).map(|_| from(PROXY).header(XFF, victim).header(XFF, "198.51.100.7"))).await;
-    assert_eq!(site.admitted((0..10).map(|_| forwarded_for(victim))).await, 3);
+    site.admitted((0..10).map(|_| from(PROXY).header(XFF, victim).header(XFF, "198.51.100.7")))
+        .await;
+    assert_eq!(
+        site.admitted((0..10).map(|_| forwarded_for(victim))).await,
+        3
+    );
 }
 
 #[tokio::test]
 async fn attack_16_rotating_an_unverified_part_does_not_escape_the_address() {
     let email = |parts: &Parts| parts.uri.query()?.strip_prefix("email=").map(str::to_owned);
-    let site = Site::with(all([three_by(ClientIp::peer()), limit("per-email", three()).by(from_fn(email))]), |layer| {
-        Router::new().route("/login", any(ok)).layer(layer)
-    });
+    let site = Site::with(
+        all([
+            three_by(ClientIp::peer()),
+            limit("per-email", three()).by(from_fn(email)),
+        ]),
+        |layer| Router::new().route("/login", any(ok)).layer(layer),
+    );
     let mut dice = Dice::new(16);
-    let logins = (0..100).map(|_| from("203.0.113.9").uri(format!("/login?email={}@x", dice.token())));
+    let logins =
+        (0..100).map(|_| from("203.0.113.9").uri(format!("/login?email={}@x", dice.token())));
     assert_eq!(site.admitted(logins).await, 3);
     // Rotating the address does not escape the victim's own limit.
     let logins = (0..100).map(|n| from(&format!("198.51.100.{n}")).uri("/login?email=ada@x"));
@@ -99,18 +127,32 @@ async fn attack_16_rotating_an_unverified_part_does_not_escape_the_address() {
 
 #[tokio::test]
 async fn attack_17_made_up_credentials_earn_no_fresh_budget() {
-    let by_key = Header::new("x-api-key").accept(|key| key == b"known").or(ClientIp::peer());
+    let by_key = Header::new("x-api-key")
+        .accept(|key| key == b"known")
+        .or(ClientIp::peer());
     let (site, mut dice) = (Site::new(three_by(by_key)), Dice::new(17));
     let requests = (0..10_000).map(|_| from("203.0.113.9").header("x-api-key", dice.token()));
     assert_eq!(site.admitted(requests).await, 3);
     assert_eq!(site.store.keys(), 1);
-    assert_eq!(site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "known"))).await, 3);
+    assert_eq!(
+        site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "known")))
+            .await,
+        3
+    );
 }
 
 #[tokio::test]
 async fn attack_18_parts_of_a_key_do_not_run_into_each_other() {
     let site = Site::new(three_by((Header::new("a"), Header::new("b"))));
-    for (a, b) in [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("ab", "c"), ("a", "bc"), ("abc", "c"), ("a|b", "c")] {
+    for (a, b) in [
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("a:", "b:c"),
+        ("ab", "c"),
+        ("a", "bc"),
+        ("abc", "c"),
+        ("a|b", "c"),
+    ] {
         let requests = (0..4).map(|_| from("203.0.113.9").header("a", a).header("b", b));
         assert_eq!(site.admitted(requests).await, 3, "{a} {b}");
     }
@@ -120,8 +162,8 @@ async fn attack_18_parts_of_a_key_do_not_run_into_each_other() {
 proptest! {
     #![proptest_config(crate::support::cases(300))]
 
-    /// Compares random parts with others, and with the same parts of which two are joined, with and without the bytes
-    /// that an encoding might put between them.
+    /// Compares random parts with others, and with the same parts of which two are joined, with and
+    /// without the bytes that an encoding might put between them.
     #[test]
     fn attack_18_equal_buckets_mean_equal_parts(
         one in proptest::collection::vec("[a:\0\x01-\x04]{0,4}", 2..4),
@@ -151,15 +193,32 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
     let missing = || {
         let plain = || from("203.0.113.9");
         let twice = plain().header("x-api-key", "a").header("x-api-key", "b");
-        [plain(), plain().header("x-api-key", ""), twice, plain(), plain()]
+        [
+            plain(),
+            plain().header("x-api-key", ""),
+            twice,
+            plain(),
+            plain(),
+        ]
     };
-    let keyed = |rule| limit("per-key", three()).by(Header::new("x-api-key")).on_missing(rule);
+    let keyed = |rule| {
+        limit("per-key", three())
+            .by(Header::new("x-api-key"))
+            .on_missing(rule)
+    };
 
-    for site in [Site::new(keyed(OnMissing::Share)), Site::new(three_by(Header::new("x-api-key")))] {
+    for site in [
+        Site::new(keyed(OnMissing::Share)),
+        Site::new(three_by(Header::new("x-api-key"))),
+    ] {
         site.assert_one_bucket(missing()).await;
         // Words that elsewhere mean a missing key are ordinary keys.
         for literal in ["null", "undefined", "missing", "<missing>", "-"] {
-            assert_eq!(site.status(from("203.0.113.9").header("x-api-key", literal)).await, StatusCode::OK);
+            assert_eq!(
+                site.status(from("203.0.113.9").header("x-api-key", literal))
+                    .await,
+                StatusCode::OK
+            );
         }
     }
 
@@ -167,21 +226,43 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
     assert_eq!(site.admitted(missing()).await, 5);
     assert_eq!(site.store.keys(), 0);
     let response = site.send(from("203.0.113.9")).await;
-    assert_eq!((field(&response, "ratelimit"), field(&response, "ratelimit-policy")), (None, None));
+    assert_eq!(
+        (
+            field(&response, "ratelimit"),
+            field(&response, "ratelimit-policy")
+        ),
+        (None, None)
+    );
 
-    for status in [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::UNAUTHORIZED] {
+    for status in [
+        StatusCode::BAD_REQUEST,
+        StatusCode::FORBIDDEN,
+        StatusCode::UNAUTHORIZED,
+    ] {
         let site = Site::new(keyed(OnMissing::Reject(status)));
         for request in missing() {
             assert_eq!(site.status(request).await, status);
         }
         assert_eq!(site.store.keys(), 0);
-        assert_eq!(site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "ada"))).await, 3);
+        assert_eq!(
+            site.admitted((0..4).map(|_| from("203.0.113.9").header("x-api-key", "ada")))
+                .await,
+            3
+        );
     }
-    let in_flight = Concurrency::new(1).name("per-key").by(Header::new("x-api-key"));
+    let in_flight = Concurrency::new(1)
+        .name("per-key")
+        .by(Header::new("x-api-key"));
     let reject = OnMissing::Reject(StatusCode::OK);
-    for limits in [keyed(reject).into_limit_tree(), in_flight.on_missing(reject).into_limit_tree()] {
+    for limits in [
+        keyed(reject).into_limit_tree(),
+        in_flight.on_missing(reject).into_limit_tree(),
+    ] {
         let error = ThrottleLayer::new(limits).unwrap_err();
-        assert_eq!((error.policy(), error.field(), error.value()), (Some("per-key"), "on_missing", "200 OK"));
+        assert_eq!(
+            (error.policy(), error.field(), error.value()),
+            (Some("per-key"), "on_missing", "200 OK")
+        );
     }
 
     let by_ip = Site::new(three_by(Header::new("x-api-key").or(ClientIp::peer())));
@@ -191,15 +272,29 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
 #[tokio::test]
 async fn attack_19_without_a_peer_nothing_fails_and_nothing_opens() {
     let nowhere = || Request::builder().uri("/");
-    for client_ip in [ClientIp::peer(), ClientIp::x_forwarded_for(proxy()), ClientIp::fly_io()] {
-        Site::new(three_by(client_ip)).assert_one_bucket((0..10).map(|_| nowhere())).await;
+    for client_ip in [
+        ClientIp::peer(),
+        ClientIp::x_forwarded_for(proxy()),
+        ClientIp::fly_io(),
+    ] {
+        Site::new(three_by(client_ip))
+            .assert_one_bucket((0..10).map(|_| nowhere()))
+            .await;
     }
 }
 
 #[tokio::test]
 async fn attack_20_spellings_of_one_identity_share_a_bucket() {
     let site = Site::new(three_by(Header::new("x-user").normalize_identity()));
-    let spellings = ["a@x", "A@x", "a@x ", "\u{ff41}@x", " A@X", "\u{ff21}\u{ff20}\u{ff38}", "a\u{ff20}x\t"];
+    let spellings = [
+        "a@x",
+        "A@x",
+        "a@x ",
+        "\u{ff41}@x",
+        " A@X",
+        "\u{ff21}\u{ff20}\u{ff38}",
+        "a\u{ff20}x\t",
+    ];
     let spelt = |value: &str| from("203.0.113.9").header("x-user", value.as_bytes());
     site.assert_one_bucket(spellings.map(spelt)).await;
     let composed = ["\u{e9}@x", "e\u{301}@x", "\u{c9}@x", "E\u{301}@X"];
@@ -218,7 +313,10 @@ async fn attack_20_spellings_of_one_identity_share_a_bucket() {
     // A value of white space only counts as missing.
     assert_eq!(site.admitted(["\u{3000}", "\u{a0}"].map(spelt)).await, 2);
     assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::OK);
-    assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        site.status(from("203.0.113.9")).await,
+        StatusCode::TOO_MANY_REQUESTS
+    );
 
     // Without the normalizer every byte counts, as it must for tokens.
     let exact = Site::new(three_by(Header::new("x-user")));
@@ -229,8 +327,12 @@ async fn attack_20_spellings_of_one_identity_share_a_bucket() {
 async fn attack_25_policies_and_tenants_do_not_share_budgets() {
     // Two policies, one user.
     let user = || Header::new("x-user");
-    let reads = limit("reads", three()).by(user()).when(|parts: &Parts| parts.method == "GET");
-    let writes = limit("writes", three()).by(user()).when(|parts: &Parts| parts.method == "POST");
+    let reads = limit("reads", three())
+        .by(user())
+        .when(|parts: &Parts| parts.method == "GET");
+    let writes = limit("writes", three())
+        .by(user())
+        .when(|parts: &Parts| parts.method == "POST");
     let site = Site::new(all([reads, writes]));
     let by = |method: &str| from("203.0.113.9").method(method).header("x-user", "ada");
     assert_eq!(site.admitted((0..4).map(|_| by("GET"))).await, 3);
@@ -238,27 +340,43 @@ async fn attack_25_policies_and_tenants_do_not_share_budgets() {
 
     // Two tenants, one user name.
     let site = Site::new(three_by((Header::new("x-tenant"), user())));
-    let of = |tenant: &str| from("203.0.113.9").header("x-tenant", tenant).header("x-user", "ada");
+    let of = |tenant: &str| {
+        from("203.0.113.9")
+            .header("x-tenant", tenant)
+            .header("x-user", "ada")
+    };
     assert_eq!(site.admitted((0..10).map(|_| of("a"))).await, 3);
     assert_eq!(site.admitted((0..10).map(|_| of("b"))).await, 3);
 
-    // Two layers on one store are separated by the names of their policies; the name is the identity.
+    // Two layers on one store are separated by the names of their policies; the name is the
+    // identity.
     let (one, _, store) = layer(limit("one", three()).by(user()));
     let with = |name: &str| {
-        let layer = ThrottleLayer::new(limit(name, three()).by(user())).unwrap().backend(store.clone()).unwrap();
+        let layer = ThrottleLayer::new(limit(name, three()).by(user()))
+            .unwrap()
+            .backend(store.clone())
+            .unwrap();
         Router::new().route("/", any(ok)).layer(layer)
     };
-    let (one, two, same) = (Router::new().route("/", any(ok)).layer(one), with("two"), with("one"));
+    let (one, two, same) = (
+        Router::new().route("/", any(ok)).layer(one),
+        with("two"),
+        with("one"),
+    );
     for _ in 0..3 {
         assert_eq!(send(&one, by("GET")).await.status(), StatusCode::OK);
     }
-    assert_eq!(send(&same, by("GET")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        send(&same, by("GET")).await.status(),
+        StatusCode::TOO_MANY_REQUESTS
+    );
     let other = send(&two, by("GET")).await;
     assert_eq!(parameter(&other, "ratelimit", "two", "r"), Some(2));
     assert_eq!(list(&other, "ratelimit-policy").len(), 1);
 
     // Within one layer a name can be used only once.
-    let twice: Result<_, ConfigError> = ThrottleLayer::new(all([three_by(user()), three_by(ClientIp::peer())]));
+    let twice: Result<_, ConfigError> =
+        ThrottleLayer::new(all([three_by(user()), three_by(ClientIp::peer())]));
     assert_eq!(twice.unwrap_err().value(), "\"three\" twice");
 }
 
@@ -288,10 +406,17 @@ async fn attack_26_bytes_that_mean_something_to_a_store_mean_nothing_in_a_key() 
     }
     assert_eq!(site.store.keys(), hostile.len());
     for key in hostile {
-        assert_eq!(site.status(from("203.0.113.9").extension(key)).await, StatusCode::TOO_MANY_REQUESTS, "{key:?}");
+        assert_eq!(
+            site.status(from("203.0.113.9").extension(key)).await,
+            StatusCode::TOO_MANY_REQUESTS,
+            "{key:?}"
+        );
     }
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(test)
 }

@@ -24,15 +24,23 @@ async fn attack_21_a_megabyte_is_no_key() {
     let with = |fill: u8| from("203.0.113.9").header("x-api-key", megabyte(fill));
 
     let site = Site::new(three_by(Header::new("x-api-key").or(ClientIp::peer())));
-    site.assert_one_bucket((0..10).map(|n| with(b'a' + n))).await;
-    assert_eq!(site.status(from("203.0.113.9")).await, StatusCode::TOO_MANY_REQUESTS);
+    site.assert_one_bucket((0..10).map(|n| with(b'a' + n)))
+        .await;
+    assert_eq!(
+        site.status(from("203.0.113.9")).await,
+        StatusCode::TOO_MANY_REQUESTS
+    );
 
-    let rejecting = three_by(Header::new("x-api-key")).on_missing(OnMissing::Reject(StatusCode::BAD_REQUEST));
+    let rejecting =
+        three_by(Header::new("x-api-key")).on_missing(OnMissing::Reject(StatusCode::BAD_REQUEST));
     let site = Site::new(rejecting);
     assert_eq!(site.status(with(b'a')).await, StatusCode::BAD_REQUEST);
     let longest = |len| from("203.0.113.9").header("x-api-key", "k".repeat(len));
     assert_eq!(site.status(longest(Header::MAX_LEN)).await, StatusCode::OK);
-    assert_eq!(site.status(longest(Header::MAX_LEN + 1)).await, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        site.status(longest(Header::MAX_LEN + 1)).await,
+        StatusCode::BAD_REQUEST
+    );
     assert_eq!(site.store.keys(), 1);
 }
 
@@ -41,7 +49,12 @@ async fn attack_21_long_keys_are_distinct_and_not_stored() {
     // 64 KiB that differ only at the end.
     let long = |parts: &Parts| {
         let number = parts.extensions.get::<Random>()?.0;
-        Some(Key::builder().text(&"k".repeat(1 << 16)).number(number).finish())
+        Some(
+            Key::builder()
+                .text(&"k".repeat(1 << 16))
+                .number(number)
+                .finish(),
+        )
     };
     let site = Site::new(three_by(from_fn(long)));
     let with = |n| from("203.0.113.9").extension(Random(n));
@@ -60,7 +73,9 @@ async fn attack_21_long_keys_are_distinct_and_not_stored() {
 async fn attack_24_jitter_cannot_be_learnt_from_another_process() {
     let waits = async || {
         let (layer, ..) = crate::support::layer(three_by(Extension::by(|key: &Random| key.0)));
-        let app = Router::new().route("/", any(ok)).layer(layer.retry_jitter(100));
+        let app = Router::new()
+            .route("/", any(ok))
+            .layer(layer.retry_jitter(100));
         let mut waits = Vec::new();
         for key in 0..100 {
             let request = || from("203.0.113.9").extension(Random(key));

@@ -15,7 +15,8 @@ use throttle_core::{Backend, MemorySet, PolicySet};
 use throttle_tower::client_ip::{ClientIp, TrustedProxies};
 use throttle_tower::extract::Extension;
 use throttle_tower::{
-    ConfigError, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all, headers, limit,
+    ConfigError, Header, Key, KeyExtractor, LimitReport, OnMissing, Rate, ThrottleLayer, all,
+    headers, limit,
 };
 
 #[tokio::test]
@@ -26,26 +27,52 @@ async fn attack_52_refusals_are_not_stored() {
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(field(&refused, "cache-control"), Some("no-store"));
 
-    let keyed =
-        limit("keyed", three()).by(Header::new("x-api-key")).on_missing(OnMissing::Reject(StatusCode::FORBIDDEN));
-    assert_eq!(field(&Site::new(keyed).send(from("203.0.113.9")).await, "cache-control"), Some("no-store"));
+    let keyed = limit("keyed", three())
+        .by(Header::new("x-api-key"))
+        .on_missing(OnMissing::Reject(StatusCode::FORBIDDEN));
+    assert_eq!(
+        field(
+            &Site::new(keyed).send(from("203.0.113.9")).await,
+            "cache-control"
+        ),
+        Some("no-store")
+    );
 
-    // A custom refusal without `Cache-Control` gets the same header; one that sets it keeps its own.
-    for (own, expected) in [(None, "no-store"), (Some("private, max-age=1"), "private, max-age=1")] {
-        let site = Site::with(limit("never", three()).by(ClientIp::peer()).cost(|_: &Parts| 4), |layer| {
-            Router::new().route("/", any(ok)).layer(layer.response(move |refusal| {
-                let mut response = Response::new(Bytes::from_static(b"slow down"));
-                *response.status_mut() = refusal.status;
-                if let Some(own) = own {
-                    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(own));
-                }
-                response
-            }))
-        });
-        assert_eq!(field(&site.send(from("203.0.113.9")).await, "cache-control"), Some(expected));
+    // A custom refusal without `Cache-Control` gets the same header; one that sets it keeps its
+    // own.
+    for (own, expected) in [
+        (None, "no-store"),
+        (Some("private, max-age=1"), "private, max-age=1"),
+    ] {
+        let site = Site::with(
+            limit("never", three())
+                .by(ClientIp::peer())
+                .cost(|_: &Parts| 4),
+            |layer| {
+                Router::new()
+                    .route("/", any(ok))
+                    .layer(layer.response(move |refusal| {
+                        let mut response = Response::new(Bytes::from_static(b"slow down"));
+                        *response.status_mut() = refusal.status;
+                        if let Some(own) = own {
+                            response
+                                .headers_mut()
+                                .insert(CACHE_CONTROL, HeaderValue::from_static(own));
+                        }
+                        response
+                    }))
+            },
+        );
+        assert_eq!(
+            field(&site.send(from("203.0.113.9")).await, "cache-control"),
+            Some(expected)
+        );
     }
     // Admitted responses keep their own.
-    assert_eq!(field(&site.send(from("203.0.113.10")).await, "cache-control"), None);
+    assert_eq!(
+        field(&site.send(from("203.0.113.10")).await, "cache-control"),
+        None
+    );
 }
 
 #[tokio::test]
@@ -61,8 +88,12 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
         let cached = move || async move { ([(CACHE_CONTROL, cache_control)], "ok") };
         let site = |hide: bool| {
             Site::with(three_by(ClientIp::peer()), |layer| {
-                let hiding = layer.clone().hide_headers_if(|_, fields| headers::is_public(fields));
-                Router::new().route("/", any(cached)).layer(if hide { hiding } else { layer })
+                let hiding = layer
+                    .clone()
+                    .hide_headers_if(|_, fields| headers::is_public(fields));
+                Router::new()
+                    .route("/", any(cached))
+                    .layer(if hide { hiding } else { layer })
             })
         };
         let shown = async |site: &Site| {
@@ -74,7 +105,10 @@ async fn attack_52_what_is_cached_for_all_says_nothing_of_one() {
         assert_eq!(shown(&hiding).await, [!public; 2], "{cache_control}");
         assert_eq!(shown(&site(false)).await, [true; 2], "{cache_control}");
         // The budget is still spent, and the refusal, which is not stored, carries the headers.
-        assert_eq!(hiding.admitted((0..2).map(|_| from("203.0.113.9"))).await, 2);
+        assert_eq!(
+            hiding.admitted((0..2).map(|_| from("203.0.113.9"))).await,
+            2
+        );
         let refused = hiding.send(from("203.0.113.9")).await;
         assert_eq!(list(&refused, "ratelimit").len(), 1);
         assert!(refused.headers().contains_key("retry-after"));
@@ -85,21 +119,31 @@ async fn assert_quoted(name: &str, unit: &str) {
     let policy = || limit(name, three()).by(ClientIp::peer()).unit(unit);
     let (name_is_sound, unit_is_sound) = (sound(name), sound(unit));
     let layer = ThrottleLayer::new(policy());
-    assert_eq!(layer.is_ok(), name_is_sound && unit_is_sound, "{name:?} {unit:?}");
+    assert_eq!(
+        layer.is_ok(),
+        name_is_sound && unit_is_sound,
+        "{name:?} {unit:?}"
+    );
     let Err(error) = layer else {
         let site = Site::new(policy());
         for n in 0..4 {
             let response = site.send(from("203.0.113.9")).await;
-            let members = [list(&response, "ratelimit"), list(&response, "ratelimit-policy")];
+            let members = [
+                list(&response, "ratelimit"),
+                list(&response, "ratelimit-policy"),
+            ];
             for member in &members {
                 assert_eq!(member.len(), 1);
                 assert_eq!(member[0].0, name);
             }
-            let integers = |member: &[(String, i64)]| member.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+            let integers = |member: &[(String, i64)]| {
+                member.iter().map(|(_, value)| *value).collect::<Vec<_>>()
+            };
             assert_eq!(integers(&members[1][0].1), [3, 60]);
             assert_eq!(integers(&members[0][0].1)[0], (2 - n).max(0));
             if n == 3 {
-                let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+                let problem: serde_json::Value =
+                    serde_json::from_str(&text(response).await).unwrap();
                 assert_eq!(problem["violated-policies"], serde_json::json!([name]));
             }
         }
@@ -144,26 +188,49 @@ async fn attack_53_hostile_names_are_refused_or_quoted() {
     // The name adds no other member to the header.
     let site = Site::new(limit("a\", \"b\";q=1", three()).by(ClientIp::peer()));
     let response = site.send(from("203.0.113.9")).await;
-    assert_eq!(field(&response, "ratelimit-policy"), Some(r#""a\", \"b\";q=1";q=3;w=60"#));
+    assert_eq!(
+        field(&response, "ratelimit-policy"),
+        Some(r#""a\", \"b\";q=1";q=3;w=60"#)
+    );
     assert!(!response.headers().contains_key(SET_COOKIE));
 }
 
 /// A login page that knows `ada`, and limits her by name and unknown users by address.
 fn login(hide: bool) -> Site {
-    let by_name = Header::new("x-user").accept(|name| name == b"ada").or(ClientIp::peer());
-    let limits =
-        all([limit("login", three().burst(50)).by(by_name), limit("site", three().burst(90)).by(ClientIp::peer())]);
-    let denied = async || (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Basic")], "wrong name or password");
+    let by_name = Header::new("x-user")
+        .accept(|name| name == b"ada")
+        .or(ClientIp::peer());
+    let limits = all([
+        limit("login", three().burst(50)).by(by_name),
+        limit("site", three().burst(90)).by(ClientIp::peer()),
+    ]);
+    let denied = async || {
+        (
+            StatusCode::UNAUTHORIZED,
+            [(WWW_AUTHENTICATE, "Basic")],
+            "wrong name or password",
+        )
+    };
     Site::with(limits, |layer| {
-        let hiding = layer.clone().hide_headers_if(|status, _| status == StatusCode::UNAUTHORIZED);
-        Router::new().route("/", any(denied)).layer(if hide { hiding } else { layer })
+        let hiding = layer
+            .clone()
+            .hide_headers_if(|status, _| status == StatusCode::UNAUTHORIZED);
+        Router::new()
+            .route("/", any(denied))
+            .layer(if hide { hiding } else { layer })
     })
 }
 
-async fn attempt(site: &Site, peer: &str, user: &str) -> (StatusCode, Vec<(String, String)>, String) {
+async fn attempt(
+    site: &Site,
+    peer: &str,
+    user: &str,
+) -> (StatusCode, Vec<(String, String)>, String) {
     let response = site.send(from(peer).header("x-user", user)).await;
     let fields = response.headers().iter();
-    let fields = fields.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
+    let fields = fields
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+        .collect();
     (response.status(), fields, text(response).await)
 }
 
@@ -184,7 +251,10 @@ async fn attack_54_a_known_user_looks_like_an_unknown_one() {
     for _ in 0..10 {
         attempt(&telling, "203.0.113.9", "ada").await;
     }
-    assert_ne!(attempt(&telling, "198.51.100.7", "ada").await, attempt(&telling, "198.51.100.8", "eve").await);
+    assert_ne!(
+        attempt(&telling, "198.51.100.7", "ada").await,
+        attempt(&telling, "198.51.100.8", "eve").await
+    );
 }
 
 /// A store that records how many keys each question is about.
@@ -212,7 +282,10 @@ impl Backend for Questions {
     }
 
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
-        self.asked.lock().unwrap().push(calls.iter().filter(|call| call.key().is_some()).count());
+        self.asked
+            .lock()
+            .unwrap()
+            .push(calls.iter().filter(|call| call.key().is_some()).count());
         self.store.decide(prepared, calls)
     }
 
@@ -230,7 +303,8 @@ impl Backend for Questions {
     }
 }
 
-/// Timing reveals no more than the response: a known and an unknown name cause the same questions to the store.
+/// Timing reveals no more than the response: a known and an unknown name cause the same questions
+/// to the store.
 #[tokio::test]
 async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
     let (asked, looked_up): (Arc<Mutex<Vec<usize>>>, Arc<AtomicUsize>) = Default::default();
@@ -240,17 +314,34 @@ async fn attack_54_a_known_user_takes_the_same_questions_as_an_unknown_one() {
         name == b"ada"
     };
     let by_name = Header::new("x-user").accept(is_known).or(ClientIp::peer());
-    let limits = all([limit("login", three()).by(by_name), limit("site", three().burst(90)).by(ClientIp::peer())]);
+    let limits = all([
+        limit("login", three()).by(by_name),
+        limit("site", three().burst(90)).by(ClientIp::peer()),
+    ]);
     let (layer, _, store) = layer(limits);
-    let layer = layer.backend(Questions { store, asked: Arc::clone(&asked) }).unwrap();
+    let layer = layer
+        .backend(Questions {
+            store,
+            asked: Arc::clone(&asked),
+        })
+        .unwrap();
     let app = Router::new().route("/", any(ok)).layer(layer);
 
     let work = async |peer: &str, user: &str| {
         let status = send(&app, from(peer).header("x-user", user)).await.status();
-        (status, std::mem::take(&mut *asked.lock().unwrap()), looked_up.swap(0, Ordering::Relaxed))
+        (
+            status,
+            std::mem::take(&mut *asked.lock().unwrap()),
+            looked_up.swap(0, Ordering::Relaxed),
+        )
     };
     // Admitted, and then refused: each with one question about two keys, after one lookup.
-    for expected in [StatusCode::OK, StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+    for expected in [
+        StatusCode::OK,
+        StatusCode::OK,
+        StatusCode::OK,
+        StatusCode::TOO_MANY_REQUESTS,
+    ] {
         let known = work("198.51.100.7", "ada").await;
         assert_eq!(known, (expected, vec![2], 1));
         assert_eq!(work("198.51.100.8", "eve").await, known);
@@ -264,11 +355,25 @@ async fn attack_54_no_key_and_no_exemption_is_ever_shown() {
     for exempt in [false, true] {
         let site = Site::new(three_by(by()).when(move |_| !exempt));
         for _ in 0..5 {
-            let response = site.send(from("203.0.113.9").header("x-api-key", secret)).await;
-            let names: Vec<_> = response.headers().keys().map(|name| name.as_str().to_owned()).collect();
-            assert!(names.iter().all(|name| !name.starts_with("x-") && !name.contains("white")), "{names:?}");
+            let response = site
+                .send(from("203.0.113.9").header("x-api-key", secret))
+                .await;
+            let names: Vec<_> = response
+                .headers()
+                .keys()
+                .map(|name| name.as_str().to_owned())
+                .collect();
+            assert!(
+                names
+                    .iter()
+                    .all(|name| !name.starts_with("x-") && !name.contains("white")),
+                "{names:?}"
+            );
             if exempt {
-                assert!(names.iter().all(|name| !name.contains("ratelimit")), "{names:?}");
+                assert!(
+                    names.iter().all(|name| !name.contains("ratelimit")),
+                    "{names:?}"
+                );
             }
             let all = format!("{:?}", response.headers()) + &text(response).await;
             for part in [secret, "203.0.113", "x-api-key"] {
@@ -289,7 +394,13 @@ fn assert_harmless(shown: &str) {
 #[tokio::test]
 async fn attack_55_hostile_keys_appear_nowhere_raw() {
     assert_harmless(&format!("{:?}", Key::from(HOSTILE)));
-    assert_harmless(&format!("{:?}", Key::builder().bytes(HOSTILE.as_bytes()).text(&HOSTILE.repeat(99)).finish()));
+    assert_harmless(&format!(
+        "{:?}",
+        Key::builder()
+            .bytes(HOSTILE.as_bytes())
+            .text(&HOSTILE.repeat(99))
+            .finish()
+    ));
 
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let (hook, refusals) = (Arc::clone(&seen), Arc::clone(&seen));
@@ -298,8 +409,9 @@ async fn attack_55_hostile_keys_appear_nowhere_raw() {
     assert_harmless(&format!("{keyed:?}"));
     let site = Site::with(keyed, |layer| {
         assert_harmless(&format!("{layer:?}"));
-        let layer =
-            layer.on_decision(move |event| hook.lock().unwrap().push(format!("{event:?}"))).response(move |refusal| {
+        let layer = layer
+            .on_decision(move |event| hook.lock().unwrap().push(format!("{event:?}")))
+            .response(move |refusal| {
                 refusals.lock().unwrap().push(format!("{refusal:?}"));
                 refusal.default_response()
             });
@@ -307,9 +419,15 @@ async fn attack_55_hostile_keys_appear_nowhere_raw() {
     });
     for n in 0..6 {
         // The last request has no key.
-        let request = if n < 5 { from("203.0.113.9").extension(HOSTILE.to_owned()) } else { from("203.0.113.9") };
+        let request = if n < 5 {
+            from("203.0.113.9").extension(HOSTILE.to_owned())
+        } else {
+            from("203.0.113.9")
+        };
         // The value of a header cannot harm a terminal, but it is secret.
-        let response = site.send(request.header("authorization", "Bearer INFO ok")).await;
+        let response = site
+            .send(request.header("authorization", "Bearer INFO ok"))
+            .await;
         if let Some(report) = response.extensions().get::<LimitReport>() {
             assert_harmless(&format!("{report:?}"));
         }

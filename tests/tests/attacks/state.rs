@@ -12,8 +12,9 @@ use throttle_core::{Charge, Limiter, Policy, PolicySet};
 use throttle_redis::{RedisBackend, RedisBuilder, Single};
 use throttle_test_servers::{Server, Shared};
 use throttle_tower::{
-    CalendarQuota, ClientIp, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport, MemoryBackend,
-    OnError, Rate, SlidingLog, SlidingWindow, ThrottleLayer, TokenBucket, all, limit,
+    CalendarQuota, ClientIp, FixedWindow, Gcra, Header, IntervalBucket, LeakyMeter, LimitReport,
+    MemoryBackend, OnError, Rate, SlidingLog, SlidingWindow, ThrottleLayer, TokenBucket, all,
+    limit,
 };
 
 fn algorithms() -> Vec<Algorithm> {
@@ -60,8 +61,9 @@ fn attack_46_refunds_give_back_what_was_taken_and_no_more() {
     }
 }
 
-/// Names `ambiguous` twice for a type that is `Clone`, so that this file would not compile if charges could be copied.
-/// A `compile_fail` test in the documentation of [`Charge`] shows that a used charge cannot be used again.
+/// Names `ambiguous` twice for a type that is `Clone`, so that this file would not compile if
+/// charges could be copied. A `compile_fail` test in the documentation of [`Charge`] shows that a
+/// used charge cannot be used again.
 #[test]
 fn attack_46_a_charge_cannot_be_cloned() {
     trait UnlessClone<Marker> {
@@ -85,13 +87,23 @@ async fn attack_48_a_refusal_by_one_limit_leaves_the_others_alone() {
             assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
             let report: &LimitReport = refused.extensions().get().unwrap();
             assert_eq!(report.violated().collect::<Vec<_>>(), ["per-user"]);
-            let left = |name| report.statuses().find(|(policy, _)| policy.name() == name).unwrap().1.remaining();
+            let left = |name| {
+                report
+                    .statuses()
+                    .find(|(policy, _)| policy.name() == name)
+                    .unwrap()
+                    .1
+                    .remaining()
+            };
             assert_eq!((left("per-ip"), left("per-user")), (7, 0));
         }
         // All seven units are there.
         for n in 0..7 {
             let admitted = site.send(by(&format!("user-{n}"))).await;
-            assert_eq!(parameter(&admitted, "ratelimit", "per-ip", "r"), Some(6 - n));
+            assert_eq!(
+                parameter(&admitted, "ratelimit", "per-ip", "r"),
+                Some(6 - n)
+            );
         }
         let refused = site.send(by("ada")).await;
         let report: &LimitReport = refused.extensions().get().unwrap();
@@ -116,7 +128,9 @@ async fn attack_49_a_retry_loop_recovers() {
 
 /// Three an hour on a store, in a process that has just started.
 fn process<B: Backend>(store: B) -> Router {
-    let hourly = limit("three", Gcra::new(Rate::per_hour(3))).by(ClientIp::peer()).on_error(OnError::Closed);
+    let hourly = limit("three", Gcra::new(Rate::per_hour(3)))
+        .by(ClientIp::peer())
+        .on_error(OnError::Closed);
     let layer = ThrottleLayer::new(hourly).unwrap().backend(store).unwrap();
     Router::new().route("/", any(ok)).layer(layer)
 }
@@ -124,7 +138,8 @@ fn process<B: Backend>(store: B) -> Router {
 async fn admitted(process: &Router) -> usize {
     let mut admitted = 0;
     for _ in 0..10 {
-        admitted += usize::from(send(process, from("203.0.113.9")).await.status() == StatusCode::OK);
+        admitted +=
+            usize::from(send(process, from("203.0.113.9")).await.status() == StatusCode::OK);
     }
     admitted
 }
@@ -133,14 +148,16 @@ fn shared(url: &str) -> RedisBuilder {
     RedisBackend::builder(Single::new(url).unwrap()).deadline(Duration::from_secs(10))
 }
 
-/// Processes do not send the time to the store; tests may, and here the clocks of two processes differ by ten seconds.
+/// Processes do not send the time to the store; tests may, and here the clocks of two processes
+/// differ by ten seconds.
 #[tokio::test]
 async fn attack_45_processes_whose_clocks_disagree_share_one_budget() {
     let store = Shared::new();
     let builder = || shared(&store.url()).prefix(store.prefix());
     for ahead in [None, Some(5_000_000)] {
-        let clocks =
-            [-1, 1].map(|side| ahead.map(|us| ManualClock::new(Timestamp::from_micros(START.as_micros() + side * us))));
+        let clocks = [-1, 1].map(|side| {
+            ahead.map(|us| ManualClock::new(Timestamp::from_micros(START.as_micros() + side * us)))
+        });
         let processes = clocks.map(|clock| match clock {
             Some(clock) => process(BoxBackend::new(builder().clock(clock).build().unwrap())),
             None => process(BoxBackend::new(builder().build().unwrap())),
@@ -148,7 +165,9 @@ async fn attack_45_processes_whose_clocks_disagree_share_one_budget() {
         let mut total = 0;
         for _ in 0..10 {
             for process in &processes {
-                total += usize::from(send(process, from("203.0.113.9")).await.status() == StatusCode::OK);
+                total += usize::from(
+                    send(process, from("203.0.113.9")).await.status() == StatusCode::OK,
+                );
             }
         }
         assert_eq!(total, 3, "{ahead:?}");
@@ -156,18 +175,33 @@ async fn attack_45_processes_whose_clocks_disagree_share_one_budget() {
     }
 }
 
-/// Counts in memory are lost with the process, as the README says. A store keeps them, and if it is persistent, also
-/// over a crash of its own.
+/// Counts in memory are lost with the process, as the README says. A store keeps them, and if it is
+/// persistent, also over a crash of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attack_51_restart_forgets_memory_and_keeps_what_is_in_a_store() {
-    let in_memory = || process(MemoryBackend::builder().clock(ManualClock::new(START)).build());
+    let in_memory = || {
+        process(
+            MemoryBackend::builder()
+                .clock(ManualClock::new(START))
+                .build(),
+        )
+    };
     assert_eq!(admitted(&in_memory()).await, 3);
     assert_eq!(admitted(&in_memory()).await, 3);
 
-    let server = Arc::new(Server::builder().arg("--appendonly", "yes").arg("--appendfsync", "always").start());
+    let server = Arc::new(
+        Server::builder()
+            .arg("--appendonly", "yes")
+            .arg("--appendfsync", "always")
+            .start(),
+    );
     let on_the_store = || process(shared(&server.url()).build().unwrap());
     assert_eq!(admitted(&on_the_store()).await, 3);
-    assert_eq!(admitted(&on_the_store()).await, 0, "the process was restarted");
+    assert_eq!(
+        admitted(&on_the_store()).await,
+        0,
+        "the process was restarted"
+    );
     let crashing = Arc::clone(&server);
     tokio::task::spawn_blocking(move || {
         crashing.kill();
@@ -175,5 +209,9 @@ async fn attack_51_restart_forgets_memory_and_keeps_what_is_in_a_store() {
     })
     .await
     .unwrap();
-    assert_eq!(admitted(&on_the_store()).await, 0, "the store was restarted");
+    assert_eq!(
+        admitted(&on_the_store()).await,
+        0,
+        "the store was restarted"
+    );
 }

@@ -1,5 +1,5 @@
-//! Support that the tests share: a site with a clock that stands still, requests from chosen peers, and sums over the
-//! responses.
+//! Support that the tests share: a site with a clock that stands still, requests from chosen peers,
+//! and sums over the responses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -45,12 +45,21 @@ pub(crate) struct Site {
 impl Site {
     /// Every method of `/`, limited.
     pub(crate) fn new(limits: impl IntoLimitTree) -> Self {
-        Self::with(limits, |layer| Router::new().route("/", any(ok)).layer(layer))
+        Self::with(limits, |layer| {
+            Router::new().route("/", any(ok)).layer(layer)
+        })
     }
 
-    pub(crate) fn with(limits: impl IntoLimitTree, app: impl FnOnce(ThrottleLayer<Store>) -> Router) -> Self {
+    pub(crate) fn with(
+        limits: impl IntoLimitTree,
+        app: impl FnOnce(ThrottleLayer<Store>) -> Router,
+    ) -> Self {
         let (layer, clock, store) = layer(limits);
-        Self { app: app(layer), clock, store }
+        Self {
+            app: app(layer),
+            clock,
+            store,
+        }
     }
 
     pub(crate) async fn send(&self, request: Builder) -> Response<Body> {
@@ -84,7 +93,11 @@ impl Site {
 pub(crate) fn layer(limits: impl IntoLimitTree) -> (ThrottleLayer<Store>, ManualClock, Store) {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true).backend(store.clone()).unwrap();
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .report_in_response(true)
+        .backend(store.clone())
+        .unwrap();
     (layer, clock, store)
 }
 
@@ -102,7 +115,10 @@ pub(crate) fn from_socket(peer: SocketAddr) -> Builder {
 }
 
 pub(crate) async fn send(app: &Router, request: Builder) -> Response<Body> {
-    let Ok(response) = app.clone().oneshot(request.body(Body::empty()).unwrap()).await;
+    let Ok(response) = app
+        .clone()
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await;
     response
 }
 
@@ -119,7 +135,8 @@ pub(crate) fn retry_after<B>(response: &Response<B>) -> Option<u64> {
     field(response, "retry-after").map(|seconds| seconds.parse().unwrap())
 }
 
-/// A header that is a list of named members, read by an independent parser: each name with its integer parameters.
+/// A header that is a list of named members, read by an independent parser: each name with its
+/// integer parameters.
 pub(crate) fn list<B>(response: &Response<B>, name: &str) -> Vec<(String, Vec<(String, i64)>)> {
     parse_list(field(response, name).unwrap())
 }
@@ -138,14 +155,28 @@ pub(crate) fn parse_list(value: &str) -> Vec<(String, Vec<(String, i64)>)> {
         integers.collect()
     };
     let members = list.into_iter().map(item);
-    members.map(|item| (item.bare_item.as_string().unwrap().as_str().to_owned(), parameters(item.params))).collect()
+    members
+        .map(|item| {
+            (
+                item.bare_item.as_string().unwrap().as_str().to_owned(),
+                parameters(item.params),
+            )
+        })
+        .collect()
 }
 
 /// One parameter of the member of that name.
-pub(crate) fn parameter<B>(response: &Response<B>, field: &str, member: &str, key: &str) -> Option<i64> {
+pub(crate) fn parameter<B>(
+    response: &Response<B>,
+    field: &str,
+    member: &str,
+    key: &str,
+) -> Option<i64> {
     let members = list(response, field);
     let (_, parameters) = members.into_iter().find(|(name, _)| name == member)?;
-    parameters.into_iter().find_map(|(name, value)| (name == key).then_some(value))
+    parameters
+        .into_iter()
+        .find_map(|(name, value)| (name == key).then_some(value))
 }
 
 pub(crate) async fn text(response: Response<Body>) -> String {
@@ -153,10 +184,15 @@ pub(crate) async fn text(response: Response<Body>) -> String {
     String::from_utf8(body.into()).unwrap()
 }
 
-/// At least this many random cases, more if the environment sets more. A failure prints its input and leaves no file.
+/// At least this many random cases, more if the environment sets more. A failure prints its input
+/// and leaves no file.
 pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
-    ProptestConfig { cases: config.cases.max(cases), failure_persistence: None, ..config }
+    ProptestConfig {
+        cases: config.cases.max(cases),
+        failure_persistence: None,
+        ..config
+    }
 }
 
 /// A stream of numbers that look random but are the same in every run.

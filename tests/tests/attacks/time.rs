@@ -15,8 +15,9 @@ use throttle_tower::ClientIp;
 use throttle_tower::extract::Extension;
 use throttle_tower::headers::{Dialect, ResetFormat};
 use throttle_tower::{
-    CalendarQuota, ConfigError, Constant, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit, LimitReport, LimitTree,
-    Rate, SlidingLog, SlidingWindow, ThrottleLayer, TokenBucket, all, any as any_of, limit,
+    CalendarQuota, ConfigError, Constant, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Limit,
+    LimitReport, LimitTree, Rate, SlidingLog, SlidingWindow, ThrottleLayer, TokenBucket, all,
+    any as any_of, limit,
 };
 
 const MOST: u64 = (1 << 53) - 1;
@@ -35,7 +36,12 @@ fn costing(units: u64) -> Builder {
 
 /// The remaining units, by the decision.
 fn remaining(response: &Response<Body>) -> u64 {
-    response.extensions().get::<LimitReport>().unwrap().decision().remaining()
+    response
+        .extensions()
+        .get::<LimitReport>()
+        .unwrap()
+        .decision()
+        .remaining()
 }
 
 /// Every algorithm that refuses, with `count` units per `period`.
@@ -68,15 +74,27 @@ async fn attack_38_absurd_costs_are_refused_for_good_and_change_nothing() {
         assert_eq!(site.status(costing(1)).await, StatusCode::OK, "{name}");
         for cost in [4, 1 << 32, MOST, MOST + 1, i64::MAX as u64, u64::MAX] {
             let refused = site.send(costing(cost)).await;
-            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{name} {cost}");
+            assert_eq!(
+                refused.status(),
+                StatusCode::TOO_MANY_REQUESTS,
+                "{name} {cost}"
+            );
             // No wait helps, so there is no `Retry-After`.
             assert_eq!(retry_after(&refused), None, "{name} {cost}");
-            assert_eq!(parameter(&refused, "ratelimit", name, "r"), Some(2), "{name} {cost}");
+            assert_eq!(
+                parameter(&refused, "ratelimit", name, "r"),
+                Some(2),
+                "{name} {cost}"
+            );
         }
         // Cost 0 is not free units either: such a request is a peek, and changes nothing.
         for _ in 0..5 {
             let peeked = site.send(costing(0)).await;
-            assert_eq!((peeked.status(), remaining(&peeked)), (StatusCode::OK, 2), "{name}");
+            assert_eq!(
+                (peeked.status(), remaining(&peeked)),
+                (StatusCode::OK, 2),
+                "{name}"
+            );
         }
         assert_eq!(site.admitted((0..3).map(|_| costing(1))).await, 2, "{name}");
         assert_eq!(site.status(costing(0)).await, StatusCode::OK, "{name}");
@@ -92,32 +110,85 @@ fn attack_39_impossible_rate_is_refused_by_field_value_and_bound() {
     let by = |algorithm: Gcra| error(limit("absurd", algorithm).by(Constant));
     let cases = [
         (by(Gcra::new(Rate::per_second(0))), "rate count", "0"),
-        (by(Gcra::new(Rate::per_second(u64::MAX))), "rate count", "18446744073709551615"),
-        (by(Gcra::new(Rate::per_second(MOST + 1))), "rate count", "9007199254740992"),
-        (by(Gcra::new(Rate::new(1, Duration::ZERO))), "rate period in microseconds", "0"),
-        (by(Gcra::new(Rate::new(1, Duration::MAX))), "rate period in microseconds", "18446744073709551615"),
+        (
+            by(Gcra::new(Rate::per_second(u64::MAX))),
+            "rate count",
+            "18446744073709551615",
+        ),
+        (
+            by(Gcra::new(Rate::per_second(MOST + 1))),
+            "rate count",
+            "9007199254740992",
+        ),
+        (
+            by(Gcra::new(Rate::new(1, Duration::ZERO))),
+            "rate period in microseconds",
+            "0",
+        ),
+        (
+            by(Gcra::new(Rate::new(1, Duration::MAX))),
+            "rate period in microseconds",
+            "18446744073709551615",
+        ),
         (by(Gcra::new(Rate::per_second(1)).burst(0)), "burst", "0"),
-        (by(Gcra::new(Rate::per_second(1)).burst(u64::MAX)), "burst", "18446744073709551615"),
-        (error(limit("absurd", FixedWindow::new(Rate::per_second(0))).by(Constant)), "rate count", "0"),
-        (error(limit("absurd", SlidingLog::new(Rate::per_second(0))).by(Constant)), "rate count", "0"),
-        (error(limit("absurd", SlidingWindow::new(Rate::per_second(1)).buckets(0)).by(Constant)), "buckets", "0"),
-        (error(limit("absurd", SlidingWindow::new(Rate::per_second(1)).buckets(7)).by(Constant)), "buckets", "7"),
+        (
+            by(Gcra::new(Rate::per_second(1)).burst(u64::MAX)),
+            "burst",
+            "18446744073709551615",
+        ),
+        (
+            error(limit("absurd", FixedWindow::new(Rate::per_second(0))).by(Constant)),
+            "rate count",
+            "0",
+        ),
+        (
+            error(limit("absurd", SlidingLog::new(Rate::per_second(0))).by(Constant)),
+            "rate count",
+            "0",
+        ),
+        (
+            error(limit("absurd", SlidingWindow::new(Rate::per_second(1)).buckets(0)).by(Constant)),
+            "buckets",
+            "0",
+        ),
+        (
+            error(limit("absurd", SlidingWindow::new(Rate::per_second(1)).buckets(7)).by(Constant)),
+            "buckets",
+            "7",
+        ),
     ];
     for (error, field, value) in cases {
-        assert_eq!((error.policy(), error.field(), error.value()), (Some("absurd"), field, value), "{error}");
+        assert_eq!(
+            (error.policy(), error.field(), error.value()),
+            (Some("absurd"), field, value),
+            "{error}"
+        );
         let text = error.to_string();
         let (_, rule) = text.split_once(": ").unwrap();
         let bound = rule.replacen(value, "", 1);
         assert!(
-            text.contains("\"absurd\"") && text.contains(field) && bound.contains(|c: char| c.is_ascii_digit()),
+            text.contains("\"absurd\"")
+                && text.contains(field)
+                && bound.contains(|c: char| c.is_ascii_digit()),
             "{text}"
         );
     }
     let name = error(limit("", Gcra::new(Rate::new(1, second))).by(Constant));
     assert_eq!((name.field(), name.value()), ("policy name", "\"\""));
-    for text in ["1e18/s", "-1/s", "0/s", "1/0s", "18446744073709551616/s", "1.5/s", "NaN/s"] {
+    for text in [
+        "1e18/s",
+        "-1/s",
+        "0/s",
+        "1/0s",
+        "18446744073709551616/s",
+        "1.5/s",
+        "NaN/s",
+    ] {
         let error = text.parse::<Rate>().unwrap_err();
-        assert!(error.to_string().contains(text) || error.value() == "0", "{error}");
+        assert!(
+            error.to_string().contains(text) || error.value() == "0",
+            "{error}"
+        );
     }
 }
 
@@ -126,7 +197,12 @@ fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, 
     let number = |text: &str| text.parse::<u64>().unwrap();
     let own = |name: &str| number(field(response, name).unwrap());
     // `10;w=60`, as the only policy.
-    let window = |policy: &str| policy.split_once(";w=").map(|(quota, w)| (number(quota), number(w))).unwrap();
+    let window = |policy: &str| {
+        policy
+            .split_once(";w=")
+            .map(|(quota, w)| (number(quota), number(w)))
+            .unwrap()
+    };
     let same = |limit: u64, policy: &str, remaining: u64| {
         let (quota, w) = window(policy);
         assert_eq!(quota, limit, "the limit is the quota");
@@ -134,20 +210,43 @@ fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, 
     };
     match dialect {
         Dialect::Draft11 => {
-            let policy = |key| list(response, "ratelimit-policy")[0].1.iter().find(|(name, _)| name == key).unwrap().1;
+            let policy = |key| {
+                list(response, "ratelimit-policy")[0]
+                    .1
+                    .iter()
+                    .find(|(name, _)| name == key)
+                    .unwrap()
+                    .1
+            };
             let remaining = list(response, "ratelimit")[0].1[0].1;
-            (policy("q").unsigned_abs(), Some(policy("w").unsigned_abs()), remaining.try_into().unwrap())
+            (
+                policy("q").unsigned_abs(),
+                Some(policy("w").unsigned_abs()),
+                remaining.try_into().unwrap(),
+            )
         }
         Dialect::Draft07 => {
-            let stated: HashMap<_, _> =
-                field(response, "ratelimit").unwrap().split(", ").filter_map(|part| part.split_once('=')).collect();
-            same(number(stated["limit"]), field(response, "ratelimit-policy").unwrap(), number(stated["remaining"]))
+            let stated: HashMap<_, _> = field(response, "ratelimit")
+                .unwrap()
+                .split(", ")
+                .filter_map(|part| part.split_once('='))
+                .collect();
+            same(
+                number(stated["limit"]),
+                field(response, "ratelimit-policy").unwrap(),
+                number(stated["remaining"]),
+            )
         }
-        Dialect::Draft06 => {
-            same(own("ratelimit-limit"), field(response, "ratelimit-policy").unwrap(), own("ratelimit-remaining"))
-        }
+        Dialect::Draft06 => same(
+            own("ratelimit-limit"),
+            field(response, "ratelimit-policy").unwrap(),
+            own("ratelimit-remaining"),
+        ),
         Dialect::Draft03 => {
-            let (limit, policy) = field(response, "ratelimit-limit").unwrap().split_once(", ").unwrap();
+            let (limit, policy) = field(response, "ratelimit-limit")
+                .unwrap()
+                .split_once(", ")
+                .unwrap();
             same(number(limit), policy, own("ratelimit-remaining"))
         }
         _ => (own("x-ratelimit-limit"), None, own("x-ratelimit-remaining")),
@@ -157,8 +256,8 @@ fn announced(response: &Response<Body>, dialect: Dialect) -> (u64, Option<u64>, 
 proptest! {
     #![proptest_config(crate::support::cases(60))]
 
-    /// For every configuration, no more remains than the quota, every dialect states the same quota, and the stated
-    /// rate is no faster than the limit.
+    /// For every configuration, no more remains than the quota, every dialect states the same
+    /// quota, and the stated rate is no faster than the limit.
     #[test]
     fn headers_agree_with_themselves_for_every_algorithm_and_dialect(
         count in 1..40_u64, millis in prop_oneof![1..3_000_u64, (1..100_u64).prop_map(|seconds| seconds * 1_000)],
@@ -216,13 +315,22 @@ proptest! {
 async fn attack_40_a_rate_is_a_count_and_says_so() {
     // Four thousand a second, not one in four thousand seconds.
     let site = Site::new(limit("busy", Gcra::new(Rate::per_second(4000))).by(ClientIp::peer()));
-    assert_eq!(site.admitted((0..4001).map(|_| from("203.0.113.9"))).await, 4000);
+    assert_eq!(
+        site.admitted((0..4001).map(|_| from("203.0.113.9"))).await,
+        4000
+    );
     let refused = site.send(from("203.0.113.9")).await;
-    assert_eq!(field(&refused, "ratelimit-policy"), Some("\"busy\";q=4000;w=1"));
+    assert_eq!(
+        field(&refused, "ratelimit-policy"),
+        Some("\"busy\";q=4000;w=1")
+    );
     site.clock.advance(Duration::from_micros(250));
     assert_eq!(site.admitted((0..2).map(|_| from("203.0.113.9"))).await, 1);
     site.clock.advance(Duration::from_secs(1));
-    assert_eq!(site.admitted((0..4001).map(|_| from("203.0.113.9"))).await, 4000);
+    assert_eq!(
+        site.admitted((0..4001).map(|_| from("203.0.113.9"))).await,
+        4000
+    );
 
     for (rate, text) in [
         (Rate::per_second(4000), "4000/second"),
@@ -240,8 +348,11 @@ async fn attack_43_jitter_spreads_the_return_and_shortens_no_wait() {
     let by_number = || Extension::by(|key: &u64| *key);
     let (layer, clock, _) = layer(three_by(by_number()));
     let plain = Router::new().route("/", any(ok)).layer(layer.clone());
-    let jittered = Router::new().route("/", any(ok)).layer(layer.retry_jitter(50));
-    let ask = async |app: &Router, key: usize| send(app, from("203.0.113.9").extension(key as u64)).await;
+    let jittered = Router::new()
+        .route("/", any(ok))
+        .layer(layer.retry_jitter(50));
+    let ask =
+        async |app: &Router, key: usize| send(app, from("203.0.113.9").extension(key as u64)).await;
 
     let mut spread = HashMap::new();
     for key in 0..KEYS {
@@ -260,7 +371,10 @@ async fn attack_43_jitter_spreads_the_return_and_shortens_no_wait() {
         assert_eq!(retry_after(&ask(&plain, key).await), Some(20));
     }
     // Seconds 21 to 30 are equally likely.
-    assert!((21..=30).all(|wait| (700..1300).contains(&spread[&wait])), "{spread:?}");
+    assert!(
+        (21..=30).all(|wait| (700..1300).contains(&spread[&wait])),
+        "{spread:?}"
+    );
     clock.advance(Duration::from_secs(20));
     assert_eq!(ask(&jittered, 0).await.status(), StatusCode::OK);
 }
@@ -277,8 +391,9 @@ fn limits() -> impl Strategy<Value = LimitTree> {
         })
     };
     let apart = |one: Limit, other: Limit| [LimitTree::from(one), LimitTree::from(other)];
-    let two = (one(), one())
-        .prop_filter("two names", |(one, other)| ThrottleLayer::new(all([one.clone(), other.clone()])).is_ok());
+    let two = (one(), one()).prop_filter("two names", |(one, other)| {
+        ThrottleLayer::new(all([one.clone(), other.clone()])).is_ok()
+    });
     prop_oneof![
         3 => one().prop_map(LimitTree::from),
         1 => two.clone().prop_map(move |(a, b)| all(apart(a, b))),
@@ -310,7 +425,12 @@ async fn obey(site: &Site, (idle, cost): Step) {
         assert_eq!(field(&response, "retry-after"), None);
         return;
     }
-    let decision = response.extensions().get::<LimitReport>().unwrap().decision().clone();
+    let decision = response
+        .extensions()
+        .get::<LimitReport>()
+        .unwrap()
+        .decision()
+        .clone();
     let stated = field(&response, "retry-after");
     assert_eq!(stated.is_some(), decision.retry_after().is_some());
     let Some(stated) = stated else { return };
@@ -325,14 +445,24 @@ async fn obey(site: &Site, (idle, cost): Step) {
     // The wait is no longer than necessary: a second earlier is too early.
     if wait > 1 {
         site.clock.advance(Duration::from_secs(wait - 1));
-        assert_eq!(site.status(costing(cost)).await, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            site.status(costing(cost)).await,
+            StatusCode::TOO_MANY_REQUESTS
+        );
         site.clock.advance(Duration::from_secs(1));
     } else {
         site.clock.advance(Duration::from_secs(wait));
     }
-    assert_eq!(site.status(costing(cost)).await, StatusCode::OK, "after {wait} s");
+    assert_eq!(
+        site.status(costing(cost)).await,
+        StatusCode::OK,
+        "after {wait} s"
+    );
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(test)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
+        .block_on(test)
 }

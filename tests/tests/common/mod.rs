@@ -14,7 +14,9 @@ use http_body_util::{BodyExt, Full};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Backend, BackendError, BackendErrorKind, ManualClock};
 use throttle_core::{Key, MemorySet, PolicySet};
-use throttle_tower::{ConfigError, Constant, Decision, Gcra, Limit, MemoryBackend, Rate, ThrottleLayer, limit};
+use throttle_tower::{
+    ConfigError, Constant, Decision, Gcra, Limit, MemoryBackend, Rate, ThrottleLayer, limit,
+};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt};
 
@@ -23,7 +25,9 @@ pub(crate) type Text = Full<Bytes>;
 
 /// A store whose clock stands still, so that no units refill during a test.
 pub(crate) fn memory() -> Memory {
-    MemoryBackend::builder().clock(ManualClock::default()).build()
+    MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build()
 }
 
 /// One budget of `burst` units for all requests.
@@ -38,9 +42,12 @@ pub(crate) fn left(memory: &Memory, name: &str, burst: u64) -> u64 {
 
 /// Takes units of the budget that [`shared`] makes, if so many are left. Returns what remains.
 pub(crate) fn take(memory: &Memory, name: &str, burst: u64, units: u64) -> u64 {
-    let policy = throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap();
+    let policy =
+        throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap();
     let prepared = memory.prepare(PolicySet::new(policy).unwrap()).unwrap();
-    memory.decide_now(&prepared, &[Call::peek(Key::CONSTANT).costing(units)]).remaining()
+    memory
+        .decide_now(&prepared, &[Call::peek(Key::CONSTANT).costing(units)])
+        .remaining()
 }
 
 /// A backend that does not decide at once: it waits for a permit, or it fails.
@@ -75,15 +82,26 @@ type Trouble = Arc<Mutex<Option<BackendErrorKind>>>;
 /// A store that accepts no call charges nothing.
 fn error(kind: BackendErrorKind) -> BackendError {
     let error = BackendError::new(kind);
-    if kind == BackendErrorKind::Saturated { error.uncharged() } else { error }
+    if kind == BackendErrorKind::Saturated {
+        error.uncharged()
+    } else {
+        error
+    }
 }
 
 impl Remote {
-    /// Takes a permit of `before`, charges, and takes a permit of `after`, like a request on its way to a store and its
-    /// answer on the way back.
+    /// Takes a permit of `before`, charges, and takes a permit of `after`, like a request on its
+    /// way to a store and its answer on the way back.
     pub(crate) fn slow(before: usize, after: usize) -> Self {
-        let (before, after) = (Arc::new(Semaphore::new(before)), Arc::new(Semaphore::new(after)));
-        Self::answering(Answer::Charges { before, after, trouble: None })
+        let (before, after) = (
+            Arc::new(Semaphore::new(before)),
+            Arc::new(Semaphore::new(after)),
+        );
+        Self::answering(Answer::Charges {
+            before,
+            after,
+            trouble: None,
+        })
     }
 
     /// Like [`slow`](Self::slow), but may [fail](Self::trouble) when a request reaches it.
@@ -101,16 +119,29 @@ impl Remote {
 
     /// Decides, but may [fail](Self::trouble).
     pub(crate) fn faltering(at_once: bool) -> Self {
-        Self::answering(Answer::Falters { trouble: Arc::default(), at_once })
+        Self::answering(Answer::Falters {
+            trouble: Arc::default(),
+            at_once,
+        })
     }
 
     fn answering(answer: Answer) -> Self {
-        Self { memory: memory(), decisions: Arc::default(), before: Arc::default(), answer }
+        Self {
+            memory: memory(),
+            decisions: Arc::default(),
+            before: Arc::default(),
+            answer,
+        }
     }
 
     /// From now on every decision fails with this kind of error, or none does.
     pub(crate) fn trouble(&self, kind: Option<BackendErrorKind>) {
-        if let Answer::Falters { trouble, .. } | Answer::Charges { trouble: Some(trouble), .. } = &self.answer {
+        if let Answer::Falters { trouble, .. }
+        | Answer::Charges {
+            trouble: Some(trouble),
+            ..
+        } = &self.answer
+        {
             *trouble.lock().unwrap() = kind;
         }
     }
@@ -161,8 +192,13 @@ impl Backend for Remote {
                 };
                 Box::pin(ready(answer))
             }
-            Answer::Charges { before, after, trouble } => {
-                let (memory, prepared, calls) = (self.memory.clone(), Arc::clone(prepared), calls.to_vec());
+            Answer::Charges {
+                before,
+                after,
+                trouble,
+            } => {
+                let (memory, prepared, calls) =
+                    (self.memory.clone(), Arc::clone(prepared), calls.to_vec());
                 Box::pin(async move {
                     before.acquire().await.unwrap().forget();
                     let trouble = trouble.and_then(|trouble| *trouble.lock().unwrap());
@@ -179,7 +215,10 @@ impl Backend for Remote {
 
     fn decide_at_once(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Option<Decision> {
         match &self.answer {
-            Answer::Falters { trouble, at_once: true } if trouble.lock().unwrap().is_none() => {
+            Answer::Falters {
+                trouble,
+                at_once: true,
+            } if trouble.lock().unwrap().is_none() => {
                 self.decisions.fetch_add(1, Ordering::SeqCst);
                 Some(self.memory.decide_now(prepared, calls))
             }
@@ -204,8 +243,8 @@ impl Backend for Remote {
     }
 }
 
-/// Responds `hello`, counts its calls over all clones, and panics if it is called before it was ready. A clone starts
-/// unready, like tower's own concurrency limit.
+/// Responds `hello`, counts its calls over all clones, and panics if it is called before it was
+/// ready. A clone starts unready, like tower's own concurrency limit.
 #[derive(Debug, Default)]
 pub(crate) struct Strict {
     ready: bool,
@@ -220,7 +259,10 @@ impl Strict {
 
 impl Clone for Strict {
     fn clone(&self) -> Self {
-        Self { ready: false, calls: Arc::clone(&self.calls) }
+        Self {
+            ready: false,
+            calls: Arc::clone(&self.calls),
+        }
     }
 }
 
@@ -235,7 +277,10 @@ impl Service<Request<Text>> for Strict {
     }
 
     fn call(&mut self, _: Request<Text>) -> Self::Future {
-        assert!(std::mem::take(&mut self.ready), "called without having been found ready");
+        assert!(
+            std::mem::take(&mut self.ready),
+            "called without having been found ready"
+        );
         self.calls.fetch_add(1, Ordering::SeqCst);
         ready(Ok(Response::new(Full::from("hello"))))
     }
@@ -249,12 +294,17 @@ pub(crate) fn get() -> Request<Text> {
 /// A [`get`] with an API key.
 pub(crate) fn keyed(key: &str) -> Request<Text> {
     let mut request = get();
-    request.headers_mut().insert("x-api-key", key.parse().unwrap());
+    request
+        .headers_mut()
+        .insert("x-api-key", key.parse().unwrap());
     request
 }
 
 /// Sends requests through a layer, one after the other.
-pub(crate) async fn send_each<B: Backend>(layer: &ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) {
+pub(crate) async fn send_each<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    requests: impl IntoIterator<Item = Request<Text>>,
+) {
     let service = layer.layer(Strict::default());
     for request in requests {
         service.clone().oneshot(request).await.unwrap();

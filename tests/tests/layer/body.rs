@@ -17,7 +17,8 @@ use crate::common::{Remote, Text, get, shared};
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Broken(u8);
 
-/// A body that returns the given parts, is pending where a part is `None`, and has a size hint of its own.
+/// A body that returns the given parts, is pending where a part is `None`, and has a size hint of
+/// its own.
 #[derive(Clone, Debug, Default)]
 struct Script(VecDeque<Option<Part>>);
 
@@ -32,8 +33,13 @@ impl Body for Script {
     type Data = Bytes;
     type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let Some(part) = self.0.pop_front() else { return Poll::Ready(None) };
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let Some(part) = self.0.pop_front() else {
+            return Poll::Ready(None);
+        };
         let Some(part) = part else {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -69,19 +75,49 @@ async fn through(parts: impl IntoIterator<Item = Option<Part>>) -> [ThrottleBody
         async { Ok::<_, Infallible>(Response::new(script)) }
     });
     let layer = ThrottleLayer::new(shared("p", 1)).unwrap();
-    let at_once = layer.clone().layer(inner.clone()).oneshot(get()).await.unwrap();
-    let waited = layer.backend(Remote::slow(1, 1)).unwrap().layer(inner).oneshot(get()).await.unwrap();
+    let at_once = layer
+        .clone()
+        .layer(inner.clone())
+        .oneshot(get())
+        .await
+        .unwrap();
+    let waited = layer
+        .backend(Remote::slow(1, 1))
+        .unwrap()
+        .layer(inner)
+        .oneshot(get())
+        .await
+        .unwrap();
     [at_once.into_body(), waited.into_body()]
 }
 
 #[tokio::test]
 async fn frames_and_trailers_come_through_in_order() {
-    let parts = [Some(Part::Data("one")), None, Some(Part::Data("two")), Some(Part::Trailer("7"))];
+    let parts = [
+        Some(Part::Data("one")),
+        None,
+        Some(Part::Data("two")),
+        Some(Part::Trailer("7")),
+    ];
     for mut body in through(parts).await {
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "one");
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "two");
+        assert_eq!(
+            body.frame().await.unwrap().unwrap().into_data().unwrap(),
+            "one"
+        );
+        assert_eq!(
+            body.frame().await.unwrap().unwrap().into_data().unwrap(),
+            "two"
+        );
         assert!(!body.is_end_stream(), "the trailers are still to come");
-        assert_eq!(body.frame().await.unwrap().unwrap().into_trailers().unwrap()["x-checksum"], "7");
+        assert_eq!(
+            body.frame()
+                .await
+                .unwrap()
+                .unwrap()
+                .into_trailers()
+                .unwrap()["x-checksum"],
+            "7"
+        );
         assert!(body.is_end_stream());
         assert!(body.frame().await.is_none());
     }
@@ -94,7 +130,10 @@ impl Body for TrailersAlone {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
@@ -113,7 +152,13 @@ async fn a_body_of_trailers_alone_has_not_ended() {
     let inner = tower::service_fn(|_: Request<Text>| async {
         Ok::<_, Infallible>(Response::new(TrailersAlone(Some(HeaderMap::new()))))
     });
-    let mut body = ThrottleLayer::new(shared("p", 1)).unwrap().layer(inner).oneshot(get()).await.unwrap().into_body();
+    let mut body = ThrottleLayer::new(shared("p", 1))
+        .unwrap()
+        .layer(inner)
+        .oneshot(get())
+        .await
+        .unwrap()
+        .into_body();
     assert!(body.size_hint().exact() == Some(0) && !body.is_end_stream());
     assert!(body.frame().await.unwrap().unwrap().is_trailers());
     assert!(body.is_end_stream());
@@ -121,17 +166,29 @@ async fn a_body_of_trailers_alone_has_not_ended() {
 
 #[tokio::test]
 async fn errors_come_through_as_they_are() {
-    for mut body in through([Some(Part::Data("one")), Some(Part::Error(7)), Some(Part::Data("more"))]).await {
+    for mut body in through([
+        Some(Part::Data("one")),
+        Some(Part::Error(7)),
+        Some(Part::Data("more")),
+    ])
+    .await
+    {
         assert!(body.frame().await.unwrap().is_ok());
         assert_eq!(body.frame().await.unwrap().unwrap_err(), Broken(7));
-        assert!(body.frame().await.unwrap().is_ok(), "what follows an error is the inner body's matter");
+        assert!(
+            body.frame().await.unwrap().is_ok(),
+            "what follows an error is the inner body's matter"
+        );
     }
 }
 
 #[tokio::test]
 async fn the_size_hint_is_the_inner_bodys() {
     for body in through([Some(Part::Data("one"))]).await {
-        assert_eq!((body.size_hint().lower(), body.size_hint().upper()), (3, Some(30)));
+        assert_eq!(
+            (body.size_hint().lower(), body.size_hint().upper()),
+            (3, Some(30))
+        );
     }
     let [empty, _] = through([]).await;
     assert!(empty.is_end_stream());
@@ -139,7 +196,9 @@ async fn the_size_hint_is_the_inner_bodys() {
 
 #[tokio::test]
 async fn a_refusals_body_has_an_exact_size_and_one_frame() {
-    let inner = tower::service_fn(|_: Request<Text>| async { Ok::<_, Infallible>(Response::new(Script::default())) });
+    let inner = tower::service_fn(|_: Request<Text>| async {
+        Ok::<_, Infallible>(Response::new(Script::default()))
+    });
     let service = ThrottleLayer::new(shared("p", 1)).unwrap().layer(inner);
     service.clone().oneshot(get()).await.unwrap();
     let mut body = service.oneshot(get()).await.unwrap().into_body();

@@ -1,4 +1,5 @@
-//! What the compiler must accept: axum's bounds, and nameable types. These tests pass if they compile.
+//! What the compiler must accept: axum's bounds, and nameable types. These tests pass if they
+//! compile.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -9,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::Route;
 use throttle_core::{Backend, BoxBackend};
 use throttle_tower::{
-    Constant, Gcra, MemoryBackend, Rate, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer, limit,
+    Constant, Gcra, MemoryBackend, Rate, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
+    limit,
 };
 use tower::{Layer, Service};
 
@@ -54,7 +56,8 @@ fn routes<B: Backend>(throttle: ThrottleLayer<B>) -> axum::Router {
     axum::Router::new().layer(throttle)
 }
 
-/// An application that stores the layer, and a middleware that stores the service, name them without a type parameter.
+/// An application that stores the layer, and a middleware that stores the service, name them
+/// without a type parameter.
 struct Application {
     throttle: ThrottleLayer,
     remote: Option<ThrottleLayer<BoxBackend>>,
@@ -101,10 +104,41 @@ impl Service<Request> for Around {
 async fn layers_services_and_futures_can_be_named() {
     let limits = limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
     let throttle = ThrottleLayer::new(limits).unwrap();
-    let remote = throttle.clone().backend(BoxBackend::new(MemoryBackend::new())).unwrap();
-    let app = Application { service: throttle.layer(Echo), throttle, remote: Some(remote) };
+    let remote = throttle
+        .clone()
+        .backend(BoxBackend::new(MemoryBackend::new()))
+        .unwrap();
+    let app = Application {
+        service: throttle.layer(Echo),
+        throttle,
+        remote: Some(remote),
+    };
     let mut around = Around { inner: app.service };
-    assert_eq!(around.call(Request::new(Body::empty())).await.unwrap().status(), 200);
-    assert_eq!(app.throttle.layer(Echo).call(Request::new(Body::empty())).await.unwrap().status(), 429);
-    assert_eq!(app.remote.unwrap().layer(Echo).call(Request::new(Body::empty())).await.unwrap().status(), 200);
+    assert_eq!(
+        around
+            .call(Request::new(Body::empty()))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
+    assert_eq!(
+        app.throttle
+            .layer(Echo)
+            .call(Request::new(Body::empty()))
+            .await
+            .unwrap()
+            .status(),
+        429
+    );
+    assert_eq!(
+        app.remote
+            .unwrap()
+            .layer(Echo)
+            .call(Request::new(Body::empty()))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
 }

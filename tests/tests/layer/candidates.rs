@@ -1,7 +1,8 @@
-//! A candidate beside a live layer: what it decides, what it counts, and that the live layer does not notice it.
+//! A candidate beside a live layer: what it decides, what it counts, and that the live layer does
+//! not notice it.
 //!
-//! `PROPTEST_CASES=100000 cargo test -p throttle-tests --test candidates law_14` draws more histories, also on
-//! Redis.
+//! `PROPTEST_CASES=100000 cargo test -p throttle-tests --test candidates
+//! law_14` draws more histories, also on Redis.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -9,15 +10,17 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use proptest::prelude::*;
-use throttle_core::{Algorithm, Backend, BackendErrorKind, LocalShareBackend, ManualClock, Timestamp};
+use throttle_core::{
+    Algorithm, Backend, BackendErrorKind, LocalShareBackend, ManualClock, Timestamp,
+};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Server;
 use throttle_tower::candidate::Flips;
 use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
-    Concurrency, Constant, Decision, FixedWindow, Gcra, Header, Limit, LimitReport, MemoryBackend, OnError, OnMissing,
-    Rate, SlidingLog, ThrottleLayer, all, limit,
+    Concurrency, Constant, Decision, FixedWindow, Gcra, Header, Limit, LimitReport, MemoryBackend,
+    OnError, OnMissing, Rate, SlidingLog, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -33,7 +36,9 @@ fn algorithm() -> impl Strategy<Value = Algorithm> {
         1 => FixedWindow::new(Rate::per_second(count)).build(),
         _ => SlidingLog::new(Rate::per_second(count)).build(),
     };
-    (0..3u8, 1..6u64, 1..6u64).prop_map(built).prop_filter_map("it can be built", Result::ok)
+    (0..3u8, 1..6u64, 1..6u64)
+        .prop_map(built)
+        .prop_filter_map("it can be built", Result::ok)
 }
 
 fn history() -> impl Strategy<Value = Vec<Step>> {
@@ -41,7 +46,8 @@ fn history() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn limits(algorithms: &[Algorithm]) -> throttle_tower::LimitTree {
-    let cost = |parts: &http::request::Parts| parts.headers["cost"].to_str().unwrap().parse().unwrap();
+    let cost =
+        |parts: &http::request::Parts| parts.headers["cost"].to_str().unwrap().parse().unwrap();
     let one = |(place, algorithm): (usize, &Algorithm)| {
         let by = limit(["a", "b"][place], *algorithm).by(Header::new("x-api-key"));
         by.cost(cost).on_error(OnError::Closed)
@@ -52,7 +58,10 @@ fn limits(algorithms: &[Algorithm]) -> throttle_tower::LimitTree {
 fn logged<B: Backend>(layer: ThrottleLayer<B>) -> (ThrottleLayer<B>, Log) {
     let log = Log::default();
     let heard = Arc::clone(&log);
-    (layer.on_decision(move |event| heard.lock().unwrap().push(event.decision.cloned())), log)
+    (
+        layer.on_decision(move |event| heard.lock().unwrap().push(event.decision.cloned())),
+        log,
+    )
 }
 
 fn request((_, key, cost): Step) -> Request<Text> {
@@ -61,19 +70,29 @@ fn request((_, key, cost): Step) -> Request<Text> {
     request
 }
 
-/// Sends a history through a layer, and waits after each step until nothing is decided in the background.
-async fn send<B: Backend>(layer: &ThrottleLayer<B>, clock: &ManualClock, steps: &[Step], pending: impl Fn() -> u64) {
+/// Sends a history through a layer, and waits after each step until nothing is decided in the
+/// background.
+async fn send<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    clock: &ManualClock,
+    steps: &[Step],
+    pending: impl Fn() -> u64,
+) {
     for step in steps {
         clock.advance(Duration::from_millis(step.0));
-        layer.layer(Strict::default()).oneshot(request(*step)).await.unwrap();
+        layer
+            .layer(Strict::default())
+            .oneshot(request(*step))
+            .await
+            .unwrap();
         while pending() > 0 {
             tokio::time::sleep(Duration::from_micros(100)).await;
         }
     }
 }
 
-/// The stores are those of the candidate and its live layer, of a layer alone, and of the candidate's limits alone. The
-/// clocks are those of the three.
+/// The stores are those of the candidate and its live layer, of a layer alone, and of the
+/// candidate's limits alone. The clocks are those of the three.
 async fn compare<B: Backend>(
     [candidate, observed, plain, other_alone]: [B; 4],
     [now, alone, alone_too]: &[ManualClock; 3],
@@ -90,23 +109,46 @@ async fn compare<B: Backend>(
     send(&plain, alone, steps, || 0).await;
     send(&other, alone_too, steps, || 0).await;
 
-    let [asked, observed_log, plain_log, other_log] =
-        [asked, observed_log, plain_log, other_log].map(|log| std::mem::take(&mut *log.lock().unwrap()));
+    let [asked, observed_log, plain_log, other_log] = [asked, observed_log, plain_log, other_log]
+        .map(|log| std::mem::take(&mut *log.lock().unwrap()));
     prop_assert_eq!(&observed_log, &plain_log, "the live layer");
     prop_assert_eq!(&asked, &other_log, "the candidate");
-    let admitted = |log: &[Option<Decision>]| log.iter().map(|one| one.as_ref().unwrap().is_admitted()).collect();
+    let admitted = |log: &[Option<Decision>]| {
+        log.iter()
+            .map(|one| one.as_ref().unwrap().is_admitted())
+            .collect()
+    };
     let (live, other): (Vec<bool>, Vec<bool>) = (admitted(&plain_log), admitted(&other_log));
-    let count = |a, b| live.iter().zip(&other).filter(|pair| *pair == (&a, &b)).count() as u64;
+    let count = |a, b| {
+        live.iter()
+            .zip(&other)
+            .filter(|pair| *pair == (&a, &b))
+            .count() as u64
+    };
     let flips = observed.flips("v2").unwrap();
-    let expected = [(true, true), (false, false), (true, false), (false, true)].map(|(a, b)| count(a, b));
-    prop_assert_eq!(results(&flips), [expected[0], expected[1], expected[2], expected[3], 0]);
-    let by_policy = flips.by_policy.iter().map(|policy| policy.would_refuse + policy.would_admit).sum::<u64>();
+    let expected =
+        [(true, true), (false, false), (true, false), (false, true)].map(|(a, b)| count(a, b));
+    prop_assert_eq!(
+        results(&flips),
+        [expected[0], expected[1], expected[2], expected[3], 0]
+    );
+    let by_policy = flips
+        .by_policy
+        .iter()
+        .map(|policy| policy.would_refuse + policy.would_admit)
+        .sum::<u64>();
     prop_assert_eq!(by_policy, flips.would_refuse + flips.would_admit);
     Ok(())
 }
 
 fn results(flips: &Flips) -> [u64; 5] {
-    [flips.both_admit, flips.both_refuse, flips.would_refuse, flips.would_admit, flips.not_decided]
+    [
+        flips.both_admit,
+        flips.both_refuse,
+        flips.would_refuse,
+        flips.would_admit,
+        flips.not_decided,
+    ]
 }
 
 fn trees() -> impl Strategy<Value = (Vec<Algorithm>, Vec<Algorithm>)> {
@@ -131,12 +173,27 @@ proptest! {
 /// The same over a store, by which the candidate is decided in the background.
 #[test]
 fn law_14_candidate_on_redis_changes_no_decision() {
-    let (server, runtime, clocks) = (Server::start(), tokio::runtime::Runtime::new().unwrap(), clocks());
+    let (server, runtime, clocks) = (
+        Server::start(),
+        tokio::runtime::Runtime::new().unwrap(),
+        clocks(),
+    );
     let _guard = runtime.enter();
-    let stores = [("candidate", 0), ("observed", 0), ("plain", 1), ("other", 2)].map(|(prefix, clock)| {
-        let redis = RedisBackend::builder(Single::new(&server.url()).unwrap()).clock(clocks[clock].clone());
+    let stores = [
+        ("candidate", 0),
+        ("observed", 0),
+        ("plain", 1),
+        ("other", 2),
+    ]
+    .map(|(prefix, clock)| {
+        let redis =
+            RedisBackend::builder(Single::new(&server.url()).unwrap()).clock(clocks[clock].clone());
         // A machine that is busy fails no decision.
-        redis.prefix(prefix).deadline(Duration::from_secs(10)).build().unwrap()
+        redis
+            .prefix(prefix)
+            .deadline(Duration::from_secs(10))
+            .build()
+            .unwrap()
     });
     proptest!(ProptestConfig::with_cases(25), |((live, other) in trees(), steps in history())| {
         clocks.iter().for_each(|clock| clock.set(Timestamp::from_micros(1_000_000)));
@@ -145,19 +202,36 @@ fn law_14_candidate_on_redis_changes_no_decision() {
     });
 }
 
-fn on<B: Backend>(backend: B, limits: impl throttle_tower::limit::IntoLimitTree) -> ThrottleLayer<B> {
-    ThrottleLayer::new(limits).unwrap().backend(backend).unwrap()
+fn on<B: Backend>(
+    backend: B,
+    limits: impl throttle_tower::limit::IntoLimitTree,
+) -> ThrottleLayer<B> {
+    ThrottleLayer::new(limits)
+        .unwrap()
+        .backend(backend)
+        .unwrap()
 }
 
 async fn status<B: Backend>(layer: &ThrottleLayer<B>, request: Request<Text>) -> StatusCode {
-    layer.layer(Strict::default()).oneshot(request).await.unwrap().status()
+    layer
+        .layer(Strict::default())
+        .oneshot(request)
+        .await
+        .unwrap()
+        .status()
 }
 
 /// The results of a candidate after so many requests to a live layer that admits two.
 async fn after<B: Backend>(requests: u32, candidate: ThrottleLayer<B>) -> [u64; 5] {
-    let live = on(memory(), shared("live", 2)).candidate("v2", candidate).unwrap();
+    let live = on(memory(), shared("live", 2))
+        .candidate("v2", candidate)
+        .unwrap();
     for n in 0..requests {
-        let expected = if n < 2 { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+        let expected = if n < 2 {
+            StatusCode::OK
+        } else {
+            StatusCode::TOO_MANY_REQUESTS
+        };
         assert_eq!(status(&live, get()).await, expected);
     }
     results(&live.flips("v2").unwrap())
@@ -168,13 +242,19 @@ async fn after<B: Backend>(requests: u32, candidate: ThrottleLayer<B>) -> [u64; 
 async fn law_14_no_response_waits_for_a_store_that_hangs() {
     for store in [Remote::slow(0, 0), Remote::slow(2, 0)] {
         let hanging = on(store.clone(), shared("candidate", 9)).max_waiting(2);
-        let live = on(memory(), shared("live", 2)).candidate("v2", hanging.clone()).unwrap();
+        let live = on(memory(), shared("live", 2))
+            .candidate("v2", hanging.clone())
+            .unwrap();
         for _ in 0..4 {
             let mut response = live.layer(Strict::default()).oneshot(get());
             assert!(crate::common::poll(&mut response).is_ready());
         }
         let counted = results(&live.flips("v2").unwrap());
-        assert_eq!((counted, hanging.settlements().pending), ([0, 0, 0, 0, 2], 2), "two are under way");
+        assert_eq!(
+            (counted, hanging.settlements().pending),
+            ([0, 0, 0, 0, 2], 2),
+            "two are under way"
+        );
         for _ in 0..2 {
             store.let_in();
             store.let_out();
@@ -182,15 +262,23 @@ async fn law_14_no_response_waits_for_a_store_that_hangs() {
         while hanging.settlements().pending > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(results(&live.flips("v2").unwrap()), [2, 0, 0, 0, 2], "the store has decided those two");
+        assert_eq!(
+            results(&live.flips("v2").unwrap()),
+            [2, 0, 0, 0, 2],
+            "the store has decided those two"
+        );
     }
 }
 
 #[test]
 fn decision_that_its_runtime_does_not_end_is_counted_as_not_decided() {
     let hanging = on(Remote::slow(0, 0), shared("candidate", 9));
-    let live = on(memory(), shared("live", 2)).candidate("v2", hanging).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let live = on(memory(), shared("live", 2))
+        .candidate("v2", hanging)
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
     assert_eq!(runtime.block_on(status(&live, get())), StatusCode::OK);
     assert_eq!(results(&live.flips("v2").unwrap()), [0; 5]);
     drop(runtime);
@@ -202,7 +290,11 @@ async fn store_that_fails_decides_nothing_whatever_on_error_says() {
     for rule in [OnError::Open, OnError::Closed, OnError::local(1)] {
         for kind in [BackendErrorKind::Unavailable, BackendErrorKind::Saturated] {
             let candidate = on(Remote::failing(kind), shared("candidate", 1).on_error(rule));
-            assert_eq!(after(3, candidate).await, [0, 0, 0, 0, 3], "{rule:?} {kind:?}");
+            assert_eq!(
+                after(3, candidate).await,
+                [0, 0, 0, 0, 3],
+                "{rule:?} {kind:?}"
+            );
         }
     }
 }
@@ -211,7 +303,9 @@ async fn store_that_fails_decides_nothing_whatever_on_error_says() {
 async fn request_that_is_dropped_before_it_is_decided_is_not_compared() {
     let store = Remote::slow(0, 0);
     let candidate = ThrottleLayer::new(shared("candidate", 9)).unwrap();
-    let live = on(store, shared("live", 2)).candidate("v2", candidate).unwrap();
+    let live = on(store, shared("live", 2))
+        .candidate("v2", candidate)
+        .unwrap();
     let mut response = live.layer(Strict::default()).oneshot(get());
     assert!(crate::common::poll(&mut response).is_pending());
     drop(response);
@@ -221,20 +315,35 @@ async fn request_that_is_dropped_before_it_is_decided_is_not_compared() {
 /// A million new keys would fill it; here it has room for one.
 #[tokio::test]
 async fn law_14_full_store_of_a_candidate_changes_no_live_decision() {
-    let of = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(2)).by(Header::new("x-api-key"));
-    let store = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
-    let live = on(memory(), of("live")).candidate("v2", on(store.clone(), of("candidate"))).unwrap();
+    let of =
+        |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(2)).by(Header::new("x-api-key"));
+    let store = MemoryBackend::builder()
+        .max_keys(1)
+        .clock(ManualClock::default())
+        .build();
+    let live = on(memory(), of("live"))
+        .candidate("v2", on(store.clone(), of("candidate")))
+        .unwrap();
     let live = live.report_in_response(true);
     for n in 0..300 {
         for left in [1, 0] {
-            let response = live.layer(Strict::default()).oneshot(keyed(&n.to_string())).await.unwrap();
+            let response = live
+                .layer(Strict::default())
+                .oneshot(keyed(&n.to_string()))
+                .await
+                .unwrap();
             let report: &LimitReport = response.extensions().get().unwrap();
-            let shown = report.statuses().map(|(_, status)| (status.remaining(), status.is_overflow()));
+            let shown = report
+                .statuses()
+                .map(|(_, status)| (status.remaining(), status.is_overflow()));
             assert_eq!(shown.collect::<Vec<_>>(), [(left, false)]);
         }
     }
     let flips = live.flips("v2").unwrap();
-    assert!(store.keys() <= 2 && flips.would_refuse > 500, "its keys share budgets: {flips:?}");
+    assert!(
+        store.keys() <= 2 && flips.would_refuse > 500,
+        "its keys share budgets: {flips:?}"
+    );
 }
 
 /// What a candidate cannot be asked at once is decided in the background, and counted once it is.
@@ -244,15 +353,22 @@ async fn lookups_and_waits_of_a_candidate_are_its_own() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         Some(1)
     });
-    let held = limit("p", Gcra::new(Rate::per_second(10)).burst(1)).by(Constant).wait_up_to(Duration::from_millis(150));
+    let held = limit("p", Gcra::new(Rate::per_second(10)).burst(1))
+        .by(Constant)
+        .wait_up_to(Duration::from_millis(150));
     for (candidate, expected) in [(looked_up, [1, 1, 1, 0, 0]), (held, [2, 1, 0, 0, 0])] {
         let candidate = ThrottleLayer::new(candidate).unwrap();
-        let live = on(memory(), shared("live", 2)).candidate("v2", candidate.clone()).unwrap();
+        let live = on(memory(), shared("live", 2))
+            .candidate("v2", candidate.clone())
+            .unwrap();
         let started = std::time::Instant::now();
         for _ in 0..3 {
             status(&live, get()).await;
         }
-        assert!(started.elapsed() < Duration::from_millis(100), "no request waits");
+        assert!(
+            started.elapsed() < Duration::from_millis(100),
+            "no request waits"
+        );
         assert!(candidate.settlements().pending > 0);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(results(&live.flips("v2").unwrap()), expected);
@@ -261,16 +377,33 @@ async fn lookups_and_waits_of_a_candidate_are_its_own() {
 
 #[tokio::test]
 async fn candidate_that_waits_for_nothing_is_decided_at_once() {
-    assert_eq!(after(3, ThrottleLayer::new(shared("p", 1)).unwrap().max_waiting(0)).await, [1, 1, 1, 0, 0]);
+    assert_eq!(
+        after(
+            3,
+            ThrottleLayer::new(shared("p", 1)).unwrap().max_waiting(0)
+        )
+        .await,
+        [1, 1, 1, 0, 0]
+    );
 }
 
 /// Also if no observer needs the request's head.
 #[tokio::test]
 async fn class_beside_a_key_that_a_candidate_looks_up_is_that_of_the_request() {
-    let class = |parts: &http::request::Parts| if parts.headers.contains_key("x-api-key") { "low" } else { "high" };
-    let looked_up = limit("p", Gcra::new(Rate::per_hour(2)).burst(2)).by_async(|_| async { Some(1) });
-    let candidate = ThrottleLayer::new(looked_up.priority([("high", 0), ("low", 1)], class)).unwrap();
-    let live = on(memory(), shared("live", 2)).candidate("v2", candidate.clone()).unwrap();
+    let class = |parts: &http::request::Parts| {
+        if parts.headers.contains_key("x-api-key") {
+            "low"
+        } else {
+            "high"
+        }
+    };
+    let looked_up =
+        limit("p", Gcra::new(Rate::per_hour(2)).burst(2)).by_async(|_| async { Some(1) });
+    let candidate =
+        ThrottleLayer::new(looked_up.priority([("high", 0), ("low", 1)], class)).unwrap();
+    let live = on(memory(), shared("live", 2))
+        .candidate("v2", candidate.clone())
+        .unwrap();
     for _ in 0..2 {
         status(&live, keyed("ada")).await;
     }
@@ -282,18 +415,35 @@ async fn class_beside_a_key_that_a_candidate_looks_up_is_that_of_the_request() {
 
 #[tokio::test]
 async fn request_without_a_required_key_is_one_that_the_candidate_refuses() {
-    let keyed = |rule| limit("p", Gcra::new(Rate::per_hour(9))).by(Header::new("x-api-key")).on_missing(rule);
+    let keyed = |rule| {
+        limit("p", Gcra::new(Rate::per_hour(9)))
+            .by(Header::new("x-api-key"))
+            .on_missing(rule)
+    };
     let reject = ThrottleLayer::new(keyed(OnMissing::Reject(StatusCode::UNAUTHORIZED))).unwrap();
     assert_eq!(after(3, reject).await, [0, 1, 2, 0, 0]);
-    assert_eq!(after(3, ThrottleLayer::new(keyed(OnMissing::Skip)).unwrap()).await, [2, 0, 0, 1, 0]);
-    let nothing = ThrottleLayer::new(shared("p", 1)).unwrap().when(|_: &http::request::Parts| false);
-    assert_eq!(after(3, nothing).await, [2, 0, 0, 1, 0], "it applies to no request");
+    assert_eq!(
+        after(3, ThrottleLayer::new(keyed(OnMissing::Skip)).unwrap()).await,
+        [2, 0, 0, 1, 0]
+    );
+    let nothing = ThrottleLayer::new(shared("p", 1))
+        .unwrap()
+        .when(|_: &http::request::Parts| false);
+    assert_eq!(
+        after(3, nothing).await,
+        [2, 0, 0, 1, 0],
+        "it applies to no request"
+    );
 }
 
 #[tokio::test]
 async fn panic_of_a_candidate_is_not_one_of_the_request() {
-    let wrong = shared("p", 1).cost(|_: &http::request::Parts| -> u64 { panic!("a mistake in the next version") });
-    assert_eq!(after(3, ThrottleLayer::new(wrong).unwrap()).await, [0, 0, 0, 0, 3]);
+    let wrong = shared("p", 1)
+        .cost(|_: &http::request::Parts| -> u64 { panic!("a mistake in the next version") });
+    assert_eq!(
+        after(3, ThrottleLayer::new(wrong).unwrap()).await,
+        [0, 0, 0, 0, 3]
+    );
 }
 
 /// Refused requests are charged by the candidate, too: the second one is charged what is left.
@@ -313,30 +463,63 @@ fn refused(result: Result<ThrottleLayer<impl Backend>, throttle_tower::ConfigErr
 fn candidate_without_an_honest_meaning_does_not_build() {
     let live = |store: &crate::common::Memory| on(store.clone(), shared("p", 2));
     let (store, own) = (memory(), memory());
-    let with = |limits: Limit| refused(live(&store).candidate("v2", ThrottleLayer::new(limits).unwrap()));
-    let starts =
-        "candidate is a limit that acts on responses: Concurrency, refunds, strike_if and settled_later do, and";
-    for limits in [shared("q", 1).refund_failed(), shared("q", 1).settled_later(), shared("q", 1).refund_aborted()] {
+    let with =
+        |limits: Limit| refused(live(&store).candidate("v2", ThrottleLayer::new(limits).unwrap()));
+    let starts = "candidate is a limit that acts on responses: Concurrency, refunds, strike_if \
+        and settled_later do, and";
+    for limits in [
+        shared("q", 1).refund_failed(),
+        shared("q", 1).settled_later(),
+        shared("q", 1).refund_aborted(),
+    ] {
         let error = with(limits);
-        assert!(error.starts_with(&format!("policy \"q\": {starts}")), "{error}");
+        assert!(
+            error.starts_with(&format!("policy \"q\": {starts}")),
+            "{error}"
+        );
     }
     let permits = ThrottleLayer::new(Concurrency::new(1).name("c")).unwrap();
     let error = refused(live(&store).candidate("v2", permits));
-    assert!(error.starts_with(&format!("policy \"c\": {starts}")), "{error}");
-    let twice = live(&store).candidate("v2", live(&own)).unwrap().candidate("v2", live(&memory()));
+    assert!(
+        error.starts_with(&format!("policy \"c\": {starts}")),
+        "{error}"
+    );
+    let twice = live(&store)
+        .candidate("v2", live(&own))
+        .unwrap()
+        .candidate("v2", live(&memory()));
     assert!(refused(twice).starts_with("candidate is \"v2\" twice: "));
-    let shares = "candidate is \"v2\" on the store of the live layer: it would charge the budgets of the live limits; ";
+    let shares = "candidate is \"v2\" on the store of the live layer: it would charge the budgets \
+        of the live limits; ";
     assert!(refused(live(&store).candidate("v2", live(&store))).starts_with(shares));
-    let moved = live(&store).candidate("v2", live(&own)).unwrap().backend(own.clone());
-    assert!(refused(moved).starts_with(shares), "moved to the store of the candidate later");
-    let boxed = |store: &crate::common::Memory| on(throttle_core::BoxBackend::new(store.clone()), shared("p", 2));
+    let moved = live(&store)
+        .candidate("v2", live(&own))
+        .unwrap()
+        .backend(own.clone());
+    assert!(
+        refused(moved).starts_with(shares),
+        "moved to the store of the candidate later"
+    );
+    let boxed = |store: &crate::common::Memory| {
+        on(
+            throttle_core::BoxBackend::new(store.clone()),
+            shared("p", 2),
+        )
+    };
     assert!(refused(boxed(&store).candidate("v2", boxed(&store))).starts_with(shares));
     assert!(boxed(&store).candidate("v2", boxed(&own)).is_ok());
-    let share =
-        |store: &crate::common::Memory| on(LocalShareBackend::new(store.clone(), NonZeroU32::MIN), shared("p", 2));
+    let share = |store: &crate::common::Memory| {
+        on(
+            LocalShareBackend::new(store.clone(), NonZeroU32::MIN),
+            shared("p", 2),
+        )
+    };
     assert!(refused(share(&store).candidate("v2", share(&store))).starts_with(shares));
     let redis = |prefix: &str| {
-        let redis = RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap()).prefix(prefix).build().unwrap();
+        let redis = RedisBackend::builder(Single::new("redis://127.0.0.1:1").unwrap())
+            .prefix(prefix)
+            .build()
+            .unwrap();
         on(redis, shared("p", 2).on_error(OnError::Open))
     };
     assert!(refused(redis("a:").candidate("v2", redis("a:"))).starts_with(shares));
@@ -347,27 +530,48 @@ fn candidate_without_an_honest_meaning_does_not_build() {
 async fn flips_are_those_of_the_candidate_of_a_name_and_name_the_policies() {
     let strict = all([shared("both", 1), shared("wide", 9)]);
     let live = on(memory(), all([shared("both", 2), shared("live", 3)]));
-    let live = live.candidate("strict", ThrottleLayer::new(strict).unwrap()).unwrap();
-    let live = live.candidate("lax", ThrottleLayer::new(shared("lax", 9)).unwrap()).unwrap();
+    let live = live
+        .candidate("strict", ThrottleLayer::new(strict).unwrap())
+        .unwrap();
+    let live = live
+        .candidate("lax", ThrottleLayer::new(shared("lax", 9)).unwrap())
+        .unwrap();
     for _ in 0..4 {
         status(&live, get()).await;
     }
     let by_policy = |name| {
         let flips = live.flips(name).unwrap();
-        let rows = flips.by_policy.iter().map(|row| (row.policy.to_string(), row.would_refuse, row.would_admit));
+        let rows = flips
+            .by_policy
+            .iter()
+            .map(|row| (row.policy.to_string(), row.would_refuse, row.would_admit));
         (results(&flips), rows.collect::<Vec<_>>())
     };
-    assert_eq!(by_policy("strict"), ([1, 2, 1, 0, 0], vec![("both".to_owned(), 1, 0)]));
-    assert_eq!(by_policy("lax"), ([2, 0, 0, 2, 0], vec![("both".to_owned(), 0, 2)]));
+    assert_eq!(
+        by_policy("strict"),
+        ([1, 2, 1, 0, 0], vec![("both".to_owned(), 1, 0)])
+    );
+    assert_eq!(
+        by_policy("lax"),
+        ([2, 0, 0, 2, 0], vec![("both".to_owned(), 0, 2)])
+    );
     assert_eq!(live.flips("other"), None);
-    assert_eq!(live.with_limits(shared("inside", 1)).unwrap().flips("strict"), None, "it observes one layer");
+    assert_eq!(
+        live.with_limits(shared("inside", 1))
+            .unwrap()
+            .flips("strict"),
+        None,
+        "it observes one layer"
+    );
 }
 
-/// A reload of either file keeps the counts. One that brings a limit that cannot be a candidate decides nothing.
+/// A reload of either file keeps the counts. One that brings a limit that cannot be a candidate
+/// decides nothing.
 #[tokio::test]
 async fn rule_file_is_a_candidate_that_is_reloaded() {
     let text = |burst: u64, more: &str| {
-        let limit = format!("gcra = {{ rate = \"1/hour\", burst = {burst} }}\nby = \"constant\"\n{more}");
+        let limit =
+            format!("gcra = {{ rate = \"1/hour\", burst = {burst} }}\nby = \"constant\"\n{more}");
         format!("version = 1\n[[limit]]\nname = \"p\"\n{limit}")
     };
     let layer = |burst| {
@@ -398,8 +602,12 @@ async fn candidate_bans_keys_by_what_it_would_refuse() {
     let clock = ManualClock::default();
     let next = MemoryBackend::builder().clock(clock.clone()).build();
     let ban = Ban::after(1).lasting(Duration::from_secs(60));
-    let tight = limit("p", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant).ban_even_if_spoofable(ban);
-    let layer = on(memory(), shared("p", 9)).candidate("v2", on(next, tight)).unwrap();
+    let tight = limit("p", Gcra::new(Rate::per_second(1)).burst(1))
+        .by(Constant)
+        .ban_even_if_spoofable(ban);
+    let layer = on(memory(), shared("p", 9))
+        .candidate("v2", on(next, tight))
+        .unwrap();
     for _ in 0..2 {
         status(&layer, get()).await;
     }

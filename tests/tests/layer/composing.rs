@@ -2,7 +2,9 @@
 
 use http::StatusCode;
 use throttle_tower::limit::IntoLimitTree;
-use throttle_tower::{Concurrency, Constant, Gcra, Header, OnMissing, Rate, ThrottleLayer, all, any, limit};
+use throttle_tower::{
+    Concurrency, Constant, Gcra, Header, OnMissing, Rate, ThrottleLayer, all, any, limit,
+};
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Strict, get, left, memory, shared};
@@ -10,7 +12,13 @@ use crate::common::{Strict, get, left, memory, shared};
 /// By default the first member that admits is charged. Otherwise each one is, also below an `all`.
 #[tokio::test]
 async fn any_charges_the_first_member_that_admits_or_every_one() {
-    let pools = || any([shared("full", 1).cost(|_: &_| 2), shared("own", 9), shared("pool", 9)]);
+    let pools = || {
+        any([
+            shared("full", 1).cost(|_: &_| 2),
+            shared("own", 9),
+            shared("pool", 9),
+        ])
+    };
     let every = || pools().charge_every_admitting();
     for (limits, remaining) in [
         (pools(), [1, 8, 9]),
@@ -20,9 +28,21 @@ async fn any_charges_the_first_member_that_admits_or_every_one() {
         (any([every()]), [1, 8, 8]),
     ] {
         let store = memory();
-        let layer = ThrottleLayer::new(limits).unwrap().backend(store.clone()).unwrap();
-        assert_eq!(layer.layer(Strict::default()).oneshot(get()).await.unwrap().status(), StatusCode::OK);
-        let left = [("full", 1), ("own", 9), ("pool", 9)].map(|(name, burst)| left(&store, name, burst));
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .backend(store.clone())
+            .unwrap();
+        assert_eq!(
+            layer
+                .layer(Strict::default())
+                .oneshot(get())
+                .await
+                .unwrap()
+                .status(),
+            StatusCode::OK
+        );
+        let left =
+            [("full", 1), ("own", 9), ("pool", 9)].map(|(name, burst)| left(&store, name, burst));
         assert_eq!(left, remaining);
     }
 }
@@ -35,11 +55,19 @@ fn mistake_in_a_limit_is_an_error_when_the_layer_is_built() {
     for (wrong, field) in [
         (wrong().by(Header::new("two words")), "header"),
         (wrong().by(Constant).on_missing(found), "on_missing"),
-        (wrong().by_async(|_| async { Some(1_u64) }).on_missing(found), "on_missing"),
+        (
+            wrong()
+                .by_async(|_| async { Some(1_u64) })
+                .on_missing(found),
+            "on_missing",
+        ),
         (wrong().by(Constant).cost(2), "cost"),
         (wrong().by(Constant).unit(""), "unit"),
     ] {
-        for limits in [wrong.clone().into_limit_tree(), any([shared("right", 1), wrong])] {
+        for limits in [
+            wrong.clone().into_limit_tree(),
+            any([shared("right", 1), wrong]),
+        ] {
             let error = ThrottleLayer::new(limits).map(drop).unwrap_err();
             assert_eq!((error.policy(), error.field()), (Some("wrong"), field));
         }
@@ -55,11 +83,19 @@ fn name_that_stands_twice_in_a_layer_is_an_error() {
         ([rate("a"), rate("b"), rate("b")], false),
         ([rate("a"), permits("b"), permits("b")], false),
         ([permits("b"), rate("a"), rate("b")], false),
-        ([rate("a"), all([rate("b")]), any([rate("c"), rate("b")])], false),
+        (
+            [rate("a"), all([rate("b")]), any([rate("c"), rate("b")])],
+            false,
+        ),
         ([rate("a"), permits("b"), permits("c")], true),
     ] {
         let built = ThrottleLayer::new(all(limits.to_vec())).map(drop);
         assert_eq!(built.as_ref().is_ok(), is_right, "{limits:?}");
-        assert!(built.err().is_none_or(|error| error.to_string().contains("\"b\"")), "{limits:?}");
+        assert!(
+            built
+                .err()
+                .is_none_or(|error| error.to_string().contains("\"b\"")),
+            "{limits:?}"
+        );
     }
 }

@@ -10,21 +10,23 @@ use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    FixedWindow, Gcra, LimitTree, OnError, OnMissing, Rate, SlidingLog, ThrottleLayer, all, any, limit,
+    FixedWindow, Gcra, LimitTree, OnError, OnMissing, Rate, SlidingLog, ThrottleLayer, all, any,
+    limit,
 };
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Strict, Text};
 
-/// Whether a limit applies is said by its condition, or by its key, which the layer looks for in every request.
+/// Whether a limit applies is said by its condition, or by its key, which the layer looks for in
+/// every request.
 #[derive(Clone, Copy)]
 enum Said {
     ByCondition,
     ByKey,
 }
 
-/// More limits than a store is asked about whether or not they apply: some for each path, some in an `any`, and one for
-/// all requests.
+/// More limits than a store is asked about whether or not they apply: some for each path, some in
+/// an `any`, and one for all requests.
 fn limits(said: Said) -> LimitTree {
     let one = |n: u64| -> LimitTree {
         let (name, units) = (format!("p{n}"), n % 4 + 1);
@@ -39,7 +41,10 @@ fn limits(said: Said) -> LimitTree {
             Said::ByCondition => limit.by(throttle_tower::Constant).when(applies).into(),
             Said::ByKey => {
                 let key = move |parts: &Parts| applies(parts).then_some(Key::CONSTANT);
-                limit.by(throttle_tower::extract::from_fn(key)).on_missing(OnMissing::Skip).into()
+                limit
+                    .by(throttle_tower::extract::from_fn(key))
+                    .on_missing(OnMissing::Skip)
+                    .into()
             }
         }
     };
@@ -48,13 +53,23 @@ fn limits(said: Said) -> LimitTree {
 }
 
 async fn answer<B: Backend>(layer: &ThrottleLayer<B>, path: u64) -> (StatusCode, HeaderMap) {
-    let request = Request::get(format!("/{path}")).body(Text::default()).unwrap();
-    let response = layer.layer(Strict::default()).oneshot(request).await.unwrap();
+    let request = Request::get(format!("/{path}"))
+        .body(Text::default())
+        .unwrap();
+    let response = layer
+        .layer(Strict::default())
+        .oneshot(request)
+        .await
+        .unwrap();
     (response.status(), response.headers().clone())
 }
 
 fn on<B: Backend>(backend: B, said: Said) -> ThrottleLayer<B> {
-    ThrottleLayer::new(limits(said)).unwrap().on_error(OnError::Closed).backend(backend).unwrap()
+    ThrottleLayer::new(limits(said))
+        .unwrap()
+        .on_error(OnError::Closed)
+        .backend(backend)
+        .unwrap()
 }
 
 #[test]
@@ -65,7 +80,9 @@ fn law_08_limits_that_do_not_apply_are_left_out_on_redis_as_in_memory() {
     let clock = ManualClock::new(start);
     let redis = |prefix: &str| {
         let builder = RedisBackend::builder(Single::new(&shared.url()).unwrap());
-        let builder = builder.prefix(format!("{}{prefix}", shared.prefix())).clock(clock.clone());
+        let builder = builder
+            .prefix(format!("{}{prefix}", shared.prefix()))
+            .clock(clock.clone());
         builder.deadline(Duration::from_secs(10)).build().unwrap()
     };
     let case = Cell::new(0);

@@ -24,8 +24,8 @@ const LONGEST: Duration = Duration::from_secs(70);
 
 type Step<T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send>>;
 
-/// A store that answers a number of questions, and then hangs: each question until the deadline, and settlements for
-/// ever.
+/// A store that answers a number of questions, and then hangs: each question until the deadline,
+/// and settlements for ever.
 #[derive(Clone)]
 struct Hanging {
     memory: Memory,
@@ -35,7 +35,11 @@ struct Hanging {
 
 impl Hanging {
     fn new(answers: usize) -> Self {
-        Self { memory: memory(), answers: Arc::new(answers.into()), questions: Arc::default() }
+        Self {
+            memory: memory(),
+            answers: Arc::new(answers.into()),
+            questions: Arc::default(),
+        }
     }
 
     fn answer(&self, questions: usize) {
@@ -90,7 +94,10 @@ impl Backend for Hanging {
 }
 
 fn layer(backend: &Hanging, rule: OnError, limits: impl IntoLimitTree) -> ThrottleLayer<Hanging> {
-    let layer = ThrottleLayer::new(limits).unwrap().on_error(rule).local_store(&memory());
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .on_error(rule)
+        .local_store(&memory());
     layer.backend(backend.clone()).unwrap()
 }
 
@@ -103,7 +110,10 @@ async fn timed(layer: &ThrottleLayer<Hanging>) -> (StatusCode, Duration) {
 
 /// Tokio's timers are exact to the millisecond.
 fn assert_within(waited: Duration, most: Duration) {
-    assert!(waited <= most + Duration::from_millis(5), "{waited:?}, at most {most:?}");
+    assert!(
+        waited <= most + Duration::from_millis(5),
+        "{waited:?}, at most {most:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,13 +126,23 @@ async fn law_12_request_waits_one_deadline_for_a_store_that_hangs() {
         let backend = Hanging::new(0);
         for limits in [
             all([shared("a", 5), shared("b", 5)]),
-            all([shared("a", 5).refund_aborted(), shared("b", 5).refund_successful()]),
-            all([shared("a", 5).charge_refused(), shared("b", 5).settled_later()]),
+            all([
+                shared("a", 5).refund_aborted(),
+                shared("b", 5).refund_successful(),
+            ]),
+            all([
+                shared("a", 5).charge_refused(),
+                shared("b", 5).settled_later(),
+            ]),
             all([shared("a", 5).wait_up_to(LONGEST), shared("b", 5)]),
         ] {
             let before = backend.questions();
             let (answered, waited) = timed(&layer(&backend, rule, limits)).await;
-            assert_eq!((answered, backend.questions() - before), (status, 1), "{rule:?}");
+            assert_eq!(
+                (answered, backend.questions() - before),
+                (status, 1),
+                "{rule:?}"
+            );
             assert_within(waited, DEADLINE);
         }
     }
@@ -151,9 +171,15 @@ async fn law_12_no_response_waits_for_what_follows_on_its_decision() {
 #[tokio::test(start_paused = true)]
 async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
     let backend = Hanging::new(usize::MAX);
-    let layer = layer(&backend, OnError::Closed, shared("p", 1).wait_up_to(LONGEST)).max_waiting(2);
+    let layer = layer(
+        &backend,
+        OnError::Closed,
+        shared("p", 1).wait_up_to(LONGEST),
+    )
+    .max_waiting(2);
     assert_eq!(timed(&layer).await.0, StatusCode::OK);
-    // One request is held until there is room, another is queued behind it; the store hangs when their turn comes.
+    // One request is held until there is room, another is queued behind it; the store hangs when
+    // their turn comes.
     let held = [0, 1].map(|_| {
         let layer = layer.clone();
         tokio::spawn(async move { timed(&layer).await })
@@ -162,7 +188,8 @@ async fn law_12_held_request_waits_no_longer_than_its_limit_and_one_deadline() {
         tokio::task::yield_now().await;
     }
     backend.answer(0);
-    // A full queue causes no wait either: the new request is refused after a peek, which takes one deadline.
+    // A full queue causes no wait either: the new request is refused after a peek, which takes one
+    // deadline.
     assert_within(timed(&layer).await.1, DEADLINE);
     for request in held {
         let (status, waited) = request.await.unwrap();
@@ -179,10 +206,18 @@ async fn law_12_saturated_store_costs_no_wait() {
         (OnError::local(1), StatusCode::OK),
         (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE),
     ] {
-        let layer = ThrottleLayer::new(shared("p", 5).wait_up_to(LONGEST)).unwrap().on_error(rule);
-        let layer = layer.backend(crate::common::Remote::failing(BackendErrorKind::Saturated)).unwrap();
+        let layer = ThrottleLayer::new(shared("p", 5).wait_up_to(LONGEST))
+            .unwrap()
+            .on_error(rule);
+        let layer = layer
+            .backend(crate::common::Remote::failing(BackendErrorKind::Saturated))
+            .unwrap();
         let start = Instant::now();
         let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
-        assert_eq!((response.status(), start.elapsed()), (status, Duration::ZERO), "{rule:?}");
+        assert_eq!(
+            (response.status(), start.elapsed()),
+            (status, Duration::ZERO),
+            "{rule:?}"
+        );
     }
 }

@@ -10,8 +10,8 @@ use throttle_core::backend::{Call, Exception, Treatment};
 use throttle_core::{Algorithm, Backend, BackendErrorKind, Key, ManualClock, Policy, PolicySet};
 use throttle_tower::usage::Settlements;
 use throttle_tower::{
-    Constant, DecidedBy, Event, FixedWindow, Gcra, Header, LimitReport, MemoryBackend, OnError, OnMissing, Outcome,
-    Rate, SlidingLog, ThrottleLayer, all, limit,
+    Constant, DecidedBy, Event, FixedWindow, Gcra, Header, LimitReport, MemoryBackend, OnError,
+    OnMissing, Outcome, Rate, SlidingLog, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -47,7 +47,11 @@ fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
             decided_by: event.decided_by(),
             binding: event.binding().map(|policy| policy.name().to_owned()),
             remaining: event.decision.map(|decision| decision.remaining()),
-            policies: event.policies.iter().map(|policy| policy.name().to_owned()).collect(),
+            policies: event
+                .policies
+                .iter()
+                .map(|policy| policy.name().to_owned())
+                .collect(),
             path: event.parts.uri.path().to_owned(),
             debug: format!("{event:?}"),
         });
@@ -55,14 +59,20 @@ fn hear(log: &Log) -> impl Fn(&Event<'_>) + Send + Sync + 'static + use<> {
 }
 
 /// Sends requests one after another, and returns the events of each.
-async fn heard<B: Backend>(layer: ThrottleLayer<B>, requests: impl IntoIterator<Item = Request<Text>>) -> Vec<Heard> {
+async fn heard<B: Backend>(
+    layer: ThrottleLayer<B>,
+    requests: impl IntoIterator<Item = Request<Text>>,
+) -> Vec<Heard> {
     let log = Log::default();
     let service = layer.on_decision(hear(&log)).layer(Strict::default());
     for request in requests {
         service.clone().oneshot(request).await.unwrap();
     }
     drop(service);
-    Arc::into_inner(log).expect("the layer let go of the hook").into_inner().unwrap()
+    Arc::into_inner(log)
+        .expect("the layer let go of the hook")
+        .into_inner()
+        .unwrap()
 }
 
 fn heading_for(path: &str) -> Request<Text> {
@@ -78,16 +88,44 @@ async fn one_event_for_each_decision() {
     let layer = ThrottleLayer::new(all([shared("wide", 5), shared("tight", 2)])).unwrap();
     let heard = heard(layer, ["/a", "/b", "/c"].map(heading_for)).await;
     assert_eq!(labels(&heard), ["admitted", "admitted", "refused"]);
-    assert!(heard.iter().all(|event| event.binding.as_deref() == Some("tight") && event.error.is_none()), "{heard:?}");
-    assert!(heard.iter().all(|event| event.policies == ["wide", "tight"]));
-    assert!(heard.iter().all(|event| (event.decided_by, event.degraded) == (Some(DecidedBy::Store), None)));
-    assert_eq!(heard.iter().map(|event| event.remaining).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
-    assert_eq!(heard.iter().map(|event| event.path.as_str()).collect::<Vec<_>>(), ["/a", "/b", "/c"]);
+    assert!(
+        heard
+            .iter()
+            .all(|event| event.binding.as_deref() == Some("tight") && event.error.is_none()),
+        "{heard:?}"
+    );
+    assert!(
+        heard
+            .iter()
+            .all(|event| event.policies == ["wide", "tight"])
+    );
+    assert!(
+        heard
+            .iter()
+            .all(|event| (event.decided_by, event.degraded) == (Some(DecidedBy::Store), None))
+    );
+    assert_eq!(
+        heard
+            .iter()
+            .map(|event| event.remaining)
+            .collect::<Vec<_>>(),
+        [Some(1), Some(0), Some(0)]
+    );
+    assert_eq!(
+        heard
+            .iter()
+            .map(|event| event.path.as_str())
+            .collect::<Vec<_>>(),
+        ["/a", "/b", "/c"]
+    );
 }
 
 #[tokio::test]
 async fn one_event_also_where_the_decision_is_waited_for() {
-    let layer = ThrottleLayer::new(shared("p", 1)).unwrap().backend(Remote::slow(9, 9)).unwrap();
+    let layer = ThrottleLayer::new(shared("p", 1))
+        .unwrap()
+        .backend(Remote::slow(9, 9))
+        .unwrap();
     let heard = heard(layer, [get(), get()]).await;
     assert_eq!(labels(&heard), ["admitted", "refused"]);
     assert_eq!(heard[1].binding.as_deref(), Some("p"));
@@ -96,13 +134,20 @@ async fn one_event_also_where_the_decision_is_waited_for() {
 #[tokio::test]
 async fn a_missing_key_is_an_event_without_a_decision() {
     let reject = OnMissing::Reject(StatusCode::UNAUTHORIZED);
-    let at_once = limit("p", Gcra::new(Rate::per_minute(1))).by(Header::new("x-api-key")).on_missing(reject);
+    let at_once = limit("p", Gcra::new(Rate::per_minute(1)))
+        .by(Header::new("x-api-key"))
+        .on_missing(reject);
     let waited = limit("p", Gcra::new(Rate::per_minute(1)));
-    let waited = waited.by_async(|_| std::future::ready(None::<u64>)).on_missing(reject);
+    let waited = waited
+        .by_async(|_| std::future::ready(None::<u64>))
+        .on_missing(reject);
     for limits in [at_once, waited] {
         let heard = heard(ThrottleLayer::new(limits).unwrap(), [get()]).await;
         assert_eq!(labels(&heard), ["missing_key"]);
-        assert_eq!((&heard[0].binding, heard[0].remaining, heard[0].error), (&None, None, None));
+        assert_eq!(
+            (&heard[0].binding, heard[0].remaining, heard[0].error),
+            (&None, None, None)
+        );
         assert_eq!((heard[0].decided_by, heard[0].degraded), (None, None));
     }
 }
@@ -111,37 +156,88 @@ async fn a_missing_key_is_an_event_without_a_decision() {
 async fn a_failure_is_an_event_with_its_error() {
     let kind = BackendErrorKind::Unavailable;
     for (rule, label, decided_by, remaining) in [
-        (OnError::Open, "failed_open", Some(DecidedBy::Open(kind)), Some(u64::MAX)),
+        (
+            OnError::Open,
+            "failed_open",
+            Some(DecidedBy::Open(kind)),
+            Some(u64::MAX),
+        ),
         (OnError::Closed, "failed_closed", None, None),
     ] {
         let layer = ThrottleLayer::new(shared("p", 1)).unwrap().on_error(rule);
-        let heard = heard(layer.backend(Remote::failing(kind)).unwrap(), [get(), get()]).await;
+        let heard = heard(
+            layer.backend(Remote::failing(kind)).unwrap(),
+            [get(), get()],
+        )
+        .await;
         assert_eq!(labels(&heard), [label, label]);
-        assert_eq!((heard[0].error, &heard[0].binding, heard[0].remaining), (Some(kind), &None, remaining));
-        assert_eq!((heard[0].decided_by, heard[0].degraded), (decided_by, Some(kind)));
+        assert_eq!(
+            (heard[0].error, &heard[0].binding, heard[0].remaining),
+            (Some(kind), &None, remaining)
+        );
+        assert_eq!(
+            (heard[0].decided_by, heard[0].degraded),
+            (decided_by, Some(kind))
+        );
     }
 }
 
-/// The report of a response is the inner layer's: that layer either refused, or is nearer to the handler.
+/// The report of a response is the inner layer's: that layer either refused, or is nearer to the
+/// handler.
 #[tokio::test]
 async fn report_of_the_inner_layer_stays_in_the_response() {
-    let outer = ThrottleLayer::new(shared("outer", 9)).unwrap().report_in_response(true);
-    let inner = ThrottleLayer::new(shared("inner", 1)).unwrap().report_in_response(true);
+    let outer = ThrottleLayer::new(shared("outer", 9))
+        .unwrap()
+        .report_in_response(true);
+    let inner = ThrottleLayer::new(shared("inner", 1))
+        .unwrap()
+        .report_in_response(true);
     let service = outer.layer(inner.layer(Strict::default()));
-    for (status, violated) in [(StatusCode::OK, vec![]), (StatusCode::TOO_MANY_REQUESTS, vec!["inner"])] {
+    for (status, violated) in [
+        (StatusCode::OK, vec![]),
+        (StatusCode::TOO_MANY_REQUESTS, vec!["inner"]),
+    ] {
         let response = service.clone().oneshot(get()).await.unwrap();
-        let report = response.extensions().get::<LimitReport>().expect("there is a report");
-        assert_eq!((response.status(), report.violated().collect::<Vec<_>>()), (status, violated));
-        assert_eq!(report.statuses().map(|(policy, _)| policy.name()).collect::<Vec<_>>(), ["inner"]);
+        let report = response
+            .extensions()
+            .get::<LimitReport>()
+            .expect("there is a report");
+        assert_eq!(
+            (response.status(), report.violated().collect::<Vec<_>>()),
+            (status, violated)
+        );
+        assert_eq!(
+            report
+                .statuses()
+                .map(|(policy, _)| policy.name())
+                .collect::<Vec<_>>(),
+            ["inner"]
+        );
     }
     // If the outer layer refuses, there is no inner report.
-    let outer = ThrottleLayer::new(shared("outer", 1)).unwrap().report_in_response(true);
-    let inner = ThrottleLayer::new(shared("inner", 9)).unwrap().report_in_response(true);
+    let outer = ThrottleLayer::new(shared("outer", 1))
+        .unwrap()
+        .report_in_response(true);
+    let inner = ThrottleLayer::new(shared("inner", 9))
+        .unwrap()
+        .report_in_response(true);
     let service = outer.layer(inner.layer(Strict::default()));
-    for (status, name) in [(StatusCode::OK, "inner"), (StatusCode::TOO_MANY_REQUESTS, "outer")] {
+    for (status, name) in [
+        (StatusCode::OK, "inner"),
+        (StatusCode::TOO_MANY_REQUESTS, "outer"),
+    ] {
         let response = service.clone().oneshot(get()).await.unwrap();
-        let report = response.extensions().get::<LimitReport>().expect("there is a report");
-        assert_eq!((response.status(), report.binding().map(throttle_core::Policy::name)), (status, Some(name)));
+        let report = response
+            .extensions()
+            .get::<LimitReport>()
+            .expect("there is a report");
+        assert_eq!(
+            (
+                response.status(),
+                report.binding().map(throttle_core::Policy::name)
+            ),
+            (status, Some(name))
+        );
     }
 }
 
@@ -158,13 +254,25 @@ struct Course {
 async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     let remote = Remote::faltering(at_once);
     let limits = all([
-        shared("wide", 40).refund_if(|_, headers| headers.contains_key("x-refund")).on_error(OnError::Open),
-        shared("tight", 12).charge_refused().on_error(OnError::local(2)),
-        shared("later", 90).cost(2).settled_later().on_error(OnError::local(3)),
-        limit("keyed", Gcra::new(Rate::per_minute(1)).burst(200)).by(Header::new("x-none")).on_error(OnError::Open),
+        shared("wide", 40)
+            .refund_if(|_, headers| headers.contains_key("x-refund"))
+            .on_error(OnError::Open),
+        shared("tight", 12)
+            .charge_refused()
+            .on_error(OnError::local(2)),
+        shared("later", 90)
+            .cost(2)
+            .settled_later()
+            .on_error(OnError::local(3)),
+        limit("keyed", Gcra::new(Rate::per_minute(1)).burst(200))
+            .by(Header::new("x-none"))
+            .on_error(OnError::Open),
     ]);
-    let layer =
-        ThrottleLayer::new(limits).unwrap().local_store(&crate::common::memory()).backend(remote.clone()).unwrap();
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .local_store(&crate::common::memory())
+        .backend(remote.clone())
+        .unwrap();
     let looks = Arc::new(AtomicU64::new(0));
     let look = || {
         let looks = Arc::clone(&looks);
@@ -176,7 +284,12 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
         let (decision, warning, settling) = (look(), look(), look());
         layer
             .on_decision(move |event| {
-                let _ = (event.decided_by(), event.binding(), event.degraded(), format!("{event:?}"));
+                let _ = (
+                    event.decided_by(),
+                    event.binding(),
+                    event.degraded(),
+                    format!("{event:?}"),
+                );
                 decision();
             })
             .on_warning(move |_| warning())
@@ -187,14 +300,24 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     };
     let read = look();
     let handler = tower::service_fn(move |request: Request<Text>| {
-        let report = request.extensions().get::<LimitReport>().filter(|_| is_observed);
+        let report = request
+            .extensions()
+            .get::<LimitReport>()
+            .filter(|_| is_observed);
         if let Some(report) = report {
-            let _ = (report.decision().remaining(), report.binding(), report.statuses().count(), format!("{report:?}"));
+            let _ = (
+                report.decision().remaining(),
+                report.binding(),
+                report.statuses().count(),
+                format!("{report:?}"),
+            );
             read();
         }
         let mut response = http::Response::new(Text::from("hello"));
         if request.uri().path() == "/refund" {
-            response.headers_mut().insert("x-refund", http::HeaderValue::from_static("yes"));
+            response
+                .headers_mut()
+                .insert("x-refund", http::HeaderValue::from_static("yes"));
         }
         std::future::ready(Ok::<_, std::convert::Infallible>(response))
     });
@@ -217,50 +340,109 @@ async fn course(at_once: bool, is_observed: bool) -> (Course, u64) {
     let left = [("wide", 40), ("tight", 12), ("later", 90)]
         .map(|(name, burst)| crate::common::left(&remote.memory, name, burst));
     let questions = remote.decisions.load(Ordering::SeqCst);
-    (Course { answers, questions, left, settlements: layer.settlements() }, looks.load(Ordering::SeqCst))
+    (
+        Course {
+            answers,
+            questions,
+            left,
+            settlements: layer.settlements(),
+        },
+        looks.load(Ordering::SeqCst),
+    )
 }
 
 /// Hooks and readers of reports change no decision and cause no question to the store.
 #[tokio::test]
 async fn law_14_observers_change_nothing() {
     for at_once in [false, true] {
-        let ((plain, none), (observed, looks)) = (course(at_once, false).await, course(at_once, true).await);
+        let ((plain, none), (observed, looks)) =
+            (course(at_once, false).await, course(at_once, true).await);
         assert_eq!(plain, observed);
         assert_eq!(none, 0);
-        let admitted = plain.answers.iter().filter(|(status, _)| *status == StatusCode::OK).count();
-        assert!((10..140).contains(&admitted), "{admitted}: both are to be seen");
-        assert_eq!(looks, 150 + admitted as u64 + 1, "each decision, each report in a handler, and one warning");
+        let admitted = plain
+            .answers
+            .iter()
+            .filter(|(status, _)| *status == StatusCode::OK)
+            .count();
+        assert!(
+            (10..140).contains(&admitted),
+            "{admitted}: both are to be seen"
+        );
+        assert_eq!(
+            looks,
+            150 + admitted as u64 + 1,
+            "each decision, each report in a handler, and one warning"
+        );
     }
 }
 
 /// It has a status of each limit, and is announced none.
 #[tokio::test]
 async fn request_to_which_no_limit_applies_has_skipped_statuses() {
-    let never = |name| limit(name, Gcra::new(Rate::per_hour(1))).by(Header::new("x-api-key")).when(|_: &_| false);
+    let never = |name| {
+        limit(name, Gcra::new(Rate::per_hour(1)))
+            .by(Header::new("x-api-key"))
+            .when(|_: &_| false)
+    };
     let statuses = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&statuses);
-    let layer = ThrottleLayer::new(all([never("one"), never("other")])).unwrap().on_decision(move |event| {
-        let applying =
-            event.decision.map(|decision| decision.statuses().iter().map(|status| status.applies()).collect());
-        seen.lock().unwrap().push(applying.unwrap_or_else(Vec::new));
-    });
-    let response = layer.layer(Strict::default()).oneshot(heading_for("/")).await.unwrap();
+    let layer = ThrottleLayer::new(all([never("one"), never("other")]))
+        .unwrap()
+        .on_decision(move |event| {
+            let applying = event.decision.map(|decision| {
+                decision
+                    .statuses()
+                    .iter()
+                    .map(|status| status.applies())
+                    .collect()
+            });
+            seen.lock().unwrap().push(applying.unwrap_or_else(Vec::new));
+        });
+    let response = layer
+        .layer(Strict::default())
+        .oneshot(heading_for("/"))
+        .await
+        .unwrap();
     assert_eq!(response.status(), StatusCode::OK);
-    assert!(!response.headers().contains_key("ratelimit-policy"), "{:?}", response.headers());
+    assert!(
+        !response.headers().contains_key("ratelimit-policy"),
+        "{:?}",
+        response.headers()
+    );
     assert_eq!(*statuses.lock().unwrap(), [[false, false]]);
 }
 
 /// A limit with a class that leaves four units, and the requests that hooks and handlers hear of.
-fn warned(algorithm: Algorithm, store: Memory, part: f64) -> (ThrottleLayer<Memory>, Arc<Mutex<Vec<String>>>) {
-    let class = |parts: &http::request::Parts| if parts.headers["class"] == "low" { "low" } else { "high" };
-    let cost = |parts: &http::request::Parts| parts.headers["cost"].to_str().unwrap().parse().unwrap();
-    let limits = limit("p", algorithm).by(Constant).priority([("high", 0), ("low", 4)], class).cost(cost);
+fn warned(
+    algorithm: Algorithm,
+    store: Memory,
+    part: f64,
+) -> (ThrottleLayer<Memory>, Arc<Mutex<Vec<String>>>) {
+    let class = |parts: &http::request::Parts| {
+        if parts.headers["class"] == "low" {
+            "low"
+        } else {
+            "high"
+        }
+    };
+    let cost =
+        |parts: &http::request::Parts| parts.headers["cost"].to_str().unwrap().parse().unwrap();
+    let limits = limit("p", algorithm)
+        .by(Constant)
+        .priority([("high", 0), ("low", 4)], class)
+        .cost(cost);
     let other = limit("other", Gcra::new(Rate::per_second(1)).burst(1_000)).by(Constant);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&heard);
-    let layer = ThrottleLayer::new(all([other, limits.warn_at(part)])).unwrap().backend(store).unwrap();
-    let hears =
-        move |event: &Event<'_>| log.lock().unwrap().extend(event.near().map(|policy| policy.name().to_owned()));
+    let layer = ThrottleLayer::new(all([other, limits.warn_at(part)]))
+        .unwrap()
+        .backend(store)
+        .unwrap();
+    let hears = move |event: &Event<'_>| {
+        log.lock()
+            .unwrap()
+            .extend(event.near().map(|policy| policy.name().to_owned()))
+    };
     (layer.on_decision(hears).report_in_response(true), heard)
 }
 
@@ -307,17 +489,37 @@ proptest! {
 #[tokio::test]
 async fn key_under_an_exception_is_not_near_the_end_of_the_limit() {
     let gcra = |burst| Gcra::new(Rate::per_day(burst)).burst(burst);
-    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let store = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
     let (layer, heard) = warned(gcra(10).build().unwrap(), store.clone(), 0.8);
-    let prepared = Arc::new(store.prepare(PolicySet::new(Policy::new("p", gcra(10)).unwrap()).unwrap()).unwrap());
+    let prepared = Arc::new(
+        store
+            .prepare(PolicySet::new(Policy::new("p", gcra(10)).unwrap()).unwrap())
+            .unwrap(),
+    );
     let treatment = Treatment::Limit(Arc::new(gcra(5).build().unwrap()));
     let until = throttle_core::Timestamp::from_micros(9_000_000);
-    store.except(&prepared, 0, &Key::CONSTANT, Some(Exception { treatment, until })).await.unwrap();
+    store
+        .except(
+            &prepared,
+            0,
+            &Key::CONSTANT,
+            Some(Exception { treatment, until }),
+        )
+        .await
+        .unwrap();
     for _ in 0..5 {
         let mut request = get();
-        request.headers_mut().insert("class", "high".parse().unwrap());
+        request
+            .headers_mut()
+            .insert("class", "high".parse().unwrap());
         request.headers_mut().insert("cost", 1.into());
-        let response = layer.layer(Strict::default()).oneshot(request).await.unwrap();
+        let response = layer
+            .layer(Strict::default())
+            .oneshot(request)
+            .await
+            .unwrap();
         assert_eq!(response.status(), StatusCode::OK);
     }
     assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());

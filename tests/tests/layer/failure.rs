@@ -10,23 +10,29 @@ use throttle_redis::RedisBackend;
 use throttle_test_servers::Server;
 use throttle_tower::headers::Problem;
 use throttle_tower::{
-    ConfigError, Constant, DecidedBy, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, MemoryBackend, OnError,
-    Rate, Reason, ThrottleLayer, all, any, limit,
+    ConfigError, Constant, DecidedBy, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree,
+    MemoryBackend, OnError, Rate, Reason, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Remote, Strict, Text, get, shared, text};
 
 /// The errors of a store that is broken.
-const BROKEN: [BackendErrorKind; 3] =
-    [BackendErrorKind::Unavailable, BackendErrorKind::Protocol, BackendErrorKind::Suspended];
+const BROKEN: [BackendErrorKind; 3] = [
+    BackendErrorKind::Unavailable,
+    BackendErrorKind::Protocol,
+    BackendErrorKind::Suspended,
+];
 
 fn down() -> Remote {
     Remote::failing(BackendErrorKind::Unavailable)
 }
 
 /// A layer on a store that is down.
-fn broken(limits: impl Into<LimitTree>, rule: Option<OnError>) -> Result<ThrottleLayer<Remote>, ConfigError> {
+fn broken(
+    limits: impl Into<LimitTree>,
+    rule: Option<OnError>,
+) -> Result<ThrottleLayer<Remote>, ConfigError> {
     let layer = ThrottleLayer::new(limits.into())?;
     match rule {
         Some(rule) => layer.on_error(rule),
@@ -38,7 +44,10 @@ fn broken(limits: impl Into<LimitTree>, rule: Option<OnError>) -> Result<Throttl
 async fn answer(layer: ThrottleLayer<Remote>) -> StatusCode {
     let service = layer.layer(Strict::default());
     let status = service.clone().oneshot(get()).await.unwrap().status();
-    assert_eq!(service.get_ref().calls(), usize::from(status == StatusCode::OK));
+    assert_eq!(
+        service.get_ref().calls(),
+        usize::from(status == StatusCode::OK)
+    );
     status
 }
 
@@ -50,11 +59,19 @@ fn admin(name: &str) -> Limit {
 #[tokio::test]
 async fn attack_50_open_admits_and_only_the_handler_sees_why() {
     for kind in BROKEN {
-        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap().report_in_response(true);
+        let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open))
+            .unwrap()
+            .report_in_response(true);
         let inner = tower::service_fn(move |request: Request<Text>| async move {
-            let report = request.extensions().get::<LimitReport>().expect("the request has a report");
+            let report = request
+                .extensions()
+                .get::<LimitReport>()
+                .expect("the request has a report");
             assert_eq!(
-                (report.decision().decided_by(), report.decision().remaining()),
+                (
+                    report.decision().decided_by(),
+                    report.decision().remaining()
+                ),
                 (DecidedBy::Open(kind), u64::MAX)
             );
             assert_eq!((report.statuses().count(), report.binding()), (0, None));
@@ -64,8 +81,20 @@ async fn attack_50_open_admits_and_only_the_handler_sees_why() {
         for _ in 0..3 {
             let response = service.clone().oneshot(get()).await.unwrap();
             assert_eq!(response.status(), StatusCode::OK, "{kind:?}");
-            assert!(response.headers().is_empty(), "{kind:?}: {:?}", response.headers());
-            assert_eq!(response.extensions().get::<LimitReport>().unwrap().decision().degraded(), Some(kind));
+            assert!(
+                response.headers().is_empty(),
+                "{kind:?}: {:?}",
+                response.headers()
+            );
+            assert_eq!(
+                response
+                    .extensions()
+                    .get::<LimitReport>()
+                    .unwrap()
+                    .decision()
+                    .degraded(),
+                Some(kind)
+            );
             assert_eq!(text(response).await, "hello");
         }
     }
@@ -75,18 +104,39 @@ async fn attack_50_open_admits_and_only_the_handler_sees_why() {
 async fn attack_50_closed_answers_503_without_blaming_the_client() {
     for &kind in BackendErrorKind::ALL {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Closed)).unwrap();
-        let service = layer.backend(Remote::failing(kind)).unwrap().layer(Strict::default());
+        let service = layer
+            .backend(Remote::failing(kind))
+            .unwrap()
+            .layer(Strict::default());
         let response = service.clone().oneshot(get()).await.unwrap();
-        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{kind:?}");
-        let mut names: Vec<_> = response.headers().keys().map(http::HeaderName::as_str).collect();
+        assert_eq!(
+            response.status(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{kind:?}"
+        );
+        let mut names: Vec<_> = response
+            .headers()
+            .keys()
+            .map(http::HeaderName::as_str)
+            .collect();
         names.sort_unstable();
-        assert_eq!(names, ["cache-control", "content-type"], "no rate-limit fields, no Retry-After");
+        assert_eq!(
+            names,
+            ["cache-control", "content-type"],
+            "no rate-limit fields, no Retry-After"
+        );
         assert_eq!(response.headers()["cache-control"], "no-store");
         assert_eq!(response.headers()["content-type"], Problem::CONTENT_TYPE);
         assert!(response.extensions().get::<LimitReport>().is_none());
         let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
-        assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
-        assert_eq!((&problem["status"], &problem["violated-policies"]), (&503.into(), &["p"].as_slice().into()));
+        assert_eq!(
+            problem["type"],
+            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+        );
+        assert_eq!(
+            (&problem["status"], &problem["violated-policies"]),
+            (&503.into(), &["p"].as_slice().into())
+        );
         assert_eq!(service.get_ref().calls(), 0);
     }
 }
@@ -98,12 +148,28 @@ async fn one_closed_limit_closes_a_set() {
     let closed = |name| shared(name, 5).on_error(OnError::Closed);
     for (limits, status) in [
         (all([open("a"), open("b")]), StatusCode::OK),
-        (all([open("a"), closed("b")]), StatusCode::SERVICE_UNAVAILABLE),
-        (any([open("a"), closed("b")]), StatusCode::SERVICE_UNAVAILABLE),
-        (all((any([open("a"), closed("b")]), open("c"))), StatusCode::SERVICE_UNAVAILABLE),
-        (all((any([open("a"), open("b")]), open("c"))), StatusCode::OK),
+        (
+            all([open("a"), closed("b")]),
+            StatusCode::SERVICE_UNAVAILABLE,
+        ),
+        (
+            any([open("a"), closed("b")]),
+            StatusCode::SERVICE_UNAVAILABLE,
+        ),
+        (
+            all((any([open("a"), closed("b")]), open("c"))),
+            StatusCode::SERVICE_UNAVAILABLE,
+        ),
+        (
+            all((any([open("a"), open("b")]), open("c"))),
+            StatusCode::OK,
+        ),
     ] {
-        assert_eq!(answer(broken(limits.clone(), None).unwrap()).await, status, "{limits:?}");
+        assert_eq!(
+            answer(broken(limits.clone(), None).unwrap()).await,
+            status,
+            "{limits:?}"
+        );
     }
 }
 
@@ -119,27 +185,52 @@ async fn only_closed_limits_that_apply_are_named() {
     let layer = broken(limits, Some(OnError::Closed)).unwrap();
     let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
     let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
-    assert_eq!(problem["violated-policies"], serde_json::json!(["closed", "layers"]));
+    assert_eq!(
+        problem["violated-policies"],
+        serde_json::json!(["closed", "layers"])
+    );
 }
 
 #[tokio::test]
 async fn a_custom_response_learns_why() {
-    let layer = broken(shared("p", 1).on_error(OnError::Closed), None).unwrap().response(|refusal| {
-        let Reason::Store(kind, policies) = refusal.reason else { panic!("{refusal:?}") };
-        assert_eq!((refusal.status, refusal.retry_after()), (StatusCode::SERVICE_UNAVAILABLE, None));
-        let text = format!("{kind:?} {}", policies[0].name());
-        Response::builder().status(599).header("cache-control", "no-cache").body(text.into()).unwrap()
-    });
+    let layer = broken(shared("p", 1).on_error(OnError::Closed), None)
+        .unwrap()
+        .response(|refusal| {
+            let Reason::Store(kind, policies) = refusal.reason else {
+                panic!("{refusal:?}")
+            };
+            assert_eq!(
+                (refusal.status, refusal.retry_after()),
+                (StatusCode::SERVICE_UNAVAILABLE, None)
+            );
+            let text = format!("{kind:?} {}", policies[0].name());
+            Response::builder()
+                .status(599)
+                .header("cache-control", "no-cache")
+                .body(text.into())
+                .unwrap()
+        });
     let response = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
-    assert_eq!((response.status().as_u16(), &response.headers()["cache-control"]), (599, &"no-cache".parse().unwrap()));
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            &response.headers()["cache-control"]
+        ),
+        (599, &"no-cache".parse().unwrap())
+    );
     assert_eq!(text(response).await, "Unavailable p");
 }
 
 #[test]
 fn a_backend_that_can_fail_needs_an_error_rule() {
     let said = shared("said", 5).on_error(OnError::Open);
-    let error = broken(all([said.clone(), shared("unsaid", 5)]), None).map(drop).unwrap_err();
-    assert_eq!((error.policy(), error.field(), error.value()), (Some("unsaid"), "on_error", "not set"));
+    let error = broken(all([said.clone(), shared("unsaid", 5)]), None)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(
+        (error.policy(), error.field(), error.value()),
+        (Some("unsaid"), "on_error", "not set")
+    );
     let message = error.to_string();
     for hint in [
         "policy \"unsaid\": on_error",
@@ -157,8 +248,15 @@ fn a_backend_that_can_fail_needs_an_error_rule() {
 #[test]
 fn a_box_can_fail_if_what_is_in_it_can() {
     let unsaid = || ThrottleLayer::new(shared("p", 5)).unwrap();
-    assert!(unsaid().backend(BoxBackend::new(crate::common::memory())).is_ok());
-    let error = unsaid().backend(BoxBackend::new(down())).map(drop).unwrap_err();
+    assert!(
+        unsaid()
+            .backend(BoxBackend::new(crate::common::memory()))
+            .is_ok()
+    );
+    let error = unsaid()
+        .backend(BoxBackend::new(down()))
+        .map(drop)
+        .unwrap_err();
     assert_eq!((error.policy(), error.field()), (Some("p"), "on_error"));
 }
 
@@ -170,52 +268,112 @@ async fn law_13_open_limit_without_a_share_is_closed_while_the_store_is_busy() {
         let policy = Policy::new(&format!("policy-{number}"), Gcra::new(Rate::per_second(1)))?;
         full.prepare(PolicySet::new(policy)?)
     };
-    assert!((0..2_000).any(|number| register(number).is_err()), "a store holds so many policies");
+    assert!(
+        (0..2_000).any(|number| register(number).is_err()),
+        "a store holds so many policies"
+    );
     for &kind in BackendErrorKind::ALL {
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::Open)).unwrap();
-        let layer = layer.backend(Remote::failing(kind)).unwrap().local_store(&full);
-        let expected = if BROKEN.contains(&kind) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let layer = layer
+            .backend(Remote::failing(kind))
+            .unwrap()
+            .local_store(&full);
+        let expected = if BROKEN.contains(&kind) {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
         assert_eq!(answer(layer).await, expected, "{kind:?}");
         let layer = ThrottleLayer::new(shared("p", 1).on_error(OnError::local(2))).unwrap();
-        let layer = layer.backend(Remote::failing(kind)).unwrap().local_store(&full);
-        assert_eq!(answer(layer).await, StatusCode::SERVICE_UNAVAILABLE, "{kind:?}");
+        let layer = layer
+            .backend(Remote::failing(kind))
+            .unwrap()
+            .local_store(&full);
+        assert_eq!(
+            answer(layer).await,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "{kind:?}"
+        );
     }
 }
 
 /// Events, by their label and what decided.
 type Counts = HashMap<(&'static str, Option<DecidedBy>), usize>;
 
-/// Ten thousand requests at once are more than a connection carries in time on most machines, while any machine carries
-/// some of them. That is no fault of the store, which answers: it admits the limit, this process's share admits it once
-/// more, and no request is admitted because the limit is open.
+/// Ten thousand requests at once are more than a connection carries in time on most machines, while
+/// any machine carries some of them. That is no fault of the store, which answers: it admits the
+/// limit, this process's share admits it once more, and no request is admitted because the limit is
+/// open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_13_burst_of_ten_thousand_opens_no_limit() {
     const LIMIT: usize = 5;
     let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
     let backend = RedisBackend::new(&server.url()).unwrap();
-    let login = limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
+    let login =
+        limit("login", FixedWindow::new(Rate::per_day(LIMIT as u64))).by(Header::new("x-user"));
     let heard: Arc<Mutex<Counts>> = Arc::default();
-    let layer = ThrottleLayer::new(login).unwrap().on_error(OnError::Open).on_decision({
-        let heard = Arc::clone(&heard);
-        move |event| *heard.lock().unwrap().entry((event.outcome.label(), event.decided_by())).or_default() += 1
-    });
-    let service = layer.backend(backend.clone()).unwrap().layer(Strict::default());
-    let ask = |user: &str| Request::get("/").header("x-user", user).body(Text::default()).unwrap();
-    while !service.clone().oneshot(ask("warm")).await.unwrap().headers().contains_key("ratelimit") {
+    let layer = ThrottleLayer::new(login)
+        .unwrap()
+        .on_error(OnError::Open)
+        .on_decision({
+            let heard = Arc::clone(&heard);
+            move |event| {
+                *heard
+                    .lock()
+                    .unwrap()
+                    .entry((event.outcome.label(), event.decided_by()))
+                    .or_default() += 1
+            }
+        });
+    let service = layer
+        .backend(backend.clone())
+        .unwrap()
+        .layer(Strict::default());
+    let ask = |user: &str| {
+        Request::get("/")
+            .header("x-user", user)
+            .body(Text::default())
+            .unwrap()
+    };
+    while !service
+        .clone()
+        .oneshot(ask("warm"))
+        .await
+        .unwrap()
+        .headers()
+        .contains_key("ratelimit")
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for requests in [10_000, 20_000, 40_000, 80_000, 160_000] {
         heard.lock().unwrap().clear();
         let mut burst = tokio::task::JoinSet::new();
         for _ in 0..requests {
-            burst.spawn(service.clone().oneshot(ask(&format!("victim of {requests}"))));
+            burst.spawn(
+                service
+                    .clone()
+                    .oneshot(ask(&format!("victim of {requests}"))),
+            );
         }
         let answers = burst.join_all().await;
-        let admitted = answers.into_iter().filter(|answer| answer.as_ref().unwrap().status() == 200).count();
+        let admitted = answers
+            .into_iter()
+            .filter(|answer| answer.as_ref().unwrap().status() == 200)
+            .count();
         let (heard, stats) = (heard.lock().unwrap(), backend.stats());
-        assert_eq!(heard.keys().find(|(label, _)| label.starts_with("failed")), None, "{heard:?} {stats:?}");
-        assert!((LIMIT..=2 * LIMIT).contains(&admitted), "{admitted}: {heard:?} {stats:?}");
-        if heard.keys().any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_)))) {
+        assert_eq!(
+            heard.keys().find(|(label, _)| label.starts_with("failed")),
+            None,
+            "{heard:?} {stats:?}"
+        );
+        assert!(
+            (LIMIT..=2 * LIMIT).contains(&admitted),
+            "{admitted}: {heard:?} {stats:?}"
+        );
+        if heard
+            .keys()
+            .any(|(_, decided_by)| matches!(decided_by, Some(DecidedBy::Local(_))))
+        {
             return;
         }
     }

@@ -7,7 +7,9 @@ use http::StatusCode;
 use http::request::Parts;
 use throttle_core::Cost;
 use throttle_tower::limit::IntoCost;
-use throttle_tower::{Constant, Gcra, Header, Limit, LimitReport, OnMissing, Rate, ThrottleLayer, all, limit};
+use throttle_tower::{
+    Constant, Gcra, Header, Limit, LimitReport, OnMissing, Rate, ThrottleLayer, all, limit,
+};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::common::{Strict, get, left, memory, poll, shared};
@@ -26,7 +28,9 @@ async fn keys_are_looked_up_at_the_same_time() {
             }
         })
     };
-    let mut service = ThrottleLayer::new(all([slow("a"), slow("b"), slow("c")])).unwrap().layer(Strict::default());
+    let mut service = ThrottleLayer::new(all([slow("a"), slow("b"), slow("c")]))
+        .unwrap()
+        .layer(Strict::default());
     let mut response = Box::pin(service.ready().await.unwrap().call(get()));
     assert_eq!(started.load(Ordering::SeqCst), 0);
     assert!(poll(&mut response).is_pending());
@@ -37,30 +41,51 @@ async fn keys_are_looked_up_at_the_same_time() {
 #[tokio::test]
 async fn the_first_missing_key_refuses() {
     let missing = |name, status| {
-        let started = limit(name, Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(None::<u64>));
+        let started = limit(name, Gcra::new(Rate::per_second(1)))
+            .by_async(|_| std::future::ready(None::<u64>));
         started.on_missing(OnMissing::Reject(status))
     };
-    let limits = all([missing("a", StatusCode::UNAUTHORIZED), missing("b", StatusCode::FORBIDDEN)]);
+    let limits = all([
+        missing("a", StatusCode::UNAUTHORIZED),
+        missing("b", StatusCode::FORBIDDEN),
+    ]);
     let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
-    assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        service.oneshot(get()).await.unwrap().status(),
+        StatusCode::UNAUTHORIZED
+    );
 
     // A key that was found before them does not change their order.
-    let found = limit("found", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(Some(1_u64)));
-    let limits = all([found, missing("a", StatusCode::UNAUTHORIZED), missing("b", StatusCode::FORBIDDEN)]);
+    let found = limit("found", Gcra::new(Rate::per_second(1)))
+        .by_async(|_| std::future::ready(Some(1_u64)));
+    let limits = all([
+        found,
+        missing("a", StatusCode::UNAUTHORIZED),
+        missing("b", StatusCode::FORBIDDEN),
+    ]);
     let service = ThrottleLayer::new(limits).unwrap().layer(Strict::default());
-    assert_eq!(service.oneshot(get()).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        service.oneshot(get()).await.unwrap().status(),
+        StatusCode::UNAUTHORIZED
+    );
 }
 
 /// A refusal does not wait for the other keys.
 #[tokio::test]
 async fn a_missing_key_refuses_while_others_are_looked_up() {
-    let endless = limit("a", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::pending::<Option<u64>>());
-    let missing = limit("b", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(None::<u64>));
+    let endless = limit("a", Gcra::new(Rate::per_second(1)))
+        .by_async(|_| std::future::pending::<Option<u64>>());
+    let missing =
+        limit("b", Gcra::new(Rate::per_second(1))).by_async(|_| std::future::ready(None::<u64>));
     let missing = missing.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
     for limits in [[endless.clone(), missing.clone()], [missing, endless]] {
-        let mut service = ThrottleLayer::new(all(limits)).unwrap().layer(Strict::default());
+        let mut service = ThrottleLayer::new(all(limits))
+            .unwrap()
+            .layer(Strict::default());
         let mut response = Box::pin(service.ready().await.unwrap().call(get()));
-        let std::task::Poll::Ready(answer) = poll(&mut response) else { panic!("it waits for a key in vain") };
+        let std::task::Poll::Ready(answer) = poll(&mut response) else {
+            panic!("it waits for a key in vain")
+        };
         assert_eq!(answer.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
 }
@@ -69,7 +94,10 @@ async fn a_missing_key_refuses_while_others_are_looked_up() {
 async fn a_cost_is_a_number_or_a_function() {
     async fn used(cost: impl FnOnce(Limit) -> Limit) -> u64 {
         let memory = memory();
-        let layer = ThrottleLayer::new(cost(shared("p", 9))).unwrap().backend(memory.clone()).unwrap();
+        let layer = ThrottleLayer::new(cost(shared("p", 9)))
+            .unwrap()
+            .backend(memory.clone())
+            .unwrap();
         layer.layer(Strict::default()).oneshot(get()).await.unwrap();
         9 - left(&memory, "p", 9)
     }
@@ -82,7 +110,11 @@ async fn a_cost_is_a_number_or_a_function() {
     assert_eq!(used(|limit| limit.cost(Cost::new(7).unwrap())).await, 7);
     assert_eq!(used(|limit| limit.cost(|_: &Parts| 2)).await, 2);
     assert_eq!(used(|limit| limit.cost(of_path)).await, 4);
-    assert_eq!(used(|limit| limit.cost(0)).await, 0, "it looks without using");
+    assert_eq!(
+        used(|limit| limit.cost(0)).await,
+        0,
+        "it looks without using"
+    );
 }
 
 /// What is looked up in vain costs as much as what an extractor does not find.
@@ -90,13 +122,26 @@ async fn a_cost_is_a_number_or_a_function() {
 async fn request_without_a_key_costs_the_shared_budget_what_it_costs() {
     let costing = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(9));
     let extracted = costing("extracted").by(Header::new("x-user")).cost(2);
-    let looked_up = costing("looked-up").by_async(|_| std::future::ready(None::<u64>)).cost(3);
-    let layer = ThrottleLayer::new(all([extracted, looked_up])).unwrap().report_in_response(true);
+    let looked_up = costing("looked-up")
+        .by_async(|_| std::future::ready(None::<u64>))
+        .cost(3);
+    let layer = ThrottleLayer::new(all([extracted, looked_up]))
+        .unwrap()
+        .report_in_response(true);
     let service = layer.backend(memory()).unwrap().layer(Strict::default());
     for remaining in [[7, 6], [5, 3]] {
         let response = service.clone().oneshot(get()).await.unwrap();
-        let report = response.extensions().get::<LimitReport>().expect("there is a report");
-        assert!(report.statuses().map(|(_, status)| status.remaining()).eq(remaining), "{report:?}");
+        let report = response
+            .extensions()
+            .get::<LimitReport>()
+            .expect("there is a report");
+        assert!(
+            report
+                .statuses()
+                .map(|(_, status)| status.remaining())
+                .eq(remaining),
+            "{report:?}"
+        );
     }
 }
 
@@ -104,7 +149,9 @@ async fn request_without_a_key_costs_the_shared_budget_what_it_costs() {
 #[test]
 fn costs_can_be_taken_by_a_users_function() {
     fn pages(cost: impl IntoCost) -> Limit {
-        limit("pages", Gcra::new(Rate::per_second(1))).by(Constant).cost(cost)
+        limit("pages", Gcra::new(Rate::per_second(1)))
+            .by(Constant)
+            .cost(cost)
     }
     let _ = (pages(5), pages(Cost::ONE), pages(|_: &Parts| 1));
 }

@@ -1,4 +1,5 @@
-//! What the layer promises to tower, axum, hyper and its observers, in memory and with a store that fails.
+//! What the layer promises to tower, axum, hyper and its observers, in memory and with a store that
+//! fails.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -16,8 +16,8 @@ use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate, ShapeLayer,
-    ThrottleLayer, all, any, limit, plans,
+    Concurrency, Constant, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate,
+    ShapeLayer, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -25,7 +25,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::common::{Remote, Strict, Text, get, keyed, memory, send_each, shared, take};
 
-/// The series of a recorder: `name{label="value"}` and what it has counted. Of a histogram, how many values.
+/// The series of a recorder: `name{label="value"}` and what it has counted. Of a histogram, how
+/// many values.
 type Series = BTreeMap<String, f64>;
 
 /// Runs something with a recorder of its own, and returns what that has counted.
@@ -38,23 +39,37 @@ async fn metered<T>(work: impl Future<Output = T>) -> Series {
     // Counts are reported with a delay.
     sleep(Duration::from_millis(150)).await;
     drop(installed);
-    let series = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
-        let labels: BTreeSet<String> =
-            key.key().labels().map(|label| format!("{}={:?}", label.key(), label.value())).collect();
-        let labels: Vec<String> = labels.into_iter().collect();
-        let value = match value {
-            DebugValue::Counter(count) => count as f64,
-            DebugValue::Gauge(level) => level.into_inner(),
-            DebugValue::Histogram(values) => values.len() as f64,
-        };
-        (format!("{}{{{}}}", key.key().name(), labels.join(",")), value)
-    });
+    let series = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .map(|(key, _, _, value)| {
+            let labels: BTreeSet<String> = key
+                .key()
+                .labels()
+                .map(|label| format!("{}={:?}", label.key(), label.value()))
+                .collect();
+            let labels: Vec<String> = labels.into_iter().collect();
+            let value = match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(level) => level.into_inner(),
+                DebugValue::Histogram(values) => values.len() as f64,
+            };
+            (
+                format!("{}{{{}}}", key.key().name(), labels.join(",")),
+                value,
+            )
+        });
     series.collect()
 }
 
 /// The series that are not zero.
 fn counted(series: &Series) -> Vec<(&str, f64)> {
-    series.iter().filter(|(_, value)| **value != 0.0).map(|(name, value)| (name.as_str(), *value)).collect()
+    series
+        .iter()
+        .filter(|(_, value)| **value != 0.0)
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect()
 }
 
 fn per_key(burst: u64) -> throttle_tower::Limit {
@@ -65,85 +80,199 @@ fn per_key(burst: u64) -> throttle_tower::Limit {
 async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
     let series = metered(async {
         let limits = all([shared("all", 9), per_key(10).on_missing(OnMissing::Skip)]);
-        let layer = ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap().metrics("api");
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("api");
         // After the eighth charge at least four fifths of nine are used.
-        send_each(&layer, (0..3).map(|_| get()).chain((0..9).map(|_| keyed("ada")))).await;
+        send_each(
+            &layer,
+            (0..3).map(|_| get()).chain((0..9).map(|_| keyed("ada"))),
+        )
+        .await;
     });
     assert_eq!(
         counted(&series.await),
         [
             (r#"throttle_binding_total{layer="api",policy="all"}"#, 3.0),
-            (r#"throttle_decisions_total{layer="api",policy="all",result="admitted"}"#, 7.0),
-            (r#"throttle_decisions_total{layer="api",policy="all",result="near"}"#, 2.0),
-            (r#"throttle_decisions_total{layer="api",policy="all",result="refused"}"#, 3.0),
-            (r#"throttle_decisions_total{layer="api",policy="per-key",result="admitted"}"#, 9.0),
-            (r#"throttle_decisions_total{layer="api",policy="per-key",result="skipped"}"#, 3.0),
+            (
+                r#"throttle_decisions_total{layer="api",policy="all",result="admitted"}"#,
+                7.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="all",result="near"}"#,
+                2.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="all",result="refused"}"#,
+                3.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="per-key",result="admitted"}"#,
+                9.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="per-key",result="skipped"}"#,
+                3.0
+            ),
             (r#"throttle_keys{layer="api"}"#, 2.0),
-            (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 9.0),
-            (r#"throttle_requests_total{layer="api",outcome="refused"}"#, 3.0),
-            (r#"throttle_units_total{kind="charged",layer="api",policy="all"}"#, 9.0),
-            (r#"throttle_units_total{kind="charged",layer="api",policy="per-key"}"#, 6.0),
+            (
+                r#"throttle_requests_total{layer="api",outcome="admitted"}"#,
+                9.0
+            ),
+            (
+                r#"throttle_requests_total{layer="api",outcome="refused"}"#,
+                3.0
+            ),
+            (
+                r#"throttle_units_total{kind="charged",layer="api",policy="all"}"#,
+                9.0
+            ),
+            (
+                r#"throttle_units_total{kind="charged",layer="api",policy="per-key"}"#,
+                6.0
+            ),
         ]
     );
 }
 
-/// As one for whose key a request has none. What refuses is counted under its own name, whatever stands before it.
+/// As one for whose key a request has none. What refuses is counted under its own name, whatever
+/// stands before it.
 #[tokio::test(start_paused = true)]
 async fn limit_whose_condition_does_not_hold_is_counted_as_skipped() {
     let series = metered(async {
         let for_key = |name: &str, key: &'static str| {
-            shared(name, 2).when(move |parts: &Parts| parts.headers.get("x-api-key").is_some_and(|own| own == key))
+            shared(name, 2).when(move |parts: &Parts| {
+                parts.headers.get("x-api-key").is_some_and(|own| own == key)
+            })
         };
-        let limits = all([for_key("first", "ada"), for_key("second", "bob").refund_successful(), for_key("none", "-")]);
-        let layer = ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap().metrics("api");
-        send_each(&layer, ["ada", "bob", "bob", "ada", "ada", "eve"].map(keyed)).await;
+        let limits = all([
+            for_key("first", "ada"),
+            for_key("second", "bob").refund_successful(),
+            for_key("none", "-"),
+        ]);
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("api");
+        send_each(
+            &layer,
+            ["ada", "bob", "bob", "ada", "ada", "eve"].map(keyed),
+        )
+        .await;
     });
     assert_eq!(
         counted(&series.await),
         [
             (r#"throttle_binding_total{layer="api",policy="first"}"#, 1.0),
-            (r#"throttle_decisions_total{layer="api",policy="first",result="admitted"}"#, 1.0),
-            (r#"throttle_decisions_total{layer="api",policy="first",result="near"}"#, 1.0),
-            (r#"throttle_decisions_total{layer="api",policy="first",result="refused"}"#, 1.0),
-            (r#"throttle_decisions_total{layer="api",policy="first",result="skipped"}"#, 3.0),
-            (r#"throttle_decisions_total{layer="api",policy="none",result="skipped"}"#, 6.0),
-            (r#"throttle_decisions_total{layer="api",policy="second",result="admitted"}"#, 2.0),
-            (r#"throttle_decisions_total{layer="api",policy="second",result="skipped"}"#, 4.0),
+            (
+                r#"throttle_decisions_total{layer="api",policy="first",result="admitted"}"#,
+                1.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="first",result="near"}"#,
+                1.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="first",result="refused"}"#,
+                1.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="first",result="skipped"}"#,
+                3.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="none",result="skipped"}"#,
+                6.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="second",result="admitted"}"#,
+                2.0
+            ),
+            (
+                r#"throttle_decisions_total{layer="api",policy="second",result="skipped"}"#,
+                4.0
+            ),
             (r#"throttle_keys{layer="api"}"#, 2.0),
-            (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 5.0),
-            (r#"throttle_requests_total{layer="api",outcome="refused"}"#, 1.0),
-            (r#"throttle_units_total{kind="charged",layer="api",policy="first"}"#, 2.0),
-            (r#"throttle_units_total{kind="charged",layer="api",policy="second"}"#, 2.0),
-            (r#"throttle_units_total{kind="refunded",layer="api",policy="second"}"#, 2.0),
+            (
+                r#"throttle_requests_total{layer="api",outcome="admitted"}"#,
+                5.0
+            ),
+            (
+                r#"throttle_requests_total{layer="api",outcome="refused"}"#,
+                1.0
+            ),
+            (
+                r#"throttle_units_total{kind="charged",layer="api",policy="first"}"#,
+                2.0
+            ),
+            (
+                r#"throttle_units_total{kind="charged",layer="api",policy="second"}"#,
+                2.0
+            ),
+            (
+                r#"throttle_units_total{kind="refunded",layer="api",policy="second"}"#,
+                2.0
+            ),
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn near_is_at_most_a_fifth_of_the_capacity_in_the_tier_of_the_request() {
-    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(5))), ("pro", Gcra::new(Rate::per_day(50)))])
-        .by(Header::new("x-api-key"))
-        .lookup(|key: String| async move { Some(if key == "pro" { "pro" } else { "free" }) })
-        .unknown("free");
+    let per_user = plans(
+        "per-user",
+        [
+            ("free", Gcra::new(Rate::per_day(5))),
+            ("pro", Gcra::new(Rate::per_day(50))),
+        ],
+    )
+    .by(Header::new("x-api-key"))
+    .lookup(|key: String| async move { Some(if key == "pro" { "pro" } else { "free" }) })
+    .unknown("free");
     let series = metered(async {
-        let layer = ThrottleLayer::new(per_user).unwrap().backend(memory()).unwrap().metrics("api");
-        send_each(&layer, (0..5).map(|_| keyed("free")).chain((0..50).map(|_| keyed("pro")))).await;
+        let layer = ThrottleLayer::new(per_user)
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("api");
+        send_each(
+            &layer,
+            (0..5)
+                .map(|_| keyed("free"))
+                .chain((0..50).map(|_| keyed("pro"))),
+        )
+        .await;
     })
     .await;
-    let of =
-        |result| series[&format!(r#"throttle_decisions_total{{layer="api",policy="per-user",result="{result}"}}"#)];
+    let of = |result| {
+        series[&format!(
+            r#"throttle_decisions_total{{layer="api",policy="per-user",result="{result}"}}"#
+        )]
+    };
     assert_eq!((of("admitted"), of("near")), (3.0 + 39.0, 2.0 + 11.0));
-    let lookups =
-        |how| series[&format!(r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#)];
-    assert_eq!((lookups("found"), lookups("remembered"), lookups("failed")), (2.0, 53.0, 0.0));
+    let lookups = |how| {
+        series[&format!(
+            r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#
+        )]
+    };
+    assert_eq!(
+        (lookups("found"), lookups("remembered"), lookups("failed")),
+        (2.0, 53.0, 0.0)
+    );
 }
 
 /// Each class has its series from the start, and a limit without classes has no such label.
 #[tokio::test(start_paused = true)]
 async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
-    let class = |parts: &http::request::Parts| parts.headers["x-class"].to_str().unwrap().to_owned();
+    let class =
+        |parts: &http::request::Parts| parts.headers["x-class"].to_str().unwrap().to_owned();
     let of = |name: &str, classes: &[(&'static str, u64)]| {
-        let limit = limit(name, Gcra::new(Rate::per_day(10))).by(Constant).when(|parts| parts.uri.path() != "/free");
+        let limit = limit(name, Gcra::new(Rate::per_day(10)))
+            .by(Constant)
+            .when(|parts| parts.uri.path() != "/free");
         limit.priority(classes.iter().copied(), class)
     };
     let classed = all((
@@ -151,14 +280,27 @@ async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
         of("more", &[("critical", 1), ("normal", 2), ("batch", 3)]),
         limit("plain", Gcra::new(Rate::per_day(99))).by(Constant),
     ));
-    let layer = ThrottleLayer::new(classed).unwrap().backend(memory()).unwrap().metrics("api");
-    let service = layer.layer(service_fn(async |_: Request<Text>| Ok::<_, Infallible>(Response::new(()))));
+    let layer = ThrottleLayer::new(classed)
+        .unwrap()
+        .backend(memory())
+        .unwrap()
+        .metrics("api");
+    let service = layer.layer(service_fn(async |_: Request<Text>| {
+        Ok::<_, Infallible>(Response::new(()))
+    }));
     let series = metered(async {
-        for (path, class, times) in
-            [("/", "critical", 2), ("/", "batch", 1), ("/", "normal", 4), ("/", "unknown", 2), ("/free", "batch", 3)]
-        {
+        for (path, class, times) in [
+            ("/", "critical", 2),
+            ("/", "batch", 1),
+            ("/", "normal", 4),
+            ("/", "unknown", 2),
+            ("/free", "batch", 3),
+        ] {
             for _ in 0..times {
-                let request = Request::get(path).header("x-class", class).body(Text::default()).unwrap();
+                let request = Request::get(path)
+                    .header("x-class", class)
+                    .body(Text::default())
+                    .unwrap();
                 drop(service.clone().oneshot(request).await);
             }
         }
@@ -167,7 +309,11 @@ async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
     let decisions: BTreeMap<_, _> = series
         .iter()
         .filter_map(|(name, count)| {
-            Some((name.strip_prefix("throttle_decisions_total{")?.replace("layer=\"api\",", ""), *count))
+            Some((
+                name.strip_prefix("throttle_decisions_total{")?
+                    .replace("layer=\"api\",", ""),
+                *count,
+            ))
         })
         .collect();
     let mut expected = BTreeMap::new();
@@ -176,12 +322,30 @@ async fn decisions_are_counted_by_class_where_a_limit_has_classes() {
             expected.insert(format!("{labels},result=\"{result}\"}}"), count);
         }
     };
-    expect("class=\"critical\",policy=\"zero\"".to_owned(), [2.0, 0.0, 0.0]);
-    expect("class=\"normal\",policy=\"zero\"".to_owned(), [2.0, 2.0, 0.0]);
-    expect("class=\"batch\",policy=\"zero\"".to_owned(), [0.0, 0.0, 3.0]);
-    expect("class=\"critical\",policy=\"more\"".to_owned(), [2.0, 0.0, 0.0]);
-    expect("class=\"normal\",policy=\"more\"".to_owned(), [4.0, 0.0, 0.0]);
-    expect("class=\"batch\",policy=\"more\"".to_owned(), [1.0, 2.0, 0.0]);
+    expect(
+        "class=\"critical\",policy=\"zero\"".to_owned(),
+        [2.0, 0.0, 0.0],
+    );
+    expect(
+        "class=\"normal\",policy=\"zero\"".to_owned(),
+        [2.0, 2.0, 0.0],
+    );
+    expect(
+        "class=\"batch\",policy=\"zero\"".to_owned(),
+        [0.0, 0.0, 3.0],
+    );
+    expect(
+        "class=\"critical\",policy=\"more\"".to_owned(),
+        [2.0, 0.0, 0.0],
+    );
+    expect(
+        "class=\"normal\",policy=\"more\"".to_owned(),
+        [4.0, 0.0, 0.0],
+    );
+    expect(
+        "class=\"batch\",policy=\"more\"".to_owned(),
+        [1.0, 2.0, 0.0],
+    );
     expect("policy=\"plain\"".to_owned(), [12.0, 0.0, 0.0]);
     for (policy, skipped) in [("zero", 3.0), ("more", 3.0), ("plain", 0.0)] {
         expected.insert(format!("policy=\"{policy}\",result=\"skipped\"}}"), skipped);
@@ -205,19 +369,36 @@ async fn lookups_say_how_they_ended() {
         .unknown("free");
     let series = metered(async {
         // The first limit has no lookup, so the lookups counted belong to the second.
-        let layer =
-            ThrottleLayer::new(all((shared("all", 99), per_user))).unwrap().backend(memory()).unwrap().metrics("api");
+        let layer = ThrottleLayer::new(all((shared("all", 99), per_user)))
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("api");
         let service = layer.layer(Strict::default());
         let slow = tokio::spawn(service.clone().oneshot(keyed("slow")));
         tokio::task::yield_now().await;
         send_each(&layer, ["turned", "away"].map(keyed)).await;
         slow.await.unwrap().unwrap();
-        send_each(&layer, ["known", "known", "stranger", "stranger", "faulty"].map(keyed)).await;
+        send_each(
+            &layer,
+            ["known", "known", "stranger", "stranger", "faulty"].map(keyed),
+        )
+        .await;
     })
     .await;
-    let lookups =
-        |how| series[&format!(r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#)];
-    let results = ["remembered", "found", "unknown", "failed", "invalid", "turned_away"];
+    let lookups = |how| {
+        series[&format!(
+            r#"throttle_plan_lookups_total{{layer="api",policy="per-user",result="{how}"}}"#
+        )]
+    };
+    let results = [
+        "remembered",
+        "found",
+        "unknown",
+        "failed",
+        "invalid",
+        "turned_away",
+    ];
     assert_eq!(results.map(lookups), [2.0, 1.0, 1.0, 2.0, 0.0, 2.0]);
 }
 
@@ -250,16 +431,28 @@ async fn recorder_that_is_installed_late_gets_all_counts_and_levels() {
         drop(after);
     })
     .await;
-    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="admitted"}"#], 3.0, "the one before, too");
-    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="refused"}"#], 1.0);
-    assert_eq!(series[r#"throttle_in_flight{layer="api",name="jobs"}"#], 2.0, "one of three has returned its permit");
+    assert_eq!(
+        series[r#"throttle_requests_total{layer="api",outcome="admitted"}"#], 3.0,
+        "the one before, too"
+    );
+    assert_eq!(
+        series[r#"throttle_requests_total{layer="api",outcome="refused"}"#],
+        1.0
+    );
+    assert_eq!(
+        series[r#"throttle_in_flight{layer="api",name="jobs"}"#], 2.0,
+        "one of three has returned its permit"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn permits_in_flight_and_saturation_are_shown() {
     let gate = Arc::new(Semaphore::new(0));
     let series = metered(async {
-        let limits = all((Concurrency::new(3).name("all"), Concurrency::new(2).name("jobs")));
+        let limits = all((
+            Concurrency::new(3).name("all"),
+            Concurrency::new(2).name("jobs"),
+        ));
         let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
@@ -279,8 +472,14 @@ async fn permits_in_flight_and_saturation_are_shown() {
         [
             (r#"throttle_in_flight{layer="api",name="all"}"#, 1.0),
             (r#"throttle_in_flight{layer="api",name="jobs"}"#, 1.0),
-            (r#"throttle_requests_total{layer="api",outcome="admitted"}"#, 2.0),
-            (r#"throttle_requests_total{layer="api",outcome="no_permit"}"#, 1.0),
+            (
+                r#"throttle_requests_total{layer="api",outcome="admitted"}"#,
+                2.0
+            ),
+            (
+                r#"throttle_requests_total{layer="api",outcome="no_permit"}"#,
+                1.0
+            ),
         ]
     );
 }
@@ -288,13 +487,24 @@ async fn permits_in_flight_and_saturation_are_shown() {
 /// Sends a request for each number of tokens; the handler settles it.
 async fn settle_each(layer: &ThrottleLayer<impl Backend>, used: [&str; 3]) {
     let service = layer.layer(service_fn(async |request: Request<Text>| {
-        let used: u64 = request.headers()["x-used"].to_str().unwrap().parse().unwrap();
-        request.extensions().get::<Usage>().unwrap().settle("tokens", used).unwrap();
+        let used: u64 = request.headers()["x-used"]
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        request
+            .extensions()
+            .get::<Usage>()
+            .unwrap()
+            .settle("tokens", used)
+            .unwrap();
         Ok::<_, Infallible>(Response::new(()))
     }));
     for used in used {
         let mut request = keyed("ada");
-        request.headers_mut().insert("x-used", used.parse().unwrap());
+        request
+            .headers_mut()
+            .insert("x-used", used.parse().unwrap());
         service.clone().oneshot(request).await.unwrap();
     }
 }
@@ -303,42 +513,73 @@ async fn settle_each(layer: &ThrottleLayer<impl Backend>, used: [&str; 3]) {
 async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     let series = metered(async {
         let tokens = || limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key"));
-        let layer =
-            ThrottleLayer::new(tokens().cost(40).settled_later()).unwrap().backend(memory()).unwrap().metrics("llm");
+        let layer = ThrottleLayer::new(tokens().cost(40).settled_later())
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("llm");
         settle_each(&layer, ["10", "50", "90"]).await;
     })
     .await;
-    let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="llm",policy="tokens"}}"#)];
-    assert_eq!((units("charged"), units("refunded"), units("settled_short")), (3.0 * 40.0, 30.0, 10.0 + 50.0));
+    let units = |kind| {
+        series[&format!(r#"throttle_units_total{{kind="{kind}",layer="llm",policy="tokens"}}"#)]
+    };
+    assert_eq!(
+        (units("charged"), units("refunded"), units("settled_short")),
+        (3.0 * 40.0, 30.0, 10.0 + 50.0)
+    );
 }
 
 /// Nothing is reserved for a cost of 0, and an attempt takes no more than there is.
 #[tokio::test(start_paused = true)]
 async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
     let series = metered(async {
-        let tokens =
-            limit("tokens", Gcra::new(Rate::per_day(100))).by(Header::new("x-api-key")).cost(0).settled_later();
-        let layer = ThrottleLayer::new(tokens).unwrap().backend(memory()).unwrap().metrics("llm");
+        let tokens = limit("tokens", Gcra::new(Rate::per_day(100)))
+            .by(Header::new("x-api-key"))
+            .cost(0)
+            .settled_later();
+        let layer = ThrottleLayer::new(tokens)
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("llm");
         settle_each(&layer, ["0", "90", "50"]).await;
         let attempts = shared("attempts", 10).cost(4).charge_refused();
-        let layer = ThrottleLayer::new(attempts).unwrap().backend(memory()).unwrap().metrics("site");
+        let layer = ThrottleLayer::new(attempts)
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics("site");
         send_each(&layer, (0..5).map(|_| get())).await;
         // Others take a unit before each attempt is charged.
         let store = Remote::faltering(true);
         let others = store.memory.clone();
         store.before_each(move || _ = take(&others, "attempts", 10, 1));
-        let attempts = shared("attempts", 10).cost(4).charge_refused().on_error(OnError::Closed);
-        let layer = ThrottleLayer::new(attempts).unwrap().backend(store.clone()).unwrap().metrics("raced");
+        let attempts = shared("attempts", 10)
+            .cost(4)
+            .charge_refused()
+            .on_error(OnError::Closed);
+        let layer = ThrottleLayer::new(attempts)
+            .unwrap()
+            .backend(store.clone())
+            .unwrap()
+            .metrics("raced");
         send_each(&layer, (0..3).map(|_| get())).await;
         sleep(Duration::from_millis(10)).await;
         send_each(&layer, [get()]).await;
         let (decided, charged) = (4, 2);
-        assert_eq!(store.decisions.load(Ordering::SeqCst), decided + charged, "no charge where nothing is left");
+        assert_eq!(
+            store.decisions.load(Ordering::SeqCst),
+            decided + charged,
+            "no charge where nothing is left"
+        );
     })
     .await;
     let units = |layer, policy| {
         let kinds = ["charged", "refunded", "settled_short"];
-        let of = |kind| format!(r#"throttle_units_total{{kind="{kind}",layer="{layer}",policy="{policy}"}}"#);
+        let of = |kind| {
+            format!(r#"throttle_units_total{{kind="{kind}",layer="{layer}",policy="{policy}"}}"#)
+        };
         kinds.map(|kind| series[&of(kind)])
     };
     assert_eq!(units("llm", "tokens"), [90.0 + 10.0, 0.0, 40.0]);
@@ -352,36 +593,59 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
         let remote = Remote::slow(0, 0);
         let rates = ["first", "second"].map(|name| shared(name, 9).on_error(OnError::Closed));
         let limits = all((all(rates), Concurrency::new(1).name("jobs")));
-        let layer = ThrottleLayer::new(limits).unwrap().backend(remote.clone()).unwrap().metrics("api");
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .backend(remote.clone())
+            .unwrap()
+            .metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
             pending::<()>().await;
             Ok::<_, Infallible>(Response::new(()))
         }));
         // Both find a permit before the store decides.
-        let calls = [service.clone().oneshot(get()), service.clone().oneshot(get())].map(tokio::spawn);
+        let calls = [
+            service.clone().oneshot(get()),
+            service.clone().oneshot(get()),
+        ]
+        .map(tokio::spawn);
         for _ in &calls {
             tokio::task::yield_now().await;
             remote.let_in();
             remote.let_out();
         }
         let [_first, second] = calls;
-        assert_eq!(second.await.unwrap().unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            second.await.unwrap().unwrap().status(),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
     })
     .await;
     for policy in ["first", "second"] {
-        let units = |kind| series[&format!(r#"throttle_units_total{{kind="{kind}",layer="api",policy="{policy}"}}"#)];
-        assert_eq!((units("charged"), units("refunded")), (2.0, 1.0), "{policy}");
+        let units = |kind| {
+            series
+                [&format!(r#"throttle_units_total{{kind="{kind}",layer="api",policy="{policy}"}}"#)]
+        };
+        assert_eq!(
+            (units("charged"), units("refunded")),
+            (2.0, 1.0),
+            "{policy}"
+        );
     }
-    assert_eq!(series[r#"throttle_requests_total{layer="api",outcome="no_permit"}"#], 1.0);
+    assert_eq!(
+        series[r#"throttle_requests_total{layer="api",outcome="no_permit"}"#],
+        1.0
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn store_that_fails_is_timed_and_says_who_decided_instead() {
     use BackendErrorKind::{Timeout, Unavailable};
     let series = metered(async {
-        for (name, on_error) in
-            [("open", OnError::Open), ("closed", OnError::Closed), ("local", OnError::Local { processes: 1 })]
-        {
+        for (name, on_error) in [
+            ("open", OnError::Open),
+            ("closed", OnError::Closed),
+            ("local", OnError::Local { processes: 1 }),
+        ] {
             let remote = Remote::faltering(false);
             let layer = ThrottleLayer::new(shared("all", 9).on_error(on_error)).unwrap();
             let layer = layer.backend(remote.clone()).unwrap().metrics(name);
@@ -393,24 +657,39 @@ async fn store_that_fails_is_timed_and_says_who_decided_instead() {
         }
     })
     .await;
-    for (layer, decided_by, outcome) in
-        [("open", "open", "failed_open"), ("closed", "closed", "failed_closed"), ("local", "local", "admitted")]
-    {
+    for (layer, decided_by, outcome) in [
+        ("open", "open", "failed_open"),
+        ("closed", "closed", "failed_closed"),
+        ("local", "local", "admitted"),
+    ] {
         let degraded = |why| {
-            series[&format!(r#"throttle_degraded_total{{decided_by="{decided_by}",layer="{layer}",why="{why}"}}"#)]
+            series[&format!(
+                r#"throttle_degraded_total{{decided_by="{decided_by}",layer="{layer}",why="{why}"}}"#
+            )]
         };
         // While the store is only busy, a limit that would open is decided by this process.
         if layer != "open" {
-            assert_eq!((degraded("unavailable"), degraded("timeout")), (2.0, 1.0), "{layer}");
+            assert_eq!(
+                (degraded("unavailable"), degraded("timeout")),
+                (2.0, 1.0),
+                "{layer}"
+            );
         }
         assert_eq!(degraded("unavailable"), 2.0, "{layer}");
-        let outcomes = series[&format!(r#"throttle_requests_total{{layer="{layer}",outcome="{outcome}"}}"#)];
+        let outcomes =
+            series[&format!(r#"throttle_requests_total{{layer="{layer}",outcome="{outcome}"}}"#)];
         assert!(outcomes >= 2.0, "{layer}: {outcomes}");
         let timed = |result, why| {
-            series[&format!(r#"throttle_store_seconds{{layer="{layer}",result="{result}",why="{why}"}}"#)]
+            series[&format!(
+                r#"throttle_store_seconds{{layer="{layer}",result="{result}",why="{why}"}}"#
+            )]
         };
         let failed = ["unavailable", "timeout"].map(|why| timed("failed", why));
-        assert_eq!((timed("decided", "none"), failed), (1.0, [2.0, 1.0]), "{layer}");
+        assert_eq!(
+            (timed("decided", "none"), failed),
+            (1.0, [2.0, 1.0]),
+            "{layer}"
+        );
     }
 }
 
@@ -425,27 +704,49 @@ async fn queue_shows_who_waits_and_how_long_each_waited() {
             .unwrap()
             .metrics("api");
         let service = layer.layer(Strict::default());
-        let calls: Vec<_> = (0..4).map(|_| tokio::spawn(service.clone().oneshot(get()))).collect();
+        let calls: Vec<_> = (0..4)
+            .map(|_| tokio::spawn(service.clone().oneshot(get())))
+            .collect();
         tokio::task::yield_now().await;
         let gives_up = timeout(Duration::from_millis(10), service.clone().oneshot(get()));
         assert!(gives_up.await.is_err());
         for call in calls {
             assert_eq!(call.await.unwrap().unwrap().status(), StatusCode::OK);
         }
-        let late = [service.clone().oneshot(get()), service.clone().oneshot(get())].map(tokio::spawn);
+        let late = [
+            service.clone().oneshot(get()),
+            service.clone().oneshot(get()),
+        ]
+        .map(tokio::spawn);
         sleep(Duration::from_millis(1)).await;
         std::mem::forget(late);
     })
     .await;
-    assert_eq!(series[r#"throttle_queue_seconds{layer="api",policy="all"}"#], 4.0, "three waited, and one gave up");
-    assert_eq!(series[r#"throttle_queued_requests{layer="api",policy="all"}"#], 2.0);
+    assert_eq!(
+        series[r#"throttle_queue_seconds{layer="api",policy="all"}"#], 4.0,
+        "three waited, and one gave up"
+    );
+    assert_eq!(
+        series[r#"throttle_queued_requests{layer="api",policy="all"}"#],
+        2.0
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn hostile_keys_paths_and_methods_add_no_series() {
-    let limits =
-        || all([per_key(3), limit("per-route", Gcra::new(Rate::per_day(9))).by(throttle_tower::extract::Method)]);
-    let layer = |name: &str| ThrottleLayer::new(limits()).unwrap().backend(memory()).unwrap().metrics(name);
+    let limits = || {
+        all([
+            per_key(3),
+            limit("per-route", Gcra::new(Rate::per_day(9))).by(throttle_tower::extract::Method),
+        ])
+    };
+    let layer = |name: &str| {
+        ThrottleLayer::new(limits())
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics(name)
+    };
     let once = metered(async { send_each(&layer("api"), [get()]).await }).await;
     let hostile = metered(async {
         let layer = layer("api");
@@ -454,12 +755,17 @@ async fn hostile_keys_paths_and_methods_add_no_series() {
             let mut request = get();
             *request.uri_mut() = format!("/{n}%7f?throttle={n}").parse().unwrap();
             *request.method_mut() = format!("M{n}").parse().unwrap();
-            request.headers_mut().insert("x-api-key", format!("key{n}").parse().unwrap());
+            request
+                .headers_mut()
+                .insert("x-api-key", format!("key{n}").parse().unwrap());
             service.clone().oneshot(request).await.unwrap();
         }
     })
     .await;
-    assert_eq!(once.keys().collect::<Vec<_>>(), hostile.keys().collect::<Vec<_>>());
+    assert_eq!(
+        once.keys().collect::<Vec<_>>(),
+        hostile.keys().collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -468,7 +774,9 @@ async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
         let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(1_250));
         let layer: ShapeLayer<()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
         let service = layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(())));
-        let calls: Vec<_> = (0..4).map(|_| tokio::spawn(service.clone().oneshot(()))).collect();
+        let calls: Vec<_> = (0..4)
+            .map(|_| tokio::spawn(service.clone().oneshot(())))
+            .collect();
         sleep(Duration::from_millis(750)).await;
         calls[2].abort();
         sleep(Duration::from_secs(5)).await;
@@ -477,23 +785,38 @@ async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
         std::mem::forget(waits);
     })
     .await;
-    let calls = |outcome| series[&format!(r#"throttle_shape_calls_total{{layer="upstream",outcome="{outcome}"}}"#)];
-    assert_eq!((calls("sent"), calls("refused"), calls("cancelled")), (3.0, 1.0, 1.0));
-    assert_eq!(series[r#"throttle_shape_waiting_calls{layer="upstream"}"#], 1.0);
-    assert_eq!(series[r#"throttle_shape_wait_seconds{layer="upstream"}"#], 2.0);
+    let calls = |outcome| {
+        series[&format!(r#"throttle_shape_calls_total{{layer="upstream",outcome="{outcome}"}}"#)]
+    };
+    assert_eq!(
+        (calls("sent"), calls("refused"), calls("cancelled")),
+        (3.0, 1.0, 1.0)
+    );
+    assert_eq!(
+        series[r#"throttle_shape_waiting_calls{layer="upstream"}"#],
+        1.0
+    );
+    assert_eq!(
+        series[r#"throttle_shape_wait_seconds{layer="upstream"}"#],
+        2.0
+    );
 }
 
 /// The rows of the tables in the docs: a metric's name, its type, and its labels beside `layer`.
 fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let docs = include_str!("../../../throttle-tower/src/observe/metrics/mod.rs");
-    let rows = docs.lines().filter_map(|line| line.strip_prefix("//! | `throttle_"));
+    let rows = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `throttle_"));
     rows.map(|row| {
         let cells: Vec<&str> = row.split('|').collect();
         let name = format!("throttle_{}", cells[0].trim().trim_end_matches('`'));
         let kind = cells[1].split(',').next().unwrap().trim().to_owned();
         // Values of a label are in brackets.
         let labels = cells[2].split('(').flat_map(|part| part.rsplit(')').next());
-        let labels = labels.flat_map(|part| part.split('`').skip(1).step_by(2)).map(str::to_owned);
+        let labels = labels
+            .flat_map(|part| part.split('`').skip(1).step_by(2))
+            .map(str::to_owned);
         (name, (kind, labels.chain(["layer".to_owned()]).collect()))
     })
     .collect()
@@ -512,26 +835,46 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
     let limits = all((
         per_user,
         banning,
-        any([shared("a", 1).priority([("class", 0)], |_| "class"), shared("b", 1)]),
+        any([
+            shared("a", 1).priority([("class", 0)], |_| "class"),
+            shared("b", 1),
+        ]),
         Concurrency::new(2),
     ));
     let candidate = ThrottleLayer::new(shared("a", 1)).unwrap();
-    let layer = ThrottleLayer::new(limits).unwrap().candidate("v2", candidate).unwrap().metrics("api");
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .candidate("v2", candidate)
+        .unwrap()
+        .metrics("api");
     send_each(&layer, [keyed("ada")]).await;
-    let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10))).unwrap().metrics("upstream");
-    layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(()))).oneshot(()).await.unwrap();
+    let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10)))
+        .unwrap()
+        .metrics("upstream");
+    layer
+        .layer(service_fn(async |()| Ok::<_, std::io::Error>(())))
+        .oneshot(())
+        .await
+        .unwrap();
     sleep(Duration::from_millis(150)).await;
     drop(installed);
     let mut reported: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
     for (key, unit, help, _) in snapshotter.snapshot().into_vec() {
-        assert!(unit.is_some() && help.is_some(), "{key:?} has a unit and a description");
+        assert!(
+            unit.is_some() && help.is_some(),
+            "{key:?} has a unit and a description"
+        );
         let kind = match key.kind() {
             MetricKind::Counter => "counter",
             MetricKind::Gauge => "gauge",
             MetricKind::Histogram => "histogram",
         };
         let labels = key.key().labels().map(|label| label.key().to_owned());
-        reported.entry(key.key().name().to_owned()).or_insert((kind.to_owned(), BTreeSet::new())).1.extend(labels);
+        reported
+            .entry(key.key().name().to_owned())
+            .or_insert((kind.to_owned(), BTreeSet::new()))
+            .1
+            .extend(labels);
     }
     assert_eq!(documented(), reported);
 }
@@ -539,15 +882,26 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
 #[tokio::test(start_paused = true)]
 async fn full_store_in_memory_is_shown_with_the_keys_that_share_a_bucket() {
     let series = metered(async {
-        let small = MemoryBackend::builder().clock(ManualClock::default()).max_keys(100).build();
-        let layer = ThrottleLayer::new(per_key(10)).unwrap().backend(small.clone()).unwrap().metrics("api");
+        let small = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .max_keys(100)
+            .build();
+        let layer = ThrottleLayer::new(per_key(10))
+            .unwrap()
+            .backend(small.clone())
+            .unwrap()
+            .metrics("api");
         send_each(&layer, (0..400).map(|n| keyed(&format!("key{n}")))).await;
         assert!(small.keys() <= 100);
     })
     .await;
     let overflow = series[r#"throttle_overflow_total{layer="api",policy="per-key"}"#];
     let held = series[r#"throttle_keys{layer="api"}"#];
-    assert_eq!(overflow + held, 400.0, "each key is held or shares a bucket");
+    assert_eq!(
+        overflow + held,
+        400.0,
+        "each key is held or shares a bucket"
+    );
 }
 
 /// Also after a reload, by which other metrics begin: each comparison is counted once.
@@ -569,11 +923,27 @@ async fn candidate_is_counted_by_its_results_and_once() {
         sleep(Duration::from_millis(250)).await;
     })
     .await;
-    let of = |result| series[&format!(r#"throttle_candidate_total{{candidate="v2",layer="api",result="{result}"}}"#)];
-    let results = ["both_admit", "both_refuse", "would_refuse", "would_admit", "not_decided"];
+    let of = |result| {
+        series[&format!(
+            r#"throttle_candidate_total{{candidate="v2",layer="api",result="{result}"}}"#
+        )]
+    };
+    let results = [
+        "both_admit",
+        "both_refuse",
+        "would_refuse",
+        "would_admit",
+        "not_decided",
+    ];
     assert_eq!(results.map(of), [1.0, 1.0, 3.0, 0.0, 0.0]);
-    let own = |outcome| series[&format!(r#"throttle_requests_total{{layer="next",outcome="{outcome}"}}"#)];
-    assert_eq!(["admitted", "refused"].map(own), [1.0, 4.0], "its own metrics");
+    let own = |outcome| {
+        series[&format!(r#"throttle_requests_total{{layer="next",outcome="{outcome}"}}"#)]
+    };
+    assert_eq!(
+        ["admitted", "refused"].map(own),
+        [1.0, 4.0],
+        "its own metrics"
+    );
 }
 
 #[tokio::test]
@@ -582,7 +952,11 @@ async fn candidate_that_a_reload_brings_is_counted() {
     std::fs::create_dir_all(&folder).unwrap();
     let write = |file: &str, head: &str, burst: u64| {
         let limit = format!("gcra = {{ rate = \"1/hour\", burst = {burst} }}\nby = \"constant\"\n");
-        std::fs::write(folder.join(file), format!("version = 1\n{head}\n[[limit]]\nname = \"p\"\n{limit}")).unwrap();
+        std::fs::write(
+            folder.join(file),
+            format!("version = 1\n{head}\n[[limit]]\nname = \"p\"\n{limit}"),
+        )
+        .unwrap();
     };
     write("rules.toml", "", 9);
     write("next.toml", "", 1);
@@ -598,7 +972,10 @@ async fn candidate_that_a_reload_brings_is_counted() {
     })
     .await;
     std::fs::remove_dir_all(&folder).unwrap();
-    let of =
-        |result| series[&format!(r#"throttle_candidate_total{{candidate="next.toml",layer="api",result="{result}"}}"#)];
+    let of = |result| {
+        series[&format!(
+            r#"throttle_candidate_total{{candidate="next.toml",layer="api",result="{result}"}}"#
+        )]
+    };
     assert_eq!(["both_admit", "would_refuse"].map(of), [1.0, 1.0]);
 }

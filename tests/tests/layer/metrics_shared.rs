@@ -21,18 +21,34 @@ const REPORTED: Duration = Duration::from_millis(250);
 
 /// A runtime whose clock goes on only while it waits.
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
 }
 
 fn layer() -> ThrottleLayer<Memory> {
-    ThrottleLayer::new(shared("all", 100)).unwrap().backend(memory()).unwrap().metrics("api")
+    ThrottleLayer::new(shared("all", 100))
+        .unwrap()
+        .backend(memory())
+        .unwrap()
+        .metrics("api")
 }
 
 /// What was reported since the last time, by the values of a metric's labels in their order.
 fn reported(snapshotter: &Snapshotter, name: &str) -> BTreeMap<String, f64> {
-    let series = snapshotter.snapshot().into_vec().into_iter().filter(|(key, ..)| key.key().name() == name);
+    let series = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .filter(|(key, ..)| key.key().name() == name);
     let values = series.map(|(key, _, _, value)| {
-        let labels: Vec<_> = key.key().labels().map(|label| label.value().to_owned()).collect();
+        let labels: Vec<_> = key
+            .key()
+            .labels()
+            .map(|label| label.value().to_owned())
+            .collect();
         let value = match value {
             DebugValue::Counter(count) => count as f64,
             DebugValue::Gauge(level) => level.into_inner(),
@@ -44,7 +60,9 @@ fn reported(snapshotter: &Snapshotter, name: &str) -> BTreeMap<String, f64> {
 }
 
 fn admitted(snapshotter: &Snapshotter) -> f64 {
-    reported(snapshotter, "throttle_requests_total").remove("api admitted").unwrap_or(0.0)
+    reported(snapshotter, "throttle_requests_total")
+        .remove("api admitted")
+        .unwrap_or(0.0)
 }
 
 #[test]
@@ -65,7 +83,11 @@ fn a_runtime_that_is_blocked_leaves_its_counts_to_the_reports_of_another() {
         });
         is_served.recv().unwrap();
         second.block_on(async {
-            assert_eq!(admitted(&snapshotter), 0.0, "there was no request on this one");
+            assert_eq!(
+                admitted(&snapshotter),
+                0.0,
+                "there was no request on this one"
+            );
             for all in [2.0 + 1.0, 1.0, 1.0] {
                 send_each(layer, [get()]).await;
                 sleep(REPORTED).await;
@@ -102,7 +124,10 @@ fn without_timers_requests_are_reported_at_once_and_one_panics() {
     let said = Arc::new(AtomicUsize::new(0));
     let (usual, counted) = (panic::take_hook(), Arc::clone(&said));
     panic::set_hook(Box::new(move |panic| {
-        match panic.payload_as_str().is_some_and(|text| text.contains("timers are disabled")) {
+        match panic
+            .payload_as_str()
+            .is_some_and(|text| text.contains("timers are disabled"))
+        {
             true => drop(counted.fetch_add(1, Ordering::Relaxed)),
             false => usual(panic),
         }
@@ -123,7 +148,11 @@ fn no_thread_that_ends_takes_counts_with_it() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
-    let layer = ThrottleLayer::new(shared("all", 50)).unwrap().backend(memory()).unwrap().metrics("api");
+    let layer = ThrottleLayer::new(shared("all", 50))
+        .unwrap()
+        .backend(memory())
+        .unwrap()
+        .metrics("api");
     let (threads, requests) = (40, 5);
     // More than have a place of their own, first at the same time and then one after the other.
     let work = || runtime().block_on(send_each(&layer, (0..requests).map(|_| get())));
@@ -135,7 +164,13 @@ fn no_thread_that_ends_takes_counts_with_it() {
     });
     let series = reported(&snapshotter, "throttle_requests_total");
     let all = f64::from(2 * threads * requests + 1);
-    assert_eq!(series, BTreeMap::from([("api admitted".to_owned(), 50.0), ("api refused".to_owned(), all - 50.0)]));
+    assert_eq!(
+        series,
+        BTreeMap::from([
+            ("api admitted".to_owned(), 50.0),
+            ("api refused".to_owned(), all - 50.0)
+        ])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +182,13 @@ async fn a_lookup_counts_for_the_layer_whose_request_asked_for_it() {
         .by(Header::new("x-api-key"))
         .lookup(async |_: String| Some("free"))
         .unknown("free");
-    let layer = |name| ThrottleLayer::new(per_user.clone()).unwrap().backend(memory()).unwrap().metrics(name);
+    let layer = |name| {
+        ThrottleLayer::new(per_user.clone())
+            .unwrap()
+            .backend(memory())
+            .unwrap()
+            .metrics(name)
+    };
     let (one, other) = (layer("one"), layer("other"));
     send_each(&one, ["ada", "ada", "bob"].map(keyed)).await;
     send_each(&other, ["ada", "cyd"].map(keyed)).await;
@@ -159,7 +200,10 @@ async fn a_lookup_counts_for_the_layer_whose_request_asked_for_it() {
         ("other per-user remembered", 1.0),
     ];
     let expected = lookups.map(|(labels, count)| (labels.to_owned(), count));
-    assert_eq!(reported(&snapshotter, "throttle_plan_lookups_total"), BTreeMap::from(expected));
+    assert_eq!(
+        reported(&snapshotter, "throttle_plan_lookups_total"),
+        BTreeMap::from(expected)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,25 +212,49 @@ async fn keys_count_for_the_layer_on_whose_backend_they_are() {
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
     let per_key = limit("per-key", Gcra::new(Rate::per_day(9))).by(Header::new("x-api-key"));
-    let one = ThrottleLayer::new(per_key).unwrap().backend(memory()).unwrap().metrics("one");
+    let one = ThrottleLayer::new(per_key)
+        .unwrap()
+        .backend(memory())
+        .unwrap()
+        .metrics("one");
     let keys = || reported(&snapshotter, "throttle_keys");
-    let expected = |layers: &[(&str, f64)]| layers.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+    let expected = |layers: &[(&str, f64)]| {
+        layers
+            .iter()
+            .map(|(name, n)| ((*name).to_owned(), *n))
+            .collect()
+    };
 
-    let elsewhere =
-        one.clone().on_error(OnError::Open).backend(Remote::failing(BackendErrorKind::Unavailable)).unwrap();
+    let elsewhere = one
+        .clone()
+        .on_error(OnError::Open)
+        .backend(Remote::failing(BackendErrorKind::Unavailable))
+        .unwrap();
     send_each(&elsewhere, ["ada"].map(keyed)).await;
     send_each(&one, ["ada", "bob"].map(keyed)).await;
     sleep(REPORTED).await;
-    assert_eq!(keys(), expected(&[("one", 2.0)]), "a backend elsewhere hides none in this process");
+    assert_eq!(
+        keys(),
+        expected(&[("one", 2.0)]),
+        "a backend elsewhere hides none in this process"
+    );
 
     let both = one.clone().backend(memory()).unwrap();
     send_each(&both, ["cyd"].map(keyed)).await;
     sleep(REPORTED).await;
-    assert_eq!(keys(), expected(&[("one", 3.0)]), "a name stands for all its backends together");
+    assert_eq!(
+        keys(),
+        expected(&[("one", 3.0)]),
+        "a name stands for all its backends together"
+    );
 
     let other = both.metrics("other");
     send_each(&one, ["ada"].map(keyed)).await;
     send_each(&other, ["cyd"].map(keyed)).await;
     sleep(REPORTED).await;
-    assert_eq!(keys(), expected(&[("one", 2.0), ("other", 1.0)]), "each has a name of its own");
+    assert_eq!(
+        keys(),
+        expected(&[("one", 2.0), ("other", 1.0)]),
+        "each has a name of its own"
+    );
 }

@@ -1,4 +1,5 @@
-//! Limits of one name on one store: they share its budgets, and each layer decides by its own parameters.
+//! Limits of one name on one store: they share its budgets, and each layer decides by its own
+//! parameters.
 
 use std::time::Duration;
 
@@ -7,14 +8,17 @@ use throttle_core::{Backend, BackendErrorKind};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    ConfigError, Constant, Gcra, Limit, LimitReport, OnError, Rate, ThrottleBody, ThrottleLayer, all, limit,
+    ConfigError, Constant, Gcra, Limit, LimitReport, OnError, Rate, ThrottleBody, ThrottleLayer,
+    all, limit,
 };
 use tower::{Layer, ServiceExt};
 
 use crate::common::{Remote, Strict, Text, get, memory};
 
 fn per_minute(count: u64) -> Limit {
-    limit("per-ip", Gcra::new(Rate::per_minute(count))).by(Constant).on_error(OnError::Closed)
+    limit("per-ip", Gcra::new(Rate::per_minute(count)))
+        .by(Constant)
+        .on_error(OnError::Closed)
 }
 
 async fn answer<B: Backend>(layer: &ThrottleLayer<B>) -> Response<ThrottleBody<Text>> {
@@ -25,31 +29,53 @@ async fn answer<B: Backend>(layer: &ThrottleLayer<B>) -> Response<ThrottleBody<T
 fn announced(response: &Response<ThrottleBody<Text>>) -> (u64, u64) {
     let number = |name: &str, parameter: &str| {
         let field = response.headers()[name].to_str().unwrap();
-        let number = field.split(';').find_map(|part| part.strip_prefix(parameter)).expect("the parameter is there");
+        let number = field
+            .split(';')
+            .find_map(|part| part.strip_prefix(parameter))
+            .expect("the parameter is there");
         number.parse().unwrap()
     };
     (number("ratelimit-policy", "q="), number("ratelimit", "r="))
 }
 
-/// Other parameters count what was used under the others, at most their own capacity, and a refusal changes nothing.
+/// Other parameters count what was used under the others, at most their own capacity, and a refusal
+/// changes nothing.
 async fn layers_of_one_name<B: Backend>(backend: B) {
-    let layer = |count| ThrottleLayer::new(per_minute(count)).unwrap().backend(backend.clone()).unwrap();
+    let layer = |count| {
+        ThrottleLayer::new(per_minute(count))
+            .unwrap()
+            .backend(backend.clone())
+            .unwrap()
+    };
     let (five, hundred) = (layer(5).report_in_response(true), layer(100));
     assert_eq!(announced(&answer(&five).await), (5, 4));
     let (quota, left) = announced(&answer(&hundred).await);
-    assert!(quota == 100 && (98..100).contains(&left), "{left} of {quota}: what was used stays used");
+    assert!(
+        quota == 100 && (98..100).contains(&left),
+        "{left} of {quota}: what was used stays used"
+    );
     for _ in 0..10 {
         assert_eq!(answer(&hundred).await.status(), StatusCode::OK);
     }
     let refused = answer(&five).await;
-    assert_eq!((refused.status(), announced(&refused)), (StatusCode::TOO_MANY_REQUESTS, (5, 0)));
-    let report = refused.extensions().get::<LimitReport>().expect("there is a report");
-    assert_eq!(report.binding().expect("one policy").algorithm().capacity(), 5);
+    assert_eq!(
+        (refused.status(), announced(&refused)),
+        (StatusCode::TOO_MANY_REQUESTS, (5, 0))
+    );
+    let report = refused
+        .extensions()
+        .get::<LimitReport>()
+        .expect("there is a report");
+    assert_eq!(
+        report.binding().expect("one policy").algorithm().capacity(),
+        5
+    );
     assert_eq!(announced(&answer(&hundred).await).0, 100);
 }
 
 fn redis(shared: &Shared) -> RedisBackend {
-    let builder = RedisBackend::builder(Single::new(&shared.url()).unwrap()).prefix(shared.prefix());
+    let builder =
+        RedisBackend::builder(Single::new(&shared.url()).unwrap()).prefix(shared.prefix());
     builder.deadline(Duration::from_secs(10)).build().unwrap()
 }
 
@@ -65,29 +91,57 @@ async fn shares_of_layers_of_one_name_pace_their_own_headers() {
     let remote = Remote::failing(BackendErrorKind::Unavailable);
     let layer = |count| {
         let limit = limit("p", Gcra::new(Rate::per_minute(count))).by(Constant);
-        ThrottleLayer::new(limit).unwrap().on_error(OnError::local(2)).backend(remote.clone()).unwrap()
+        ThrottleLayer::new(limit)
+            .unwrap()
+            .on_error(OnError::local(2))
+            .backend(remote.clone())
+            .unwrap()
     };
     let (ten, sixty) = (layer(10), layer(60));
-    assert_eq!(answer(&ten).await.headers()["ratelimit"], r#""p";r=4;t=48"#, "four units at five a minute");
-    assert_eq!(answer(&sixty).await.headers()["ratelimit"], r#""p";r=29;t=58"#, "29 units at thirty a minute");
+    assert_eq!(
+        answer(&ten).await.headers()["ratelimit"],
+        r#""p";r=4;t=48"#,
+        "four units at five a minute"
+    );
+    assert_eq!(
+        answer(&sixty).await.headers()["ratelimit"],
+        r#""p";r=29;t=58"#,
+        "29 units at thirty a minute"
+    );
     let alone = ten.on_error(OnError::local(1));
-    assert_eq!(answer(&alone).await.headers()["ratelimit"], r#""p";r=9;t=54"#, "nine units at ten a minute");
+    assert_eq!(
+        answer(&alone).await.headers()["ratelimit"],
+        r#""p";r=9;t=54"#,
+        "nine units at ten a minute"
+    );
 }
 
 #[tokio::test]
 async fn share_is_of_the_layer_whatever_options_are_set_later() -> Result<(), ConfigError> {
     let (backend, store) = (Remote::faltering(false), memory());
     let local = limit("p", Gcra::new(Rate::per_minute(60))).by(Constant);
-    let layer = ThrottleLayer::new(local)?.report_in_response(true).local_store(&store);
+    let layer = ThrottleLayer::new(local)?
+        .report_in_response(true)
+        .local_store(&store);
     let layer = layer.on_error(OnError::local(2)).backend(backend.clone())?;
     let again = layer.clone().backend(backend.clone())?;
     let of_three = again.clone().on_error(OnError::local(3));
-    let moved = of_three.clone().local_store(&memory()).backend(backend.clone())?;
+    let moved = of_three
+        .clone()
+        .local_store(&memory())
+        .backend(backend.clone())?;
     backend.trouble(Some(BackendErrorKind::Unavailable));
     for layer in [&of_three, &moved] {
         let response = answer(layer).await;
-        assert_eq!(response.status(), StatusCode::OK, "decided by a share of a third");
-        let report = response.extensions().get::<LimitReport>().expect("there is a report");
+        assert_eq!(
+            response.status(),
+            StatusCode::OK,
+            "decided by a share of a third"
+        );
+        let report = response
+            .extensions()
+            .get::<LimitReport>()
+            .expect("there is a report");
         assert_eq!(report.decision().remaining(), 19);
     }
     Ok(())
@@ -96,9 +150,13 @@ async fn share_is_of_the_layer_whatever_options_are_set_later() -> Result<(), Co
 /// The `t` of each limit is the time that its own share takes for the units that remain.
 #[tokio::test]
 async fn each_limit_is_paced_by_its_own_share() {
-    let per_minute = |name, count| limit(name, Gcra::new(Rate::per_minute(count)).burst(9)).by(Constant);
+    let per_minute =
+        |name, count| limit(name, Gcra::new(Rate::per_minute(count)).burst(9)).by(Constant);
     let layer = ThrottleLayer::new(all([per_minute("slow", 6), per_minute("quick", 60)])).unwrap();
     let remote = Remote::failing(BackendErrorKind::Unavailable);
     let layer = layer.on_error(OnError::local(3)).backend(remote).unwrap();
-    assert_eq!(answer(&layer).await.headers()["ratelimit"], r#""slow";r=2;t=60, "quick";r=2;t=6"#);
+    assert_eq!(
+        answer(&layer).await.headers()["ratelimit"],
+        r#""slow";r=2;t=60, "quick";r=2;t=6"#
+    );
 }

@@ -16,7 +16,12 @@ fn request(path: &str) -> Request<Body> {
 }
 
 async fn status(app: &Router, path: &str) -> u16 {
-    app.clone().oneshot(request(path)).await.unwrap().status().as_u16()
+    app.clone()
+        .oneshot(request(path))
+        .await
+        .unwrap()
+        .status()
+        .as_u16()
 }
 
 fn throttle(burst: u64) -> ThrottleLayer {
@@ -25,23 +30,39 @@ fn throttle(burst: u64) -> ThrottleLayer {
 
 #[tokio::test]
 async fn a_layer_of_one_methods_handler_and_of_a_service() {
-    let app = Router::new().route("/a", get((|| async {}).layer(throttle(1))).post(|| async {})).route(
-        "/b",
-        any_service(tower::service_fn(|_: Request<Body>| async {
-            Ok::<_, std::convert::Infallible>(axum::response::Response::new(Body::empty()))
-        }))
-        .layer(throttle(1)),
+    let app = Router::new()
+        .route(
+            "/a",
+            get((|| async {}).layer(throttle(1))).post(|| async {}),
+        )
+        .route(
+            "/b",
+            any_service(tower::service_fn(|_: Request<Body>| async {
+                Ok::<_, std::convert::Infallible>(axum::response::Response::new(Body::empty()))
+            }))
+            .layer(throttle(1)),
+        );
+    assert_eq!(
+        [status(&app, "/a").await, status(&app, "/a").await],
+        [200, 429]
     );
-    assert_eq!([status(&app, "/a").await, status(&app, "/a").await], [200, 429]);
     let post = Request::post("/a").body(Body::empty()).unwrap();
-    assert_eq!(app.clone().oneshot(post).await.unwrap().status(), StatusCode::OK);
-    assert_eq!([status(&app, "/b").await, status(&app, "/b").await], [200, 429]);
+    assert_eq!(
+        app.clone().oneshot(post).await.unwrap().status(),
+        StatusCode::OK
+    );
+    assert_eq!(
+        [status(&app, "/b").await, status(&app, "/b").await],
+        [200, 429]
+    );
 }
 
 /// The outer router's budget covers both; the nested router has a budget of its own.
 #[tokio::test]
 async fn nested_routers() {
-    let inner = Router::new().route("/b", get(|| async {})).layer(ThrottleLayer::new(shared("inner", 1)).unwrap());
+    let inner = Router::new()
+        .route("/b", get(|| async {}))
+        .layer(ThrottleLayer::new(shared("inner", 1)).unwrap());
     let app = Router::new()
         .route("/a", get(|| async {}))
         .nest("/in", inner)
@@ -49,10 +70,24 @@ async fn nested_routers() {
     let first = app.clone().oneshot(request("/in/b")).await.unwrap();
     assert_eq!(first.status(), StatusCode::OK);
     let fields: Vec<_> = first.headers().get_all("ratelimit-policy").iter().collect();
-    assert_eq!(fields.len(), 1, "stacked throttles share one field: {fields:?}");
+    assert_eq!(
+        fields.len(),
+        1,
+        "stacked throttles share one field: {fields:?}"
+    );
     let field = fields[0].to_str().unwrap();
-    assert!(field.contains("\"inner\"") && field.contains("\"outer\""), "{field}");
-    assert_eq!([status(&app, "/in/b").await, status(&app, "/a").await, status(&app, "/a").await], [429, 200, 429]);
+    assert!(
+        field.contains("\"inner\"") && field.contains("\"outer\""),
+        "{field}"
+    );
+    assert_eq!(
+        [
+            status(&app, "/in/b").await,
+            status(&app, "/a").await,
+            status(&app, "/a").await
+        ],
+        [429, 200, 429]
+    );
 }
 
 #[tokio::test]
@@ -63,5 +98,8 @@ async fn a_stated_route_comes_before_the_matched_one() {
         .route("/b", get(|| async {}))
         .layer(ThrottleLayer::new(limits).unwrap())
         .layer(axum::Extension(MatchedRoute("/both".into())));
-    assert_eq!([status(&app, "/a").await, status(&app, "/b").await], [200, 429]);
+    assert_eq!(
+        [status(&app, "/a").await, status(&app, "/b").await],
+        [200, 429]
+    );
 }

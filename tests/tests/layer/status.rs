@@ -18,7 +18,8 @@ use throttle_core::{BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    Concurrency, Dialect, FixedWindow, Gcra, Header, LimitTree, OnError, Rate, Route, ThrottleLayer, all, limit, plans,
+    Concurrency, Dialect, FixedWindow, Gcra, Header, LimitTree, OnError, Rate, Route,
+    ThrottleLayer, all, limit, plans,
 };
 use tokio::net::TcpListener;
 
@@ -31,17 +32,30 @@ struct Store {
 
 /// Two minutes after the full hour.
 fn clock() -> ManualClock {
-    ManualClock::new(Timestamp::from_micros((1_790_000_000 / 3_600 * 3_600 + 120) * 1_000_000))
+    ManualClock::new(Timestamp::from_micros(
+        (1_790_000_000 / 3_600 * 3_600 + 120) * 1_000_000,
+    ))
 }
 
 fn stores() -> [Store; 2] {
     let (memory, redis, shared) = (clock(), clock(), Shared::new());
-    let builder = RedisBackend::builder(Single::new(&shared.url()).unwrap()).prefix(shared.prefix());
-    let builder = builder.clock(redis.clone()).deadline(Duration::from_secs(10));
+    let builder =
+        RedisBackend::builder(Single::new(&shared.url()).unwrap()).prefix(shared.prefix());
+    let builder = builder
+        .clock(redis.clone())
+        .deadline(Duration::from_secs(10));
     let in_memory = MemoryBackend::builder().clock(memory.clone()).build();
     [
-        Store { backend: BoxBackend::new(in_memory), clock: memory, _shared: None },
-        Store { backend: BoxBackend::new(builder.build().unwrap()), clock: redis, _shared: Some(shared) },
+        Store {
+            backend: BoxBackend::new(in_memory),
+            clock: memory,
+            _shared: None,
+        },
+        Store {
+            backend: BoxBackend::new(builder.build().unwrap()),
+            clock: redis,
+            _shared: Some(shared),
+        },
     ]
 }
 
@@ -51,13 +65,20 @@ fn client() -> Header {
 
 /// A plan, a limit of another route, one by the route, and requests in flight.
 fn limits() -> LimitTree {
-    let tiers = [("free", 6), ("pro", 60)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
+    let tiers =
+        [("free", 6), ("pro", 60)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
     let plan = plans("plan", tiers).by(client());
-    let plan = plan.lookup(async |who| Ok::<_, Infallible>(Some(if who == "ada" { "pro" } else { "free" })));
+    let plan = plan
+        .lookup(async |who| Ok::<_, Infallible>(Some(if who == "ada" { "pro" } else { "free" })));
     let is_login = |parts: &Parts| parts.uri.path() == "/login";
     all((
-        plan.unknown("free").on_error(OnError::Closed).on_missing(throttle_tower::OnMissing::Skip),
-        limit("login", FixedWindow::new(Rate::per_hour(2))).by(client()).when(is_login).unit("attempts"),
+        plan.unknown("free")
+            .on_error(OnError::Closed)
+            .on_missing(throttle_tower::OnMissing::Skip),
+        limit("login", FixedWindow::new(Rate::per_hour(2)))
+            .by(client())
+            .when(is_login)
+            .unit("attempts"),
         limit("per-route", Gcra::new(Rate::per_minute(100))).by((client(), Route)),
         Concurrency::new(4).name("in \"flight\"").by(client()),
     ))
@@ -72,23 +93,47 @@ struct Server {
 
 impl Server {
     async fn start(store: &Store) -> Self {
-        let throttle = ThrottleLayer::new(limits()).unwrap().on_error(OnError::Closed).headers(Dialect::Draft07);
+        let throttle = ThrottleLayer::new(limits())
+            .unwrap()
+            .on_error(OnError::Closed)
+            .headers(Dialect::Draft07);
         let throttle = throttle.backend(store.backend.clone()).unwrap();
         let looks = limit("looks", FixedWindow::new(Rate::per_hour(2))).by(Header::new("x-looker"));
-        let looks = throttle.with_limits(looks.on_missing(throttle_tower::OnMissing::Skip)).unwrap();
-        let app = Router::new().route("/{*any}", get(async || ())).route("/slow", any(std::future::pending::<()>));
-        let app = app.layer(throttle.clone()).route("/rate_limit", throttle.status().layer(looks));
+        let looks = throttle
+            .with_limits(looks.on_missing(throttle_tower::OnMissing::Skip))
+            .unwrap();
+        let app = Router::new()
+            .route("/{*any}", get(async || ()))
+            .route("/slow", any(std::future::pending::<()>));
+        let app = app
+            .layer(throttle.clone())
+            .route("/rate_limit", throttle.status().layer(looks));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, client: Client::builder(TokioExecutor::new()).build_http(), throttle }
+        Self {
+            address,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            throttle,
+        }
     }
 
     async fn get(&self, path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, Bytes) {
         let request = Request::get(format!("http://{}{path}", self.address));
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        let (head, body) = self.client.request(request.body(Empty::new()).unwrap()).await.unwrap().into_parts();
-        (head.status, head.headers, body.collect().await.unwrap().to_bytes())
+        let request = headers.iter().fold(request, |request, (name, value)| {
+            request.header(*name, *value)
+        });
+        let (head, body) = self
+            .client
+            .request(request.body(Empty::new()).unwrap())
+            .await
+            .unwrap()
+            .into_parts();
+        (
+            head.status,
+            head.headers,
+            body.collect().await.unwrap().to_bytes(),
+        )
     }
 
     async fn status(&self, who: &str) -> Value {
@@ -102,11 +147,27 @@ impl Server {
 
 /// An answer: for each limit the fields in the order of their documentation. None has classes.
 fn answer(limits: &[Value]) -> Value {
-    let names = ["policy", "limit", "window", "remaining", "reset", "unit", "tier", "admitted", "retry_after"];
+    let names = [
+        "policy",
+        "limit",
+        "window",
+        "remaining",
+        "reset",
+        "unit",
+        "tier",
+        "admitted",
+        "retry_after",
+    ];
     let object = |limit: &Value| -> Value {
         let fields = limit.as_array().unwrap().clone();
         let class = ("class".to_owned(), Value::Null);
-        names.into_iter().map(str::to_owned).zip(fields).chain([class]).collect::<serde_json::Map<_, _>>().into()
+        names
+            .into_iter()
+            .map(str::to_owned)
+            .zip(fields)
+            .chain([class])
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     };
     json!({ "limits": limits.iter().map(object).collect::<Vec<_>>() })
 }
@@ -118,25 +179,59 @@ async fn status_shows_what_is_left_for_the_caller_and_charges_nothing() {
         let unused = answer(&[
             json!(["plan", 6, 60, 6, 0, "requests", "free", true, 0]),
             json!(["login", 2, 3600, 2, 0, "attempts", null, true, 0]),
-            json!(["in \"flight\"", 4, null, 4, 0, "concurrent-requests", null, true, 0]),
+            json!([
+                "in \"flight\"",
+                4,
+                null,
+                4,
+                0,
+                "concurrent-requests",
+                null,
+                true,
+                0
+            ]),
         ]);
         assert_eq!(server.status("bob").await, unused);
         for expected in [200, 200, 429] {
-            assert_eq!(server.get("/login", &[("x-api-key", "ada")]).await.0, expected);
+            assert_eq!(
+                server.get("/login", &[("x-api-key", "ada")]).await.0,
+                expected
+            );
         }
         let used = answer(&[
             json!(["plan", 60, 60, 58, 2, "requests", "pro", true, 0]),
             json!(["login", 2, 3600, 0, 3480, "attempts", null, false, 3480]),
-            json!(["in \"flight\"", 4, null, 4, 0, "concurrent-requests", null, true, 0]),
+            json!([
+                "in \"flight\"",
+                4,
+                null,
+                4,
+                0,
+                "concurrent-requests",
+                null,
+                true,
+                0
+            ]),
         ]);
         for _ in 0..100 {
             assert_eq!(server.status("ada").await, used, "a look changes nothing");
         }
-        assert_eq!(server.status("bob").await, unused, "nor is another key shown");
+        assert_eq!(
+            server.status("bob").await,
+            unused,
+            "nor is another key shown"
+        );
         let anonymous = server.get("/rate_limit", &[]).await;
-        assert_eq!((anonymous.0, &anonymous.2[..]), (StatusCode::OK, &br#"{"limits":[]}"#[..]));
+        assert_eq!(
+            (anonymous.0, &anonymous.2[..]),
+            (StatusCode::OK, &br#"{"limits":[]}"#[..])
+        );
         store.clock.advance(Duration::from_secs(3_480));
-        assert_eq!(server.get("/login", &[("x-api-key", "ada")]).await.0, 200, "as it said");
+        assert_eq!(
+            server.get("/login", &[("x-api-key", "ada")]).await.0,
+            200,
+            "as it said"
+        );
     }
 }
 
@@ -146,9 +241,18 @@ async fn status_has_the_headers_of_the_dialect() {
         let server = Server::start(&store).await;
         server.get("/", &[("x-api-key", "bob")]).await;
         let (_, headers, _) = server.get("/rate_limit", &[("x-api-key", "bob")]).await;
-        assert_eq!(headers["ratelimit"], "limit=2, remaining=2, reset=0", "the login's");
+        assert_eq!(
+            headers["ratelimit"], "limit=2, remaining=2, reset=0",
+            "the login's"
+        );
         assert_eq!(headers["ratelimit-policy"], "6;w=60, 2;w=3600");
-        assert!(!server.get("/rate_limit", &[]).await.1.contains_key("ratelimit"));
+        assert!(
+            !server
+                .get("/rate_limit", &[])
+                .await
+                .1
+                .contains_key("ratelimit")
+        );
     }
 }
 
@@ -182,7 +286,13 @@ async fn limit_of_the_status_itself_bounds_how_often_a_caller_asks() {
         let server = Server::start(&store).await;
         let mut statuses = Vec::new();
         for _ in 0..3 {
-            statuses.push(server.get("/rate_limit", &[("x-looker", "ada"), ("x-api-key", "ada")]).await.0.as_u16());
+            statuses.push(
+                server
+                    .get("/rate_limit", &[("x-looker", "ada"), ("x-api-key", "ada")])
+                    .await
+                    .0
+                    .as_u16(),
+            );
         }
         assert_eq!(statuses, [200, 200, 429]);
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use throttle_core::algorithm::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, TokenBucket,
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket,
+    LeakyMeter, SlidingLog, SlidingWindow, TokenBucket,
 };
 use throttle_core::{ConfigError, Rate};
 
@@ -22,7 +22,11 @@ const SHORT: [i64; 2] = [3, 7];
 
 /// In seconds: a burst, a stream, and a burst around 2:00.
 fn arrivals() -> Vec<i64> {
-    (3..35).step_by(2).chain((43..94).step_by(5)).chain((106..138).step_by(2)).collect()
+    (3..35)
+        .step_by(2)
+        .chain((43..94).step_by(5))
+        .chain((106..138).step_by(2))
+        .collect()
 }
 
 /// Algorithms that decide alike: their names, and what is said of them.
@@ -35,16 +39,47 @@ fn rows() -> Result<[Row; 6], ConfigError> {
         TokenBucket::new(rate).burst(5).into_algorithm()?,
         LeakyMeter::new(rate).capacity(5).into_algorithm()?,
     ];
-    let portions = IntervalBucket::new(5).refill(5, MINUTE / 2).into_algorithm()?;
-    let windows = vec![FixedWindow::new(rate).into_algorithm()?, CalendarQuota::fixed(10, MINUTE).into_algorithm()?];
-    let queue = LeakyBucket::new(rate).max_wait(Duration::from_secs(20)).into_algorithm()?;
+    let portions = IntervalBucket::new(5)
+        .refill(5, MINUTE / 2)
+        .into_algorithm()?;
+    let windows = vec![
+        FixedWindow::new(rate).into_algorithm()?,
+        CalendarQuota::fixed(10, MINUTE).into_algorithm()?,
+    ];
+    let queue = LeakyBucket::new(rate)
+        .max_wait(Duration::from_secs(20))
+        .into_algorithm()?;
     Ok([
-        ("Gcra, TokenBucket, LeakyMeter", "5 at once, then one each 6 s", drains),
-        ("IntervalBucket", "5 at once, then 5 more each 30 s", vec![portions]),
-        ("SlidingLog", "10 in any minute, exactly", vec![SlidingLog::new(rate).into_algorithm()?]),
-        ("SlidingWindow", "10 in any minute, about", vec![SlidingWindow::new(rate).into_algorithm()?]),
-        ("FixedWindow, CalendarQuota", "10 in each minute of the clock", windows),
-        ("LeakyBucket", "one each 6 s; calls wait up to 20 s", vec![queue]),
+        (
+            "Gcra, TokenBucket, LeakyMeter",
+            "5 at once, then one each 6 s",
+            drains,
+        ),
+        (
+            "IntervalBucket",
+            "5 at once, then 5 more each 30 s",
+            vec![portions],
+        ),
+        (
+            "SlidingLog",
+            "10 in any minute, exactly",
+            vec![SlidingLog::new(rate).into_algorithm()?],
+        ),
+        (
+            "SlidingWindow",
+            "10 in any minute, about",
+            vec![SlidingWindow::new(rate).into_algorithm()?],
+        ),
+        (
+            "FixedWindow, CalendarQuota",
+            "10 in each minute of the clock",
+            windows,
+        ),
+        (
+            "LeakyBucket",
+            "one each 6 s; calls wait up to 20 s",
+            vec![queue],
+        ),
     ])
 }
 
@@ -65,18 +100,42 @@ pub(crate) fn picture() -> String {
         picture.text("soft small middle", x(minute), bottom + 20, shown(minute));
     }
     picture.text("ink strong small", 24, TOP - 9, "Requests");
-    picture.bars("soft", TALL, arrivals.iter().map(|arrival| (x(*arrival) - 1, TOP)));
+    picture.bars(
+        "soft",
+        TALL,
+        arrivals.iter().map(|arrival| (x(*arrival) - 1, TOP)),
+    );
     picture.text("ink end", 780, TOP - 8, arrivals.len());
     for (row, (names, note, algorithms)) in rows.iter().enumerate() {
-        let (base, runs) = (base(row + 1), algorithms.iter().map(|algorithm| run(algorithm, &arrivals)));
+        let (base, runs) = (
+            base(row + 1),
+            algorithms.iter().map(|algorithm| run(algorithm, &arrivals)),
+        );
         let runs: Vec<_> = runs.collect();
-        assert!(runs.iter().all(|run| *run == runs[0]), "{names} decide alike");
+        assert!(
+            runs.iter().all(|run| *run == runs[0]),
+            "{names} decide alike"
+        );
         picture.text("ink strong small", 24, base - 18, names);
         picture.text("soft small", 24, base - 1, note);
         picture.line("edge-line thin", &[(LEFT, base), (x(END), base)]);
-        let refused = arrivals.iter().zip(&runs[0]).filter(|(_, leaves)| leaves.is_none());
-        picture.bars("good", TALL, runs[0].iter().flatten().map(|leaves| (x(*leaves) - 1, base)));
-        picture.bars("bad", SHORT, refused.map(|(arrival, _)| (x(*arrival) - 1, base)));
+        let refused = arrivals
+            .iter()
+            .zip(&runs[0])
+            .filter(|(_, leaves)| leaves.is_none());
+        picture.bars(
+            "good",
+            TALL,
+            runs[0]
+                .iter()
+                .flatten()
+                .map(|leaves| (x(*leaves) - 1, base)),
+        );
+        picture.bars(
+            "bad",
+            SHORT,
+            refused.map(|(arrival, _)| (x(*arrival) - 1, base)),
+        );
         picture.text("ink end", 780, base - 8, runs[0].iter().flatten().count());
     }
     picture.finish()

@@ -1,4 +1,5 @@
-//! Three processes with one limit, while their store is away: layers on a store that fails for ten seconds.
+//! Three processes with one limit, while their store is away: layers on a store that fails for ten
+//! seconds.
 
 use http::StatusCode;
 use throttle_core::{BackendErrorKind, ManualClock, Timestamp};
@@ -22,9 +23,15 @@ async fn admitted() -> Vec<[i64; 3]> {
     let mut store = Remote::faltering(true);
     store.memory = MemoryBackend::builder().clock(clock.clone()).build();
     let processes = RECEIVED.map(|_| {
-        let shared = limit("api", Gcra::new(Rate::per_second(LIMIT)).burst(9)).by(Constant).on_error(OnError::local(3));
+        let shared = limit("api", Gcra::new(Rate::per_second(LIMIT)).burst(9))
+            .by(Constant)
+            .on_error(OnError::local(3));
         let share = MemoryBackend::builder().clock(clock.clone()).build();
-        let layer = ThrottleLayer::new(shared).unwrap().local_store(&share).backend(store.clone()).unwrap();
+        let layer = ThrottleLayer::new(shared)
+            .unwrap()
+            .local_store(&share)
+            .backend(store.clone())
+            .unwrap();
         layer.layer(Strict::default())
     });
     let sent = |process: usize| {
@@ -42,7 +49,10 @@ async fn admitted() -> Vec<[i64; 3]> {
     for (at, process) in requests {
         let second = at.div_euclid(1_000_000);
         clock.set(Timestamp::from_micros(at));
-        store.trouble(DOWN.contains(&second).then_some(BackendErrorKind::Unavailable));
+        store.trouble(
+            DOWN.contains(&second)
+                .then_some(BackendErrorKind::Unavailable),
+        );
         let response = processes[process].clone().oneshot(get()).await.unwrap();
         if let (StatusCode::OK, Ok(second)) = (response.status(), usize::try_from(second)) {
             seconds[second][process] += 1;
@@ -54,15 +64,30 @@ async fn admitted() -> Vec<[i64; 3]> {
 pub(crate) async fn picture() -> String {
     let seconds = admitted().await;
     let mut picture = Picture::new(408, "Redis dies, and the limit holds");
-    let note = "Requests admitted per second by three processes. Without Redis, each admits a third of the limit.";
+    let note = "Requests admitted per second by three processes. Without Redis, each admits a \
+        third of the limit.";
     picture.text("soft", 24, 62, note);
-    let (x, y) = (|second: i64| 64 + 19 * second, |count: i64| 366 - count * 3 / 5);
-    picture.rect("edge pale", [x(DOWN.start), 78, x(DOWN.end) - x(DOWN.start), y(0) - 78], 0);
+    let (x, y) = (
+        |second: i64| 64 + 19 * second,
+        |count: i64| 366 - count * 3 / 5,
+    );
+    picture.rect(
+        "edge pale",
+        [x(DOWN.start), 78, x(DOWN.end) - x(DOWN.start), y(0) - 78],
+        0,
+    );
     let mut below = vec![0; seconds.len()];
     for (process, shade, ink) in [(0, "", "ground"), (1, "half", "ink"), (2, "pale", "ink")] {
-        let above: Vec<i64> = below.iter().zip(&seconds).map(|(below, counts)| below + counts[process]).collect();
+        let above: Vec<i64> = below
+            .iter()
+            .zip(&seconds)
+            .map(|(below, counts)| below + counts[process])
+            .collect();
         let steps = |counts: &[i64]| -> Vec<_> {
-            (0..).zip(counts).flat_map(|(second, count)| [(x(second), y(*count)), (x(second + 1), y(*count))]).collect()
+            (0..)
+                .zip(counts)
+                .flat_map(|(second, count)| [(x(second), y(*count)), (x(second + 1), y(*count))])
+                .collect()
         };
         let (top, mut floor) = (steps(&above), steps(&below));
         floor.reverse();
@@ -70,17 +95,45 @@ pub(crate) async fn picture() -> String {
         picture.line("ground-line", &top);
         let middle = |second: usize| y((above[second] + below[second]) / 2) + 5;
         for (second, shown) in [(5, x(5)), (15, x(15)), (25, x(25))] {
-            picture.text(&format!("{ink} middle"), shown, middle(second), seconds[second][process]);
+            picture.text(
+                &format!("{ink} middle"),
+                shown,
+                middle(second),
+                seconds[second][process],
+            );
         }
-        picture.text("soft small", x(END) + 10, middle(29), format!("process {}", process + 1));
+        picture.text(
+            "soft small",
+            x(END) + 10,
+            middle(29),
+            format!("process {}", process + 1),
+        );
         below = above;
     }
     let (limit, received) = (LIMIT.cast_signed(), RECEIVED.iter().sum());
     picture.line("ink-line dash", &[(x(0), y(limit)), (x(END), y(limit))]);
-    picture.text("ink strong small", x(END) + 10, y(limit) + 5, format!("limit {limit}"));
-    picture.line("soft-line thin", &[(x(0), y(received)), (x(END), y(received))]);
-    picture.text("soft small", x(END) + 10, y(received) + 5, format!("received {received}"));
-    picture.text("ink strong middle", x((DOWN.start + DOWN.end) / 2), 134, "Redis is down");
+    picture.text(
+        "ink strong small",
+        x(END) + 10,
+        y(limit) + 5,
+        format!("limit {limit}"),
+    );
+    picture.line(
+        "soft-line thin",
+        &[(x(0), y(received)), (x(END), y(received))],
+    );
+    picture.text(
+        "soft small",
+        x(END) + 10,
+        y(received) + 5,
+        format!("received {received}"),
+    );
+    picture.text(
+        "ink strong middle",
+        x((DOWN.start + DOWN.end) / 2),
+        134,
+        "Redis is down",
+    );
     for second in (0..=END).step_by(10) {
         picture.text("soft small middle", x(second), 388, format!("{second} s"));
     }

@@ -1,5 +1,5 @@
-//! The pictures of the documentation, each drawn from a run of the library whose clock the test sets. The committed
-//! files are what these runs draw.
+//! The pictures of the documentation, each drawn from a run of the library whose clock the test
+//! sets. The committed files are what these runs draw.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -14,13 +14,23 @@ mod svg;
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// With `THROTTLE_WRITE_PICTURES=1` it writes the files, and fails all the same: look at them, and run it again.
+/// With `THROTTLE_WRITE_PICTURES=1` it writes the files, and fails all the same: look at them, and
+/// run it again.
 #[tokio::test]
 async fn committed_pictures_are_drawn_from_these_runs() {
     let pictures = [
-        ("throttle-core/src/algorithm/algorithms.svg", algorithms::picture()),
-        ("throttle-core/src/algorithm/boundary.svg", boundary::picture()),
-        ("throttle-tower/src/guide/request.svg", request::picture().await),
+        (
+            "throttle-core/src/algorithm/algorithms.svg",
+            algorithms::picture(),
+        ),
+        (
+            "throttle-core/src/algorithm/boundary.svg",
+            boundary::picture(),
+        ),
+        (
+            "throttle-tower/src/guide/request.svg",
+            request::picture().await,
+        ),
         ("throttle-tower/src/guide/fleet.svg", fleet::picture().await),
     ];
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -34,8 +44,12 @@ async fn committed_pictures_are_drawn_from_these_runs() {
             }
         }
     }
-    let remedy = "THROTTLE_WRITE_PICTURES=1 cargo test -p throttle-tests --all-features --test pictures";
-    assert!(stale.is_empty(), "not current: {stale:?}; write them with {remedy}");
+    let remedy =
+        "THROTTLE_WRITE_PICTURES=1 cargo test -p throttle-tests --all-features --test pictures";
+    assert!(
+        stale.is_empty(),
+        "not current: {stale:?}; write them with {remedy}"
+    );
 }
 
 /// As WCAG 2.2 has it, for text.
@@ -49,7 +63,13 @@ fn every_colour_of_text_has_a_contrast_of_at_least_4_5() {
     };
     let [ground, _, texts @ ..] = svg::COLOURS;
     for (name, on_light, on_dark) in texts {
-        let contrasts = [light(ground.1) / light(on_light), light(on_dark) / light(ground.2)];
-        assert!(contrasts.iter().all(|contrast| *contrast >= 4.5), "{name}: {contrasts:?}");
+        let contrasts = [
+            light(ground.1) / light(on_light),
+            light(on_dark) / light(ground.2),
+        ];
+        assert!(
+            contrasts.iter().all(|contrast| *contrast >= 4.5),
+            "{name}: {contrasts:?}"
+        );
     }
 }

@@ -28,27 +28,52 @@ pub(crate) struct Picture {
 
 impl Picture {
     pub(crate) fn new(height: i64, title: &str) -> Self {
-        let mut picture = Self { height, title: title.to_owned(), body: String::new() };
+        let mut picture = Self {
+            height,
+            title: title.to_owned(),
+            body: String::new(),
+        };
         picture.body += "<rect class=\"ground edge-line\" x=\"0.5\" y=\"0.5\" rx=\"10\"";
-        let _ = writeln!(picture.body, " width=\"{}\" height=\"{}\"/>", WIDTH - 1, height - 1);
+        let _ = writeln!(
+            picture.body,
+            " width=\"{}\" height=\"{}\"/>",
+            WIDTH - 1,
+            height - 1
+        );
         picture.text("ink title", 24, 36, title);
         picture
     }
 
     /// A text whose first letter is at `x`, or its middle or end by its classes.
     pub(crate) fn text(&mut self, classes: &str, x: i64, y: i64, text: impl Display) {
-        let text = text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let _ = writeln!(self.body, "<text class=\"{classes}\" x=\"{x}\" y=\"{y}\">{text}</text>");
+        let text = text
+            .to_string()
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let _ = writeln!(
+            self.body,
+            "<text class=\"{classes}\" x=\"{x}\" y=\"{y}\">{text}</text>"
+        );
     }
 
     pub(crate) fn rect(&mut self, classes: &str, [x, y, width, height]: [i64; 4], round: i64) {
-        let place = format!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{round}\"");
+        let place =
+            format!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{round}\"");
         let _ = writeln!(self.body, "<rect class=\"{classes}\" {place}/>");
     }
 
-    /// Bars whose feet are at these points, all of one width and height: one shape, so that the file is small.
-    pub(crate) fn bars(&mut self, class: &str, [width, height]: [i64; 2], feet: impl Iterator<Item = (i64, i64)>) {
-        let bars: String = feet.map(|(x, y)| format!("M{x},{y}v-{height}h{width}v{height}z")).collect();
+    /// Bars whose feet are at these points, all of one width and height: one shape, so that the
+    /// file is small.
+    pub(crate) fn bars(
+        &mut self,
+        class: &str,
+        [width, height]: [i64; 2],
+        feet: impl Iterator<Item = (i64, i64)>,
+    ) {
+        let bars: String = feet
+            .map(|(x, y)| format!("M{x},{y}v-{height}h{width}v{height}z"))
+            .collect();
         let _ = writeln!(self.body, "<path class=\"{class}\" d=\"{bars}\"/>");
     }
 
@@ -63,20 +88,29 @@ impl Picture {
     /// A line with a head at its last point.
     pub(crate) fn arrow(&mut self, colour: &str, points: &[(i64, i64)]) {
         self.line(&format!("{colour}-line"), points);
-        let [.., (from_x, from_y), (x, y)] = *points else { return };
+        let [.., (from_x, from_y), (x, y)] = *points else {
+            return;
+        };
         let (dx, dy) = ((x - from_x).signum(), (y - from_y).signum());
-        let head =
-            [(x + dx, y + dy), (x - 9 * dx + 5 * dy, y - 9 * dy + 5 * dx), (x - 9 * dx - 5 * dy, y - 9 * dy - 5 * dx)];
+        let head = [
+            (x + dx, y + dy),
+            (x - 9 * dx + 5 * dy, y - 9 * dy + 5 * dx),
+            (x - 9 * dx - 5 * dy, y - 9 * dy - 5 * dx),
+        ];
         self.area(colour, &head);
     }
 
     fn points(&mut self, shape: &str, classes: &str, points: &[(i64, i64)]) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
-        let _ = writeln!(self.body, "<{shape} class=\"{classes}\" points=\"{}\"/>", points.join(" "));
+        let _ = writeln!(
+            self.body,
+            "<{shape} class=\"{classes}\" points=\"{}\"/>",
+            points.join(" ")
+        );
     }
 
-    /// The file. It can stand in a data URI between single quotes, which `#![doc]` uses: no `'`, `#`, `%` or blank
-    /// line.
+    /// The file. It can stand in a data URI between single quotes, which `#![doc]` uses: no `'`,
+    /// `#`, `%` or blank line.
     pub(crate) fn finish(self) -> String {
         let (height, title) = (self.height, &self.title);
         let colours = |dark: bool| -> String {
@@ -93,7 +127,10 @@ impl Picture {
              @media(prefers-color-scheme:dark){{{dark}}}\n{FONTS}.line{{fill:none}}</style>\n{}</svg>\n",
             self.body
         );
-        assert!(!svg.contains(['\'', '#', '%']) && !svg.contains("\n\n"), "{svg}");
+        assert!(
+            !svg.contains(['\'', '#', '%']) && !svg.contains("\n\n"),
+            "{svg}"
+        );
         svg
     }
 }

@@ -10,7 +10,9 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use throttle_core::BackendErrorKind;
 use throttle_redis::{RedisBackend, RedisBuilder};
-use throttle_tower::{FixedWindow, Header, Limit, LimitTree, OnError, Outcome, Rate, ThrottleLayer, all, limit};
+use throttle_tower::{
+    FixedWindow, Header, Limit, LimitTree, OnError, Outcome, Rate, ThrottleLayer, all, limit,
+};
 use tower::ServiceExt;
 
 use crate::witness::{Answer, Witnessed};
@@ -156,7 +158,11 @@ struct Stops {
 enum Event {
     Admitted,
     Refused,
-    Degraded { kind: BackendErrorKind, uncharged: Option<bool>, local: Option<bool> },
+    Degraded {
+        kind: BackendErrorKind,
+        uncharged: Option<bool>,
+        local: Option<bool>,
+    },
 }
 
 impl Trip {
@@ -173,11 +179,21 @@ impl Trip {
         match (event, answer) {
             (Event::Admitted, Answer::Decided) => Heard::Admitted,
             (Event::Refused, Answer::Decided) => Heard::Refused,
-            (Event::Degraded { kind, uncharged: said, local }, Answer::Failed { kind: failed, uncharged })
-                if kind == failed && said.is_none_or(|said| said == uncharged) =>
-            {
-                Heard::Degraded { kind, uncharged, local }
-            }
+            (
+                Event::Degraded {
+                    kind,
+                    uncharged: said,
+                    local,
+                },
+                Answer::Failed {
+                    kind: failed,
+                    uncharged,
+                },
+            ) if kind == failed && said.is_none_or(|said| said == uncharged) => Heard::Degraded {
+                kind,
+                uncharged,
+                local,
+            },
             _ => panic!("the backend answered {answer:?}, and the layer reported {event:?}"),
         }
     }
@@ -194,27 +210,54 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(mode: Mode, backend: RedisBuilder) -> Self {
-        let backend = backend.prefix(mode.prefix()).readable_keys().build().expect("options within bounds");
-        let router =
-            [Path::Wide, Path::Tiny, Path::Both, Path::Apart].into_iter().fold(Router::new(), |router, path| {
+        let backend = backend
+            .prefix(mode.prefix())
+            .readable_keys()
+            .build()
+            .expect("options within bounds");
+        let router = [Path::Wide, Path::Tiny, Path::Both, Path::Apart]
+            .into_iter()
+            .fold(Router::new(), |router, path| {
                 router.route(path.uri(), get(handle).layer(layer(path, mode, &backend)))
             });
-        Self { mode, backend, router, samples: Arc::default() }
+        Self {
+            mode,
+            backend,
+            router,
+            samples: Arc::default(),
+        }
     }
 
     /// Sends one request and records its outcome.
     pub(crate) async fn send(&self, path: Path, key: String) {
         let trip = Trip::default();
         let other = format!("other-{key}");
-        let request = Request::get(path.uri()).header("x-key", &key).header("x-other", other).extension(trip.clone());
+        let request = Request::get(path.uri())
+            .header("x-key", &key)
+            .header("x-other", other)
+            .extension(trip.clone());
         let request = request.body(Body::empty()).expect("a request");
         let router = self.router.clone();
         let sent = Instant::now();
-        let response = TRIP.scope(trip.clone(), router.oneshot(request)).await.expect("a router does not fail");
+        let response = TRIP
+            .scope(trip.clone(), router.oneshot(request))
+            .await
+            .expect("a router does not fail");
         let left = trip.0.handled.get().copied().unwrap_or_else(Instant::now);
         let heard = trip.heard();
-        let (status, reported) = (response.status(), response.headers().contains_key("ratelimit"));
-        let sample = Sample { path, key, sent, added: left.duration_since(sent), status, reported, heard };
+        let (status, reported) = (
+            response.status(),
+            response.headers().contains_key("ratelimit"),
+        );
+        let sample = Sample {
+            path,
+            key,
+            sent,
+            added: left.duration_since(sent),
+            status,
+            reported,
+            heard,
+        };
         self.samples.lock().push(sample);
     }
 
@@ -224,7 +267,11 @@ impl App {
 
     /// Whether the store has decided a request since then.
     pub(crate) fn has_decided_since(&self, since: Instant) -> bool {
-        self.samples.lock().iter().rev().any(|sample| sample.sent >= since && !sample.is_degraded())
+        self.samples
+            .lock()
+            .iter()
+            .rev()
+            .any(|sample| sample.sent >= since && !sample.is_degraded())
     }
 }
 
@@ -235,21 +282,39 @@ async fn handle(Extension(trip): Extension<Trip>) -> &'static str {
 }
 
 fn layer(path: Path, mode: Mode, backend: &RedisBackend) -> ThrottleLayer<Witnessed> {
-    let layer = ThrottleLayer::new(path.limits()).expect("limits within bounds").on_error(mode.rule());
+    let layer = ThrottleLayer::new(path.limits())
+        .expect("limits within bounds")
+        .on_error(mode.rule());
     let layer = layer.on_decision(|event| {
         let heard = match (event.outcome, event.degraded()) {
             (Outcome::Admitted, None) => Event::Admitted,
             (Outcome::Refused, None) => Event::Refused,
             (Outcome::Admitted | Outcome::Refused, Some(kind)) => {
                 let local = matches!(event.outcome, Outcome::Admitted);
-                Event::Degraded { kind, uncharged: None, local: Some(local) }
+                Event::Degraded {
+                    kind,
+                    uncharged: None,
+                    local: Some(local),
+                }
             }
-            (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => {
-                Event::Degraded { kind: error.kind(), uncharged: Some(error.is_uncharged()), local: None }
-            }
+            (Outcome::FailedOpen(error) | Outcome::FailedClosed(error), _) => Event::Degraded {
+                kind: error.kind(),
+                uncharged: Some(error.is_uncharged()),
+                local: None,
+            },
             other => panic!("the load sends no such request: {other:?}"),
         };
-        event.parts.extensions.get::<Trip>().expect("put there before").0.heard.lock().push(heard);
+        event
+            .parts
+            .extensions
+            .get::<Trip>()
+            .expect("put there before")
+            .0
+            .heard
+            .lock()
+            .push(heard);
     });
-    layer.backend(Witnessed(backend.clone())).expect("what happens on errors is said")
+    layer
+        .backend(Witnessed(backend.clone()))
+        .expect("what happens on errors is said")
 }

@@ -14,8 +14,8 @@ use crate::report::Report;
 
 /// The node timeout of the test clusters.
 const NODE_TIMEOUT: Duration = Duration::from_secs(2);
-/// An election, the spread of its result, and the client's switch to the new master. The load continues for a second
-/// more: a client that does not switch is degraded until then.
+/// An election, the spread of its result, and the client's switch to the new master. The load
+/// continues for a second more: a client that does not switch is degraded until then.
 const ELECTION: Duration = Duration::from_secs(4);
 /// Acknowledged charges that a failover may lose, because a replica is a moment behind its master.
 const LOST: u64 = 5;
@@ -24,7 +24,9 @@ const TAG: &str = "faults";
 
 pub(crate) fn clustered(cluster: &Cluster) -> RedisBuilder {
     let urls = cluster.urls();
-    RedisBackend::builder(throttle_redis::Cluster::new(urls.iter().map(String::as_str)).expect("URLs"))
+    RedisBackend::builder(
+        throttle_redis::Cluster::new(urls.iter().map(String::as_str)).expect("URLs"),
+    )
 }
 
 /// The slots of a request's keys, if keys are spread.
@@ -33,14 +35,24 @@ fn slots(mode: Mode, sample: &Sample) -> Vec<u16> {
         let other = if *policy == "far" { "other-" } else { "" };
         format!("{}{{b{other}{}}}{policy}:", mode.prefix(), sample.key)
     };
-    sample.path.policies().iter().map(name).map(slot_of).collect()
+    sample
+        .path
+        .policies()
+        .iter()
+        .map(name)
+        .map(slot_of)
+        .collect()
 }
 
 /// The store served all keys again within the time that a failover may take.
 fn check_failover(report: &Report, fault: &str) {
     for run in &report.runs {
         let last = report.last_degraded(run).expect("some were degraded");
-        assert!(last <= NODE_TIMEOUT + ELECTION, "{fault}, {:?}: degraded until {last:?} after it", run.app.mode);
+        assert!(
+            last <= NODE_TIMEOUT + ELECTION,
+            "{fault}, {:?}: degraded until {last:?} after it",
+            run.app.mode
+        );
     }
 }
 
@@ -48,17 +60,30 @@ fn check_failover(report: &Report, fault: &str) {
 fn check_others(report: &Report, owned: &[RangeInclusive<u16>]) {
     for run in &report.runs {
         // A breaker is shared by 1,024 slots.
-        let near =
-            |slot: &u16| owned.iter().any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)));
-        let elsewhere = run.samples.iter().filter(|sample| !slots(run.app.mode, sample).iter().any(near));
+        let near = |slot: &u16| {
+            owned
+                .iter()
+                .any(|own| (own.start() / 1024..=own.end() / 1024).contains(&(slot / 1024)))
+        };
+        let elsewhere = run
+            .samples
+            .iter()
+            .filter(|sample| !slots(run.app.mode, sample).iter().any(near));
         let (degraded, well): (Vec<_>, Vec<_>) = elsewhere.partition(|sample| sample.is_degraded());
         // A stall of the machine may make some answers late, and open a breaker for a moment.
-        assert!(well.len() > 500 && degraded.len() <= well.len() / 20, "about other shards: {degraded:?}");
+        assert!(
+            well.len() > 500 && degraded.len() <= well.len() / 20,
+            "about other shards: {degraded:?}"
+        );
     }
 }
 
 pub(crate) fn check_charges(report: &Report, cluster: &Cluster, lost: u64) {
-    let masters: Vec<_> = cluster.masters().into_iter().map(|node| cluster.node(node)).collect();
+    let masters: Vec<_> = cluster
+        .masters()
+        .into_iter()
+        .map(|node| cluster.node(node))
+        .collect();
     report.check_charges(&masters, lost);
 }
 
@@ -80,7 +105,10 @@ async fn master_killed_with_keys_spread() {
     let cluster = Cluster::start();
     let owned = cluster.slots_of(DEAD);
     let spread = || clustered(&cluster).per_key_slot();
-    let report = through("a master killed, keys spread", spread, || cluster.node(DEAD).kill()).await;
+    let report = through("a master killed, keys spread", spread, || {
+        cluster.node(DEAD).kill()
+    })
+    .await;
     cluster.wait_for_failover_of(*owned[0].start(), DEAD);
     check_charges(&report, &cluster, LOST);
     check_others(&report, &owned);
@@ -92,23 +120,30 @@ async fn master_killed_with_keys_together() {
     let cluster = Cluster::start();
     let together = || clustered(&cluster).single_slot(TAG);
     let dead = cluster.master_of(slot_of(TAG));
-    let report = through("the master of all keys killed", together, || cluster.node(dead).kill()).await;
+    let report = through("the master of all keys killed", together, || {
+        cluster.node(dead).kill()
+    })
+    .await;
     check_charges(&report, &cluster, LOST);
 }
 
-/// The node holds its connections open and answers nothing; the breaker of each of its slot ranges opens by itself.
+/// The node holds its connections open and answers nothing; the breaker of each of its slot ranges
+/// opens by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_stopped_with_keys_spread() {
     let _place = place().await;
     let cluster = Cluster::start();
     let owned = cluster.slots_of(DEAD);
     let spread = || clustered(&cluster).per_key_slot();
-    let report = through("a master stopped, keys spread", spread, || cluster.node(DEAD).stop()).await;
+    let report = through("a master stopped, keys spread", spread, || {
+        cluster.node(DEAD).stop()
+    })
+    .await;
     check_others(&report, &owned);
 }
 
-/// Longer than the pause of a server that writes the slot map to a busy disk. Nothing else in a migration depends on
-/// time.
+/// Longer than the pause of a server that writes the slot map to a busy disk. Nothing else in a
+/// migration depends on time.
 const UNHURRIED: Duration = Duration::from_secs(2);
 
 /// Redirections are followed, and no request is degraded by them.
@@ -118,13 +153,22 @@ async fn slots_migrated_under_load() {
     let cluster = Cluster::start();
     // With all keys in one slot, the slots' new servers do not have the scripts.
     for together in [false, true] {
-        let backend =
-            || if together { clustered(&cluster).single_slot(TAG) } else { clustered(&cluster).per_key_slot() };
-        let slot = |mode: Mode, key: u8| slot_of(format!("{}{{bkey-{key:02}}}wide:", mode.prefix()));
+        let backend = || {
+            if together {
+                clustered(&cluster).single_slot(TAG)
+            } else {
+                clustered(&cluster).per_key_slot()
+            }
+        };
+        let slot =
+            |mode: Mode, key: u8| slot_of(format!("{}{{bkey-{key:02}}}wide:", mode.prefix()));
         let moved: Vec<u16> = if together {
             vec![slot_of(TAG)]
         } else {
-            Mode::ALL.into_iter().flat_map(|mode| (0..6).map(move |key| slot(mode, key))).collect()
+            Mode::ALL
+                .into_iter()
+                .flat_map(|mode| (0..6).map(move |key| slot(mode, key)))
+                .collect()
         };
         let fault = async |course: &Course| {
             for slot in &moved {
@@ -133,11 +177,28 @@ async fn slots_migrated_under_load() {
             }
             course.run_for(Duration::from_millis(300)).await;
         };
-        let report = Course::through(|| backend().deadline(UNHURRIED), fault, Duration::from_millis(300)).await;
-        report.check_answers(if together { "the slot of all keys migrated" } else { "18 slots migrated, keys spread" });
-        assert_eq!(report.degraded(), 0, "every redirection is followed to an answer");
+        let report = Course::through(
+            || backend().deadline(UNHURRIED),
+            fault,
+            Duration::from_millis(300),
+        )
+        .await;
+        report.check_answers(if together {
+            "the slot of all keys migrated"
+        } else {
+            "18 slots migrated, keys spread"
+        });
+        assert_eq!(
+            report.degraded(),
+            0,
+            "every redirection is followed to an answer"
+        );
         for run in &report.runs {
-            assert!(run.app.backend.stats().repeated > 0, "{:?}: no request was redirected", run.app.mode);
+            assert!(
+                run.app.backend.stats().repeated > 0,
+                "{:?}: no request was redirected",
+                run.app.mode
+            );
         }
         report.check_most_in_time();
         check_charges(&report, &cluster, 0);
@@ -148,8 +209,9 @@ async fn slots_migrated_under_load() {
     }
 }
 
-/// While a slot is open and its keys are on both sides, a set of two policies cannot be decided. It waits, or is
-/// degraded, and is never charged in part. A single policy is decided at the server that has its key.
+/// While a slot is open and its keys are on both sides, a set of two policies cannot be decided. It
+/// waits, or is degraded, and is never charged in part. A single policy is decided at the server
+/// that has its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_half_migrated() {
     let _place = place().await;
@@ -170,14 +232,28 @@ async fn slot_half_migrated() {
     report.check_return("a slot migrated key by key");
     for run in &report.runs {
         let stats = run.app.backend.stats();
-        assert_eq!(stats.unknown, 0, "every such answer proves that nothing was charged");
+        assert_eq!(
+            stats.unknown, 0,
+            "every such answer proves that nothing was charged"
+        );
         assert!(stats.repeated > 0, "{:?}: no answer was such", run.app.mode);
         // The breaker that sets of two have opened may hold some of these back.
         let single = |sample: &Sample| {
-            let unavailable = matches!(sample.heard, Heard::Degraded { kind: BackendErrorKind::Unavailable, .. });
+            let unavailable = matches!(
+                sample.heard,
+                Heard::Degraded {
+                    kind: BackendErrorKind::Unavailable,
+                    ..
+                }
+            );
             unavailable && matches!(sample.path, Path::Wide | Path::Tiny)
         };
-        assert_eq!(run.degraded(single), 0, "{:?}: a single policy was not found where its key is", run.app.mode);
+        assert_eq!(
+            run.degraded(single),
+            0,
+            "{:?}: a single policy was not found where its key is",
+            run.app.mode
+        );
     }
     check_charges(&report, &cluster, 0);
 }

@@ -68,20 +68,43 @@ impl Course {
     pub(crate) async fn start(backend: impl Fn() -> RedisBuilder) -> Self {
         let course = Self::start_at_once(backend);
         let since = Instant::now();
-        course.until_decided_since(since, Duration::from_secs(5)).await;
+        course
+            .until_decided_since(since, Duration::from_secs(5))
+            .await;
         sleep(Duration::from_millis(700)).await;
         course
     }
 
     /// Starts the load, although the store may not be running.
     pub(crate) fn start_at_once(backend: impl Fn() -> RedisBuilder) -> Self {
-        let apps: Vec<App> = Mode::ALL.into_iter().map(|mode| App::new(mode, backend())).collect();
+        let apps: Vec<App> = Mode::ALL
+            .into_iter()
+            .map(|mode| App::new(mode, backend()))
+            .collect();
         let (running, overshoots) = (Arc::new(AtomicBool::new(true)), Arc::default());
         let opened = Arc::new(Mutex::new(vec![None; apps.len()]));
-        let mut tasks: Vec<_> = apps.iter().map(|app| tokio::spawn(load(app.clone(), Arc::clone(&running)))).collect();
-        tasks.push(tokio::spawn(oversleep(Arc::clone(&overshoots), Arc::clone(&running))));
-        tasks.push(tokio::spawn(watch(apps.clone(), Arc::clone(&opened), Arc::clone(&running))));
-        Self { apps, running, tasks, overshoots, began: None, ended: None, opened }
+        let mut tasks: Vec<_> = apps
+            .iter()
+            .map(|app| tokio::spawn(load(app.clone(), Arc::clone(&running))))
+            .collect();
+        tasks.push(tokio::spawn(oversleep(
+            Arc::clone(&overshoots),
+            Arc::clone(&running),
+        )));
+        tasks.push(tokio::spawn(watch(
+            apps.clone(),
+            Arc::clone(&opened),
+            Arc::clone(&running),
+        )));
+        Self {
+            apps,
+            running,
+            tasks,
+            overshoots,
+            began: None,
+            ended: None,
+            opened,
+        }
     }
 
     pub(crate) async fn run_for(&self, duration: Duration) {
@@ -96,23 +119,31 @@ impl Course {
 
     /// Decisions so far of which it is unknown whether they were charged.
     pub(crate) fn unknown(&self) -> u64 {
-        self.apps.iter().map(|app| app.backend.stats().unknown).sum()
+        self.apps
+            .iter()
+            .map(|app| app.backend.stats().unknown)
+            .sum()
     }
 
-    /// Loses answers of decisions at this proxy, one after the other. Waits each time until one is lost, because the
-    /// proxy may carry other answers too, and until the store decides again.
+    /// Loses answers of decisions at this proxy, one after the other. Waits each time until one is
+    /// lost, because the proxy may carry other answers too, and until the store decides again.
     pub(crate) async fn lose_answers(&self, proxy: &Proxy, times: u32) {
         for _ in 0..times {
             let before = self.unknown();
-            until(Duration::from_secs(10), "an answer that is lost", || async {
-                if proxy.cuts_left() == 0 && self.unknown() == before {
-                    proxy.cut_replies(1);
-                }
-                self.unknown() > before
-            })
+            until(
+                Duration::from_secs(10),
+                "an answer that is lost",
+                || async {
+                    if proxy.cuts_left() == 0 && self.unknown() == before {
+                        proxy.cut_replies(1);
+                    }
+                    self.unknown() > before
+                },
+            )
             .await;
             proxy.cut_replies(0);
-            self.until_decided_since(Instant::now(), Duration::from_secs(5)).await;
+            self.until_decided_since(Instant::now(), Duration::from_secs(5))
+                .await;
         }
     }
 
@@ -131,10 +162,17 @@ impl Course {
 }
 
 /// Calls `ask` until it returns true.
-pub(crate) async fn until<F: Future<Output = bool>>(limit: Duration, what: &str, mut ask: impl FnMut() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(
+    limit: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) {
     let start = Instant::now();
     while !ask().await {
-        assert!(start.elapsed() < limit, "waited {limit:?} in vain for {what}");
+        assert!(
+            start.elapsed() < limit,
+            "waited {limit:?} in vain for {what}"
+        );
         sleep(Duration::from_millis(2)).await;
     }
 }
@@ -165,11 +203,15 @@ async fn oversleep(overshoots: Arc<Mutex<Vec<(Instant, Duration)>>>, running: Ar
     while running.load(Ordering::SeqCst) {
         let start = Instant::now();
         sleep(Duration::from_millis(5)).await;
-        overshoots.lock().push((start, start.elapsed().saturating_sub(Duration::from_millis(5))));
+        overshoots.lock().push((
+            start,
+            start.elapsed().saturating_sub(Duration::from_millis(5)),
+        ));
     }
 }
 
-/// When each backend's breaker first opened during the fault. It is polled, because there is no notification.
+/// When each backend's breaker first opened during the fault. It is polled, because there is no
+/// notification.
 async fn watch(apps: Vec<App>, opened: Arc<Mutex<Vec<Option<Instant>>>>, running: Arc<AtomicBool>) {
     while running.load(Ordering::SeqCst) {
         for (app, opened) in apps.iter().zip(opened.lock().iter_mut()) {

@@ -31,7 +31,13 @@ impl Figures {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = |duration: Duration| format!("{}.{:02}", duration.as_millis(), duration.as_micros() % 1000 / 10);
+        let millis = |duration: Duration| {
+            format!(
+                "{}.{:02}",
+                duration.as_millis(),
+                duration.as_micros() % 1000 / 10
+            )
+        };
         let [p50, p99, most] = [50, 99, 100].map(|percent| millis(self.percentile(percent)));
         write!(f, "{:>5} × p50 {p50} p99 {p99} max {most} ms", self.count())
     }

@@ -45,8 +45,13 @@ impl Ledger {
             let entry = self.entry((policy.to_owned(), format!("{other}{}", sample.key)));
             match sample.heard {
                 Heard::Admitted => entry.acknowledged += 1,
-                Heard::Degraded { uncharged: false, .. } => entry.unknown += 1,
-                Heard::Refused | Heard::Degraded { uncharged: true, .. } => {}
+                Heard::Degraded {
+                    uncharged: false, ..
+                } => entry.unknown += 1,
+                Heard::Refused
+                | Heard::Degraded {
+                    uncharged: true, ..
+                } => {}
             }
         }
     }
@@ -63,25 +68,40 @@ impl Ledger {
         })
     }
 
-    /// No more charges are lost than a failover may lose, none is made twice, and no budget is exceeded by more.
+    /// No more charges are lost than a failover may lose, none is made twice, and no budget is
+    /// exceeded by more.
     pub(crate) fn check(&self, lost: u64) {
         let mut missing = 0;
         for (account, entry) in &self.0 {
-            assert!(entry.executed <= entry.acknowledged + entry.unknown, "charged twice: {account:?} {entry:?}");
+            assert!(
+                entry.executed <= entry.acknowledged + entry.unknown,
+                "charged twice: {account:?} {entry:?}"
+            );
             missing += entry.acknowledged.saturating_sub(entry.executed);
             if account.0 == "tiny" {
                 assert!(entry.executed <= TINY, "{account:?} {entry:?}");
                 assert!(entry.acknowledged <= TINY + lost, "{account:?} {entry:?}");
             }
         }
-        assert!(missing <= lost, "{missing} acknowledged charges are missing: {:?}", self.0);
+        assert!(
+            missing <= lost,
+            "{missing} acknowledged charges are missing: {:?}",
+            self.0
+        );
     }
 
     /// Two policies that are charged in one step never differ.
     pub(crate) fn check_that_pairs_agree(&self) {
         for ((_, key), left) in self.0.iter().filter(|((policy, _), _)| policy == "left") {
-            let right = self.0.get(&("right".to_owned(), key.clone())).copied().unwrap_or_default();
-            assert_eq!(left.executed, right.executed, "half a decision was charged to {key}");
+            let right = self
+                .0
+                .get(&("right".to_owned(), key.clone()))
+                .copied()
+                .unwrap_or_default();
+            assert_eq!(
+                left.executed, right.executed,
+                "half a decision was charged to {key}"
+            );
         }
     }
 }
@@ -97,7 +117,10 @@ fn account(name: &str) -> Account {
 
 /// The last number of a fixed window's state.
 fn used(value: &[u8]) -> u64 {
-    let used = value.last_chunk().map(|bytes| f64::from_le_bytes(*bytes)).expect("the state of a fixed window");
+    let used = value
+        .last_chunk()
+        .map(|bytes| f64::from_le_bytes(*bytes))
+        .expect("the state of a fixed window");
     assert!((0.0..1e9).contains(&used), "{used} used");
     used as u64
 }

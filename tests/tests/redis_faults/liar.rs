@@ -9,7 +9,8 @@ use crate::course::Course;
 use crate::place;
 use crate::server::single;
 
-/// Another program stores a list in place of a key. Requests about that key are degraded, all others are not.
+/// Another program stores a list in place of a key. Requests about that key are degraded, all
+/// others are not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn something_else_in_a_keys_place() {
     let _place = place().await;
@@ -17,7 +18,10 @@ async fn something_else_in_a_keys_place() {
     // The deadline is long enough that a stall of the machine makes no answer late.
     let course = Course::start(|| single(&server.url()).deadline(Duration::from_secs(2))).await;
     let names = server.keys("*wide:*key-03");
-    let names: Vec<String> = names.into_iter().map(|name| String::from_utf8(name).expect("readable names")).collect();
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|name| String::from_utf8(name).expect("readable names"))
+        .collect();
     assert_eq!(names.len(), Mode::ALL.len(), "{names:?}");
     let put = |words: &[&str]| {
         for name in &names {
@@ -31,18 +35,31 @@ async fn something_else_in_a_keys_place() {
         course.run_for(Duration::from_secs(1)).await;
         put(&["SET", "nonsense"]);
         course.run_for(Duration::from_secs(1)).await;
-        names.iter().for_each(|name| drop(server.command(&["DEL", name])));
+        names
+            .iter()
+            .for_each(|name| drop(server.command(&["DEL", name])));
     };
     let report = course.with(fault, Duration::from_millis(500)).await;
     report.check_answers("something else in a key's place for 2 s");
     report.check_most_in_time();
     report.check_return("something else");
     for run in &report.runs {
-        let elsewhere = run.samples.iter().find(|sample| sample.is_degraded() && sample.key != "key-03");
+        let elsewhere = run
+            .samples
+            .iter()
+            .find(|sample| sample.is_degraded() && sample.key != "key-03");
         assert!(elsewhere.is_none(), "{elsewhere:?}");
-        let degraded = run.samples.iter().filter(|sample| sample.is_degraded()).count();
+        let degraded = run
+            .samples
+            .iter()
+            .filter(|sample| sample.is_degraded())
+            .count();
         assert!(degraded >= 10, "{degraded} were degraded");
-        assert_eq!(run.app.backend.stats().breaker_openings, 0, "the server is well");
+        assert_eq!(
+            run.app.backend.stats().breaker_openings,
+            0,
+            "the server is well"
+        );
     }
     assert_eq!(server.keys_without_ttl(), Vec::<String>::new());
 }
@@ -76,9 +93,13 @@ async fn garbage_replies() {
     report.check_charges(&[&server], 0);
     for run in &report.runs {
         let began = last - Duration::from_millis(2300);
-        let during = run.samples.iter().filter(|sample| sample.sent > began && sample.sent < last);
-        let decided: Vec<_> =
-            during.filter(|sample| matches!(sample.heard, Heard::Admitted | Heard::Refused)).collect();
+        let during = run
+            .samples
+            .iter()
+            .filter(|sample| sample.sent > began && sample.sent < last);
+        let decided: Vec<_> = during
+            .filter(|sample| matches!(sample.heard, Heard::Admitted | Heard::Refused))
+            .collect();
         assert!(decided.is_empty(), "decided by garbage: {decided:?}");
     }
 }

@@ -13,15 +13,15 @@ use crate::figures::Figures;
 use crate::ledger::Ledger;
 use crate::{BACK, DEADLINE};
 
-/// The most that a slow machine may add to the limit on a latency. Without a deadline, a breaker or new connections,
-/// latencies would be those of the faults, which are seconds.
+/// The most that a slow machine may add to the limit on a latency. Without a deadline, a breaker or
+/// new connections, latencies would be those of the faults, which are seconds.
 const MOST_NOISE: Duration = Duration::from_millis(100);
 
 /// Half of all decisions of a healthy store must be made within this time; they take a tenth of it.
 const HEALTHY: Duration = Duration::from_millis(10);
 
-/// Behind an open breaker, nine in ten requests must be decided within this time. They take a hundredth of it, while
-/// behind a closed breaker they would take the whole [`DEADLINE`].
+/// Behind an open breaker, nine in ten requests must be decided within this time. They take a
+/// hundredth of it, while behind a closed breaker they would take the whole [`DEADLINE`].
 const NOT_ASKED: Duration = Duration::from_millis(10);
 
 /// A completed course.
@@ -47,42 +47,66 @@ impl Report {
         opened: Vec<Option<Instant>>,
         overshoots: Vec<(Instant, Duration)>,
     ) -> Self {
-        let runs = apps.into_iter().zip(opened).map(|(app, opened)| Run { samples: app.samples(), app, opened });
-        Self { runs: runs.collect(), overshoots, began, ended }
+        let runs = apps.into_iter().zip(opened).map(|(app, opened)| Run {
+            samples: app.samples(),
+            app,
+            opened,
+        });
+        Self {
+            runs: runs.collect(),
+            overshoots,
+            began,
+            ended,
+        }
     }
 
     fn is_during(&self, instant: Instant) -> bool {
-        self.began.is_none_or(|began| instant >= began) && self.ended.is_none_or(|ended| instant < ended)
+        self.began.is_none_or(|began| instant >= began)
+            && self.ended.is_none_or(|ended| instant < ended)
     }
 
-    /// What this machine itself adds to latencies during the fault: the lateness of its timers. It excuses at most
-    /// [`MOST_NOISE`], and slowness of the layer is never excused.
+    /// What this machine itself adds to latencies during the fault: the lateness of its timers. It
+    /// excuses at most [`MOST_NOISE`], and slowness of the layer is never excused.
     fn noise(&self) -> Duration {
-        let during = self.overshoots.iter().filter(|(at, _)| self.is_during(*at)).map(|(_, over)| *over);
+        let during = self
+            .overshoots
+            .iter()
+            .filter(|(at, _)| self.is_during(*at))
+            .map(|(_, over)| *over);
         (Figures::of(during).p99() * 2).min(MOST_NOISE)
     }
 
     fn before(&self, run: &Run) -> Figures {
-        let before = run.samples.iter().filter(|sample| self.began.is_some_and(|began| sample.sent < began));
+        let before = run
+            .samples
+            .iter()
+            .filter(|sample| self.began.is_some_and(|began| sample.sent < began));
         Figures::of(before.map(|sample| sample.added))
     }
 
     fn during<'a>(&'a self, run: &'a Run) -> impl Iterator<Item = &'a Sample> {
-        run.samples.iter().filter(|sample| self.is_during(sample.sent))
+        run.samples
+            .iter()
+            .filter(|sample| self.is_during(sample.sent))
     }
 
     fn after_opening<'a>(&'a self, run: &'a Run) -> impl Iterator<Item = &'a Sample> {
-        self.during(run).filter(|sample| run.opened.is_some_and(|opened| sample.sent >= opened))
+        self.during(run)
+            .filter(|sample| run.opened.is_some_and(|opened| sample.sent >= opened))
     }
 
     /// How long after its return the store first decided again.
     fn back_after(&self, run: &Run) -> Option<Duration> {
         let ended = self.ended?;
-        let decided = run.samples.iter().filter(|sample| !sample.is_degraded() && sample.decided() >= ended);
+        let decided = run
+            .samples
+            .iter()
+            .filter(|sample| !sample.is_degraded() && sample.decided() >= ended);
         decided.map(|sample| sample.decided() - ended).min()
     }
 
-    /// All that holds for most faults: the answers, the breaker, the store's return, and the charges.
+    /// All that holds for most faults: the answers, the breaker, the store's return, and the
+    /// charges.
     pub(crate) fn check_all(&self, fault: &str, server: &Server) {
         self.check(fault);
         self.check_breaker(fault);
@@ -90,16 +114,24 @@ impl Report {
         self.check_charges(&[server], 0);
     }
 
-    /// No request gets a response that its mode does not allow; every account of degraded requests agrees; no request
-    /// waits longer than the deadline. Prints the figures.
+    /// No request gets a response that its mode does not allow; every account of degraded requests
+    /// agrees; no request waits longer than the deadline. Prints the figures.
     pub(crate) fn check(&self, fault: &str) {
         self.check_answers(fault);
         for run in &self.runs {
             let during = Figures::of(self.during(run).map(|sample| sample.added));
             let limit = DEADLINE + Duration::from_millis(5) + self.noise();
-            assert!(during.p99() <= limit, "{fault}, {:?}: added {during}, of {limit:?}", run.app.mode);
+            assert!(
+                during.p99() <= limit,
+                "{fault}, {:?}: added {during}, of {limit:?}",
+                run.app.mode
+            );
             let before = self.before(run);
-            assert!(before.percentile(50) <= HEALTHY, "before {fault}, {:?}: added {before}", run.app.mode);
+            assert!(
+                before.percentile(50) <= HEALTHY,
+                "before {fault}, {:?}: added {before}",
+                run.app.mode
+            );
         }
     }
 
@@ -109,21 +141,34 @@ impl Report {
         self.runs.iter().for_each(Run::check_answers);
     }
 
-    /// Half of all decisions are made within the default deadline, however long the deadline of this course is.
+    /// Half of all decisions are made within the default deadline, however long the deadline of
+    /// this course is.
     pub(crate) fn check_most_in_time(&self) {
         for run in &self.runs {
             let during = Figures::of(self.during(run).map(|sample| sample.added));
-            assert!(during.percentile(50) <= DEADLINE, "{:?}: added {during}", run.app.mode);
+            assert!(
+                during.percentile(50) <= DEADLINE,
+                "{:?}: added {during}",
+                run.app.mode
+            );
         }
     }
 
     /// Once the breaker is open, requests are no longer delayed.
     pub(crate) fn check_breaker(&self, fault: &str) {
         for run in &self.runs {
-            assert!(run.opened.is_some(), "{fault}, {:?}: the breaker did not open", run.app.mode);
+            assert!(
+                run.opened.is_some(),
+                "{fault}, {:?}: the breaker did not open",
+                run.app.mode
+            );
             let after = Figures::of(self.after_opening(run).map(|sample| sample.added));
             let late = after.percentile(90) > NOT_ASKED;
-            assert!(!late, "{fault}, {:?}: added {after} behind an open breaker", run.app.mode);
+            assert!(
+                !late,
+                "{fault}, {:?}: added {after} behind an open breaker",
+                run.app.mode
+            );
         }
     }
 
@@ -132,15 +177,24 @@ impl Report {
         for run in &self.runs {
             let limit = BACK + self.noise();
             let back = self.back_after(run).unwrap_or(Duration::MAX);
-            assert!(back <= limit, "{fault}, {:?}: the first decision came {back:?} after the return", run.app.mode);
+            assert!(
+                back <= limit,
+                "{fault}, {:?}: the first decision came {back:?} after the return",
+                run.app.mode
+            );
         }
     }
 
-    /// Charges are counted exactly, except for those that a failover may lose; and nothing is stored for ever.
+    /// Charges are counted exactly, except for those that a failover may lose; and nothing is
+    /// stored for ever.
     pub(crate) fn check_charges(&self, servers: &[&Server], lost: u64) {
         for run in &self.runs {
             let ledger = Ledger::of(&run.app, servers.iter().copied());
-            say(&format!("  {:<7} charges: {:?}\n", run.app.mode.prefix(), ledger.total()));
+            say(&format!(
+                "  {:<7} charges: {:?}\n",
+                run.app.mode.prefix(),
+                ledger.total()
+            ));
             ledger.check(lost);
             ledger.check_that_pairs_agree();
         }
@@ -151,7 +205,13 @@ impl Report {
 
     /// How long after the fault the last request was degraded.
     pub(crate) fn last_degraded(&self, run: &Run) -> Option<Duration> {
-        let last = run.samples.iter().rev().filter(|sample| sample.is_degraded()).map(|sample| sample.sent).max()?;
+        let last = run
+            .samples
+            .iter()
+            .rev()
+            .filter(|sample| sample.is_degraded())
+            .map(|sample| sample.sent)
+            .max()?;
         Some(last.saturating_duration_since(self.began?))
     }
 
@@ -165,18 +225,36 @@ impl Report {
         let all = Figures::of(self.overshoots.iter().map(|(_, over)| *over));
         let _ = writeln!(text, "  the machine: timers late by {all}");
         for run in &self.runs {
-            let figures =
-                |label: &str, figures: Figures| format!("  {:<7} {label:<15} {figures}\n", run.app.mode.prefix());
+            let figures = |label: &str, figures: Figures| {
+                format!("  {:<7} {label:<15} {figures}\n", run.app.mode.prefix())
+            };
             text += &figures("before", self.before(run));
-            text += &figures("during", Figures::of(self.during(run).map(|sample| sample.added)));
-            text += &figures("breaker open", Figures::of(self.after_opening(run).map(|sample| sample.added)));
+            text += &figures(
+                "during",
+                Figures::of(self.during(run).map(|sample| sample.added)),
+            );
+            text += &figures(
+                "breaker open",
+                Figures::of(self.after_opening(run).map(|sample| sample.added)),
+            );
             let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
             for sample in &run.samples {
-                if let Heard::Degraded { kind, uncharged, .. } = sample.heard {
-                    *kinds.entry(format!("{kind:?}{}", if uncharged { "" } else { " (unknown)" })).or_default() += 1;
+                if let Heard::Degraded {
+                    kind, uncharged, ..
+                } = sample.heard
+                {
+                    *kinds
+                        .entry(format!(
+                            "{kind:?}{}",
+                            if uncharged { "" } else { " (unknown)" }
+                        ))
+                        .or_default() += 1;
                 }
             }
-            let opened = run.opened.zip(self.began).map(|(opened, began)| opened.saturating_duration_since(began));
+            let opened = run
+                .opened
+                .zip(self.began)
+                .map(|(opened, began)| opened.saturating_duration_since(began));
             let _ = writeln!(
                 text,
                 "  {:<7} degraded {kinds:?}; breaker after {opened:?}; last degraded after {:?}; decides again after \
@@ -195,17 +273,30 @@ impl Run {
     /// The share of this process is the whole limit, and admits no more than that.
     fn check_own_share(&self) {
         let mut admitted: BTreeMap<&str, u64> = BTreeMap::new();
-        for sample in self.samples.iter().filter(|sample| sample.path == Path::Tiny) {
-            if let Heard::Degraded { local: Some(true), .. } = sample.heard {
+        for sample in self
+            .samples
+            .iter()
+            .filter(|sample| sample.path == Path::Tiny)
+        {
+            if let Heard::Degraded {
+                local: Some(true), ..
+            } = sample.heard
+            {
                 *admitted.entry(&sample.key).or_default() += 1;
             }
         }
-        assert!(admitted.values().all(|count| *count <= TINY), "admitted by the process's own share: {admitted:?}");
+        assert!(
+            admitted.values().all(|count| *count <= TINY),
+            "admitted by the process's own share: {admitted:?}"
+        );
     }
 
     /// The number of degraded requests that match.
     pub(crate) fn degraded(&self, such: impl Fn(&Sample) -> bool) -> usize {
-        self.samples.iter().filter(|sample| sample.is_degraded() && such(sample)).count()
+        self.samples
+            .iter()
+            .filter(|sample| sample.is_degraded() && such(sample))
+            .count()
     }
 
     /// Each response agrees with its decision, and the backend has counted every failure.
@@ -216,32 +307,71 @@ impl Run {
                 (Heard::Admitted, _) => (StatusCode::OK, true),
                 (Heard::Refused, _) => (StatusCode::TOO_MANY_REQUESTS, true),
                 // An open limit is decided by the share only while the store may be healthy.
-                (Heard::Degraded { kind, local: Some(admitted), .. }, mode)
-                    if mode == Mode::Local || (mode == Mode::Open && is_busy(kind)) =>
-                {
-                    (if admitted { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS }, true)
+                (
+                    Heard::Degraded {
+                        kind,
+                        local: Some(admitted),
+                        ..
+                    },
+                    mode,
+                ) if mode == Mode::Local || (mode == Mode::Open && is_busy(kind)) => (
+                    if admitted {
+                        StatusCode::OK
+                    } else {
+                        StatusCode::TOO_MANY_REQUESTS
+                    },
+                    true,
+                ),
+                (
+                    Heard::Degraded {
+                        kind, local: None, ..
+                    },
+                    Mode::Open,
+                ) if !is_busy(kind) => (StatusCode::OK, false),
+                (Heard::Degraded { local: None, .. }, Mode::Closed) => {
+                    (StatusCode::SERVICE_UNAVAILABLE, false)
                 }
-                (Heard::Degraded { kind, local: None, .. }, Mode::Open) if !is_busy(kind) => (StatusCode::OK, false),
-                (Heard::Degraded { local: None, .. }, Mode::Closed) => (StatusCode::SERVICE_UNAVAILABLE, false),
                 other => panic!("{other:?}: {sample:?}"),
             };
-            assert_eq!((sample.status, sample.reported), (status, reported), "{sample:?}");
-            assert!(status != StatusCode::TOO_MANY_REQUESTS || sample.path == Path::Tiny, "{sample:?}");
+            assert_eq!(
+                (sample.status, sample.reported),
+                (status, reported),
+                "{sample:?}"
+            );
+            assert!(
+                status != StatusCode::TOO_MANY_REQUESTS || sample.path == Path::Tiny,
+                "{sample:?}"
+            );
             degraded += u64::from(sample.is_degraded());
         }
-        let unknown = |sample: &&Sample| matches!(sample.heard, Heard::Degraded { uncharged: false, .. });
+        let unknown = |sample: &&Sample| {
+            matches!(
+                sample.heard,
+                Heard::Degraded {
+                    uncharged: false,
+                    ..
+                }
+            )
+        };
         let unknown = self.samples.iter().filter(unknown).count() as u64;
         let stats = self.app.backend.stats();
         assert_eq!(stats.failures, degraded, "{stats:?}");
         assert_eq!(stats.unknown, unknown, "{stats:?}");
-        assert_eq!(stats.decisions, self.samples.len() as u64 - degraded, "{stats:?}");
+        assert_eq!(
+            stats.decisions,
+            self.samples.len() as u64 - degraded,
+            "{stats:?}"
+        );
         self.check_own_share();
     }
 }
 
 /// Whether the store may be healthy despite this error.
 fn is_busy(kind: BackendErrorKind) -> bool {
-    matches!(kind, BackendErrorKind::Timeout | BackendErrorKind::Saturated)
+    matches!(
+        kind,
+        BackendErrorKind::Timeout | BackendErrorKind::Saturated
+    )
 }
 
 #[expect(clippy::print_stdout, reason = "figures for runs with --nocapture")]

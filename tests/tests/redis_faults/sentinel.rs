@@ -9,15 +9,22 @@ use crate::course::Course;
 use crate::place;
 use crate::report::Report;
 
-/// Waits until the replica has its master's data. The replica may report its link as up before it has any, and a
-/// failover cannot restore what it lacks: that would be a different fault.
+/// Waits until the replica has its master's data. The replica may report its link as up before it
+/// has any, and a failover cannot restore what it lacks: that would be a different fault.
 fn in_step(group: &Sentinel) {
     let start = Instant::now();
     let master = group.master();
-    let replica = group.servers().iter().find(|server| server.port() != master.port()).expect("a replica");
+    let replica = group
+        .servers()
+        .iter()
+        .find(|server| server.port() != master.port())
+        .expect("a replica");
     while replica.dbsize() == 0 || replica.dbsize() != master.dbsize() {
         let (has, of) = (replica.dbsize(), master.dbsize());
-        assert!(start.elapsed() < Duration::from_secs(30), "the replica has {has} of {of} keys");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "the replica has {has} of {of} keys"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -27,11 +34,15 @@ async fn through(group: &Sentinel, fault: impl Fn()) -> Report {
     let urls = group.urls();
     let backend = || {
         let urls = urls.iter().map(String::as_str);
-        RedisBackend::builder(throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"))
+        RedisBackend::builder(
+            throttle_redis::Sentinel::new(urls, Sentinel::NAME, None).expect("URLs"),
+        )
     };
     let course = Course::start(backend).await;
     in_step(group);
-    course.with(async |_: &Course| fault(), Duration::from_millis(1500)).await
+    course
+        .with(async |_: &Course| fault(), Duration::from_millis(1500))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,8 +61,8 @@ async fn master_killed_and_replaced() {
     report.check_charges(&[group.master()], 5);
 }
 
-/// An operator swaps the roles of the replica and the master, and reconfigures the sentinels. No connection to the old
-/// master is closed: only its answers show that it is a replica.
+/// An operator swaps the roles of the replica and the master, and reconfigures the sentinels. No
+/// connection to the old master is closed: only its answers show that it is a replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_demoted_with_its_connections_open() {
     let _place = place().await;
@@ -61,7 +72,14 @@ async fn master_demoted_with_its_connections_open() {
         let (sentinel, port) = (&group.sentinels()[0], new.port().to_string());
         sentinel.command(&["SENTINEL", "REMOVE", Sentinel::NAME]);
         new.command(&["REPLICAOF", "NO", "ONE"]);
-        sentinel.command(&["SENTINEL", "MONITOR", Sentinel::NAME, "127.0.0.1", &port, "1"]);
+        sentinel.command(&[
+            "SENTINEL",
+            "MONITOR",
+            Sentinel::NAME,
+            "127.0.0.1",
+            &port,
+            "1",
+        ]);
         old.command(&["REPLICAOF", "127.0.0.1", &port]);
     };
     let report = through(&group, fault).await;
@@ -69,12 +87,25 @@ async fn master_demoted_with_its_connections_open() {
     report.check_return("a master demoted, its connections open");
     for run in &report.runs {
         let stats = run.app.backend.stats();
-        assert_eq!(stats.unknown, 0, "the old master said that nothing was charged");
-        assert!((2..=10).contains(&stats.connections), "{} connections", stats.connections);
+        assert_eq!(
+            stats.unknown, 0,
+            "the old master said that nothing was charged"
+        );
+        assert!(
+            (2..=10).contains(&stats.connections),
+            "{} connections",
+            stats.connections
+        );
     }
     let commands: String = old.query(&["INFO", "commandstats"]);
-    assert!(!commands.contains("cmdstat_client|kill"), "connections to the old master were ended: {commands}");
-    assert_eq!((old.info("role").as_str(), new.info("role").as_str()), ("slave", "master"));
+    assert!(
+        !commands.contains("cmdstat_client|kill"),
+        "connections to the old master were ended: {commands}"
+    );
+    assert_eq!(
+        (old.info("role").as_str(), new.info("role").as_str()),
+        ("slave", "master")
+    );
 }
 
 /// The replica takes over while the old master runs on as a replica, and refuses writes.

@@ -12,7 +12,10 @@ use crate::place;
 
 /// A server that keeps its answered charges across a kill, so that they can be counted afterwards.
 pub(crate) fn lasting() -> Server {
-    Server::builder().arg("--appendonly", "yes").arg("--appendfsync", "no").start()
+    Server::builder()
+        .arg("--appendonly", "yes")
+        .arg("--appendfsync", "no")
+        .start()
 }
 
 pub(crate) fn single(url: &str) -> RedisBuilder {
@@ -23,8 +26,13 @@ pub(crate) fn single(url: &str) -> RedisBuilder {
 async fn killed_and_restarted() {
     let _place = place().await;
     let server = lasting();
-    let report =
-        Course::changed(|| single(&server.url()), Duration::from_secs(2), || server.kill(), || server.restart()).await;
+    let report = Course::changed(
+        || single(&server.url()),
+        Duration::from_secs(2),
+        || server.kill(),
+        || server.restart(),
+    )
+    .await;
     report.check_all("killed, restarted after 2 s", &server);
 }
 
@@ -34,7 +42,13 @@ async fn killed_and_restarted_behind_a_pool() {
     let _place = place().await;
     let server = lasting();
     let pool = || RedisBackend::builder(Pool::new(&server.url(), 4).expect("a URL"));
-    let report = Course::changed(pool, Duration::from_secs(1), || server.kill(), || server.restart()).await;
+    let report = Course::changed(
+        pool,
+        Duration::from_secs(1),
+        || server.kill(),
+        || server.restart(),
+    )
+    .await;
     report.check_all("killed behind a pool, restarted after 1 s", &server);
 }
 
@@ -42,14 +56,22 @@ async fn killed_and_restarted_behind_a_pool() {
 async fn stopped_for_five_seconds() {
     let _place = place().await;
     let server = Server::start();
-    let report =
-        Course::changed(|| single(&server.url()), Duration::from_secs(5), || server.stop(), || server.cont()).await;
+    let report = Course::changed(
+        || single(&server.url()),
+        Duration::from_secs(5),
+        || server.stop(),
+        || server.cont(),
+    )
+    .await;
     report.check_all("stopped for 5 s", &server);
     for run in &report.runs {
-        // Requests that were sent are executed late: at most those that opened the breaker, and those under way at that
-        // time. Without a breaker it would be all 1,000.
+        // Requests that were sent are executed late: at most those that opened the breaker, and
+        // those under way at that time. Without a breaker it would be all 1,000.
         let unknown = run.app.backend.stats().unknown;
-        assert!(unknown <= 100, "{unknown} decisions were sent to a server that hung");
+        assert!(
+            unknown <= 100,
+            "{unknown} decisions were sent to a server that hung"
+        );
     }
 }
 
@@ -66,13 +88,18 @@ async fn scripts_flushed() {
     };
     let report = Course::through(|| single(&server.url()), fault, Duration::from_millis(300)).await;
     report.check("scripts flushed");
-    // Except for answers that a stall of the machine makes late. Without the second attempt, each of thirty flushes
-    // would degrade one request at least.
-    assert!(report.degraded() <= 8, "{} degraded, though a flush should degrade none", report.degraded());
+    // Except for answers that a stall of the machine makes late. Without the second attempt, each
+    // of thirty flushes would degrade one request at least.
+    assert!(
+        report.degraded() <= 8,
+        "{} degraded, though a flush should degrade none",
+        report.degraded()
+    );
     report.check_charges(&[&server], 0);
     for run in &report.runs {
         let loaded = run.app.backend.stats().scripts_loaded;
-        // Three scripts: one for a single policy, and two for pairs; each is loaded at most once each time it was lost.
+        // Three scripts: one for a single policy, and two for pairs; each is loaded at most once
+        // each time it was lost.
         assert!(loaded <= 3 * (TIMES + 1), "{loaded} scripts were loaded");
     }
 }
@@ -81,28 +108,54 @@ async fn scripts_flushed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn out_of_memory() {
     let _place = place().await;
-    let server = Server::builder().arg("--maxmemory-policy", "noeviction").start();
+    let server = Server::builder()
+        .arg("--maxmemory-policy", "noeviction")
+        .start();
     let memory = |bytes| server.config_set("maxmemory", bytes);
-    let report =
-        Course::changed(|| single(&server.url()), Duration::from_secs(2), || memory("1"), || memory("0")).await;
+    let report = Course::changed(
+        || single(&server.url()),
+        Duration::from_secs(2),
+        || memory("1"),
+        || memory("0"),
+    )
+    .await;
     report.check_all("out of memory for 2 s", &server);
     for run in &report.runs {
         let stats = run.app.backend.stats();
-        // The server answered that nothing was charged; a request that the machine makes late may have been.
+        // The server answered that nothing was charged; a request that the machine makes late may
+        // have been.
         let unknown = |sample: &Sample| match sample.heard {
-            Heard::Degraded { kind, uncharged, .. } => !uncharged && kind != BackendErrorKind::Timeout,
+            Heard::Degraded {
+                kind, uncharged, ..
+            } => !uncharged && kind != BackendErrorKind::Timeout,
             _ => false,
         };
-        assert_eq!(run.degraded(unknown), 0, "decisions that the server refused count as perhaps charged");
-        assert!(stats.unknown <= 50, "{} decisions were late on a server that answers", stats.unknown);
+        assert_eq!(
+            run.degraded(unknown),
+            0,
+            "decisions that the server refused count as perhaps charged"
+        );
+        assert!(
+            stats.unknown <= 50,
+            "{} decisions were late on a server that answers",
+            stats.unknown
+        );
         // Trials are rare, not one with every request.
-        assert!(stats.breaker_openings <= 20, "the breaker opened {} times", stats.breaker_openings);
-        assert!(stats.connections <= 10, "{} connections in 4 s", stats.connections);
+        assert!(
+            stats.breaker_openings <= 20,
+            "the breaker opened {} times",
+            stats.breaker_openings
+        );
+        assert!(
+            stats.connections <= 10,
+            "{} connections in 4 s",
+            stats.connections
+        );
     }
 }
 
-/// A replica answers that it does not write. The connection is replaced, in case the name leads to another server now,
-/// but not with every request.
+/// A replica answers that it does not write. The connection is replaced, in case the name leads to
+/// another server now, but not with every request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn turned_into_a_replica() {
     let _place = place().await;
@@ -122,6 +175,10 @@ async fn turned_into_a_replica() {
     for run in &report.runs {
         let stats = run.app.backend.stats();
         assert_eq!(stats.unknown, 0, "the server said that nothing was charged");
-        assert!(stats.connections <= 16, "{} connections in 4 s", stats.connections);
+        assert!(
+            stats.connections <= 16,
+            "{} connections in 4 s",
+            stats.connections
+        );
     }
 }

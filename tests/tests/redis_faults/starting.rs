@@ -19,5 +19,8 @@ async fn started_without_a_store() {
         proxy.refuse(false);
     };
     let course = Course::start_at_once(|| single(&proxy.url()));
-    course.with(fault, Duration::from_secs(1)).await.check_all("no store for the first 2 s", &server);
+    course
+        .with(fault, Duration::from_secs(1))
+        .await
+        .check_all("no store for the first 2 s", &server);
 }

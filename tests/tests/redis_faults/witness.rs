@@ -1,4 +1,5 @@
-//! The backend with a witness: records the store's answer to each request, whatever the layer makes of it.
+//! The backend with a witness: records the store's answer to each request, whatever the layer makes
+//! of it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,7 +46,10 @@ impl Backend for Witnessed {
             let decided = deciding.await;
             let answer = match &decided {
                 Ok(_) => Answer::Decided,
-                Err(error) => Answer::Failed { kind: error.kind(), uncharged: error.is_uncharged() },
+                Err(error) => Answer::Failed {
+                    kind: error.kind(),
+                    uncharged: error.is_uncharged(),
+                },
             };
             TRIP.with(|trip| trip.answered(answer));
             decided

@@ -20,13 +20,18 @@ fn class_of(call: &u64) -> &'static str {
 }
 
 fn classed<B: Backend>(shaper: Shaper<B>) -> ShapeLayer<u64, B> {
-    ShapeLayer::of(shaper).priority([("high", 0), ("middle", 10), ("low", 20)], class_of).unwrap()
+    ShapeLayer::of(shaper)
+        .priority([("high", 0), ("middle", 10), ("low", 20)], class_of)
+        .unwrap()
 }
 
 /// A call that begins to wait in a task of its own.
 async fn begin<S>(service: &S, call: u64) -> JoinHandle<Outcome>
 where
-    S: Service<u64, Response = u64, Error = ShapeError<Infallible>, Future: Send> + Clone + Send + 'static,
+    S: Service<u64, Response = u64, Error = ShapeError<Infallible>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
 {
     let call = tokio::spawn(service.clone().oneshot(call));
     tokio::task::yield_now().await;
@@ -44,9 +49,15 @@ async fn shape_call_of_a_higher_class_leaves_before_earlier_lower_ones() {
         // The layers of one shaper have one queue.
         let [one, other] = shapers.map(|shaper| classed(shaper).layer(notes.clone()));
         let mut calls = Vec::new();
-        for (service, call) in
-            [(&one, 0), (&other, 200), (&one, 100), (&one, 201), (&other, 1), (&other, 101), (&one, 2)]
-        {
+        for (service, call) in [
+            (&one, 0),
+            (&other, 200),
+            (&one, 100),
+            (&one, 201),
+            (&other, 1),
+            (&other, 101),
+            (&one, 2),
+        ] {
             calls.push(begin(service, call).await);
         }
         for call in calls {
@@ -54,7 +65,10 @@ async fn shape_call_of_a_higher_class_leaves_before_earlier_lower_ones() {
         }
         assert_eq!(notes.order(), expected);
         for (at, turn) in notes.times().into_iter().zip(0..) {
-            assert!((turn * 100 * MS..=turn * 100 * MS + late).contains(&at), "{at:?} is the turn {turn}");
+            assert!(
+                (turn * 100 * MS..=turn * 100 * MS + late).contains(&at),
+                "{at:?} is the turn {turn}"
+            );
         }
     }
     let own = ten(5_000).build().unwrap();
@@ -77,7 +91,11 @@ async fn shape_class_that_no_call_uses_starves_none() {
     }
     let refused = full(service.clone().oneshot(200).await);
     let after = (Bound::Class, 3_000 * MS, Some(100 * MS));
-    assert_eq!((refused.bound, refused.allowed, refused.retry_after), after, "{refused}");
+    assert_eq!(
+        (refused.bound, refused.allowed, refused.retry_after),
+        after,
+        "{refused}"
+    );
     sleep(100 * MS).await;
     calls.push(begin(&service, 200).await);
     for call in calls {
@@ -155,24 +173,35 @@ async fn law_15_higher_call_that_gives_up_frees_its_place_at_once() {
                 highs.clear();
             }
             low.await.unwrap().unwrap();
-            // A call that is kept and not polled is passed over a few milliseconds after its turn came.
+            // A call that is kept and not polled is passed over a few milliseconds after its turn
+            // came.
             let late = if keeps { late + 40 * MS } else { late };
             let at = notes.times()[1];
-            assert!((100 * MS..=100 * MS + late).contains(&at), "keeps them: {keeps}, left at {at:?}");
+            assert!(
+                (100 * MS..=100 * MS + late).contains(&at),
+                "keeps them: {keeps}, left at {at:?}"
+            );
             drop(highs);
             sleep(200 * MS).await;
         }
     }
     check(ten(5_000).build().unwrap(), MS).await;
-    check(over(&Remote::new(2 * MS), ten(5_000), OnError::Closed), 8 * MS).await;
+    check(
+        over(&Remote::new(2 * MS), ten(5_000), OnError::Closed),
+        8 * MS,
+    )
+    .await;
 }
 
-/// A turn was due before the call came that takes it, and another call waited for it until its timer's next
-/// millisecond.
+/// A turn was due before the call came that takes it, and another call waited for it until its
+/// timer's next millisecond.
 #[tokio::test(start_paused = true)]
 async fn law_15_call_that_passes_another_takes_its_turn_as_of_when_it_was_due() {
     let pace = LeakyBucket::new(Rate::per_second(1_600)).max_wait(Duration::from_secs(9));
-    let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+    let shaper = Shaper::builder(pace)
+        .headroom(Duration::ZERO)
+        .build()
+        .unwrap();
     let service = classed(shaper).layer(Notes::new());
     let (began, mut calls) = (Instant::now(), Vec::new());
     for _ in 0..300 {
@@ -186,14 +215,20 @@ async fn law_15_call_that_passes_another_takes_its_turn_as_of_when_it_was_due() 
         call.await.unwrap().unwrap();
     }
     let took = began.elapsed();
-    assert!((311 * MS..=314 * MS).contains(&took), "{took:?} for 500 calls, 1,600 a second");
+    assert!(
+        (311 * MS..=314 * MS).contains(&took),
+        "{took:?} for 500 calls, 1,600 a second"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_that_passes_waits_only_for_the_units_that_it_uses() {
     async fn check<B: Backend>(shaper: Shaper<B>, late: Duration) {
         let notes = Notes::new();
-        let service = classed(shaper).by_unit("tokens", |call| call % 100).unwrap().layer(notes.clone());
+        let service = classed(shaper)
+            .by_unit("tokens", |call| call % 100)
+            .unwrap()
+            .layer(notes.clone());
         // Fifty tokens take 5 s, and a request a tenth.
         let first = begin(&service, 250).await;
         sleep(20 * MS).await;
@@ -204,21 +239,36 @@ async fn shape_call_that_passes_waits_only_for_the_units_that_it_uses() {
             call.await.unwrap().unwrap();
         }
         assert_eq!(notes.order(), [250, 0, 201]);
-        assert!((100 * MS..=100 * MS + late).contains(&notes.times()[1]), "{:?}", notes.times());
-        assert!((5_000 * MS..=5_000 * MS + late).contains(&notes.times()[2]), "{:?}", notes.times());
+        assert!(
+            (100 * MS..=100 * MS + late).contains(&notes.times()[1]),
+            "{:?}",
+            notes.times()
+        );
+        assert!(
+            (5_000 * MS..=5_000 * MS + late).contains(&notes.times()[2]),
+            "{:?}",
+            notes.times()
+        );
     }
     let paces = || ten(60_000).by_unit("tokens", Rate::per_second(10));
     check(paces().build().unwrap(), 2 * MS).await;
     check(over(&Remote::new(2 * MS), paces(), OnError::Closed), 6 * MS).await;
 }
 
-/// The store grants the turns of a round trip at once, and calls that cost more pass those that they were granted to.
+/// The store grants the turns of a round trip at once, and calls that cost more pass those that
+/// they were granted to.
 #[tokio::test(start_paused = true)]
 async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_another_cost() {
     let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
-    let shaper = over(&Remote::new(20 * MS), Shaper::builder(pace).headroom(Duration::ZERO), OnError::Closed);
+    let shaper = over(
+        &Remote::new(20 * MS),
+        Shaper::builder(pace).headroom(Duration::ZERO),
+        OnError::Closed,
+    );
     let notes = Notes::new();
-    let service = classed(shaper).cost(|call| if *call < 100 { 2 } else { 1 }).layer(notes.clone());
+    let service = classed(shaper)
+        .cost(|call| if *call < 100 { 2 } else { 1 })
+        .layer(notes.clone());
     let (began, mut calls) = (Instant::now(), Vec::new());
     for _ in 0..600 {
         calls.push(begin(&service, 200).await);
@@ -231,16 +281,33 @@ async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_another_cost() {
         call.await.unwrap().unwrap();
     }
     let took = began.elapsed();
-    assert!((639 * MS..=670 * MS).contains(&took), "{took:?} for 640 units, 1,000 a second");
-    assert!(notes.calls()[..580].iter().filter(|(call, _)| *call == 0).count() == 20, "higher ones leave first");
+    assert!(
+        (639 * MS..=670 * MS).contains(&took),
+        "{took:?} for 640 units, 1,000 a second"
+    );
+    assert!(
+        notes.calls()[..580]
+            .iter()
+            .filter(|(call, _)| *call == 0)
+            .count()
+            == 20,
+        "higher ones leave first"
+    );
 }
 
-/// A granted turn is offered to one call that it fits, and the turns behind it to those that they fit.
+/// A granted turn is offered to one call that it fits, and the turns behind it to those that they
+/// fit.
 #[tokio::test(start_paused = true)]
 async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_its_own_cost() {
     let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
-    let shaper = over(&Remote::new(20 * MS), Shaper::builder(pace).headroom(Duration::ZERO), OnError::Closed);
-    let service = classed(shaper).cost(|call| if *call == 250 { 5 } else { 1 }).layer(Notes::new());
+    let shaper = over(
+        &Remote::new(20 * MS),
+        Shaper::builder(pace).headroom(Duration::ZERO),
+        OnError::Closed,
+    );
+    let service = classed(shaper)
+        .cost(|call| if *call == 250 { 5 } else { 1 })
+        .layer(Notes::new());
     let (began, mut calls) = (Instant::now(), Vec::new());
     for _ in 0..100 {
         calls.push(begin(&service, 200).await);
@@ -254,14 +321,20 @@ async fn law_15_no_turn_is_lost_to_a_call_that_passes_one_of_its_own_cost() {
         call.await.unwrap().unwrap();
     }
     let took = began.elapsed();
-    assert!((619 * MS..=650 * MS).contains(&took), "{took:?} for 620 units, 1,000 a second");
+    assert!(
+        (619 * MS..=650 * MS).contains(&took),
+        "{took:?} for 620 units, 1,000 a second"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn shape_call_in_no_class_is_in_the_lowest() {
     let notes = Notes::new();
     let names = |call: &u64| if *call == 7 { "hihg" } else { "high" };
-    let service = layer(ten(5_000)).priority([("high", 0), ("low", 1)], names).unwrap().layer(notes.clone());
+    let service = layer(ten(5_000))
+        .priority([("high", 0), ("low", 1)], names)
+        .unwrap()
+        .layer(notes.clone());
     let mut calls = Vec::new();
     for call in [0, 7, 1] {
         calls.push(begin(&service, call).await);
@@ -277,27 +350,46 @@ fn shape_classes_that_help_no_call_are_refused() {
     for (classes, start) in [
         (&[][..], "policy \"shape\": reserve is without a class: "),
         (&[("", 0)], "policy \"shape\": class is \"\": "),
-        (&[("a", 0), ("a", 1)], "policy \"shape\": class is \"a\" twice: "),
-        (&[("a", 1), ("b", 1)], "policy \"shape\": reserve is 1 of \"b\": it stands below \"a\""),
+        (
+            &[("a", 0), ("a", 1)],
+            "policy \"shape\": class is \"a\" twice: ",
+        ),
+        (
+            &[("a", 1), ("b", 1)],
+            "policy \"shape\": reserve is 1 of \"b\": it stands below \"a\"",
+        ),
         (
             &[("a", 0), ("b", 51)],
-            "policy \"shape\": reserve is 51 of \"b\": the longest wait has at most 51 units and a request takes 1",
+            "policy \"shape\": reserve is 51 of \"b\": the longest wait has at most 51 units and \
+                a request takes 1",
         ),
     ] {
-        let error = layer(ten(5_000)).priority(classes.iter().copied(), class_of).unwrap_err().to_string();
+        let error = layer(ten(5_000))
+            .priority(classes.iter().copied(), class_of)
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(start), "{error}");
     }
-    assert!(layer(ten(5_000)).priority([("a", 0), ("b", 50)], class_of).is_ok());
+    assert!(
+        layer(ten(5_000))
+            .priority([("a", 0), ("b", 50)], class_of)
+            .is_ok()
+    );
 }
 
 /// With the largest reserve that can be, while no call waits.
 #[tokio::test(start_paused = true)]
 async fn shape_call_of_each_class_leaves_at_once_if_none_waits() {
-    let service = layer(ten(5_000)).priority([("high", 0), ("low", 50)], class_of).unwrap();
+    let service = layer(ten(5_000))
+        .priority([("high", 0), ("low", 50)], class_of)
+        .unwrap();
     let service = service.layer(service_fn(async |call: u64| Ok::<_, Infallible>(call)));
     let began = Instant::now();
     service.clone().oneshot(200).await.unwrap();
-    assert_eq!(full(service.clone().oneshot(200).await).retry_after, Some(100 * MS));
+    assert_eq!(
+        full(service.clone().oneshot(200).await).retry_after,
+        Some(100 * MS)
+    );
     sleep(100 * MS).await;
     service.oneshot(200).await.unwrap();
     assert_eq!(began.elapsed(), 100 * MS);

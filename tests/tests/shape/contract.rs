@@ -1,4 +1,5 @@
-//! Properties that tower expects of a layer: true readiness, errors that pass unchanged, clones that share.
+//! Properties that tower expects of a layer: true readiness, errors that pass unchanged, clones
+//! that share.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -27,7 +28,10 @@ async fn shape_readiness_is_that_of_the_inner_service() {
     assert_eq!(request, 1);
     send.send_response(10);
     assert_eq!(response.await.unwrap(), 10);
-    assert!(service.poll_ready().is_pending(), "the readiness was used up");
+    assert!(
+        service.poll_ready().is_pending(),
+        "the readiness was used up"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +58,12 @@ async fn shape_ready_service_is_called_after_the_wait() {
     }
     check(layer(ten(1_000))).await;
     check(layer(ten(1_000)).cost(|_| 0)).await;
-    check(ShapeLayer::of(over(&Remote::new(MS), ten(1_000), OnError::Closed))).await;
+    check(ShapeLayer::of(over(
+        &Remote::new(MS),
+        ten(1_000),
+        OnError::Closed,
+    )))
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,8 +72,21 @@ async fn shape_refused_call_leaves_the_inner_service_ready() {
     let mut service = layer(ten(0)).layer(service);
     inner.allow(2);
     drop(service.ready().await.unwrap().call(0));
-    assert!(service.ready().await.unwrap().call(1).await.unwrap_err().queue_full().is_some());
-    tokio::time::timeout(MS, service.ready()).await.expect("as before").unwrap();
+    assert!(
+        service
+            .ready()
+            .await
+            .unwrap()
+            .call(1)
+            .await
+            .unwrap_err()
+            .queue_full()
+            .is_some()
+    );
+    tokio::time::timeout(MS, service.ready())
+        .await
+        .expect("as before")
+        .unwrap();
 }
 
 /// A call that is ready takes no second turn, whatever its future does afterwards.
@@ -74,7 +96,11 @@ async fn shape_future_that_is_polled_after_completion_panics() {
     let mut calls = [(); 3].map(|()| Box::pin(shaper.schedule("key", 1)));
     (&mut calls[0]).await.unwrap();
     (&mut calls[1]).await.unwrap();
-    assert_eq!(shaper.stats().waiting, 0, "a call that has left does not wait");
+    assert_eq!(
+        shaper.stats().waiting,
+        0,
+        "a call that has left does not wait"
+    );
     let waits = waiting(&shaper, "key").await;
     assert!((&mut calls[2]).await.is_err());
     waits.abort();
@@ -82,7 +108,10 @@ async fn shape_future_that_is_polled_after_completion_panics() {
     for call in &mut calls {
         let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| poll(call)));
         let message = again.map(drop).unwrap_err();
-        assert_eq!(*message.downcast::<&str>().unwrap(), "a ScheduleFuture was polled after completion");
+        assert_eq!(
+            *message.downcast::<&str>().unwrap(),
+            "a ScheduleFuture was polled after completion"
+        );
     }
     assert_eq!((shaper.stats().sent, shaper.stats().refused), (2, 1));
 }
@@ -99,7 +128,9 @@ async fn shape_errors_of_the_service_are_unchanged() {
 
     let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer(ten(1_000)));
     inner.send_error("out of order");
-    let Poll::Ready(Err(error)) = service.poll_ready() else { panic!("readiness fails as the service's does") };
+    let Poll::Ready(Err(error)) = service.poll_ready() else {
+        panic!("readiness fails as the service's does")
+    };
     assert_eq!(error.into_inner().unwrap().to_string(), "out of order");
 }
 
@@ -111,16 +142,24 @@ async fn shape_slow_upstream_delays_no_departure() {
         Ok::<_, std::convert::Infallible>(())
     });
     let mut service = layer(ten(10_000)).layer(slow);
-    let calls: Vec<_> = (0..10).map(|call| tokio::spawn(service.call(call))).collect();
+    let calls: Vec<_> = (0..10)
+        .map(|call| tokio::spawn(service.call(call)))
+        .collect();
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    assert!(start.elapsed() <= Duration::from_millis(5_902), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() <= Duration::from_millis(5_902),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn shape_http_answers_a_refused_call_with_a_response() {
-    let inner = service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::from("hello"))) });
+    let inner = service_fn(|_: Request<()>| async {
+        Ok::<_, std::io::Error>(Response::new(String::from("hello")))
+    });
     let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_millis(600));
     let layer = ShapeLayer::new(pace).unwrap().http();
     let mut service = layer.layer(inner);
@@ -128,7 +167,10 @@ async fn shape_http_answers_a_refused_call_with_a_response() {
     let refused = calls.pop().unwrap().await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()["retry-after"], "1", "rounded up");
-    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert_eq!(
+        refused.headers()["content-type"],
+        "application/problem+json"
+    );
     assert_eq!(refused.headers()["cache-control"], "no-store");
     for call in calls {
         assert_eq!(call.await.unwrap().status(), StatusCode::OK);
@@ -142,10 +184,16 @@ async fn shape_http_answers_a_refused_call_with_a_response() {
 
     let nobody_waits = ShapeLayer::of(ten(1_000).max_waiting(0).build().unwrap()).http();
     let mut service = nobody_waits.layer(inner);
-    assert_eq!(service.call(Request::new(())).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(
+        service.call(Request::new(())).await.unwrap().status(),
+        StatusCode::OK
+    );
     let full = service.call(Request::new(())).await.unwrap();
     assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert!(!full.headers().contains_key("retry-after"), "the wait is unknown");
+    assert!(
+        !full.headers().contains_key("retry-after"),
+        "the wait is unknown"
+    );
 }
 
 #[test]
@@ -158,7 +206,14 @@ fn shape_types_can_be_named_and_sent() {
     fn is_send_and_sync<T: Send + Sync>() {}
     fn is_send<T: Send>() {}
     is_send_and_sync::<Client>();
-    is_send::<throttle_tower::shape::ShapeFuture<Notes, u64, Remote, throttle_tower::shape::IgnoreUpstream>>();
+    is_send::<
+        throttle_tower::shape::ShapeFuture<
+            Notes,
+            u64,
+            Remote,
+            throttle_tower::shape::IgnoreUpstream,
+        >,
+    >();
 }
 
 fn layer_of_requests(builder: throttle_tower::shape::ShaperBuilder) -> ShapeLayer<Request<()>> {
@@ -168,11 +223,15 @@ fn layer_of_requests(builder: throttle_tower::shape::ShaperBuilder) -> ShapeLaye
 #[tokio::test(start_paused = true)]
 async fn shape_http_readiness_is_that_of_the_inner_service() {
     type Handle = mock::Handle<Request<()>, Response<String>>;
-    let (mut service, mut inner): (_, Handle) = mock::spawn_layer(layer_of_requests(ten(1_000)).http());
+    let (mut service, mut inner): (_, Handle) =
+        mock::spawn_layer(layer_of_requests(ten(1_000)).http());
     inner.allow(0);
     assert!(service.poll_ready().is_pending());
     inner.allow(1);
     assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
     inner.send_error("out of order");
-    assert!(matches!(service.poll_ready(), Poll::Ready(Err(error)) if error.to_string() == "out of order"));
+    assert!(
+        matches!(service.poll_ready(), Poll::Ready(Err(error)) if error.to_string() == "out of \
+            order")
+    );
 }

@@ -23,7 +23,11 @@ impl Upstream {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, Router::new().route("/", get(note))).await.unwrap() });
+        tokio::spawn(async move {
+            axum::serve(listener, Router::new().route("/", get(note)))
+                .await
+                .unwrap()
+        });
         Self { address, arrivals }
     }
 
@@ -31,7 +35,12 @@ impl Upstream {
     pub(crate) fn most_within(&self, period: Duration) -> usize {
         let mut arrivals = self.arrivals.lock().unwrap().clone();
         arrivals.sort();
-        let within = |first: usize| arrivals[first..].iter().take_while(|at| **at - arrivals[first] < period).count();
+        let within = |first: usize| {
+            arrivals[first..]
+                .iter()
+                .take_while(|at| **at - arrivals[first] < period)
+                .count()
+        };
         (0..arrivals.len()).map(within).max().unwrap_or(0)
     }
 

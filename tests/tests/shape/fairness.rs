@@ -7,11 +7,14 @@ use tower::{Layer, ServiceExt};
 
 use crate::support::{MS, Notes, Remote, layer, over, ten, wait, waiting};
 
-/// Nine keys with one call every 100 ms, which is their pace, beside one key with a thousand calls at once.
+/// Nine keys with one call every 100 ms, which is their pace, beside one key with a thousand calls
+/// at once.
 #[tokio::test(start_paused = true)]
 async fn shape_greedy_key_delays_no_other_key() {
     let notes = Notes::new();
-    let service = layer(ten(3_600_000)).by(|call: &u64| (call / 10_000).into()).layer(notes.clone());
+    let service = layer(ten(3_600_000))
+        .by(|call: &u64| (call / 10_000).into())
+        .layer(notes.clone());
     let mut calls = JoinSet::new();
     for call in 0..1_000 {
         calls.spawn(service.clone().oneshot(call));
@@ -25,12 +28,23 @@ async fn shape_greedy_key_delays_no_other_key() {
             });
         }
     }
-    calls.join_all().await.into_iter().for_each(|answer| assert!(answer.is_ok()));
-    let others: Vec<_> = notes.calls().into_iter().filter(|(call, _)| *call >= 10_000).collect();
+    calls
+        .join_all()
+        .await
+        .into_iter()
+        .for_each(|answer| assert!(answer.is_ok()));
+    let others: Vec<_> = notes
+        .calls()
+        .into_iter()
+        .filter(|(call, _)| *call >= 10_000)
+        .collect();
     assert_eq!(others.len(), 180);
     for (call, at) in others {
         let due = (call % 10_000) as u32 * 100 * MS;
-        assert!(at <= due + MS, "call {call} left at {at:?}, made at {due:?}");
+        assert!(
+            at <= due + MS,
+            "call {call} left at {at:?}, made at {due:?}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A call that gives up, whether it is dropped, times out or is not polled again, passes its place on.
+//! A call that gives up, whether it is dropped, times out or is not polled again, passes its place
+//! on.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,12 +22,17 @@ enum GivesUp {
     ByDeadline,
 }
 
-/// 20 a second, and callers that give up after half a second: 25 come a second for a minute, then 10.
+/// 20 a second, and callers that give up after half a second: 25 come a second for a minute,
+/// then 10.
 async fn overload<B: Backend>(shaper: Shaper<B>, gives_up: GivesUp) -> Vec<usize> {
     let (log, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let seen = Arc::clone(&log);
     let layer = ShapeLayer::of(shaper);
-    let layer = if gives_up == GivesUp::ByDeadline { layer.deadline(|_: &u64| Some(500 * MS)) } else { layer };
+    let layer = if gives_up == GivesUp::ByDeadline {
+        layer.deadline(|_: &u64| Some(500 * MS))
+    } else {
+        layer
+    };
     let layer = layer.clone().by_unit("tokens", |_| 1).unwrap_or(layer);
     let service = layer.layer(service_fn(move |_: u64| {
         seen.lock().unwrap().push(start.elapsed().as_secs());
@@ -41,13 +47,19 @@ async fn overload<B: Backend>(shaper: Shaper<B>, gives_up: GivesUp) -> Vec<usize
         }
     }
     let log = log.lock().unwrap();
-    (0..12).map(|period| log.iter().filter(|second| **second / 10 == period).count()).collect()
+    (0..12)
+        .map(|period| log.iter().filter(|second| **second / 10 == period).count())
+        .collect()
 }
 
 fn twenty(by_units: bool) -> ShaperBuilder {
     let requests = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(30));
     let paces = Shaper::builder(requests);
-    if by_units { paces.by_unit("tokens", Rate::per_second(100_000)) } else { paces }
+    if by_units {
+        paces.by_unit("tokens", Rate::per_second(100_000))
+    } else {
+        paces
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,8 +72,16 @@ async fn law_15_upstream_gets_its_rate_while_callers_give_up() {
             // Headroom takes a part of the store's pace: 200 in 10.25 s.
             for (periods, least) in [(alone, 198), (far, 194)] {
                 let case = format!("{gives_up:?}, by units: {by_units}: {periods:?}");
-                assert!(periods[..6].iter().all(|calls| (least..=200).contains(calls)), "{case}");
-                assert!(periods[7..].iter().all(|calls| (99..=101).contains(calls)), "{case}");
+                assert!(
+                    periods[..6]
+                        .iter()
+                        .all(|calls| (least..=200).contains(calls)),
+                    "{case}"
+                );
+                assert!(
+                    periods[7..].iter().all(|calls| (99..=101).contains(calls)),
+                    "{case}"
+                );
             }
         }
     }
@@ -71,7 +91,9 @@ async fn law_15_upstream_gets_its_rate_while_callers_give_up() {
 async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
     async fn check<B: Backend>(shaper: Shaper<B>, kept: usize, trip: Duration) {
         shaper.schedule("key", 1).await.unwrap();
-        let mut idle: Vec<_> = (0..kept).map(|_| Box::pin(shaper.schedule("key", 1))).collect();
+        let mut idle: Vec<_> = (0..kept)
+            .map(|_| Box::pin(shaper.schedule("key", 1)))
+            .collect();
         for call in &mut idle {
             assert!(poll(call).is_pending());
         }
@@ -80,7 +102,10 @@ async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
             shaper.schedule("key", 1).await.unwrap();
             let (at, due) = (start.elapsed(), 100 * MS * number);
             // Each turn is offered to twice as many as the last time, every few milliseconds.
-            assert!(at <= due + 40 * MS + trip, "{number} at {at:?}, beside {kept} kept ones");
+            assert!(
+                at <= due + 40 * MS + trip,
+                "{number} at {at:?}, beside {kept} kept ones"
+            );
         }
         // One that is polled again has its place before all others.
         let behind = waiting(&shaper, "key").await;
@@ -91,7 +116,12 @@ async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
     }
     for kept in [1, 2, 30] {
         check(ten(60_000).build().unwrap(), kept, Duration::ZERO).await;
-        check(over(&Remote::new(2 * MS), ten(60_000), OnError::Closed), kept, 4 * MS).await;
+        check(
+            over(&Remote::new(2 * MS), ten(60_000), OnError::Closed),
+            kept,
+            4 * MS,
+        )
+        .await;
     }
 }
 
@@ -100,7 +130,11 @@ async fn law_15_call_that_is_kept_and_not_polled_passes_its_turns_on() {
 async fn law_15_turns_that_fit_no_call_any_more_stop_no_call() {
     for wait in 0..45 {
         let pace = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(9));
-        let shaper = over(&Remote::new(20 * MS), Shaper::builder(pace).headroom(Duration::ZERO), OnError::Closed);
+        let shaper = over(
+            &Remote::new(20 * MS),
+            Shaper::builder(pace).headroom(Duration::ZERO),
+            OnError::Closed,
+        );
         shaper.schedule("key", 1).await.unwrap();
         let mut calls = [1, 1, 2, 2].map(|cost| Box::pin(shaper.schedule("key", cost)));
         assert!(calls[..2].iter_mut().all(|call| poll(call).is_pending()));
@@ -110,7 +144,10 @@ async fn law_15_turns_that_fit_no_call_any_more_stop_no_call() {
         sleep(wait * MS).await;
         let [first, second, _kept, mut last] = calls;
         drop((first, second));
-        timeout(200 * MS, &mut last).await.expect("the kept one is passed").unwrap();
+        timeout(200 * MS, &mut last)
+            .await
+            .expect("the kept one is passed")
+            .unwrap();
     }
 }
 
@@ -119,7 +156,10 @@ async fn law_15_turns_that_fit_no_call_any_more_stop_no_call() {
 fn law_15_calls_go_on_when_the_runtime_of_the_first_one_stops() {
     for ends in [true, false] {
         let pace = LeakyBucket::new(Rate::per_second(100)).max_wait(Duration::from_secs(60));
-        let shaper = Shaper::builder(pace).headroom(Duration::ZERO).build().unwrap();
+        let shaper = Shaper::builder(pace)
+            .headroom(Duration::ZERO)
+            .build()
+            .unwrap();
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (runtime(), runtime());
         let calls: Vec<_> = (0..5)
@@ -158,7 +198,10 @@ async fn law_15_call_dropped_at_any_point_loses_no_turn() {
         assert_eq!(shaper.stats().waiting, 0, "after {polls} polls");
         service.call(2).await.unwrap();
         let due = start.elapsed();
-        assert!((100 * MS..122 * MS).contains(&due), "after {polls} polls: {due:?}");
+        assert!(
+            (100 * MS..122 * MS).contains(&due),
+            "after {polls} polls: {due:?}"
+        );
         assert_eq!(notes.order(), [0, 2]);
     }
 }
@@ -172,7 +215,10 @@ async fn law_15_turn_granted_to_a_dropped_call_is_given_back() {
         let notes = Notes::new();
         let mut service = ShapeLayer::of(shaper.clone()).layer(notes.clone());
         give_up_after(polls, service.call(1)).await;
-        assert_eq!((remote.decisions(), remote.settled()), (usize::from(polls > 0), usize::from(polls > 0)));
+        assert_eq!(
+            (remote.decisions(), remote.settled()),
+            (usize::from(polls > 0), usize::from(polls > 0))
+        );
         let stats = shaper.stats();
         assert_eq!((stats.sent, stats.waiting), (0, 0), "after {polls} polls");
         assert_eq!(wait(&shaper, throttle_tower::Key::CONSTANT).await, 10 * MS);
@@ -194,12 +240,17 @@ async fn shape_turn_that_cannot_be_given_back_is_lost() {
 
 #[test]
 fn shape_shutdown_with_a_thousand_waiting_calls_leaves_no_task() {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     let stats = runtime.block_on(async {
         let remote = Remote::new(2 * MS);
         // The pace is so slow that no second call leaves meanwhile, however busy the machine is.
         let slow = || {
-            let one_a_minute = LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(500 * 60));
+            let one_a_minute =
+                LeakyBucket::new(Rate::per_minute(1)).max_wait(Duration::from_secs(500 * 60));
             Shaper::builder(one_a_minute).headroom(Duration::ZERO)
         };
         let shaper = over(&remote, slow(), OnError::Closed);
@@ -209,7 +260,9 @@ fn shape_shutdown_with_a_thousand_waiting_calls_leaves_no_task() {
             calls.spawn(local.layer(Notes::new()).oneshot(call));
             calls.spawn(far.layer(Notes::new()).oneshot(call));
         }
-        while local.stats().waiting + far.stats().waiting < 998 || local.stats().sent + far.stats().sent < 2 {
+        while local.stats().waiting + far.stats().waiting < 998
+            || local.stats().sent + far.stats().sent < 2
+        {
             tokio::task::yield_now().await;
         }
         assert!(Handle::current().metrics().num_alive_tasks() >= 998);
@@ -238,7 +291,8 @@ async fn shape_key_for_which_no_call_waits_has_no_task() {
     }
 }
 
-/// Polls a call `polls` times, once each millisecond, drops it, and waits for the work in the background.
+/// Polls a call `polls` times, once each millisecond, drops it, and waits for the work in the
+/// background.
 async fn give_up_after(polls: usize, call: impl Future) {
     let mut call = Box::pin(call);
     for _ in 0..polls {

@@ -1,4 +1,5 @@
-//! Whatever calls give up, and however, the upstream gets its rate while others wait, and never more.
+//! Whatever calls give up, and however, the upstream gets its rate while others wait, and never
+//! more.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -36,7 +37,14 @@ fn callers() -> impl Strategy<Value = Vec<(Caller, usize, u64)>> {
         4 => (0..150_u64).prop_map(Caller::GivesUpAfter),
         1 => Just(Caller::Forgets),
     ];
-    proptest::collection::vec((caller, 0..2_usize, prop_oneof![3 => 0..8_u64, 1 => 0..60_u64]), 1..120)
+    proptest::collection::vec(
+        (
+            caller,
+            0..2_usize,
+            prop_oneof![3 => 0..8_u64, 1 => 0..60_u64],
+        ),
+        1..120,
+    )
 }
 
 /// When a call came, and when it left or gave up.
@@ -48,11 +56,16 @@ struct Seen {
 }
 
 /// The calls of a service are in so many classes.
-async fn run<B: Backend>(shapers: [Shaper<B>; 2], classes: u64, callers: &[(Caller, usize, u64)]) -> Vec<Seen> {
+async fn run<B: Backend>(
+    shapers: [Shaper<B>; 2],
+    classes: u64,
+    callers: &[(Caller, usize, u64)],
+) -> Vec<Seen> {
     let service = service_fn(async |_: u64| Ok::<_, Infallible>(()));
     let services = shapers.map(|shaper| {
         let names = (0..classes).map(|class| (class.to_string(), class));
-        let layer = ShapeLayer::of(shaper).priority(names, move |gap: &u64| (gap % classes).to_string());
+        let layer =
+            ShapeLayer::of(shaper).priority(names, move |gap: &u64| (gap % classes).to_string());
         layer.unwrap().layer(service)
     });
     let (start, seen) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
@@ -69,7 +82,11 @@ async fn run<B: Backend>(shapers: [Shaper<B>; 2], classes: u64, callers: &[(Call
             Caller::Forgets => {
                 let mut call = Box::pin(call);
                 if poll(&mut call).is_ready() {
-                    seen.lock().unwrap().push(Seen { came, ended: at(), has_left: true });
+                    seen.lock().unwrap().push(Seen {
+                        came,
+                        ended: at(),
+                        has_left: true,
+                    });
                 }
                 forgotten.push(call);
                 continue;
@@ -77,7 +94,11 @@ async fn run<B: Backend>(shapers: [Shaper<B>; 2], classes: u64, callers: &[(Call
         };
         calls.spawn(async move {
             let has_left = timeout(patience, call).await.is_ok();
-            seen.lock().unwrap().push(Seen { came, ended: at(), has_left });
+            seen.lock().unwrap().push(Seen {
+                came,
+                ended: at(),
+                has_left,
+            });
         });
     }
     calls.join_all().await;
@@ -85,11 +106,18 @@ async fn run<B: Backend>(shapers: [Shaper<B>; 2], classes: u64, callers: &[(Call
 }
 
 fn check(seen: &[Seen], forgotten: u64, late: u64) {
-    let mut left: Vec<u64> = seen.iter().filter(|call| call.has_left).map(|call| call.ended).collect();
+    let mut left: Vec<u64> = seen
+        .iter()
+        .filter(|call| call.has_left)
+        .map(|call| call.ended)
+        .collect();
     left.sort_unstable();
     for (first, from) in left.iter().enumerate() {
         for (calls, until) in (1..).zip(&left[first + 1..]) {
-            assert!(calls * PROMISED <= until - from + late, "{calls} calls after {from} until {until}");
+            assert!(
+                calls * PROMISED <= until - from + late,
+                "{calls} calls after {from} until {until}"
+            );
         }
     }
     // The times in which some call waits.
@@ -104,20 +132,28 @@ fn check(seen: &[Seen], forgotten: u64, late: u64) {
     }
     for (from, until) in merged {
         let calls = left.iter().filter(|at| (from..=until).contains(at)).count() as u64;
-        // A call that is not polled holds up the others once, for some milliseconds. Nothing is due in the first
-        // interval.
+        // A call that is not polled holds up the others once, for some milliseconds. Nothing is due
+        // in the first interval.
         let length = (until - from).saturating_sub(10 * forgotten + late + INTERVAL);
-        assert!(calls * 100 * INTERVAL >= 98 * length, "{calls} calls from {from} to {until}");
+        assert!(
+            calls * 100 * INTERVAL >= 98 * length,
+            "{calls} calls from {from} to {until}"
+        );
     }
 }
 
 fn paced() -> ShaperBuilder {
-    let pace = LeakyBucket::new(Rate::new(1, PROMISED as u32 * MS)).max_wait(Duration::from_secs(600));
+    let pace =
+        LeakyBucket::new(Rate::new(1, PROMISED as u32 * MS)).max_wait(Duration::from_secs(600));
     Shaper::builder(pace).headroom(HEADROOM as u32 * MS)
 }
 
 fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(async { test().await });
 }
 
@@ -142,7 +178,8 @@ proptest! {
                 let shaper = || paced().name("pace").backend(memory.clone()).build().unwrap();
                 check(&run([shaper(), shaper()], classes, &callers).await, forgotten, 0);
             }
-            // A turn of a store is on its way for a round trip, and is then offered until a call takes it.
+            // A turn of a store is on its way for a round trip, and is then offered until a call
+            // takes it.
             _ => {
                 let remote = Remote::new(TRIP as u32 * MS);
                 let shaper = || paced().name("pace").on_error(OnError::Closed).backend(remote.clone()).build().unwrap();

@@ -17,7 +17,11 @@ async fn shape_calls_keep_the_intervals_of_their_units_after_a_pause() {
         let start = Instant::now();
         shaper.pause(key.clone(), Duration::from_secs(1));
         // A call that is dropped gives back all of its units.
-        assert!(timeout(100 * MS, shaper.schedule(key.clone(), 4)).await.is_err());
+        assert!(
+            timeout(100 * MS, shaper.schedule(key.clone(), 4))
+                .await
+                .is_err()
+        );
         let mut leaving = JoinSet::new();
         for cost in [3, 2, 1] {
             let (shaper, key) = (shaper.clone(), key.clone());
@@ -29,13 +33,22 @@ async fn shape_calls_keep_the_intervals_of_their_units_after_a_pause() {
         let mut left = leaving.join_all().await;
         left.sort_unstable_by_key(|(_, at)| *at);
         // A store is asked when the pause is over.
-        for ((cost, at), (expected, due)) in left.into_iter().zip([(3, 1_000), (2, 1_300), (1, 1_500)]) {
-            assert!(cost == expected && (due..=due + 2).contains(&at), "{key:?}: {cost} at {at}");
+        for ((cost, at), (expected, due)) in
+            left.into_iter().zip([(3, 1_000), (2, 1_300), (1, 1_500)])
+        {
+            assert!(
+                cost == expected && (due..=due + 2).contains(&at),
+                "{key:?}: {cost} at {at}"
+            );
         }
     }
     for key in [Key::CONSTANT, Key::from("key")] {
         check(ten(60_000).build().unwrap(), key.clone()).await;
-        check(over(&Remote::new(2 * MS), ten(60_000), OnError::Closed), key.clone()).await;
+        check(
+            over(&Remote::new(2 * MS), ten(60_000), OnError::Closed),
+            key.clone(),
+        )
+        .await;
         for rule in [OnError::local(1), OnError::Open] {
             let remote = Remote::new(2 * MS);
             remote.fail(true);
@@ -72,7 +85,8 @@ async fn shape_call_dropped_late_in_a_pause_leaves_no_gap() {
     assert_eq!(start.elapsed(), 150 * MS);
 }
 
-/// An upstream refuses a call that leaves now, without saying how long to wait. Returns when the next call leaves.
+/// An upstream refuses a call that leaves now, without saying how long to wait. Returns when the
+/// next call leaves.
 async fn refused(shaper: &Shaper<impl Backend>) -> Duration {
     let now = Instant::now();
     shaper.obey("key", now, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
@@ -95,7 +109,12 @@ async fn shape_pauses_double_until_a_response_is_no_refusal_or_server_error() {
 async fn shape_first_pause_after_a_reset_has_the_first_length() {
     for waited in [50 * MS, 150 * MS] {
         let shaper = ten(60_000).build().unwrap();
-        shaper.obey("key", Instant::now(), StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
+        shaper.obey(
+            "key",
+            Instant::now(),
+            StatusCode::TOO_MANY_REQUESTS,
+            &HeaderMap::new(),
+        );
         sleep(waited).await;
         shaper.reset("key").await.unwrap();
         assert_eq!(refused(&shaper).await, 100 * MS, "after {waited:?}");

@@ -32,7 +32,9 @@ fn calls(shaper: &Shaper<Remote>, until: Instant) -> tokio::task::JoinHandle<Vec
 }
 
 fn between(left: &[Duration], [from, to]: [u64; 2]) -> usize {
-    left.iter().filter(|at| (from..to).contains(&(at.as_millis() as u64))).count()
+    left.iter()
+        .filter(|at| (from..to).contains(&(at.as_millis() as u64)))
+        .count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,7 +48,10 @@ async fn shape_pause_of_a_process_holds_for_others_within_a_quarter_second() {
     assert_eq!(between(&left, [0, 1_000]), 10);
     assert!(between(&left, [1_000, 1_400]) <= 4);
     assert_eq!(between(&left, [1_400, 6_000]), 0, "{left:?}");
-    assert!(between(&left, [6_000, 8_000]) >= 19, "at the pace again: {left:?}");
+    assert!(
+        between(&left, [6_000, 8_000]) >= 19,
+        "at the pace again: {left:?}"
+    );
 }
 
 /// Also those that have their slots already, and the process that heard of it.
@@ -54,7 +59,9 @@ async fn shape_pause_of_a_process_holds_for_others_within_a_quarter_second() {
 async fn shape_refusal_in_one_process_stops_waiting_calls_of_another() {
     let store = Remote::new(2 * MS);
     let (one, other) = (process(&store), process(&store));
-    let layer: ShapeLayer<_, _, HttpHead> = ShapeLayer::of(one).by(|_: &Request<()>| "key".into()).obey_upstream();
+    let layer: ShapeLayer<_, _, HttpHead> = ShapeLayer::of(one)
+        .by(|_: &Request<()>| "key".into())
+        .obey_upstream();
     let refusing = layer.layer(upstream(|call| match call {
         0 => say(429, &[("retry-after", "4")]),
         _ => say(200, &[]),
@@ -62,7 +69,9 @@ async fn shape_refusal_in_one_process_stops_waiting_calls_of_another() {
     let start = Instant::now();
     let refused = refusing.clone().oneshot(Request::new(()));
     // They have the slots behind the first call, up to three seconds later.
-    let waiting: Vec<_> = (0..30).map(|_| calls(&other, Instant::now() + MS)).collect();
+    let waiting: Vec<_> = (0..30)
+        .map(|_| calls(&other, Instant::now() + MS))
+        .collect();
     assert_eq!(refused.await.unwrap().status(), 429);
     let heard = start.elapsed();
     assert!(heard < 10 * MS, "{heard:?}");
@@ -106,17 +115,27 @@ async fn shape_no_process_is_stopped_for_longer_than_the_longest_shared_pause() 
     one.pause("key", Duration::from_secs(3_600));
     sleep(20 * MS).await;
     let stopped = stopped_for(&other).await;
-    assert!((LONGEST - 100 * MS..=LONGEST + 20 * MS).contains(&stopped), "{stopped:?}");
+    assert!(
+        (LONGEST - 100 * MS..=LONGEST + 20 * MS).contains(&stopped),
+        "{stopped:?}"
+    );
     // Its own pause is as long as its upstream states, and longer than a call waits here.
     let own = one.schedule("key", 1).await.unwrap_err();
-    assert!(own.queue_full().unwrap().retry_after > Some(Duration::from_secs(3_500)), "{own:?}");
+    assert!(
+        own.queue_full().unwrap().retry_after > Some(Duration::from_secs(3_500)),
+        "{own:?}"
+    );
 }
 
 /// A store whose clock is wrong, or whose pauses another program has written.
 #[tokio::test(start_paused = true)]
 async fn shape_pause_that_is_too_long_at_the_store_stops_a_process_once() {
     let store = Remote::new(2 * MS);
-    let long = over(&store, ten(60_000).share_pauses(Duration::from_secs(3_600)), OnError::Closed);
+    let long = over(
+        &store,
+        ten(60_000).share_pauses(Duration::from_secs(3_600)),
+        OnError::Closed,
+    );
     long.pause("key", Duration::from_secs(3_600));
     sleep(20 * MS).await;
     let short = ten(60_000).share_pauses(LONGEST);
@@ -147,7 +166,10 @@ async fn shape_end_that_creeps_is_announced() {
 /// Calls over a store that decides without a round trip have no slot.
 #[tokio::test(start_paused = true)]
 async fn shape_calls_that_leave_at_once_hear_of_pauses_too() {
-    let store = Remote { at_once: true, ..Remote::new(2 * MS) };
+    let store = Remote {
+        at_once: true,
+        ..Remote::new(2 * MS)
+    };
     let (one, other) = (process(&store), process(&store));
     let start = Instant::now();
     one.pause("key", 5_000 * MS);
@@ -155,10 +177,15 @@ async fn shape_calls_that_leave_at_once_hear_of_pauses_too() {
     other.schedule("key", 1).await.unwrap();
     sleep(130 * MS).await;
     other.schedule("key", 1).await.unwrap();
-    assert!((4_900 * MS..=5_020 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (4_900 * MS..=5_020 * MS).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
-/// A process that announces a pause loses the store. No other process announces one until that turn is over.
+/// A process that announces a pause loses the store. No other process announces one until that turn
+/// is over.
 #[tokio::test(start_paused = true)]
 async fn shape_pause_is_announced_although_a_process_died_during_its_turn() {
     let store = Remote::new(2 * MS);
@@ -173,7 +200,11 @@ async fn shape_pause_is_announced_although_a_process_died_during_its_turn() {
     one.pause("key", 4_000 * MS);
     sleep(1_000 * MS).await;
     stopped_for(&other).await;
-    assert!((3_900 * MS..=4_020 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (3_900 * MS..=4_020 * MS).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +227,11 @@ async fn shape_pause_that_many_responses_state_is_written_once() {
         shaper.pause("key", until - Instant::now());
     }
     sleep(100 * MS).await;
-    assert_eq!(store.decisions(), 4, "a look, a turn, a look and the charge");
+    assert_eq!(
+        store.decisions(),
+        4,
+        "a look, a turn, a look and the charge"
+    );
     shaper.pause("key", 6_000 * MS);
     sleep(100 * MS).await;
     assert_eq!(store.decisions(), 8, "a longer one is news");
@@ -234,7 +269,11 @@ async fn shape_each_process_keeps_its_own_pauses_while_the_store_fails() {
     sleep(10 * MS).await;
     let stopped = stopped_for(&other).await;
     assert!(stopped > 1_900 * MS, "{stopped:?}");
-    assert_eq!([one.stats().lost, other.stats().lost], [0, 0], "no slot is lost by it");
+    assert_eq!(
+        [one.stats().lost, other.stats().lost],
+        [0, 0],
+        "no slot is lost by it"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,12 +305,24 @@ async fn shape_reset_ends_the_pause_for_processes_that_have_not_heard_of_it() {
 fn shape_longest_shared_pause_is_a_millisecond_to_a_day() {
     let memory = || MemoryBackend::builder().clock(TokioClock::new()).build();
     let build = |longest| {
-        let shaper = ten(0).share_pauses(longest).name("api").backend(memory()).build();
+        let shaper = ten(0)
+            .share_pauses(longest)
+            .name("api")
+            .backend(memory())
+            .build();
         shaper.map(drop).map_err(|error| error.to_string())
     };
-    for longest in [Duration::ZERO, Duration::from_micros(999), Duration::from_secs(86_401), Duration::MAX] {
+    for longest in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        Duration::from_secs(86_401),
+        Duration::MAX,
+    ] {
         let error = build(longest).unwrap_err();
-        assert!(error.contains("share_pauses") && error.contains(&format!("{longest:?}")), "{error}");
+        assert!(
+            error.contains("share_pauses") && error.contains(&format!("{longest:?}")),
+            "{error}"
+        );
     }
     for longest in [MS, Duration::from_secs(86_400)] {
         assert_eq!(build(longest), Ok(()));
@@ -280,14 +331,28 @@ fn shape_longest_shared_pause_is_a_millisecond_to_a_day() {
 
 #[test]
 fn shape_shared_pauses_need_a_store_and_a_name_that_fits() {
-    let alone = ten(0).share_pauses(LONGEST).build().unwrap_err().to_string();
-    assert!(alone.contains("share_pauses") && alone.contains(".backend("), "{alone}");
+    let alone = ten(0)
+        .share_pauses(LONGEST)
+        .build()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        alone.contains("share_pauses") && alone.contains(".backend("),
+        "{alone}"
+    );
     let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
     let named = |name: &str, longest| {
-        let shaper = ten(0).share_pauses(longest).name(name).backend(memory.clone()).build();
+        let shaper = ten(0)
+            .share_pauses(longest)
+            .name(name)
+            .backend(memory.clone())
+            .build();
         shaper.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(named(&"n".repeat(56), LONGEST), Ok(()));
     let long = named(&"n".repeat(57), LONGEST).unwrap_err();
-    assert!(long.contains("at most 56 characters") && long.contains("share_pauses"), "{long}");
+    assert!(
+        long.contains("at most 56 characters") && long.contains("share_pauses"),
+        "{long}"
+    );
 }

@@ -18,10 +18,18 @@ async fn shape_refusal_is_counted_once_whichever_bound_refuses() {
         }
         tokio::time::sleep(4 * MS).await;
         let same_key = key.clone();
-        let hurried = ShapeLayer::of(shaper.clone()).by(move |_| same_key.clone()).deadline(|_| Some(50 * MS));
+        let hurried = ShapeLayer::of(shaper.clone())
+            .by(move |_| same_key.clone())
+            .deadline(|_| Some(50 * MS));
         let late = hurried.layer(Notes::new()).oneshot(0).await.unwrap_err();
-        assert_eq!((late.queue_full().unwrap().bound, shaper.stats().refused), (Bound::Deadline, 1));
-        assert_eq!(bound(shaper.schedule(key.clone(), 2).await.unwrap_err()), Bound::MaxWait);
+        assert_eq!(
+            (late.queue_full().unwrap().bound, shaper.stats().refused),
+            (Bound::Deadline, 1)
+        );
+        assert_eq!(
+            bound(shaper.schedule(key.clone(), 2).await.unwrap_err()),
+            Bound::MaxWait
+        );
         assert_eq!(shaper.stats().refused, 2);
         calls.pop().unwrap().abort();
         tokio::time::sleep(MS).await;
@@ -29,15 +37,32 @@ async fn shape_refusal_is_counted_once_whichever_bound_refuses() {
         for _ in 0..2 {
             calls.push(waiting(&shaper, "another key").await);
         }
-        assert_eq!(bound(shaper.schedule(key, 1).await.unwrap_err()), Bound::MaxWaiting);
+        assert_eq!(
+            bound(shaper.schedule(key, 1).await.unwrap_err()),
+            Bound::MaxWaiting
+        );
         let stats = shaper.stats();
         assert_eq!((stats.sent, stats.waiting, stats.refused), (1, 4, 3));
-        assert_eq!((stats.cancelled, stats.degraded, stats.lost, stats.paused), (1, 0, 0, 1));
+        assert_eq!(
+            (stats.cancelled, stats.degraded, stats.lost, stats.paused),
+            (1, 0, 0, 1)
+        );
     }
     for key in [Key::CONSTANT, Key::from("key")] {
         let ten = || ten(300).max_waiting(4);
         check(ten().build().unwrap(), key.clone()).await;
-        check(over(&Remote { at_once: true, ..Remote::new(MS) }, ten(), OnError::Closed), key.clone()).await;
+        check(
+            over(
+                &Remote {
+                    at_once: true,
+                    ..Remote::new(MS)
+                },
+                ten(),
+                OnError::Closed,
+            ),
+            key.clone(),
+        )
+        .await;
         check(over(&Remote::new(2 * MS), ten(), OnError::Closed), key).await;
     }
 }
@@ -79,7 +104,11 @@ async fn shape_stats_tell_sent_waiting_cancelled_degraded_lost_and_paused_apart(
     for _ in 0..2 {
         let stats = shaper.stats();
         assert_eq!((stats.waiting, stats.refused, stats.cancelled), (1, 0, 6));
-        assert_eq!((stats.sent, stats.degraded), (7, 5), "two of the first key have left since");
+        assert_eq!(
+            (stats.sent, stats.degraded),
+            (7, 5),
+            "two of the first key have left since"
+        );
         assert_eq!((stats.lost, stats.paused), (1, 6));
     }
 }

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet, Timestamp};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, Decision, MemorySet, PolicySet, Timestamp,
+};
 use throttle_tower::shape::{Shaper, ShaperBuilder, TokioClock};
 use throttle_tower::{ConfigError, Key, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer};
 use tokio::task::JoinHandle;
@@ -20,8 +22,10 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// Exactly ten a second, with a longest wait in milliseconds.
 pub(crate) fn ten(max_wait_ms: u64) -> ShaperBuilder {
-    Shaper::builder(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)))
-        .headroom(Duration::ZERO)
+    Shaper::builder(
+        LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_millis(max_wait_ms)),
+    )
+    .headroom(Duration::ZERO)
 }
 
 /// The numbers of the calls to the service, with the time of each since it was created.
@@ -33,7 +37,10 @@ pub(crate) struct Notes {
 
 impl Notes {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), calls: Arc::default() }
+        Self {
+            start: Instant::now(),
+            calls: Arc::default(),
+        }
     }
 
     pub(crate) fn calls(&self) -> Vec<(u64, Duration)> {
@@ -59,7 +66,10 @@ impl Service<u64> for Notes {
     }
 
     fn call(&mut self, call: u64) -> Self::Future {
-        self.calls.lock().unwrap().push((call, self.start.elapsed()));
+        self.calls
+            .lock()
+            .unwrap()
+            .push((call, self.start.elapsed()));
         ready(Ok(call))
     }
 }
@@ -157,7 +167,12 @@ impl Backend for Remote {
         self.memory.now(prepared, calls)
     }
 
-    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
+    fn decide_as_of(
+        &self,
+        prepared: &Arc<MemorySet>,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Self::Decide {
         let (remote, prepared, calls) = (self.clone(), Arc::clone(prepared), calls.to_vec());
         Box::pin(async move {
             sleep(remote.trip / 2).await;
@@ -195,7 +210,12 @@ impl Backend for Remote {
 
 /// A shaper over a remote store.
 pub(crate) fn over(remote: &Remote, builder: ShaperBuilder, rule: OnError) -> Shaper<Remote> {
-    builder.name("test").on_error(rule).backend(remote.clone()).build().unwrap()
+    builder
+        .name("test")
+        .on_error(rule)
+        .backend(remote.clone())
+        .build()
+        .unwrap()
 }
 
 pub(crate) fn layer(builder: ShaperBuilder) -> ShapeLayer<u64> {

@@ -17,7 +17,9 @@ use crate::support::{MS, Remote, over, poll, wait};
 /// A request takes 100 ms, a token 10 ms.
 pub(crate) fn model(max_wait: Duration) -> ShaperBuilder {
     let requests = LeakyBucket::new(Rate::per_second(10)).max_wait(max_wait);
-    Shaper::builder(requests).by_unit("tokens", Rate::per_second(100)).headroom(Duration::ZERO)
+    Shaper::builder(requests)
+        .by_unit("tokens", Rate::per_second(100))
+        .headroom(Duration::ZERO)
 }
 
 fn minute() -> Shaper {
@@ -32,7 +34,10 @@ async fn times<B: Backend>(shaper: &Shaper<B>, tokens: &[u64]) -> Vec<u128> {
         let shaper = shaper.clone();
         let tokens = *tokens;
         calls.push(tokio::spawn(async move {
-            shaper.schedule_units("key", 1, &[("tokens", tokens)]).await.unwrap();
+            shaper
+                .schedule_units("key", 1, &[("tokens", tokens)])
+                .await
+                .unwrap();
             Instant::now()
         }));
         tokio::task::yield_now().await;
@@ -49,7 +54,10 @@ async fn shape_turn_of_two_paces_is_one_decision() {
     let remote = Remote::new(10 * MS);
     let shaper = over(&remote, model(Duration::from_secs(60)), OnError::Closed);
     for _ in 0..3 {
-        shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
+        shaper
+            .schedule_units("key", 1, &[("tokens", 20)])
+            .await
+            .unwrap();
     }
     // Two more were refused: what is due for a call depends on the units that it uses.
     assert_eq!((remote.decisions(), remote.settled()), (5, 0));
@@ -58,18 +66,41 @@ async fn shape_turn_of_two_paces_is_one_decision() {
 #[tokio::test(start_paused = true)]
 async fn shape_refused_call_takes_of_no_pace() {
     let shaper = model(Duration::from_secs(1)).build().unwrap();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
-    let error = shaper.schedule_units("key", 1, &[("tokens", 11)]).await.unwrap_err();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 100)])
+        .await
+        .unwrap();
+    let error = shaper
+        .schedule_units("key", 1, &[("tokens", 11)])
+        .await
+        .unwrap_err();
     let full = *error.queue_full().unwrap();
-    assert_eq!((full.bound, full.unit, full.retry_after), (Bound::MaxWait, Some("tokens"), Some(10 * MS)));
-    let error = shaper.schedule_units("key", 2, &[("tokens", 1)]).await.unwrap_err();
-    assert_eq!(error.queue_full().map(|full| (full.unit, full.retry_after)), Some((None, Some(100 * MS))));
+    assert_eq!(
+        (full.bound, full.unit, full.retry_after),
+        (Bound::MaxWait, Some("tokens"), Some(10 * MS))
+    );
+    let error = shaper
+        .schedule_units("key", 2, &[("tokens", 1)])
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.queue_full().map(|full| (full.unit, full.retry_after)),
+        Some((None, Some(100 * MS)))
+    );
     let mut last = Box::pin(shaper.schedule_units("key", 1, &[("tokens", 10)]));
-    assert!(poll(&mut last).is_pending(), "there is room for exactly this");
+    assert!(
+        poll(&mut last).is_pending(),
+        "there is room for exactly this"
+    );
     drop(last);
     // A refused call takes nothing of what is given back.
     usage.settle("tokens", 50).unwrap();
-    assert!(shaper.schedule_units("key", 1, &[("tokens", 111)]).await.is_err());
+    assert!(
+        shaper
+            .schedule_units("key", 1, &[("tokens", 111)])
+            .await
+            .is_err()
+    );
     assert_eq!(times(&shaper, &[10, 10]).await, [500, 600]);
     assert_eq!(shaper.stats().refused, 3);
 }
@@ -78,14 +109,23 @@ async fn shape_refused_call_takes_of_no_pace() {
 async fn shape_units_that_never_fit_are_an_error_of_their_call() {
     let shaper = model(Duration::from_secs(1)).build().unwrap();
     for tokens in [111, 1_000_000, u64::MAX] {
-        let error = shaper.schedule_units("key", 1, &[("tokens", tokens)]).await.unwrap_err();
+        let error = shaper
+            .schedule_units("key", 1, &[("tokens", tokens)])
+            .await
+            .unwrap_err();
         let text = "the tokens of the call would wait longer than max_wait, 1s; so many never fit";
         assert_eq!(error.to_string(), text);
     }
     assert_eq!((shaper.stats().refused, shaper.stats().sent), (3, 0));
-    shaper.schedule_units("key", 1, &[("tokens", 110)]).await.unwrap();
+    shaper
+        .schedule_units("key", 1, &[("tokens", 110)])
+        .await
+        .unwrap();
     let error = shaper.schedule_units("other", 12, &[]).await.unwrap_err();
-    assert_eq!(error.to_string(), "the call would wait longer than max_wait, 1s; its cost never fits");
+    assert_eq!(
+        error.to_string(),
+        "the call would wait longer than max_wait, 1s; its cost never fits"
+    );
 }
 
 /// The store still decides when the call is dropped.
@@ -103,12 +143,18 @@ async fn shape_call_dropped_during_a_round_trip_gives_back_both_paces() {
 #[tokio::test(start_paused = true)]
 async fn shape_unused_tokens_let_the_calls_that_wait_leave_earlier() {
     let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 100)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 100)])
+        .await
+        .unwrap();
     let start = Instant::now();
     let waits = tokio::spawn({
         let shaper = shaper.clone();
         async move {
-            shaper.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
+            shaper
+                .schedule_units("key", 1, &[("tokens", 50)])
+                .await
+                .unwrap();
             start.elapsed().as_millis()
         }
     });
@@ -121,16 +167,25 @@ async fn shape_unused_tokens_let_the_calls_that_wait_leave_earlier() {
 #[tokio::test(start_paused = true)]
 async fn shape_tokens_beyond_the_estimate_delay_the_next_call() {
     let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 20)])
+        .await
+        .unwrap();
     usage.settle("tokens", 50).unwrap();
     assert_eq!(times(&shaper, &[10, 10, 10]).await, [500, 600, 700]);
     // Time in which no call leaves pays as well.
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 20)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 20)])
+        .await
+        .unwrap();
     usage.settle("tokens", 500).unwrap();
     sleep(4_900 * MS).await;
     assert_eq!(times(&shaper, &[10, 10, 10]).await, [100, 200, 300]);
     // So does the part of a request's time that its tokens do not need.
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 4)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 4)])
+        .await
+        .unwrap();
     usage.settle("tokens", 10).unwrap();
     assert_eq!(times(&shaper, &[10, 10]).await, [100, 200]);
 }
@@ -138,7 +193,10 @@ async fn shape_tokens_beyond_the_estimate_delay_the_next_call() {
 #[tokio::test(start_paused = true)]
 async fn shape_debt_beyond_the_longest_wait_refuses_calls_meanwhile() {
     let shaper = model(Duration::from_secs(1)).build().unwrap();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 10)])
+        .await
+        .unwrap();
     usage.settle("tokens", 310).unwrap();
     sleep(100 * MS).await;
     let mut left = Vec::new();
@@ -155,16 +213,33 @@ async fn shape_debt_beyond_the_longest_wait_refuses_calls_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn shape_usage_is_settled_once_and_by_name() {
     let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 40), ("tokens", 2)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 40), ("tokens", 2)])
+        .await
+        .unwrap();
     assert_eq!((usage.taken("tokens"), usage.taken("words")), (42, 0));
     assert_eq!(usage.units().collect::<Vec<_>>(), ["tokens"]);
     assert_eq!(format!("{usage:?}"), r#"{"tokens": 42}"#);
-    let unknown = UsageError::UnknownUnit { name: "words".to_owned(), known: vec!["tokens".to_owned()] };
+    let unknown = UsageError::UnknownUnit {
+        name: "words".to_owned(),
+        known: vec!["tokens".to_owned()],
+    };
     assert_eq!(usage.settle("words", 1), Err(unknown.clone()));
     usage.clone().settle("tokens", 1).unwrap();
-    assert_eq!(usage.settle("tokens", 1), Err(UsageError::Settled { name: "tokens".to_owned() }));
-    let error = shaper.schedule_units("key", 1, &[("words", 1)]).await.unwrap_err();
-    assert!(matches!(&error, ShapeError::UnknownUnit(error) if *error == unknown), "{error}");
+    assert_eq!(
+        usage.settle("tokens", 1),
+        Err(UsageError::Settled {
+            name: "tokens".to_owned()
+        })
+    );
+    let error = shaper
+        .schedule_units("key", 1, &[("words", 1)])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ShapeError::UnknownUnit(error) if *error == unknown),
+        "{error}"
+    );
     assert_eq!(error.to_string(), unknown.to_string());
     assert!(error.to_string().contains(r#""words""#), "{error}");
     assert_eq!(shaper.stats().sent, 1);
@@ -173,7 +248,10 @@ async fn shape_usage_is_settled_once_and_by_name() {
 #[tokio::test(start_paused = true)]
 async fn shape_reset_forgets_what_was_used_as_well() {
     let shaper = minute();
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 10)])
+        .await
+        .unwrap();
     usage.settle("tokens", 5_000).unwrap();
     shaper.reset("key").await.unwrap();
     assert_eq!(times(&shaper, &[10, 10, 10]).await, [0, 100, 200]);
@@ -181,17 +259,29 @@ async fn shape_reset_forgets_what_was_used_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn shape_three_paces_make_one_turn() {
-    let shaper = model(Duration::from_secs(60)).by_unit("out", Rate::per_second(10)).build().unwrap();
+    let shaper = model(Duration::from_secs(60))
+        .by_unit("out", Rate::per_second(10))
+        .build()
+        .unwrap();
     let start = Instant::now();
-    for (units, at) in [([("tokens", 20), ("out", 3)], 0), ([("tokens", 50), ("out", 4)], 300)] {
+    for (units, at) in [
+        ([("tokens", 20), ("out", 3)], 0),
+        ([("tokens", 50), ("out", 4)], 300),
+    ] {
         shaper.schedule_units("key", 1, &units).await.unwrap();
         assert_eq!(start.elapsed(), at * MS);
     }
     // What was not used of one unit helps only as far as no other one needs the time.
-    let usage = shaper.schedule_units("key", 1, &[("tokens", 100), ("out", 6)]).await.unwrap();
+    let usage = shaper
+        .schedule_units("key", 1, &[("tokens", 100), ("out", 6)])
+        .await
+        .unwrap();
     assert_eq!(start.elapsed(), 800 * MS);
     usage.settle("tokens", 0).unwrap();
-    shaper.schedule_units("key", 1, &[("tokens", 1), ("out", 1)]).await.unwrap();
+    shaper
+        .schedule_units("key", 1, &[("tokens", 1), ("out", 1)])
+        .await
+        .unwrap();
     assert_eq!(start.elapsed(), 1_400 * MS);
 }
 
@@ -200,7 +290,10 @@ fn shape_units_are_checked_when_the_shaper_is_built() {
     let text = |builder: ShaperBuilder| builder.build().unwrap_err().to_string();
     let second = Duration::from_secs(1);
     let twice = text(model(second).by_unit("tokens", Rate::per_second(5)));
-    assert!(twice.contains("unit") && twice.contains("each unit has one pace"), "{twice}");
+    assert!(
+        twice.contains("unit") && twice.contains("each unit has one pace"),
+        "{twice}"
+    );
     let requests = text(model(second).by_unit("requests", Rate::per_second(5)));
     assert!(requests.contains("the pace of requests"), "{requests}");
     for name in ["", "a b", "é"] {
@@ -209,26 +302,45 @@ fn shape_units_are_checked_when_the_shaper_is_built() {
     let never = text(model(second).by_unit("words", Rate::per_second(0)));
     assert!(never.contains("words") && never.contains("rate"), "{never}");
     let layer: ShapeLayer<u64> = ShapeLayer::of(model(second).build().unwrap());
-    let unknown = layer.clone().by_unit("words", |_| 1).unwrap_err().to_string();
-    assert!(unknown.contains(r#"no unit named "words" is paced"#) && unknown.contains("tokens"), "{unknown}");
-    let twice = layer.by_unit("tokens", |_| 1).unwrap().by_unit("tokens", |_| 1).unwrap_err().to_string();
+    let unknown = layer
+        .clone()
+        .by_unit("words", |_| 1)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        unknown.contains(r#"no unit named "words" is paced"#) && unknown.contains("tokens"),
+        "{unknown}"
+    );
+    let twice = layer
+        .by_unit("tokens", |_| 1)
+        .unwrap()
+        .by_unit("tokens", |_| 1)
+        .unwrap_err()
+        .to_string();
     assert!(twice.contains("one estimate"), "{twice}");
     let one_pace = ShapeLayer::<u64>::new(LeakyBucket::new(Rate::per_second(5))).unwrap();
     let none = one_pace.by_unit("tokens", |_| 1).unwrap_err().to_string();
-    assert!(none.contains("add .by_unit(…) to the shaper's builder"), "{none}");
+    assert!(
+        none.contains("add .by_unit(…) to the shaper's builder"),
+        "{none}"
+    );
 }
 
 /// A model that answers with the tokens that it was asked for.
-fn answers() -> impl Service<u64, Response = Response<u64>, Error = Infallible, Future: Send> + Clone {
+fn answers() -> impl Service<u64, Response = Response<u64>, Error = Infallible, Future: Send> + Clone
+{
     service_fn(async |tokens: u64| Ok(Response::new(tokens)))
 }
 
 #[tokio::test(start_paused = true)]
 async fn shape_layer_settles_what_a_response_says() {
-    let layer =
-        ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap()).by_unit("tokens", |_: &u64| 100).unwrap();
+    let layer = ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap())
+        .by_unit("tokens", |_: &u64| 100)
+        .unwrap();
     let mut service = layer
-        .settle_with(|response: &mut Response<u64>, usage| usage.settle("tokens", *response.body()).unwrap())
+        .settle_with(|response: &mut Response<u64>, usage| {
+            usage.settle("tokens", *response.body()).unwrap()
+        })
         .layer(answers());
     let start = Instant::now();
     for (at, tokens) in [(0, 30), (300, 1), (400, 60), (1_000, 30)] {
@@ -241,7 +353,10 @@ async fn shape_layer_settles_what_a_response_says() {
 #[tokio::test(start_paused = true)]
 async fn shape_layer_hands_the_usage_to_the_caller() {
     let layer = ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap());
-    let estimated = layer.cost(|_| 0).by_unit("tokens", |tokens: &u64| *tokens).unwrap();
+    let estimated = layer
+        .cost(|_| 0)
+        .by_unit("tokens", |tokens: &u64| *tokens)
+        .unwrap();
     let handing = estimated.settle_with(|response: &mut Response<u64>, usage| {
         response.extensions_mut().insert(usage);
     });
@@ -262,14 +377,20 @@ async fn shape_layer_hands_the_usage_to_the_caller() {
 #[tokio::test(start_paused = true)]
 async fn shape_deadline_holds_for_the_turn_by_all_paces() {
     let layer = ShapeLayer::of(model(Duration::from_secs(60)).build().unwrap());
-    let layer = layer.by_unit("tokens", |tokens: &u64| *tokens).unwrap().deadline(|_| Some(300 * MS));
+    let layer = layer
+        .by_unit("tokens", |tokens: &u64| *tokens)
+        .unwrap()
+        .deadline(|_| Some(300 * MS));
     let mut service = layer.layer(answers());
     service.call(20).await.unwrap();
     let mut fits = Box::pin(service.call(10));
     assert!(poll(&mut fits).is_pending());
     let refused = service.call(11).await.unwrap_err();
     let full = refused.queue_full().unwrap();
-    assert_eq!((full.bound, full.unit, full.retry_after), (Bound::Deadline, Some("tokens"), Some(10 * MS)));
+    assert_eq!(
+        (full.bound, full.unit, full.retry_after),
+        (Bound::Deadline, Some("tokens"), Some(10 * MS))
+    );
     fits.await.unwrap();
 }
 
@@ -277,12 +398,18 @@ async fn shape_deadline_holds_for_the_turn_by_all_paces() {
 async fn shape_pause_of_an_upstream_holds_for_the_turn_by_all_paces() {
     let refusal = say(429, &[("retry-after", "3")]);
     let model = service_fn(move |tokens: u64| {
-        let answer = if tokens == 99 { refusal.clone() } else { Response::new(()) };
+        let answer = if tokens == 99 {
+            refusal.clone()
+        } else {
+            Response::new(())
+        };
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let pace = crate::units::model(Duration::from_secs(60));
-    let layer =
-        ShapeLayer::of(pace.build().unwrap()).by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let layer = ShapeLayer::of(pace.build().unwrap())
+        .by_unit("tokens", |tokens: &u64| *tokens)
+        .unwrap()
+        .obey_upstream();
     let mut service = layer
         .settle_with(|response: &mut Response<()>, usage| {
             if response.status() == StatusCode::TOO_MANY_REQUESTS {
@@ -306,12 +433,18 @@ async fn shape_pause_of_an_upstream_holds_for_the_turn_by_all_paces() {
 async fn shape_remaining_requests_space_calls_and_not_tokens() {
     let slow = say(200, &[("ratelimit", r#""api";r=5;t=2"#)]);
     let model = service_fn(move |tokens: u64| {
-        let answer = if tokens == 9 { slow.clone() } else { Response::new(()) };
+        let answer = if tokens == 9 {
+            slow.clone()
+        } else {
+            Response::new(())
+        };
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let pace = crate::units::model(Duration::from_secs(60));
-    let layer =
-        ShapeLayer::of(pace.build().unwrap()).by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let layer = ShapeLayer::of(pace.build().unwrap())
+        .by_unit("tokens", |tokens: &u64| *tokens)
+        .unwrap()
+        .obey_upstream();
     let mut service = layer.layer(model);
     let start = Instant::now();
     let mut times = Vec::new();
@@ -332,19 +465,42 @@ async fn shape_share_of_a_failed_store_counts_all_paces() {
     let remote = Remote::new(Duration::ZERO);
     let shaper = over(&remote, model(Duration::ZERO), OnError::local(3));
     remote.fail(true);
-    shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
-    assert!(shaper.schedule_units("key", 1, &[("tokens", 10)]).await.is_err());
+    shaper
+        .schedule_units("key", 1, &[("tokens", 10)])
+        .await
+        .unwrap();
+    assert!(
+        shaper
+            .schedule_units("key", 1, &[("tokens", 10)])
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn shape_shapers_of_one_pace_and_of_two_share_the_pace_of_requests() {
     let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
     let second = Duration::from_secs(1);
-    let two = model(second).name("api").backend(memory.clone()).build().unwrap();
-    let same = model(second).name("api").backend(memory.clone()).build().unwrap();
+    let two = model(second)
+        .name("api")
+        .backend(memory.clone())
+        .build()
+        .unwrap();
+    let same = model(second)
+        .name("api")
+        .backend(memory.clone())
+        .build()
+        .unwrap();
     let one = LeakyBucket::new(Rate::per_second(10)).max_wait(second);
-    let one = Shaper::builder(one).headroom(Duration::ZERO).name("api").backend(memory).build().unwrap();
-    two.schedule_units("key", 1, &[("tokens", 50)]).await.unwrap();
+    let one = Shaper::builder(one)
+        .headroom(Duration::ZERO)
+        .name("api")
+        .backend(memory)
+        .build()
+        .unwrap();
+    two.schedule_units("key", 1, &[("tokens", 50)])
+        .await
+        .unwrap();
     assert_eq!(wait(&one, "key").await, 100 * MS);
     assert_eq!(times(&same, &[1]).await, [400]);
 }
@@ -354,7 +510,10 @@ async fn shape_shapers_of_one_pace_and_of_two_share_the_pace_of_requests() {
 async fn shape_debt_is_at_most_a_minute_or_the_longest_wait() {
     async fn check<B: Backend>(shaper: Shaper<B>, owed: u64) {
         let start = Instant::now();
-        let usage = shaper.schedule_units("key", 1, &[("tokens", 10)]).await.unwrap();
+        let usage = shaper
+            .schedule_units("key", 1, &[("tokens", 10)])
+            .await
+            .unwrap();
         usage.settle("tokens", u64::MAX).unwrap();
         sleep(10 * MS).await;
         let left = loop {
@@ -369,7 +528,11 @@ async fn shape_debt_is_at_most_a_minute_or_the_longest_wait() {
         let builder = || model(Duration::from_secs(max_wait));
         let memory = MemoryBackend::builder().clock(TokioClock::new()).build();
         check(builder().build().unwrap(), owed).await;
-        check(builder().name("model").backend(memory).build().unwrap(), owed).await;
+        check(
+            builder().name("model").backend(memory).build().unwrap(),
+            owed,
+        )
+        .await;
         check(over(&Remote::new(2 * MS), builder(), OnError::Closed), owed).await;
     }
 }
@@ -383,27 +546,39 @@ async fn shape_unit_that_was_estimated_at_nothing_delays_the_next_call() {
     assert_eq!(times(&shaper, &[1]).await, [500]);
 }
 
-/// While an upstream asks for a slower pace, a call that would leave too late because of it is refused at once.
+/// While an upstream asks for a slower pace, a call that would leave too late because of it is
+/// refused at once.
 #[tokio::test(start_paused = true)]
 async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
     let slow = say(200, &[("ratelimit", r#""api";r=5;t=2"#)]);
     let model = service_fn(move |tokens: u64| {
-        let answer = if tokens == 9 { slow.clone() } else { Response::new(()) };
+        let answer = if tokens == 9 {
+            slow.clone()
+        } else {
+            Response::new(())
+        };
         std::future::ready(Ok::<_, Infallible>(answer))
     });
     let pace = crate::units::model(Duration::from_secs(1));
-    let layer =
-        ShapeLayer::of(pace.build().unwrap()).by_unit("tokens", |tokens: &u64| *tokens).unwrap().obey_upstream();
+    let layer = ShapeLayer::of(pace.build().unwrap())
+        .by_unit("tokens", |tokens: &u64| *tokens)
+        .unwrap()
+        .obey_upstream();
     let mut service = layer.layer(model);
     service.call(9).await.unwrap();
     let start = Instant::now();
-    let calls: Vec<_> = [1; 10].map(|tokens| tokio::spawn(service.call(tokens))).into();
+    let calls: Vec<_> = [1; 10]
+        .map(|tokens| tokio::spawn(service.call(tokens)))
+        .into();
     let (mut times, mut refused) = (Vec::new(), 0);
     for call in calls {
         match call.await.unwrap() {
             Ok(_) => times.push(start.elapsed()),
             Err(error) => {
-                assert_eq!(error.queue_full().map(|full| full.bound), Some(Bound::MaxWait));
+                assert_eq!(
+                    error.queue_full().map(|full| full.bound),
+                    Some(Bound::MaxWait)
+                );
                 refused += 1;
             }
         }
@@ -414,15 +589,28 @@ async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
 
 #[test]
 fn shape_name_has_room_for_its_units() {
-    let text = |name: &str| model(Duration::ZERO).name(name).build().map(drop).map_err(|error| error.to_string());
+    let text = |name: &str| {
+        model(Duration::ZERO)
+            .name(name)
+            .build()
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
     let plus = text("api+out").unwrap_err();
-    assert!(plus.contains("no '+'") && plus.contains(r#""api+out""#), "{plus}");
+    assert!(
+        plus.contains("no '+'") && plus.contains(r#""api+out""#),
+        "{plus}"
+    );
     assert_eq!(text(&"x".repeat(57)), Ok(()));
     let long = text(&"x".repeat(58)).unwrap_err();
-    assert!(long.contains("at most 57 characters") && !long.contains("x+tokens"), "{long}");
+    assert!(
+        long.contains("at most 57 characters") && !long.contains("x+tokens"),
+        "{long}"
+    );
 }
 
-/// Two callers that come back at the earliest time they may: each time there is just room for one call.
+/// Two callers that come back at the earliest time they may: each time there is just room for one
+/// call.
 #[tokio::test(start_paused = true)]
 async fn shape_callers_that_come_just_in_time_pay_what_they_owe() {
     let shaper = model(Duration::from_secs(1)).build().unwrap();

@@ -21,8 +21,11 @@ const POLLED: u64 = 3;
 const WAITS: [u64; 2] = [150, 60_000];
 
 fn pace(max_wait: u64) -> ShaperBuilder {
-    let requests = LeakyBucket::new(Rate::new(1, REQUEST as u32 * MS)).max_wait(max_wait as u32 * MS);
-    Shaper::builder(requests).by_unit("tokens", Rate::new(1, TOKEN as u32 * MS)).headroom(Duration::ZERO)
+    let requests =
+        LeakyBucket::new(Rate::new(1, REQUEST as u32 * MS)).max_wait(max_wait as u32 * MS);
+    Shaper::builder(requests)
+        .by_unit("tokens", Rate::new(1, TOKEN as u32 * MS))
+        .headroom(Duration::ZERO)
 }
 
 #[derive(Clone, Debug)]
@@ -40,7 +43,8 @@ enum Step {
 
 fn steps(settles: bool) -> impl Strategy<Value = Vec<Step>> {
     let tokens = prop_oneof![4 => 0..12_u64, 2 => 0..40_u64, 1 => 60..90_u64];
-    let call = (1..4_u64, tokens.clone()).prop_map(|(requests, tokens)| Step::Call { requests, tokens });
+    let call =
+        (1..4_u64, tokens.clone()).prop_map(|(requests, tokens)| Step::Call { requests, tokens });
     let settle = (any::<usize>(), tokens).prop_map(|(call, used)| Step::Settle(call, used));
     let step = prop_oneof![
         6 => call,
@@ -52,7 +56,10 @@ fn steps(settles: bool) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Result<ShapeUsage, ShapeError>>>>;
@@ -80,7 +87,12 @@ struct Run<B: Backend> {
 
 impl<B: Backend> Run<B> {
     fn new(shaper: Shaper<B>) -> Self {
-        Self { shaper, start: Instant::now(), calls: Vec::new(), refused: 0 }
+        Self {
+            shaper,
+            start: Instant::now(),
+            calls: Vec::new(),
+            refused: 0,
+        }
     }
 
     fn now(&self) -> u64 {
@@ -92,7 +104,9 @@ impl<B: Backend> Run<B> {
         let now = self.now();
         let mut refused = Vec::new();
         for (place, call) in self.calls.iter_mut().enumerate() {
-            let Some(waiting) = &mut call.waiting else { continue };
+            let Some(waiting) = &mut call.waiting else {
+                continue;
+            };
             match poll(waiting) {
                 std::task::Poll::Ready(Ok(usage)) => {
                     (call.left, call.usage, call.waiting) = (Some(now), Some(usage), None);
@@ -105,7 +119,10 @@ impl<B: Backend> Run<B> {
             }
         }
         self.refused += refused.len();
-        refused.into_iter().rev().for_each(|place| drop(self.calls.remove(place)));
+        refused
+            .into_iter()
+            .rev()
+            .for_each(|place| drop(self.calls.remove(place)));
     }
 
     async fn pass(&mut self, ms: u64) {
@@ -119,8 +136,11 @@ impl<B: Backend> Run<B> {
         match *step {
             Step::Call { requests, tokens } => {
                 let shaper = self.shaper.clone();
-                let waiting: Waiting =
-                    Box::pin(async move { shaper.schedule_units("key", requests, &[("tokens", tokens)]).await });
+                let waiting: Waiting = Box::pin(async move {
+                    shaper
+                        .schedule_units("key", requests, &[("tokens", tokens)])
+                        .await
+                });
                 let (waiting, came) = (Some(waiting), self.now());
                 self.calls.push(Call {
                     came,
@@ -135,11 +155,15 @@ impl<B: Backend> Run<B> {
                 self.poll();
             }
             Step::Drop(number) => {
-                let waiting: Vec<usize> = (0..self.calls.len()).filter(|n| self.calls[*n].waiting.is_some()).collect();
+                let waiting: Vec<usize> = (0..self.calls.len())
+                    .filter(|n| self.calls[*n].waiting.is_some())
+                    .collect();
                 if !waiting.is_empty() {
                     let (place, now) = (waiting[number % waiting.len()], self.now());
                     drop(self.calls.remove(place));
-                    self.calls[place..].iter_mut().for_each(|call| call.behind_until = now);
+                    self.calls[place..]
+                        .iter_mut()
+                        .for_each(|call| call.behind_until = now);
                     self.poll();
                 }
             }
@@ -149,7 +173,12 @@ impl<B: Backend> Run<B> {
                 let mut open: Vec<&mut Call> = self.calls.iter_mut().filter(open).collect();
                 if !open.is_empty() {
                     let place = number % open.len();
-                    open[place].usage.as_ref().unwrap().settle("tokens", used).unwrap();
+                    open[place]
+                        .usage
+                        .as_ref()
+                        .unwrap()
+                        .settle("tokens", used)
+                        .unwrap();
                     open[place].settled = Some((now, used));
                     self.poll();
                 }
@@ -162,7 +191,10 @@ impl<B: Backend> Run<B> {
     async fn finish(mut self) -> Vec<Call> {
         let longest = self.now() + WAITS[1];
         while self.calls.iter().any(|call| call.left.is_none()) {
-            assert!(self.now() <= longest, "no call waits for longer than it may");
+            assert!(
+                self.now() <= longest,
+                "no call waits for longer than it may"
+            );
             self.pass(1).await;
         }
         self.calls.sort_by_key(|call| call.left);
@@ -170,14 +202,21 @@ impl<B: Backend> Run<B> {
     }
 }
 
-/// What the upstream can count on, over calls in the order of their departures: between the first and the last of any
-/// of them, the calls that leave before the last one were charged what fits the time, beside what was given back in it.
-/// `late` is by how much a departure or a settlement may be seen later than the schedule knows of it.
+/// What the upstream can count on, over calls in the order of their departures: between the first
+/// and the last of any of them, the calls that leave before the last one were charged what fits the
+/// time, beside what was given back in it. `late` is by how much a departure or a settlement may be
+/// seen later than the schedule knows of it.
 fn check(calls: &[Call], late: u64) {
     let left = |call: &Call| call.left.unwrap();
     let given_back = |from: u64, until: u64| -> u64 {
-        let within = |call: &&Call| call.settled.is_some_and(|(at, _)| (from..=until).contains(&at));
-        let unused = |call: &Call| call.tokens.saturating_sub(call.settled.map_or(call.tokens, |(_, used)| used));
+        let within = |call: &&Call| {
+            call.settled
+                .is_some_and(|(at, _)| (from..=until).contains(&at))
+        };
+        let unused = |call: &Call| {
+            call.tokens
+                .saturating_sub(call.settled.map_or(call.tokens, |(_, used)| used))
+        };
         calls.iter().filter(within).map(unused).sum()
     };
     for (first, from) in calls.iter().enumerate() {
@@ -187,19 +226,35 @@ fn check(calls: &[Call], late: u64) {
             tokens += pair[0].tokens;
             let until = left(&pair[1]);
             let period = until - left(from) + late;
-            assert!(requests * REQUEST <= period, "{requests} requests in {period} ms");
+            assert!(
+                requests * REQUEST <= period,
+                "{requests} requests in {period} ms"
+            );
             // A call without tokens does not wait for those of others.
             if pair[1].tokens > 0 {
                 let allowed = period + given_back(left(from).saturating_sub(late), until) * TOKEN;
-                let seen = || calls.iter().map(|call| (left(call), call.requests, call.tokens)).collect::<Vec<_>>();
-                assert!(tokens * TOKEN <= allowed, "{tokens} tokens in {period} ms, {allowed} allowed: {:?}", seen());
+                let seen = || {
+                    calls
+                        .iter()
+                        .map(|call| (left(call), call.requests, call.tokens))
+                        .collect::<Vec<_>>()
+                };
+                assert!(
+                    tokens * TOKEN <= allowed,
+                    "{tokens} tokens in {period} ms, {allowed} allowed: {:?}",
+                    seen()
+                );
             }
         }
     }
 }
 
 fn run<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(async { test().await });
 }
 
@@ -213,7 +268,9 @@ struct Ideal {
 impl Ideal {
     /// When a call leaves that comes then.
     fn leave(&mut self, now: u64, requests: u64, tokens: u64) -> u64 {
-        let leaves = now.max(self.requests).max(if tokens > 0 { self.tokens } else { 0 });
+        let leaves = now
+            .max(self.requests)
+            .max(if tokens > 0 { self.tokens } else { 0 });
         self.requests = leaves + requests * REQUEST;
         if tokens > 0 {
             self.tokens = leaves + tokens * TOKEN;
@@ -222,13 +279,26 @@ impl Ideal {
     }
 }
 
-/// The run in which the former schedule let 71 tokens through in 52 ms: requests and tokens of each call, the number of
-/// tokens with which an open call is settled, and the milliseconds that pass.
+/// The run in which the former schedule let 71 tokens through in 52 ms: requests and tokens of each
+/// call, the number of tokens with which an open call is settled, and the milliseconds that pass.
 fn known_steps() -> Vec<Step> {
     let call = |requests, tokens| Step::Call { requests, tokens };
     let mut steps = vec![call(1, 0); 6];
-    steps.extend([call(1, 2), call(1, 6), Step::Pass(27), Step::Settle(0, 0), Step::Settle(0, 0), Step::Settle(0, 2)]);
-    steps.extend([Step::Pass(18), call(1, 63), Step::Pass(3), Step::Settle(6_233_139_915_990, 10), call(1, 4)]);
+    steps.extend([
+        call(1, 2),
+        call(1, 6),
+        Step::Pass(27),
+        Step::Settle(0, 0),
+        Step::Settle(0, 0),
+        Step::Settle(0, 2),
+    ]);
+    steps.extend([
+        Step::Pass(18),
+        call(1, 63),
+        Step::Pass(3),
+        Step::Settle(6_233_139_915_990, 10),
+        call(1, 4),
+    ]);
     steps.extend([
         call(1, 14),
         Step::Settle(0, 2),
@@ -237,7 +307,12 @@ fn known_steps() -> Vec<Step> {
         Step::Settle(0, 0),
         Step::Pass(1),
     ]);
-    steps.extend([Step::Settle(4_788_384_142_197_431_555, 0), Step::Pass(0), call(1, 60), Step::Pass(0)]);
+    steps.extend([
+        Step::Settle(4_788_384_142_197_431_555, 0),
+        Step::Pass(0),
+        call(1, 60),
+        Step::Pass(0),
+    ]);
     steps
 }
 
@@ -246,7 +321,12 @@ fn shape_settled_turns_of_a_known_run_keep_both_paces() {
     for trip in [0, 2] {
         run(async || {
             let remote = Remote::new(trip * MS);
-            let shaper = pace(WAITS[0]).name("model").on_error(OnError::Closed).backend(remote).build().unwrap();
+            let shaper = pace(WAITS[0])
+                .name("model")
+                .on_error(OnError::Closed)
+                .backend(remote)
+                .build()
+                .unwrap();
             any_steps(shaper, &known_steps(), 2 * u64::from(trip) + POLLED).await;
         });
         run(async || any_steps(pace(WAITS[0]).build().unwrap(), &known_steps(), 0).await);
@@ -256,8 +336,8 @@ fn shape_settled_turns_of_a_known_run_keep_both_paces() {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Without settlements every call leaves exactly when the promise allows it, if those before it have left or given
-    /// up. Whatever was dropped has taken nothing.
+    /// Without settlements every call leaves exactly when the promise allows it, if those before it
+    /// have left or given up. Whatever was dropped has taken nothing.
     #[test]
     fn shape_turns_of_two_paces_are_exactly_those_promised(steps in steps(false), shared in any::<bool>()) {
         run(async || {
@@ -338,8 +418,16 @@ async fn exactly<B: Backend>(shaper: Shaper<B>, steps: &[Step]) {
     for call in run.finish().await {
         let left = call.left.unwrap();
         // In their order: a call is not before the one that came before it.
-        let due = ideal.leave(call.came.max(call.behind_until).max(before), call.requests, call.tokens);
-        assert_eq!(left, due, "{} requests and {} tokens that came at {}", call.requests, call.tokens, call.came);
+        let due = ideal.leave(
+            call.came.max(call.behind_until).max(before),
+            call.requests,
+            call.tokens,
+        );
+        assert_eq!(
+            left, due,
+            "{} requests and {} tokens that came at {}",
+            call.requests, call.tokens, call.came
+        );
         before = left;
     }
 }

@@ -18,7 +18,8 @@ use tower::{Layer, ServiceExt};
 
 use super::counting::Upstream;
 
-/// The most calls in a period. The headroom covers how much more a busy machine may delay one call than another.
+/// The most calls in a period. The headroom covers how much more a busy machine may delay one call
+/// than another.
 const COUNT: u64 = 80;
 const PERIOD: Duration = Duration::from_secs(1);
 const HEADROOM: Duration = Duration::from_millis(250);
@@ -31,7 +32,11 @@ fn bucket() -> LeakyBucket {
 }
 
 /// Each caller makes its next call after its last response.
-async fn run<B: Backend>(layers: &[ShapeLayer<Request<Empty<Bytes>>, B>], callers: usize, upstream: &Upstream) {
+async fn run<B: Backend>(
+    layers: &[ShapeLayer<Request<Empty<Bytes>>, B>],
+    callers: usize,
+    upstream: &Upstream,
+) {
     let mut calling = JoinSet::new();
     for caller in 0..callers {
         let http: Http = Client::builder(TokioExecutor::new()).build_http();
@@ -40,7 +45,10 @@ async fn run<B: Backend>(layers: &[ShapeLayer<Request<Empty<Bytes>>, B>], caller
         calling.spawn(async move {
             for _ in 0..CALLS / callers {
                 let request = Request::get(&uri).body(Empty::new()).unwrap();
-                assert_eq!(service.clone().oneshot(request).await.unwrap().status(), StatusCode::OK);
+                assert_eq!(
+                    service.clone().oneshot(request).await.unwrap().status(),
+                    StatusCode::OK
+                );
             }
         });
     }
@@ -49,7 +57,10 @@ async fn run<B: Backend>(layers: &[ShapeLayer<Request<Empty<Bytes>>, B>], caller
 
 async fn keeps_the_promise(callers: usize) {
     let upstream = Upstream::start().await;
-    let shaper = Shaper::builder(bucket()).headroom(HEADROOM).build().unwrap();
+    let shaper = Shaper::builder(bucket())
+        .headroom(HEADROOM)
+        .build()
+        .unwrap();
     let start = Instant::now();
     run(&[ShapeLayer::of(shaper)], callers, &upstream).await;
     check(&upstream, start.elapsed(), callers);
@@ -58,11 +69,17 @@ async fn keeps_the_promise(callers: usize) {
 fn check(upstream: &Upstream, took: Duration, callers: usize) {
     assert_eq!(upstream.count(), CALLS);
     let most = upstream.most_within(PERIOD);
-    assert!(most <= COUNT as usize, "{most} in a period of {PERIOD:?} from {callers} callers, promised {COUNT}");
-    // A shaper that is merely slow would pass without this check. A single caller waits for each response, and so falls
-    // slightly behind.
+    assert!(
+        most <= COUNT as usize,
+        "{most} in a period of {PERIOD:?} from {callers} callers, promised {COUNT}"
+    );
+    // A shaper that is merely slow would pass without this check. A single caller waits for each
+    // response, and so falls slightly behind.
     let due = (PERIOD + HEADROOM) * (CALLS as u32 - 1) / COUNT as u32;
-    assert!(took < due * 3 / 2, "{took:?} for {CALLS} calls, due in {due:?}");
+    assert!(
+        took < due * 3 / 2,
+        "{took:?} for {CALLS} calls, due in {due:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,7 +98,10 @@ async fn shape_upstream_never_counts_more_than_promised_over_redis() {
             .deadline(Duration::from_secs(2))
             .build()
             .unwrap();
-        let shaper = Shaper::builder(bucket()).headroom(HEADROOM).name("fleet").on_error(OnError::Closed);
+        let shaper = Shaper::builder(bucket())
+            .headroom(HEADROOM)
+            .name("fleet")
+            .on_error(OnError::Closed);
         ShapeLayer::of(shaper.backend(backend).build().unwrap())
     });
     let start = Instant::now();
@@ -89,13 +109,17 @@ async fn shape_upstream_never_counts_more_than_promised_over_redis() {
     let made = CALLS / 27 * 27;
     assert_eq!(upstream.count(), made);
     let most = upstream.most_within(PERIOD);
-    assert!(most <= COUNT as usize, "{most} in a period, promised {COUNT}");
+    assert!(
+        most <= COUNT as usize,
+        "{most} in a period, promised {COUNT}"
+    );
     assert!(start.elapsed() < (PERIOD + HEADROOM) * made as u32 / COUNT as u32 * 3 / 2);
     let sent: u64 = layers.iter().map(|layer| layer.stats().sent).sum();
     assert_eq!(sent, made as u64);
 }
 
-/// Two backends share nothing but the server, like two processes. The calls of one wait, and give up.
+/// Two backends share nothing but the server, like two processes. The calls of one wait, and give
+/// up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_15_given_up_calls_leave_the_whole_rate_to_another_over_redis() {
     let shared = Shared::new();
@@ -106,7 +130,12 @@ async fn law_15_given_up_calls_leave_the_whole_rate_to_another_over_redis() {
             .build()
             .unwrap();
         let pace = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(60));
-        Shaper::builder(pace).name("pace").on_error(OnError::Closed).backend(backend).build().unwrap()
+        Shaper::builder(pace)
+            .name("pace")
+            .on_error(OnError::Closed)
+            .backend(backend)
+            .build()
+            .unwrap()
     });
     let mut given_up = JoinSet::new();
     for _ in 0..100 {
@@ -120,5 +149,9 @@ async fn law_15_given_up_calls_leave_the_whole_rate_to_another_over_redis() {
         other.schedule("key", 1).await.unwrap();
     }
     // The hundred calls would take five seconds. The rest is for a busy machine.
-    assert!(start.elapsed() < Duration::from_millis(2_500), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(2_500),
+        "{:?}",
+        start.elapsed()
+    );
 }

@@ -22,11 +22,21 @@ pub(crate) const MOST: u64 = 3_000;
 /// Each version has limits that the other has not, or other numbers for them.
 fn version(n: u64) -> String {
     let limit = |name: &str, count: u64| {
-        format!("[[limit]]\nname = \"{name}\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/30d\" }}\n")
+        format!(
+            "[[limit]]\nname = \"{name}\"\nby = \"constant\"\nfixed-window = {{ rate \
+                = \"{count}/30d\" }}\n"
+        )
     };
-    let others = if n.is_multiple_of(2) { limit("b", 9_000) } else { limit("b", 8_000) + &limit("c", 7_000) };
+    let others = if n.is_multiple_of(2) {
+        limit("b", 9_000)
+    } else {
+        limit("b", 8_000) + &limit("c", 7_000)
+    };
     let most = if n.is_multiple_of(2) { MOST } else { 2_000 };
-    format!("version = 1\n[defaults]\non-error = \"closed\"\n{}{others}", limit("a", most))
+    format!(
+        "version = 1\n[defaults]\non-error = \"closed\"\n{}{others}",
+        limit("a", most)
+    )
 }
 
 const POLICIES: [&str; 2] = [
@@ -97,7 +107,11 @@ impl Way {
 
     /// How often [`cut_off`](Self::cut_off) does that.
     pub(crate) const fn cuts(self) -> u64 {
-        if matches!(self, Self::Truncate) { CHANGES / 100 } else { 0 }
+        if matches!(self, Self::Truncate) {
+            CHANGES / 100
+        } else {
+            0
+        }
     }
 }
 
@@ -113,23 +127,36 @@ pub(crate) struct Counts {
 async fn send<B: Backend>(layer: ThrottleLayer<B>, counts: Arc<Counts>) {
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
-    let policies = response.headers().get("ratelimit-policy").map(|value| value.to_str().unwrap().to_owned());
+    let policies = response
+        .headers()
+        .get("ratelimit-policy")
+        .map(|value| value.to_str().unwrap().to_owned());
     match response.status() {
         StatusCode::OK => &counts.admitted,
         StatusCode::TOO_MANY_REQUESTS => &counts.refused,
         status => panic!("{status}"),
     }
     .fetch_add(1, Ordering::Relaxed);
-    let by = POLICIES.iter().position(|known| Some(*known) == policies.as_deref());
-    counts.by[by.unwrap_or_else(|| panic!("decided by a mixture: {policies:?}"))].fetch_add(1, Ordering::Relaxed);
+    let by = POLICIES
+        .iter()
+        .position(|known| Some(*known) == policies.as_deref());
+    counts.by[by.unwrap_or_else(|| panic!("decided by a mixture: {policies:?}"))]
+        .fetch_add(1, Ordering::Relaxed);
 }
 
 /// Requests at once. A machine that is too busy for more gets fewer in each millisecond.
 const AT_ONCE: usize = 20;
 
 /// So many requests in each millisecond, until the changes are over.
-pub(crate) async fn load<B: Backend>(layer: ThrottleLayer<B>, each: u64, is_over: Arc<AtomicBool>) -> Arc<Counts> {
-    let (counts, places) = (Arc::new(Counts::default()), Arc::new(Semaphore::new(AT_ONCE)));
+pub(crate) async fn load<B: Backend>(
+    layer: ThrottleLayer<B>,
+    each: u64,
+    is_over: Arc<AtomicBool>,
+) -> Arc<Counts> {
+    let (counts, places) = (
+        Arc::new(Counts::default()),
+        Arc::new(Semaphore::new(AT_ONCE)),
+    );
     let (mut ticks, mut sent) = (interval(Duration::from_millis(1)), Vec::new());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     while !is_over.load(Ordering::Relaxed) || (sent.len() as u64) < each * MOST {

@@ -20,15 +20,33 @@ async fn charge_of_a_refused_request_is_opt_in() {
     for (counts, left) in [(false, UNITS - 2), (true, UNITS - 6)] {
         for store in Store::both().await {
             let attempts = budget("attempts", UNITS);
-            let attempts = if counts { attempts.charge_refused() } else { attempts };
+            let attempts = if counts {
+                attempts.charge_refused()
+            } else {
+                attempts
+            };
             let site = Site::new(store, all([attempts, budget("narrow", 2)]), app()).await;
             for n in 0..6 {
-                let expected = if n < 2 { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+                let expected = if n < 2 {
+                    StatusCode::OK
+                } else {
+                    StatusCode::TOO_MANY_REQUESTS
+                };
                 assert_eq!(site.status("/").await, expected);
                 site.settled().await;
             }
-            assert_eq!(site.left("attempts", UNITS).await, left, "{}", site.store.name);
-            assert_eq!(site.left("narrow", 2).await, 0, "{}: what refuses is not used", site.store.name);
+            assert_eq!(
+                site.left("attempts", UNITS).await,
+                left,
+                "{}",
+                site.store.name
+            );
+            assert_eq!(
+                site.left("narrow", 2).await,
+                0,
+                "{}: what refuses is not used",
+                site.store.name
+            );
         }
     }
 }
@@ -45,19 +63,43 @@ async fn charge_of_a_refused_request_takes_what_is_left() {
     }
 }
 
-/// A member of an `any` that refused is charged for the attempt too; one that does not apply is not.
+/// A member of an `any` that refused is charged for the attempt too; one that does not apply is
+/// not.
 #[tokio::test]
 async fn charge_of_a_refused_request_reaches_every_member_that_applies() {
     for store in Store::both().await {
         let limits = any([
             budget("own", UNITS).cost(estimate).charge_refused(),
-            budget("pool", UNITS).cost(estimate).charge_refused().when(|parts: &Parts| parts.uri.query().is_some()),
+            budget("pool", UNITS)
+                .cost(estimate)
+                .charge_refused()
+                .when(|parts: &Parts| parts.uri.query().is_some()),
         ]);
         let site = Site::new(store, limits, app()).await;
-        assert_eq!(site.get("/", &[("x-estimate", 11)]).await.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!((site.left("own", UNITS).await, site.left("pool", UNITS).await), (0, UNITS));
-        assert_eq!(site.get("/?pool", &[("x-estimate", 12)]).await.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!((site.left("own", UNITS).await, site.left("pool", UNITS).await), (0, 0), "{}", site.store.name);
+        assert_eq!(
+            site.get("/", &[("x-estimate", 11)]).await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        assert_eq!(
+            (
+                site.left("own", UNITS).await,
+                site.left("pool", UNITS).await
+            ),
+            (0, UNITS)
+        );
+        assert_eq!(
+            site.get("/?pool", &[("x-estimate", 12)]).await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        assert_eq!(
+            (
+                site.left("own", UNITS).await,
+                site.left("pool", UNITS).await
+            ),
+            (0, 0),
+            "{}",
+            site.store.name
+        );
     }
 }
 

@@ -31,7 +31,9 @@ impl<F: Future + Unpin> Future for AtMost<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(left) = self.polls.checked_sub(1) else { return Poll::Ready(None) };
+        let Some(left) = self.polls.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
         *self.polls = left;
         if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
             return Poll::Ready(Some(output));
@@ -53,31 +55,56 @@ fn app(books: &Books, started: &Arc<AtomicBool>) -> Router {
         usage.add("tokens", 3).unwrap();
         tokio::task::yield_now().await;
         let pause = Duration::from_micros(10);
-        Body::new(Tokens { left: 90, step: 9, pause, usage, books, stops: false, sleep: None })
+        Body::new(Tokens {
+            left: 90,
+            step: 9,
+            pause,
+            usage,
+            books,
+            stops: false,
+            sleep: None,
+        })
     };
     Router::new().route("/", get(handler))
 }
 
-/// Law 10, with a client that stays for 0, 1, 2, … polls of the response and its body. In the end the charge is what
-/// was used. It is the estimate if the handler had begun and used nothing, and before that the estimate or nothing.
+/// Law 10, with a client that stays for 0, 1, 2, … polls of the response and its body. In the end
+/// the charge is what was used. It is the estimate if the handler had begun and used nothing, and
+/// before that the estimate or nothing.
 #[tokio::test]
 async fn law_10_charge_is_exact_wherever_the_client_disconnects() {
     for store in Store::both().await {
         let name = store.name;
-        let layer = layer(&store, budget("tokens", UNITS).cost(estimate).settled_later());
+        let layer = layer(
+            &store,
+            budget("tokens", UNITS).cost(estimate).settled_later(),
+        );
         let (mut charged, mut completed, mut stays) = (0, false, 0);
         while !completed {
             assert!(stays < 500, "it never ends");
             let (books, started) = (Books::default(), Arc::new(AtomicBool::new(false)));
             let app = app(&books, &started).layer(layer.clone());
-            let request = Request::get("/").header("x-estimate", ESTIMATE).body(Body::empty()).unwrap();
+            let request = Request::get("/")
+                .header("x-estimate", ESTIMATE)
+                .body(Body::empty())
+                .unwrap();
             let mut polls = stays;
             {
                 let response = pin!(app.oneshot(request));
-                if let Some(response) = (AtMost { future: response, polls: &mut polls }).await {
+                if let Some(response) = (AtMost {
+                    future: response,
+                    polls: &mut polls,
+                })
+                .await
+                {
                     let mut body = response.unwrap().into_body();
                     completed = loop {
-                        match (AtMost { future: body.frame(), polls: &mut polls }).await {
+                        match (AtMost {
+                            future: body.frame(),
+                            polls: &mut polls,
+                        })
+                        .await
+                        {
                             Some(Some(frame)) => drop(frame.unwrap()),
                             Some(None) => break true,
                             None => break false,
@@ -95,7 +122,10 @@ async fn law_10_charge_is_exact_wherever_the_client_disconnects() {
             let this = now - charged;
             charged = now;
             match (started.load(Ordering::SeqCst), books.total()) {
-                (false, _) => assert!([0, ESTIMATE].contains(&this), "{name}: {this} after {stays} polls"),
+                (false, _) => assert!(
+                    [0, ESTIMATE].contains(&this),
+                    "{name}: {this} after {stays} polls"
+                ),
                 (true, 0) => assert_eq!(this, ESTIMATE, "{name}: after {stays} polls"),
                 (true, used) => assert_eq!(this, used, "{name}: after {stays} polls"),
             }
@@ -115,16 +145,36 @@ async fn law_10_refund_of_requests_aborted_while_redis_decides() {
 
     let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
     let proxy = Proxy::start(server.port());
-    let backend = BoxBackend::new(crate::store::redis(&proxy.url(), "p", Duration::from_secs(5)));
-    let store = Store { name: "redis", backend };
+    let backend = BoxBackend::new(crate::store::redis(
+        &proxy.url(),
+        "p",
+        Duration::from_secs(5),
+    ));
+    let store = Store {
+        name: "redis",
+        backend,
+    };
     let layer = layer(&store, budget("p", UNITS).refund_aborted());
-    let service =
-        layer.layer(service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(http::Response::new(())) }));
-    assert_eq!(service.clone().oneshot(Request::new(())).await.unwrap().status(), 200);
+    let service = layer.layer(service_fn(|_: Request<()>| async {
+        Ok::<_, std::convert::Infallible>(http::Response::new(()))
+    }));
+    assert_eq!(
+        service
+            .clone()
+            .oneshot(Request::new(()))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
     proxy.delay_replies(Duration::from_millis(50));
     for _ in 0..10 {
         let asking = service.clone().oneshot(Request::new(()));
-        assert!(tokio::time::timeout(Duration::from_millis(5), asking).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(5), asking)
+                .await
+                .is_err()
+        );
     }
     settled(&layer).await;
     let settlements = layer.settlements();

@@ -23,7 +23,14 @@ async fn remote() -> (Arc<Server>, Arc<Proxy>, Store) {
     let server = tokio::task::spawn_blocking(Server::start).await.unwrap();
     let proxy = Proxy::start(server.port());
     let backend = BoxBackend::new(redis(&proxy.url(), "p", DEADLINE));
-    (Arc::new(server), Arc::new(proxy), Store { name: "redis", backend })
+    (
+        Arc::new(server),
+        Arc::new(proxy),
+        Store {
+            name: "redis",
+            backend,
+        },
+    )
 }
 
 /// Responds on a signal: a failure whose charge is refunded, after a settlement.
@@ -37,21 +44,29 @@ fn app(go: &Arc<Notify>) -> Router {
     Router::new().route("/", get(handler))
 }
 
-/// The store hangs or is dead: the response does not wait for it, and both steps are counted and reported.
+/// The store hangs or is dead: the response does not wait for it, and both steps are counted and
+/// reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
     for hangs in [true, false] {
         let (server, proxy, store) = remote().await;
-        let limits =
-            all([budget("requests", UNITS).refund_server_errors(), budget("tokens", UNITS).cost(9).settled_later()]);
+        let limits = all([
+            budget("requests", UNITS).refund_server_errors(),
+            budget("tokens", UNITS).cost(9).settled_later(),
+        ]);
         let heard = Arc::new(AtomicU64::new(0));
-        let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::Closed);
-        let layer = layer.backend(store.backend.clone()).unwrap().on_settle_error({
-            let heard = Arc::clone(&heard);
-            move |_| {
-                heard.fetch_add(1, Ordering::SeqCst);
-            }
-        });
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .on_error(OnError::Closed);
+        let layer = layer
+            .backend(store.backend.clone())
+            .unwrap()
+            .on_settle_error({
+                let heard = Arc::clone(&heard);
+                move |_| {
+                    heard.fetch_add(1, Ordering::SeqCst);
+                }
+            });
         let go = Arc::new(Notify::new());
         let site = Arc::new(Site::with(store, layer, app(&go)).await);
         // The connection is open, and one request has completed.
@@ -59,7 +74,13 @@ async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
         assert_eq!(site.status("/").await, StatusCode::BAD_GATEWAY);
         site.settled().await;
         assert_eq!(site.layer.settlements().settled, 2);
-        assert_eq!((site.left("requests", UNITS).await, site.left("tokens", UNITS).await), (UNITS, UNITS - 1));
+        assert_eq!(
+            (
+                site.left("requests", UNITS).await,
+                site.left("tokens", UNITS).await
+            ),
+            (UNITS, UNITS - 1)
+        );
 
         let asking = {
             let site = Arc::clone(&site);
@@ -73,16 +94,25 @@ async fn charge_that_cannot_be_settled_is_counted_and_delays_nothing() {
             proxy.blackhole(true);
         } else {
             let server = Arc::clone(&server);
-            tokio::task::spawn_blocking(move || server.kill()).await.unwrap();
+            tokio::task::spawn_blocking(move || server.kill())
+                .await
+                .unwrap();
         }
         let start = Instant::now();
         go.notify_one();
         assert_eq!(asking.await.unwrap(), StatusCode::BAD_GATEWAY);
         let took = start.elapsed();
-        assert!(took < DEADLINE / 4, "the response waited for the store: {took:?}");
+        assert!(
+            took < DEADLINE / 4,
+            "the response waited for the store: {took:?}"
+        );
         until(|| site.layer.settlements().pending == 0).await;
         let settlements = site.layer.settlements();
-        assert_eq!((settlements.settled, settlements.failed), (2, 2), "hangs: {hangs}");
+        assert_eq!(
+            (settlements.settled, settlements.failed),
+            (2, 2),
+            "hangs: {hangs}"
+        );
         assert_eq!(heard.load(Ordering::SeqCst), 2);
     }
 }
@@ -99,9 +129,15 @@ async fn charge_of_a_share_is_settled_in_the_share() {
     .unwrap();
     for (refunds, admitted) in [(false, 3), (true, 20)] {
         let failures = budget("p", 3);
-        let failures = if refunds { failures.refund_server_errors() } else { failures };
+        let failures = if refunds {
+            failures.refund_server_errors()
+        } else {
+            failures
+        };
         let limits = all([failures, budget("tokens", 100).cost(5).settled_later()]);
-        let layer = ThrottleLayer::new(limits).unwrap().on_error(OnError::local(1));
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .on_error(OnError::local(1));
         let layer = layer.backend(store.backend.clone()).unwrap();
         let handler = |usage: Usage| async move {
             usage.settle("tokens", 5).unwrap();
@@ -122,8 +158,12 @@ async fn charge_of_a_share_is_settled_in_the_share() {
 #[tokio::test]
 async fn charge_of_an_open_limit_is_zero() {
     let (server, _proxy, store) = remote().await;
-    tokio::task::spawn_blocking(move || server.kill()).await.unwrap();
-    let layer = ThrottleLayer::new(budget("tokens", 100).cost(5).settled_later()).unwrap().on_error(OnError::Open);
+    tokio::task::spawn_blocking(move || server.kill())
+        .await
+        .unwrap();
+    let layer = ThrottleLayer::new(budget("tokens", 100).cost(5).settled_later())
+        .unwrap()
+        .on_error(OnError::Open);
     let layer = layer.backend(store.backend.clone()).unwrap();
     let handler = |usage: Usage| async move {
         assert_eq!(usage.taken("tokens"), 0);
@@ -132,21 +172,37 @@ async fn charge_of_an_open_limit_is_zero() {
     };
     let site = Site::with(store, layer, Router::new().route("/", get(handler))).await;
     assert_eq!(site.status("/").await, StatusCode::OK);
-    assert_eq!(site.layer.settlements(), throttle_tower::usage::Settlements::default());
+    assert_eq!(
+        site.layer.settlements(),
+        throttle_tower::usage::Settlements::default()
+    );
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// A layer that charges an estimate of 9 units until the response ends.
 fn estimating(store: &Store) -> ThrottleLayer<BoxBackend> {
     let limit = budget("tokens", UNITS).cost(9).settled_later();
-    ThrottleLayer::new(limit).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap()
+    ThrottleLayer::new(limit)
+        .unwrap()
+        .on_error(OnError::Closed)
+        .backend(store.backend.clone())
+        .unwrap()
 }
 
 async fn use_two(request: http::Request<()>) -> Result<http::Response<()>, ()> {
-    request.extensions().get::<Usage>().unwrap().add("tokens", 2).unwrap();
+    request
+        .extensions()
+        .get::<Usage>()
+        .unwrap()
+        .add("tokens", 2)
+        .unwrap();
     Ok(http::Response::new(()))
 }
 
@@ -158,19 +214,33 @@ fn charge_is_settled_in_the_runtime_in_which_the_response_is_dropped() {
     let (connects, serves) = (runtime(), runtime());
     let (_server, _proxy, store) = connects.block_on(remote());
     let layer = estimating(&store);
-    assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");
-    let response = serves.block_on(layer.layer(tower::service_fn(use_two)).oneshot(http::Request::new(()))).unwrap();
+    assert_eq!(
+        connects.block_on(store.left("tokens", UNITS)),
+        UNITS,
+        "the connection is there"
+    );
+    let response = serves
+        .block_on(
+            layer
+                .layer(tower::service_fn(use_two))
+                .oneshot(http::Request::new(())),
+        )
+        .unwrap();
     serves.shutdown_timeout(Duration::from_secs(5));
     connects.block_on(async {
         drop(response);
         until(|| layer.settlements().pending == 0).await;
     });
-    assert_eq!((layer.settlements().settled, layer.settlements().failed), (1, 0));
+    assert_eq!(
+        (layer.settlements().settled, layer.settlements().failed),
+        (1, 0)
+    );
     assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS - 2);
 }
 
-/// A response may be dropped outside of a runtime, after its own runtime has ended, while the connection lives in
-/// another one. The lost settlement is counted; a panic in a drop could abort the process.
+/// A response may be dropped outside of a runtime, after its own runtime has ended, while the
+/// connection lives in another one. The lost settlement is counted; a panic in a drop could abort
+/// the process.
 #[test]
 fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -179,8 +249,20 @@ fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
     let (connects, serves) = (runtime(), runtime());
     let (_server, _proxy, store) = connects.block_on(remote());
     let layer = estimating(&store);
-    assert_eq!(connects.block_on(store.left("tokens", UNITS)), UNITS, "the connection is there");
-    let ask = || serves.block_on(layer.layer(tower::service_fn(use_two)).oneshot(http::Request::new(()))).unwrap();
+    assert_eq!(
+        connects.block_on(store.left("tokens", UNITS)),
+        UNITS,
+        "the connection is there"
+    );
+    let ask = || {
+        serves
+            .block_on(
+                layer
+                    .layer(tower::service_fn(use_two))
+                    .oneshot(http::Request::new(())),
+            )
+            .unwrap()
+    };
     let (one, two) = (ask(), ask());
     let ended = serves.handle().clone();
     serves.shutdown_timeout(Duration::from_secs(5));
@@ -193,6 +275,13 @@ fn charge_of_a_response_whose_runtime_has_ended_is_lost_without_a_panic() {
     drop(entered);
     // The second settlement may complete before its first poll ends.
     let settlements = layer.settlements();
-    assert_eq!((settlements.pending, settlements.settled + settlements.failed), (0, 2), "{settlements:?}");
+    assert_eq!(
+        (
+            settlements.pending,
+            settlements.settled + settlements.failed
+        ),
+        (0, 2),
+        "{settlements:?}"
+    );
     assert!(settlements.failed >= 1, "{settlements:?}");
 }

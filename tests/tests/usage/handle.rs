@@ -22,14 +22,18 @@ fn limits() -> LimitTree {
 
 type Script = fn(&Usage) -> Result<(), UsageError>;
 
-/// The charges for requests, tokens and month of a request with an estimate of 100, after its handler ran this script.
+/// The charges for requests, tokens and month of a request with an estimate of 100, after its
+/// handler ran this script.
 async fn cost(script: Script) -> [u64; 3] {
     let mut both = Vec::new();
     for store in Store::both().await {
         let handler = move |usage: Usage| async move { script(&usage).map(|()| "done") };
         let site = Site::new(store, limits(), Router::new().route("/", get(handler))).await;
         let response = site.get("/", &[("x-estimate", 100)]).await;
-        let (status, body) = (response.status(), String::from_utf8_lossy(response.body()).into_owned());
+        let (status, body) = (
+            response.status(),
+            String::from_utf8_lossy(response.body()).into_owned(),
+        );
         assert_eq!(status, StatusCode::OK, "{body}");
         let mut used = [0; 3];
         for (used, name) in used.iter_mut().zip(["requests", "tokens", "month"]) {
@@ -48,7 +52,14 @@ async fn charge_is_the_estimate_without_a_report() {
     assert_eq!(
         cost(|usage| {
             assert_eq!(usage.policies().collect::<Vec<_>>(), ["tokens", "month"]);
-            assert_eq!((usage.taken("tokens"), usage.used("tokens"), usage.taken("requests")), (100, None, 0));
+            assert_eq!(
+                (
+                    usage.taken("tokens"),
+                    usage.used("tokens"),
+                    usage.taken("requests")
+                ),
+                (100, None, 0)
+            );
             assert_eq!(format!("{usage:?}"), r#"{"tokens": 100, "month": 100}"#);
             Ok(())
         })
@@ -62,10 +73,14 @@ async fn charge_of_an_unknown_name_is_an_error_with_the_known_names() {
     let wrong = |usage: &Usage| {
         for name in ["token", "requests"] {
             let known = vec!["tokens".to_owned(), "month".to_owned()];
-            let error = UsageError::UnknownPolicy { name: name.to_owned(), known };
+            let error = UsageError::UnknownPolicy {
+                name: name.to_owned(),
+                known,
+            };
             assert_eq!(usage.settle(name, 1), Err(error.clone()));
             assert_eq!(usage.add(name, 1), Err(error.clone()));
-            let said = format!("no limit named {name:?} is settled later; those that are: tokens, month");
+            let said =
+                format!("no limit named {name:?} is settled later; those that are: tokens, month");
             assert_eq!(error.to_string(), said);
         }
         Ok(())
@@ -78,8 +93,14 @@ async fn charge_of_an_unknown_name_is_an_error_with_the_known_names() {
 async fn charge_is_refunded_unless_the_handler_has_settled_it() {
     for store in Store::both().await {
         let limits = all([
-            budget("added", UNITS).cost(estimate).settled_later().refund_failed(),
-            budget("settled", UNITS).cost(estimate).settled_later().refund_failed(),
+            budget("added", UNITS)
+                .cost(estimate)
+                .settled_later()
+                .refund_failed(),
+            budget("settled", UNITS)
+                .cost(estimate)
+                .settled_later()
+                .refund_failed(),
         ]);
         let handler = |usage: Usage| async move {
             usage.add("added", 500).unwrap();
@@ -87,9 +108,22 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
             StatusCode::BAD_GATEWAY
         };
         let site = Site::new(store, limits, Router::new().route("/", get(handler))).await;
-        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::BAD_GATEWAY);
-        assert_eq!(site.left("added", UNITS).await, UNITS, "{}", site.store.name);
-        assert_eq!(site.left("settled", UNITS).await, UNITS - 30, "{}", site.store.name);
+        assert_eq!(
+            site.get("/", &[("x-estimate", 100)]).await.status(),
+            StatusCode::BAD_GATEWAY
+        );
+        assert_eq!(
+            site.left("added", UNITS).await,
+            UNITS,
+            "{}",
+            site.store.name
+        );
+        assert_eq!(
+            site.left("settled", UNITS).await,
+            UNITS - 30,
+            "{}",
+            site.store.name
+        );
     }
 }
 
@@ -103,9 +137,17 @@ async fn charge_made_afterwards_leaves_the_other_limits_to_be_settled() {
         ]);
         let app = Router::new().route("/", get(|usage: Usage| async move { usage.settle_all(30) }));
         let site = Site::new(store, limits, app).await;
-        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
+        assert_eq!(
+            site.get("/", &[("x-estimate", 100)]).await.status(),
+            StatusCode::OK
+        );
         for name in ["tokens", "month"] {
-            assert_eq!(site.left(name, UNITS).await, UNITS - 30, "{}: {name}", site.store.name);
+            assert_eq!(
+                site.left(name, UNITS).await,
+                UNITS - 30,
+                "{}: {name}",
+                site.store.name
+            );
         }
     }
 }
@@ -123,13 +165,27 @@ async fn charge_that_goes_by_the_response_is_not_settled_by_the_handler() {
             assert!(usage.refund().is_err(), "none is left that it may settle");
         };
         let site = Site::new(store, limits, Router::new().route("/", get(handler))).await;
-        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
-        assert_eq!(site.left("tokens", UNITS).await, UNITS, "{}", site.store.name);
-        assert_eq!(site.left("failures", UNITS).await, UNITS - 100, "{}", site.store.name);
+        assert_eq!(
+            site.get("/", &[("x-estimate", 100)]).await.status(),
+            StatusCode::OK
+        );
+        assert_eq!(
+            site.left("tokens", UNITS).await,
+            UNITS,
+            "{}",
+            site.store.name
+        );
+        assert_eq!(
+            site.left("failures", UNITS).await,
+            UNITS - 100,
+            "{}",
+            site.store.name
+        );
     }
 }
 
-/// Of an `any`, only the member that was charged is charged more; a limit that does not apply never is.
+/// Of an `any`, only the member that was charged is charged more; a limit that does not apply never
+/// is.
 #[tokio::test]
 async fn charge_of_a_member_that_was_not_charged_stays_zero() {
     for store in Store::both().await {
@@ -138,7 +194,10 @@ async fn charge_of_a_member_that_was_not_charged_stays_zero() {
                 budget("own", UNITS).cost(estimate).settled_later(),
                 budget("pool", UNITS).cost(estimate).settled_later(),
             ]),
-            budget("never", UNITS).cost(0).settled_later().when(|_| false),
+            budget("never", UNITS)
+                .cost(0)
+                .settled_later()
+                .when(|_| false),
         ));
         let app = Router::new().route(
             "/",
@@ -151,7 +210,10 @@ async fn charge_of_a_member_that_was_not_charged_stays_zero() {
             }),
         );
         let site = Site::new(store, limits, app).await;
-        assert_eq!(site.get("/", &[("x-estimate", 100)]).await.status(), StatusCode::OK);
+        assert_eq!(
+            site.get("/", &[("x-estimate", 100)]).await.status(),
+            StatusCode::OK
+        );
         let mut used = Vec::new();
         for name in ["own", "pool", "never"] {
             used.push(UNITS - site.left(name, UNITS).await);

@@ -14,7 +14,8 @@ use throttle_test_servers::Shared;
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, Limit, MemoryBackend, OnError, Rate, ThrottleLayer, all, any, limit,
+    Concurrency, Constant, Gcra, Header, Limit, MemoryBackend, OnError, Rate, ThrottleLayer, all,
+    any, limit,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -38,11 +39,16 @@ pub(crate) fn paused(limits: impl IntoLimitTree) -> Layer {
 }
 
 pub(crate) fn app(layer: &Layer) -> Router {
-    Router::new().route("/", get(|| async { "hello" })).layer(layer.clone())
+    Router::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(layer.clone())
 }
 
 pub(crate) fn send(app: &Router, user: u64) -> impl Future<Output = Response<Body>> + Send + use<> {
-    let request = Request::get("/").header("x-user", user).body(Body::empty()).unwrap();
+    let request = Request::get("/")
+        .header("x-user", user)
+        .body(Body::empty())
+        .unwrap();
     let response = app.clone().oneshot(request);
     async { response.await.unwrap() }
 }
@@ -63,10 +69,16 @@ async fn charge_queued_requests_are_admitted_in_order_of_arrival() {
     }
     let mut left = sending.join_all().await;
     left.sort_by_key(|(_, at)| *at);
-    assert_eq!(left.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>());
+    assert_eq!(
+        left.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+        (0..30).collect::<Vec<_>>()
+    );
     for (number, at) in left {
         let due = number as u32 * 100 * MS;
-        assert!((due..=due + 3 * MS).contains(&at), "{number} left at {at:?}");
+        assert!(
+            (due..=due + 3 * MS).contains(&at),
+            "{number} left at {at:?}"
+        );
     }
 }
 
@@ -82,27 +94,49 @@ async fn charge_queue_takes_no_more_than_can_be_admitted() {
         sending.spawn(async move { (response.await.status(), start.elapsed()) });
     }
     let answers = sending.join_all().await;
-    let (held, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(status, _)| *status == StatusCode::OK);
+    let (held, refused): (Vec<_>, Vec<_>) = answers
+        .into_iter()
+        .partition(|(status, _)| *status == StatusCode::OK);
     assert_eq!(held.len(), 11);
-    assert!(held.iter().all(|(_, at)| *at <= Duration::from_millis(1_003)));
-    assert!(refused.iter().all(|answer| *answer == (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO)), "{refused:?}");
+    assert!(
+        held.iter()
+            .all(|(_, at)| *at <= Duration::from_millis(1_003))
+    );
+    assert!(
+        refused
+            .iter()
+            .all(|answer| *answer == (StatusCode::TOO_MANY_REQUESTS, Duration::ZERO)),
+        "{refused:?}"
+    );
 
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(60))).max_waiting(5);
     let app = self::app(&layer);
     let sending: JoinSet<_> = (0..50).map(|user| send(&app, user % 5)).collect();
-    let admitted = sending.join_all().await.iter().filter(|response| response.status() == StatusCode::OK).count();
+    let admitted = sending
+        .join_all()
+        .await
+        .iter()
+        .filter(|response| response.status() == StatusCode::OK)
+        .count();
     assert_eq!(admitted, 10, "one of each key at once, and five held");
 }
 
 #[tokio::test(start_paused = true)]
 async fn charge_queued_request_holds_no_permit() {
-    let layer = paused(all((ten("held").wait_up_to(Duration::from_secs(10)), Concurrency::new(1))));
+    let layer = paused(all((
+        ten("held").wait_up_to(Duration::from_secs(10)),
+        Concurrency::new(1),
+    )));
     let app = app(&layer);
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     let mut held = Box::pin(send(&app, 1));
     assert!(poll(&mut held).is_pending());
     assert_eq!(layer.in_flight("in-flight"), Some(0));
-    assert_eq!(send(&app, 2).await.status(), StatusCode::OK, "there is a permit for others");
+    assert_eq!(
+        send(&app, 2).await.status(),
+        StatusCode::OK,
+        "there is a permit for others"
+    );
     assert_eq!(held.await.status(), StatusCode::OK);
 }
 
@@ -113,27 +147,42 @@ async fn law_06_charge_queueing_admits_exactly_what_is_left() {
         let name = store.name;
         let limits = all([
             budget("budget", 40),
-            limit("held", Gcra::new(Rate::per_second(500)).burst(3)).by(Constant).wait_up_to(Duration::from_secs(60)),
+            limit("held", Gcra::new(Rate::per_second(500)).burst(3))
+                .by(Constant)
+                .wait_up_to(Duration::from_secs(60)),
         ]);
         let layer = crate::site::layer(&store, limits);
-        let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+        let app = Router::new()
+            .route("/", get(|| async { "hello" }))
+            .layer(layer);
         let mut racing = JoinSet::new();
         for _ in 0..64 {
             let app = app.clone();
-            racing.spawn(async move { app.oneshot(Request::new(Body::empty())).await.unwrap().status() });
+            racing.spawn(async move {
+                app.oneshot(Request::new(Body::empty()))
+                    .await
+                    .unwrap()
+                    .status()
+            });
         }
         let statuses = racing.join_all().await;
-        let admitted = statuses.iter().filter(|status| **status == StatusCode::OK).count();
+        let admitted = statuses
+            .iter()
+            .filter(|status| **status == StatusCode::OK)
+            .count();
         assert_eq!(admitted, 40, "{name}");
         assert_eq!(store.left("budget", 40).await, 0, "{name}");
     }
 }
 
 pub(crate) fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
-    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A full queue refuses new requests, and does not let them take the units that queued requests wait for.
+/// A full queue refuses new requests, and does not let them take the units that queued requests
+/// wait for.
 #[tokio::test(start_paused = true)]
 async fn charge_new_request_never_overtakes_a_full_queue() {
     let layer = paused(ten("held").wait_up_to(Duration::from_secs(1)));
@@ -163,17 +212,29 @@ async fn charge_new_request_never_overtakes_a_full_queue() {
         });
     }
     let held = held.join_all().await;
-    assert!(held.iter().all(|response| response.status() == StatusCode::OK), "the requests that arrived first");
-    let refused: u32 = barging.join_all().await.into_iter().map(|(_, refused)| refused).sum();
+    assert!(
+        held.iter()
+            .all(|response| response.status() == StatusCode::OK),
+        "the requests that arrived first"
+    );
+    let refused: u32 = barging
+        .join_all()
+        .await
+        .into_iter()
+        .map(|(_, refused)| refused)
+        .sum();
     assert!(refused > 1_000, "{refused}");
 }
 
-/// A request that waits for a limit of its own key does not delay those that wait for a shared limit.
+/// A request that waits for a limit of its own key does not delay those that wait for a shared
+/// limit.
 #[tokio::test(start_paused = true)]
 async fn charge_request_of_one_user_does_not_block_the_shared_queue() {
     let second = limit("user", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
     let shared = limit("shared", Gcra::new(Rate::per_second(100)).burst(1)).by(Constant);
-    let app = app(&paused(all([shared, second].map(|limit| limit.wait_up_to(Duration::from_secs(10))))));
+    let app = app(&paused(all(
+        [shared, second].map(|limit| limit.wait_up_to(Duration::from_secs(10)))
+    )));
     let mut greedy = JoinSet::new();
     for _ in 0..8 {
         greedy.spawn(send(&app, 1));
@@ -183,35 +244,62 @@ async fn charge_request_of_one_user_does_not_block_the_shared_queue() {
     for user in 2..10 {
         assert_eq!(send(&app, user).await.status(), StatusCode::OK);
     }
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?} for eight others", start.elapsed());
-    assert!(greedy.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
+    assert!(
+        start.elapsed() < Duration::from_millis(500),
+        "{:?} for eight others",
+        start.elapsed()
+    );
+    assert!(
+        greedy
+            .join_all()
+            .await
+            .iter()
+            .all(|response| response.status() == StatusCode::OK)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn charge_composition_decides_whether_to_wait() {
     let slow = |name| limit(name, Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant);
     let start = Instant::now();
-    // The member with the longest wait is ready to hold the request; another one that refuses is not.
-    let app = app(&paused(all([slow("a").wait_up_to(Duration::from_secs(600)), slow("b")])));
+    // The member with the longest wait is ready to hold the request; another one that refuses is
+    // not.
+    let app = app(&paused(all([
+        slow("a").wait_up_to(Duration::from_secs(600)),
+        slow("b"),
+    ])));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
-    // The member of an `any` that has room first is the one to wait for, for as long as that one allows.
+    // The member of an `any` that has room first is the one to wait for, for as long as that one
+    // allows.
     let sooner = limit("b", Gcra::new(Rate::new(1, 10_000 * MS)).burst(1)).by(Constant);
-    let app = self::app(&paused(any([slow("a").wait_up_to(600_000 * MS), sooner.wait_up_to(1_000 * MS)])));
-    for status in [StatusCode::OK, StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+    let app = self::app(&paused(any([
+        slow("a").wait_up_to(600_000 * MS),
+        sooner.wait_up_to(1_000 * MS),
+    ])));
+    for status in [
+        StatusCode::OK,
+        StatusCode::OK,
+        StatusCode::TOO_MANY_REQUESTS,
+    ] {
         assert_eq!(send(&app, 1).await.status(), status);
     }
     // An `any` beside a limit that does not wait changes nothing.
-    let either = any([slow("a"), slow("b")].map(|limit| limit.wait_up_to(Duration::from_secs(600))));
+    let either =
+        any([slow("a"), slow("b")].map(|limit| limit.wait_up_to(Duration::from_secs(600))));
     let app = self::app(&paused(all((either, slow("c")))));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(start.elapsed(), Duration::ZERO);
 
-    // If another member of the `any` has room, no request waits, even though one is queued for the first member.
+    // If another member of the `any` has room, no request waits, even though one is queued for the
+    // first member.
     let shared = limit("shared", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
     let own = limit("own", Gcra::new(Rate::per_second(1)).burst(1)).by(Header::new("x-user"));
-    let app = self::app(&paused(any([shared.wait_up_to(Duration::from_secs(60)), own])));
+    let app = self::app(&paused(any([
+        shared.wait_up_to(Duration::from_secs(60)),
+        own,
+    ])));
     let mut held = JoinSet::new();
     for _ in 0..6 {
         held.spawn(send(&app, 1));
@@ -222,12 +310,16 @@ async fn charge_composition_decides_whether_to_wait() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
-/// The second request in the shared queue is then held by its user's own limit, and makes way for the third.
+/// The second request in the shared queue is then held by its user's own limit, and makes way for
+/// the third.
 #[tokio::test(start_paused = true)]
 async fn charge_request_that_waits_for_another_limit_leaves_the_first_queue() {
     let of_all = limit("all", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
-    let of_user = limit("user", Gcra::new(Rate::new(1, 6_000 * MS)).burst(1)).by(Header::new("x-user"));
-    let app = app(&paused(all([of_all, of_user].map(|limit| limit.wait_up_to(Duration::from_secs(60))))));
+    let of_user =
+        limit("user", Gcra::new(Rate::new(1, 6_000 * MS)).burst(1)).by(Header::new("x-user"));
+    let app = app(&paused(all(
+        [of_all, of_user].map(|limit| limit.wait_up_to(Duration::from_secs(60)))
+    )));
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     let start = Instant::now();
     let mut held = JoinSet::new();
@@ -238,37 +330,64 @@ async fn charge_request_that_waits_for_another_limit_leaves_the_first_queue() {
     }
     let mut answers = held.join_all().await;
     answers.sort_unstable_by_key(|(number, ..)| *number);
-    assert_eq!(answers, [(0, StatusCode::OK, 1), (1, StatusCode::OK, 7), (2, StatusCode::OK, 2)]);
+    assert_eq!(
+        answers,
+        [
+            (0, StatusCode::OK, 1),
+            (1, StatusCode::OK, 7),
+            (2, StatusCode::OK, 2)
+        ]
+    );
 }
 
-/// Each limit that refuses has its own bound, and a longer one that has room later does not lengthen it.
+/// Each limit that refuses has its own bound, and a longer one that has room later does not
+/// lengthen it.
 #[tokio::test(start_paused = true)]
 async fn charge_queued_request_waits_no_longer_than_each_limit_that_refuses_it() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let each = |name, ms: u32, burst| limit(name, Gcra::new(Rate::new(1, ms * MS)).burst(burst)).by(Constant);
+    let each = |name, ms: u32, burst| {
+        limit(name, Gcra::new(Rate::new(1, ms * MS)).burst(burst)).by(Constant)
+    };
     let shared = || [each("second", 1_500, 2), each("third", 3_000, 2)];
     let [second, third] = shared();
     let first = each("first", 600, 1).wait_up_to(1_200 * MS);
-    let patient = all([first, second.wait_up_to(1_200 * MS), third.wait_up_to(60_000 * MS)]);
-    let patient = app(&ThrottleLayer::new(patient).unwrap().backend(store.clone()).unwrap());
-    let other = app(&ThrottleLayer::new(all(shared())).unwrap().backend(store).unwrap());
+    let patient = all([
+        first,
+        second.wait_up_to(1_200 * MS),
+        third.wait_up_to(60_000 * MS),
+    ]);
+    let patient = app(&ThrottleLayer::new(patient)
+        .unwrap()
+        .backend(store.clone())
+        .unwrap());
+    let other = app(&ThrottleLayer::new(all(shared()))
+        .unwrap()
+        .backend(store)
+        .unwrap());
     assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
     let start = Instant::now();
     let held = tokio::spawn(send(&patient, 1));
     sleep(300 * MS).await;
     assert_eq!(send(&other, 1).await.status(), StatusCode::OK);
-    // The third limit has room after 3 s, and would wait; the second has room after 1.5 s, and does not.
+    // The third limit has room after 3 s, and would wait; the second has room after 1.5 s, and does
+    // not.
     assert_eq!(held.await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(start.elapsed().as_millis(), 600);
 }
 
-/// One a second, of which another layer takes the one that a held request is due for, 30 ms late. Returns the held
-/// request's response and when it came.
+/// One a second, of which another layer takes the one that a held request is due for, 30 ms late.
+/// Returns the held request's response and when it came.
 async fn turn_taken_by_another_layer(longest: Duration) -> (Response<Body>, Duration) {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let second = || limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant);
-    let patient = app(&ThrottleLayer::new(second().wait_up_to(longest)).unwrap().backend(store.clone()).unwrap());
-    let other = app(&ThrottleLayer::new(second()).unwrap().backend(store).unwrap());
+    let patient = app(&ThrottleLayer::new(second().wait_up_to(longest))
+        .unwrap()
+        .backend(store.clone())
+        .unwrap());
+    let other = app(&ThrottleLayer::new(second())
+        .unwrap()
+        .backend(store)
+        .unwrap());
     let start = Instant::now();
     assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);
     let mut held = Box::pin(send(&patient, 1));
@@ -287,7 +406,8 @@ async fn charge_queued_request_that_is_refused_late_has_the_wait_from_then_on() 
     assert_eq!(refused.headers()["retry-after"], "1");
 }
 
-/// The wait counts from the turn as of which it was decided, not from the later instant at which its timer woke.
+/// The wait counts from the turn as of which it was decided, not from the later instant at which
+/// its timer woke.
 #[tokio::test(start_paused = true)]
 async fn charge_queued_request_whose_turn_is_taken_leaves_at_the_next_one() {
     let (admitted, at) = turn_taken_by_another_layer(5_000 * MS).await;
@@ -305,23 +425,44 @@ async fn law_07_charge_queued_request_is_decided_no_earlier_than_its_arrival() {
     assert!(poll(&mut first).is_pending());
     sleep(50 * MS).await;
     let [mut second, mut third] = [0, 1].map(|_| Box::pin(send(&app, 1)));
-    assert!(matches!(poll(&mut second), Poll::Ready(response) if response.status() == StatusCode::OK));
-    assert!(poll(&mut third).is_pending(), "there was one turn as of now");
+    assert!(
+        matches!(poll(&mut second), Poll::Ready(response) if response.status() == StatusCode::OK)
+    );
+    assert!(
+        poll(&mut third).is_pending(),
+        "there was one turn as of now"
+    );
     assert!(poll(&mut first).is_pending(), "it lost its turn");
     assert_eq!(third.await.status(), StatusCode::OK);
-    assert!((60 * MS..=63 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (60 * MS..=63 * MS).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
     assert_eq!(first.await.status(), StatusCode::OK);
-    assert!((70 * MS..=73 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (70 * MS..=73 * MS).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// In a sliding log units come back as they were used, which is not the pace of its rate.
 #[tokio::test(start_paused = true)]
 async fn charge_queued_request_of_a_sliding_log_leaves_when_its_units_come_back() {
-    let log = limit("held", throttle_tower::SlidingLog::new(Rate::per_second(10))).by(Constant);
-    let cost = |parts: &http::request::Parts| parts.headers["x-cost"].to_str().unwrap().parse().unwrap();
+    let log = limit(
+        "held",
+        throttle_tower::SlidingLog::new(Rate::per_second(10)),
+    )
+    .by(Constant);
+    let cost =
+        |parts: &http::request::Parts| parts.headers["x-cost"].to_str().unwrap().parse().unwrap();
     let app = app(&paused(log.cost(cost).wait_up_to(Duration::from_secs(10))));
     let send = |cost: u64| {
-        let request = Request::get("/").header("x-cost", cost).body(Body::empty()).unwrap();
+        let request = Request::get("/")
+            .header("x-cost", cost)
+            .body(Body::empty())
+            .unwrap();
         let response = app.clone().oneshot(request);
         Box::pin(async { response.await.unwrap().status() })
     };
@@ -332,15 +473,26 @@ async fn charge_queued_request_of_a_sliding_log_leaves_when_its_units_come_back(
     let (mut one, mut five) = (send(1), send(5));
     assert!(poll(&mut one).is_pending() && poll(&mut five).is_pending());
     assert_eq!(one.await, StatusCode::OK);
-    assert!((1_000 * MS..=1_003 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (1_000 * MS..=1_003 * MS).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
     assert_eq!(five.await, StatusCode::OK);
-    assert!((1_050 * MS..=1_054 * MS).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (1_050 * MS..=1_054 * MS).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn charge_retry_after_behind_a_queue_covers_all_units_of_the_request() {
-    let cost = |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
-    let fifty = limit("held", Gcra::new(Rate::per_second(10)).burst(50)).by(Constant).cost(cost);
+    let cost =
+        |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
+    let fifty = limit("held", Gcra::new(Rate::per_second(10)).burst(50))
+        .by(Constant)
+        .cost(cost);
     let app = app(&paused(fifty.wait_up_to(Duration::from_secs(5))));
     assert_eq!(send(&app, 50).await.status(), StatusCode::OK);
     let mut held = Box::pin(send(&app, 50));
@@ -363,10 +515,26 @@ async fn charge_request_waits_its_longest_and_a_peek_never() {
     }
     sleep(MS).await;
     let start = Instant::now();
-    let look = Request::get("/").header("x-user", 1).header("x-look", 1).body(Body::empty()).unwrap();
-    assert_eq!(app.clone().oneshot(look).await.unwrap().status(), StatusCode::OK);
-    assert_eq!(start.elapsed(), Duration::ZERO, "a request that takes nothing does not wait");
-    assert!(held.join_all().await.iter().all(|response| response.status() == StatusCode::OK));
+    let look = Request::get("/")
+        .header("x-user", 1)
+        .header("x-look", 1)
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(
+        app.clone().oneshot(look).await.unwrap().status(),
+        StatusCode::OK
+    );
+    assert_eq!(
+        start.elapsed(),
+        Duration::ZERO,
+        "a request that takes nothing does not wait"
+    );
+    assert!(
+        held.join_all()
+            .await
+            .iter()
+            .all(|response| response.status() == StatusCode::OK)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,11 +547,19 @@ async fn charge_requests_that_leave_a_queue_make_room_in_it() {
         held
     };
     let mut line: Vec<_> = (0..10).map(|_| hold()).collect();
-    assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS, "the line is full");
+    assert_eq!(
+        send(&app, 1).await.status(),
+        StatusCode::TOO_MANY_REQUESTS,
+        "the line is full"
+    );
     // Three are cancelled, one of them in the middle; then the others are admitted one by one.
     drop([line.remove(9), line.remove(8), line.remove(4)]);
     line.extend((0..3).map(|_| hold()));
-    assert_eq!(send(&app, 1).await.status(), StatusCode::TOO_MANY_REQUESTS, "the line is full again");
+    assert_eq!(
+        send(&app, 1).await.status(),
+        StatusCode::TOO_MANY_REQUESTS,
+        "the line is full again"
+    );
     for _ in 0..20 {
         assert_eq!(line.remove(0).await.status(), StatusCode::OK);
         line.push(hold());
@@ -411,7 +587,9 @@ impl tower::Service<Request<()>> for Hello {
 }
 
 pub(crate) fn per_second(rate: u64, longest: Duration) -> Limit {
-    limit("held", Gcra::new(Rate::per_second(rate)).burst(1)).by(Constant).wait_up_to(longest)
+    limit("held", Gcra::new(Rate::per_second(rate)).burst(1))
+        .by(Constant)
+        .wait_up_to(longest)
 }
 
 /// Callers that send the next request after each response, so that the queue is never empty.
@@ -434,11 +612,17 @@ impl Callers {
                     let start = Instant::now();
                     let response = service.clone().oneshot(Request::new(())).await.unwrap();
                     if response.status() == StatusCode::OK {
-                        callers.0.admitted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        callers
+                            .0
+                            .admitted
+                            .fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                         continue;
                     }
                     if start.elapsed() > Duration::ZERO {
-                        callers.0.in_vain.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        callers
+                            .0
+                            .in_vain
+                            .fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     }
                     sleep(5 * MS).await;
                 }
@@ -456,7 +640,8 @@ impl Callers {
     }
 }
 
-/// Moves the clock in one step, so that all timers in between wake late, and runs everything that is due.
+/// Moves the clock in one step, so that all timers in between wake late, and runs everything that
+/// is due.
 async fn step(by: Duration) {
     tokio::time::advance(by).await;
     for _ in 0..64 {
@@ -474,15 +659,28 @@ async fn law_06_charge_queue_admits_its_rate_although_timers_wake_late() {
         while start.elapsed() < Duration::from_secs(3) {
             step(2 * MS).await;
             let most = start.elapsed().as_micros() as u64 * rate / 1_000_000 + 1;
-            assert!(callers.admitted() <= most, "{rate}: {} by {:?}", callers.admitted(), start.elapsed());
+            assert!(
+                callers.admitted() <= most,
+                "{rate}: {} by {:?}",
+                callers.admitted(),
+                start.elapsed()
+            );
         }
         let admitted = callers.admitted();
-        assert!(admitted >= rate * 3 * 99 / 100, "{rate} a second: {admitted} in three");
-        assert_eq!(callers.in_vain(), 0, "{rate} a second: held, and then refused");
+        assert!(
+            admitted >= rate * 3 * 99 / 100,
+            "{rate} a second: {admitted} in three"
+        );
+        assert_eq!(
+            callers.in_vain(),
+            0,
+            "{rate} a second: held, and then refused"
+        );
     }
 }
 
-/// Law 7: turns that a queue missed while the process did not run are lost, as for requests that are not held.
+/// Law 7: turns that a queue missed while the process did not run are lost, as for requests that
+/// are not held.
 #[tokio::test(start_paused = true)]
 async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
     let service = tower::Layer::layer(&paused(per_second(1_000, Duration::from_secs(2))), Hello);
@@ -491,7 +689,10 @@ async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
     let before = callers.admitted();
     step(Duration::from_secs(1)).await;
     let at_once = callers.admitted() - before;
-    assert!((49..=51).contains(&at_once), "{at_once} left together after a second");
+    assert!(
+        (49..=51).contains(&at_once),
+        "{at_once} left together after a second"
+    );
     step(2 * MS).await;
     assert!(callers.admitted() - before - at_once <= 3);
 }
@@ -500,7 +701,9 @@ async fn law_07_charge_queue_does_not_make_up_for_a_stall() {
 #[tokio::test(start_paused = true)]
 async fn charge_queue_of_an_interval_bucket_is_as_long_as_its_portions_allow() {
     let bucket = throttle_tower::IntervalBucket::new(10).refill(1, 100 * MS);
-    let app = app(&paused(limit("held", bucket).by(Constant).wait_up_to(500 * MS)));
+    let app = app(&paused(
+        limit("held", bucket).by(Constant).wait_up_to(500 * MS),
+    ));
     for _ in 0..10 {
         assert_eq!(send(&app, 1).await.status(), StatusCode::OK);
     }
@@ -511,11 +714,16 @@ async fn charge_queue_of_an_interval_bucket_is_as_long_as_its_portions_allow() {
     }
     let [mut first, second] = held;
     sleep(101 * MS).await;
-    assert!(matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK));
+    assert!(
+        matches!(poll(&mut first), Poll::Ready(response) if response.status() == StatusCode::OK)
+    );
     // The new request arrives before the second one has noticed that it is first now.
     let newcomer = send(&app, 1);
     let (newcomer, second) = tokio::join!(newcomer, second);
-    assert_eq!((newcomer.status(), second.status()), (StatusCode::OK, StatusCode::OK));
+    assert_eq!(
+        (newcomer.status(), second.status()),
+        (StatusCode::OK, StatusCode::OK)
+    );
     assert!(start.elapsed() <= 310 * MS, "{:?}", start.elapsed());
 }
 
@@ -525,35 +733,54 @@ fn time(server: &Shared) -> u64 {
     seconds * 1_000_000 + micros
 }
 
-/// Law 6 over a store, by the server's clock: a held queue admits no more than its limit, and no less although timers
-/// and round trips take time. A machine that stalls for more than 50 ms loses turns, so the best of several rounds
-/// counts, and 5 % may be lost. If lateness added up, 8 % would be lost on a quiet machine.
+/// Law 6 over a store, by the server's clock: a held queue admits no more than its limit, and no
+/// less although timers and round trips take time. A machine that stalls for more than 50 ms loses
+/// turns, so the best of several rounds counts, and 5 % may be lost. If lateness added up, 8 %
+/// would be lost on a quiet machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_06_queue_over_redis_admits_the_rate_of_its_limit() {
     let server = std::sync::Arc::new(tokio::task::spawn_blocking(Shared::new).await.unwrap());
     let time = || {
         let server = std::sync::Arc::clone(&server);
-        async { tokio::task::spawn_blocking(move || time(&server)).await.unwrap() }
+        async {
+            tokio::task::spawn_blocking(move || time(&server))
+                .await
+                .unwrap()
+        }
     };
     for rate in [100, 1_000] {
         let mut best = 0;
         for round in 0..10 {
             let limit = per_second(rate, Duration::from_secs(2)).on_error(OnError::Open);
-            let backend = redis(&server.url(), &format!("{}-{rate}-{round}", server.prefix()), Duration::from_secs(5));
+            let backend = redis(
+                &server.url(),
+                &format!("{}-{rate}-{round}", server.prefix()),
+                Duration::from_secs(5),
+            );
             let layer = ThrottleLayer::new(limit).unwrap().backend(backend).unwrap();
             let start = time().await;
             let (callers, mut calling) = Callers::start(20, &tower::Layer::layer(&layer, Hello));
             sleep(Duration::from_secs(2)).await;
-            // Requests that were admitted by then were decided earlier, so the count below may be slightly higher.
+            // Requests that were admitted by then were decided earlier, so the count below may be
+            // slightly higher.
             let due = (time().await - start) * rate / 1_000_000;
             calling.shutdown().await;
-            let (admitted, most) = (callers.admitted(), (time().await - start) * rate / 1_000_000 + 1);
-            assert!(admitted <= most, "{rate} a second: {admitted} admitted where {most} are the limit");
+            let (admitted, most) = (
+                callers.admitted(),
+                (time().await - start) * rate / 1_000_000 + 1,
+            );
+            assert!(
+                admitted <= most,
+                "{rate} a second: {admitted} admitted where {most} are the limit"
+            );
             best = best.max(admitted * 1_000 / due);
             if best >= 990 {
                 break;
             }
         }
-        assert!(best >= 950, "{rate} a second: {best} ‰ of it in the best round");
+        assert!(
+            best >= 950,
+            "{rate} a second: {best} ‰ of it in the best round"
+        );
     }
 }

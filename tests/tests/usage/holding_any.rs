@@ -17,7 +17,12 @@ fn one_each(name: &str, period: Duration) -> Limit {
 /// The member that waits may stand anywhere.
 #[tokio::test(start_paused = true)]
 async fn charge_any_waits_for_a_member_beside_one_that_does_not_wait() {
-    let limits = || [one_each("own", 10_000 * MS).wait_up_to(20_000 * MS), one_each("pool", 60_000 * MS)];
+    let limits = || {
+        [
+            one_each("own", 10_000 * MS).wait_up_to(20_000 * MS),
+            one_each("pool", 60_000 * MS),
+        ]
+    };
     let [own, pool] = limits();
     for limits in [limits(), [pool, own]] {
         let (app, start) = (app(&paused(any(limits))), Instant::now());
@@ -28,14 +33,20 @@ async fn charge_any_waits_for_a_member_beside_one_that_does_not_wait() {
     }
 }
 
-/// Another layer takes the unit that the request waits for, and the next one comes after the longest wait. The other
-/// member would wait, but it has room only later.
+/// Another layer takes the unit that the request waits for, and the next one comes after the
+/// longest wait. The other member would wait, but it has room only later.
 #[tokio::test(start_paused = true)]
 async fn charge_request_waits_no_longer_than_its_member_of_an_any_allows() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     let own = || one_each("own", 400 * MS);
-    let patient = any([own().wait_up_to(500 * MS), one_each("pool", 10_000 * MS).wait_up_to(60_000 * MS)]);
-    let patient = app(&ThrottleLayer::new(patient).unwrap().backend(store.clone()).unwrap());
+    let patient = any([
+        own().wait_up_to(500 * MS),
+        one_each("pool", 10_000 * MS).wait_up_to(60_000 * MS),
+    ]);
+    let patient = app(&ThrottleLayer::new(patient)
+        .unwrap()
+        .backend(store.clone())
+        .unwrap());
     let other = app(&ThrottleLayer::new(own()).unwrap().backend(store).unwrap());
     for _ in 0..2 {
         assert_eq!(send(&patient, 1).await.status(), StatusCode::OK);

@@ -1,4 +1,5 @@
-//! Requests that are held over a store: when it is asked, and what its late answers do to the requests behind.
+//! Requests that are held over a store: when it is asked, and what its late answers do to the
+//! requests behind.
 
 use std::collections::VecDeque;
 use std::future::{Future, Ready};
@@ -14,14 +15,16 @@ use throttle_core::{Backend, BackendError, Clock, Decision, Key, MemorySet, Poli
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, ConfigError, Constant, Gcra, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer, all, limit,
+    Concurrency, ConfigError, Constant, Gcra, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer,
+    all, limit,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, ServiceExt};
 
 use crate::holding::{Hello, MS, poll};
 
-/// A store that counts its questions. It decides each at once, and its answer takes some time to come back.
+/// A store that counts its questions. It decides each at once, and its answer takes some time to
+/// come back.
 #[derive(Clone)]
 pub(crate) struct Distant {
     memory: MemoryBackend<SteppingClock>,
@@ -56,7 +59,11 @@ impl Clock for SteppingClock {
 impl Distant {
     /// A store that tells its time and may be asked without end.
     pub(crate) fn at(round_trip: Duration) -> Self {
-        Self { round_trip, most: usize::MAX, ..Self::new(true) }
+        Self {
+            round_trip,
+            most: usize::MAX,
+            ..Self::new(true)
+        }
     }
 
     pub(crate) fn admitted(&self) -> usize {
@@ -64,10 +71,22 @@ impl Distant {
     }
 
     fn new(tells_time: bool) -> Self {
-        let clock = SteppingClock { tokio: TokioClock::new(), back: Arc::default() };
+        let clock = SteppingClock {
+            tokio: TokioClock::new(),
+            back: Arc::default(),
+        };
         let memory = MemoryBackend::builder().clock(clock.clone()).build();
         let (questions, admitted, takes) = Default::default();
-        Self { memory, clock, tells_time, questions, admitted, takes, round_trip: Duration::ZERO, most: 1_000 }
+        Self {
+            memory,
+            clock,
+            tells_time,
+            questions,
+            admitted,
+            takes,
+            round_trip: Duration::ZERO,
+            most: 1_000,
+        }
     }
 
     fn questions(&self) -> usize {
@@ -81,8 +100,14 @@ impl Distant {
     fn answer(&self, decision: Decision) -> <Self as Backend>::Decide {
         let questions = self.questions.fetch_add(1, Ordering::SeqCst);
         assert!(questions < self.most, "the store is asked without end");
-        self.admitted.fetch_add(usize::from(decision.is_admitted()), Ordering::SeqCst);
-        let takes = self.takes.lock().unwrap().pop_front().unwrap_or(self.round_trip);
+        self.admitted
+            .fetch_add(usize::from(decision.is_admitted()), Ordering::SeqCst);
+        let takes = self
+            .takes
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or(self.round_trip);
         Box::pin(async move {
             if !takes.is_zero() {
                 sleep(takes).await;
@@ -113,8 +138,18 @@ impl Backend for Distant {
         self.tells_time.then(|| self.clock.now())
     }
 
-    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
-        self.answer(self.memory.decide_as_of(prepared, calls, at).into_inner().unwrap())
+    fn decide_as_of(
+        &self,
+        prepared: &Arc<MemorySet>,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Self::Decide {
+        self.answer(
+            self.memory
+                .decide_as_of(prepared, calls, at)
+                .into_inner()
+                .unwrap(),
+        )
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
@@ -155,17 +190,32 @@ type Sending = Pin<Box<dyn Future<Output = Answer> + Send>>;
 impl Site {
     fn new(tells_time: bool, limits: impl IntoLimitTree) -> Self {
         let store = Distant::new(tells_time);
-        let service = ThrottleLayer::new(limits).unwrap().backend(store.clone()).unwrap().layer(Hello);
-        Self { store, service, start: Instant::now() }
+        let service = ThrottleLayer::new(limits)
+            .unwrap()
+            .backend(store.clone())
+            .unwrap()
+            .layer(Hello);
+        Self {
+            store,
+            service,
+            start: Instant::now(),
+        }
     }
 
     fn send(&self) -> Sending {
         let (response, start) = (self.service.clone().oneshot(Request::new(())), self.start);
         Box::pin(async move {
             let response = response.await.unwrap();
-            let retry_after = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+            let retry_after = response
+                .headers()
+                .get("retry-after")
+                .map(|value| value.to_str().unwrap());
             let retry_after = retry_after.map(|seconds| seconds.parse().unwrap());
-            Answer { status: response.status(), retry_after, at: start.elapsed() }
+            Answer {
+                status: response.status(),
+                retry_after,
+                at: start.elapsed(),
+            }
         })
     }
 
@@ -183,15 +233,17 @@ impl Site {
 
 /// One each such period.
 fn one_each(period: Duration, longest: Duration) -> Limit {
-    limit("held", Gcra::new(Rate::new(1, period)).burst(1)).by(Constant).wait_up_to(longest)
+    limit("held", Gcra::new(Rate::new(1, period)).burst(1))
+        .by(Constant)
+        .wait_up_to(longest)
 }
 
 fn about(at: Duration, expected: Duration) -> bool {
     (expected..=expected + 3 * MS).contains(&at)
 }
 
-/// The first asks before it queues and when it is due. Where the time is known, each of the others is only asked about
-/// when it is due; otherwise also when it becomes the first.
+/// The first asks before it queues and when it is due. Where the time is known, each of the others
+/// is only asked about when it is due; otherwise also when it becomes the first.
 #[tokio::test(start_paused = true)]
 async fn store_that_has_a_known_clock_is_asked_once_for_each_queued_request() {
     for (tells_time, questions) in [(true, 1 + 2 + 4), (false, 1 + 2 + 4 * 2)] {
@@ -216,17 +268,26 @@ async fn law_15_request_behind_a_slow_answer_is_admitted_at_its_own_turn() {
         let (first, second) = (site.held(), site.held());
         site.store.next_answers_take([130 * MS]);
         let (first, second) = tokio::join!(first, second);
-        assert!(first.status == StatusCode::OK && about(first.at, 230 * MS), "{first:?}");
-        assert!(second.status == StatusCode::OK && about(second.at, 200 * MS), "{tells_time}: {second:?}");
+        assert!(
+            first.status == StatusCode::OK && about(first.at, 230 * MS),
+            "{first:?}"
+        );
+        assert!(
+            second.status == StatusCode::OK && about(second.at, 200 * MS),
+            "{tells_time}: {second:?}"
+        );
     }
 }
 
 /// Timers and round trips make each turn 2 ms late, until that is measured.
 #[tokio::test(start_paused = true)]
 async fn charge_queue_is_shorter_where_the_store_does_not_tell_its_time() {
-    for (tells_time, longest, admitted) in
-        [(true, 1_000, 10), (false, 1_000, 9), (false, 10_199, 99), (false, 10_200, 100)]
-    {
+    for (tells_time, longest, admitted) in [
+        (true, 1_000, 10),
+        (false, 1_000, 9),
+        (false, 10_199, 99),
+        (false, 10_200, 100),
+    ] {
         let site = Site::new(tells_time, one_each(100 * MS, longest * MS));
         site.admit().await;
         let mut sent: Vec<_> = (0..120).map(|_| site.send()).collect();
@@ -263,40 +324,65 @@ async fn charge_request_that_learns_late_of_a_long_queue_is_refused_at_once() {
     assert!(about(late.at, 60 * MS), "{late:?}");
 }
 
-/// Another layer takes the turn of the first request, and the store's answer about its next turn is late. The
-/// `Retry-After` of the second request does not count that request's own place in the queue.
+/// Another layer takes the turn of the first request, and the store's answer about its next turn is
+/// late. The `Retry-After` of the second request does not count that request's own place in the
+/// queue.
 #[tokio::test(start_paused = true)]
 async fn charge_retry_after_of_a_queued_request_does_not_count_itself() {
     let site = Site::new(false, one_each(1_000 * MS, 2_020 * MS));
-    let other = ThrottleLayer::new(limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant)).unwrap();
-    let other = other.backend(site.store.memory.clone()).unwrap().layer(Hello);
+    let other =
+        ThrottleLayer::new(limit("held", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant))
+            .unwrap();
+    let other = other
+        .backend(site.store.memory.clone())
+        .unwrap()
+        .layer(Hello);
     site.admit().await;
-    site.store.next_answers_take([10, 0, 0, 500].map(|ms| ms * MS));
+    site.store
+        .next_answers_take([10, 0, 0, 500].map(|ms| ms * MS));
     let second = tokio::spawn(site.held());
     let mut first = site.held();
     sleep(1_003 * MS).await;
-    assert_eq!(other.oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(
+        other.oneshot(Request::new(())).await.unwrap().status(),
+        StatusCode::OK
+    );
     assert!(poll(&mut first).is_pending(), "its turn is taken");
     let (first, second) = tokio::join!(first, second);
     let second = second.unwrap();
-    assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
-    assert!(about(second.at, 2_020 * MS), "before the answer about the first one: {second:?}");
-    assert_eq!(second.retry_after, Some(1), "one turn after the first one's");
+    assert_eq!(
+        (first.status, second.status),
+        (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS)
+    );
+    assert!(
+        about(second.at, 2_020 * MS),
+        "before the answer about the first one: {second:?}"
+    );
+    assert_eq!(
+        second.retry_after,
+        Some(1),
+        "one turn after the first one's"
+    );
 }
 
 /// Sets of fewer limits would have queues of their own.
 #[tokio::test(start_paused = true)]
 async fn charge_requests_queue_together_whatever_other_limits_apply_to_them() {
-    let other = limit("other", Gcra::new(Rate::per_second(9))).by(Constant).when(|parts| parts.uri.path() == "/other");
+    let other = limit("other", Gcra::new(Rate::per_second(9)))
+        .by(Constant)
+        .when(|parts| parts.uri.path() == "/other");
     let site = Site::new(true, all((one_each(100 * MS, 250 * MS), other)));
     site.admit().await;
     let _held = [site.held(), site.held()];
     let other = Request::get("/other").body(()).unwrap();
-    let Poll::Ready(third) = poll(&mut Box::pin(site.service.clone().oneshot(other))) else { panic!("it is held") };
+    let Poll::Ready(third) = poll(&mut Box::pin(site.service.clone().oneshot(other))) else {
+        panic!("it is held")
+    };
     assert_eq!(third.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// Law 7: a queued request is not decided as of an instant that the store's clock has not reached again.
+/// Law 7: a queued request is not decided as of an instant that the store's clock has not reached
+/// again.
 #[tokio::test(start_paused = true)]
 async fn law_07_charge_queued_request_is_admitted_after_a_step_back() {
     let site = Site::new(true, one_each(100 * MS, 1_000 * MS));
@@ -304,7 +390,10 @@ async fn law_07_charge_queued_request_is_admitted_after_a_step_back() {
     let held = site.held();
     site.store.clock.back.store(30_000, Ordering::SeqCst);
     let held = held.await;
-    assert!(held.status == StatusCode::OK && about(held.at, 130 * MS), "{held:?}");
+    assert!(
+        held.status == StatusCode::OK && about(held.at, 130 * MS),
+        "{held:?}"
+    );
     assert_eq!(site.store.questions(), 1 + 3);
 }
 
@@ -318,6 +407,9 @@ async fn store_is_not_asked_about_a_queued_request_that_finds_no_permit() {
     let free = Request::get("/free").body(()).unwrap();
     let free = site.service.clone().oneshot(free).await.unwrap();
     let held = held.await;
-    assert_eq!((free.status(), held.status), (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(
+        (free.status(), held.status),
+        (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE)
+    );
     assert_eq!(site.store.questions(), 1 + 1, "as it was before it queued");
 }

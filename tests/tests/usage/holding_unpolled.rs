@@ -1,4 +1,5 @@
-//! Held requests whose futures are kept and not polled, or dropped: the other requests of their key go on.
+//! Held requests whose futures are kept and not polled, or dropped: the other requests of their key
+//! go on.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -27,7 +28,8 @@ fn sending<B: Backend>(service: &Throttle<Hello, B>) -> Sending {
     Box::pin(async { response.await.unwrap().status() })
 }
 
-/// Pages that are fetched ahead, as by `buffered(3)`: three at once, and none while the stream is not polled.
+/// Pages that are fetched ahead, as by `buffered(3)`: three at once, and none while the stream is
+/// not polled.
 struct Pages {
     under_way: VecDeque<Result<StatusCode, Sending>>,
 }
@@ -42,7 +44,9 @@ impl Pages {
                     *page = Ok(status);
                 }
             }
-            let Some(Ok(status)) = self.under_way.front() else { return Poll::Pending };
+            let Some(Ok(status)) = self.under_way.front() else {
+                return Poll::Pending;
+            };
             let status = *status;
             self.under_way.pop_front();
             Poll::Ready(status)
@@ -55,15 +59,25 @@ impl Pages {
 #[tokio::test(start_paused = true)]
 async fn law_15_nested_request_is_admitted_beside_pages_that_are_not_polled() {
     let service = paused(per_second(20, Duration::from_secs(2))).layer(Hello);
-    let mut pages = Pages { under_way: (0..4).map(|_| Err(sending(&service))).collect() };
+    let mut pages = Pages {
+        under_way: (0..4).map(|_| Err(sending(&service))).collect(),
+    };
     let start = Instant::now();
     for number in 0..4 {
         assert_eq!(pages.next().await, StatusCode::OK, "page {number}");
         let asked = Instant::now();
         assert_eq!(sending(&service).await, StatusCode::OK, "detail {number}");
-        assert!(asked.elapsed() <= 150 * MS, "detail {number} after {:?}", asked.elapsed());
+        assert!(
+            asked.elapsed() <= 150 * MS,
+            "detail {number} after {:?}",
+            asked.elapsed()
+        );
     }
-    assert!(start.elapsed() <= 400 * MS, "eight at one each 50 ms: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() <= 400 * MS,
+        "eight at one each 50 ms: {:?}",
+        start.elapsed()
+    );
 }
 
 /// The caller keeps the future and does something else, like the loser of a `select!`.
@@ -83,7 +97,10 @@ async fn law_15_kept_request_costs_no_turn_and_has_the_next_one_when_polled() {
     for behind in &mut behind {
         assert!(poll(behind).is_pending());
     }
-    assert!(poll(&mut kept).is_pending(), "the turn is taken by the first one that is polled");
+    assert!(
+        poll(&mut kept).is_pending(),
+        "the turn is taken by the first one that is polled"
+    );
     let [second, fourth] = behind;
     let at = |request: Pin<Box<dyn Future<Output = Response<Body>>>>| async move {
         assert_eq!(request.await.status(), StatusCode::OK);
@@ -105,23 +122,33 @@ async fn law_15_kept_request_is_refused_after_its_longest_wait_if_others_wait() 
     }
     let mut waits = Box::pin(send(&app, 1));
     assert!(poll(&mut waits).is_pending());
-    let Poll::Ready(refused) = poll(&mut kept) else { panic!("it is not refused at once") };
+    let Poll::Ready(refused) = poll(&mut kept) else {
+        panic!("it is not refused at once")
+    };
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(waits.await.status(), StatusCode::OK);
 }
 
-/// The large request leaves long before its turn, and the second one is not polled to notice that it is the first.
+/// The large request leaves long before its turn, and the second one is not polled to notice that
+/// it is the first.
 #[tokio::test(start_paused = true)]
 async fn law_15_turn_of_a_dropped_request_passes_one_that_is_not_polled() {
-    let cost = |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
-    let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(50)).by(Constant).cost(cost);
+    let cost =
+        |parts: &http::request::Parts| parts.headers["x-user"].to_str().unwrap().parse().unwrap();
+    let ten = limit("held", Gcra::new(Rate::per_second(10)).burst(50))
+        .by(Constant)
+        .cost(cost);
     let app = app(&paused(ten.wait_up_to(Duration::from_secs(10))));
     assert_eq!(send(&app, 50).await.status(), StatusCode::OK);
     let start = Instant::now();
     let (mut large, mut kept) = (Box::pin(send(&app, 50)), Box::pin(send(&app, 2)));
     let mut small = Box::pin(send(&app, 2));
-    assert!(poll(&mut large).is_pending() && poll(&mut kept).is_pending() && poll(&mut small).is_pending());
+    assert!(
+        poll(&mut large).is_pending()
+            && poll(&mut kept).is_pending()
+            && poll(&mut small).is_pending()
+    );
     drop(large);
     assert_eq!(small.await.status(), StatusCode::OK);
     assert!(start.elapsed() <= 260 * MS, "{:?}", start.elapsed());
@@ -139,15 +166,29 @@ enum Fate {
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
-    let kept = |(polled, kept, again)| Fate::Kept { polled, kept, again };
-    prop_oneof![(0..300_u64).prop_map(Fate::Dropped), (0..300_u64, 10..1_000_u64, any::<bool>()).prop_map(kept)]
+    let kept = |(polled, kept, again)| Fate::Kept {
+        polled,
+        kept,
+        again,
+    };
+    prop_oneof![
+        (0..300_u64).prop_map(Fate::Dropped),
+        (0..300_u64, 10..1_000_u64, any::<bool>()).prop_map(kept)
+    ]
 }
 
 async fn meet(mut sending: Sending, fate: Fate) {
     match fate {
         Fate::Dropped(after) => drop(timeout(Duration::from_millis(after), sending).await),
-        Fate::Kept { polled, kept, again } => {
-            if timeout(Duration::from_millis(polled), &mut sending).await.is_err() {
+        Fate::Kept {
+            polled,
+            kept,
+            again,
+        } => {
+            if timeout(Duration::from_millis(polled), &mut sending)
+                .await
+                .is_err()
+            {
                 sleep(Duration::from_millis(kept)).await;
                 if again {
                     sending.await;
@@ -169,9 +210,17 @@ async fn call_without_end<B: Backend>(service: Throttle<Hello, B>) {
 const SECONDS: u64 = 2;
 
 /// What the store admits in that time, per mille of the limit, beside requests with such fates.
-async fn admitted(rate: u64, burst: u64, store: Distant, fates: Vec<(u64, Fate)>) -> Result<u64, TestCaseError> {
+async fn admitted(
+    rate: u64,
+    burst: u64,
+    store: Distant,
+    fates: Vec<(u64, Fate)>,
+) -> Result<u64, TestCaseError> {
     let held = limit("held", Gcra::new(Rate::per_second(rate)).burst(burst)).by(Constant);
-    let layer = ThrottleLayer::new(held.wait_up_to(Duration::from_secs(2))).unwrap().backend(store.clone()).unwrap();
+    let layer = ThrottleLayer::new(held.wait_up_to(Duration::from_secs(2)))
+        .unwrap()
+        .backend(store.clone())
+        .unwrap();
     let (service, start) = (layer.layer(Hello), Instant::now());
     for _ in 0..4 {
         tokio::spawn(call_without_end(service.clone()));
@@ -186,7 +235,12 @@ async fn admitted(rate: u64, burst: u64, store: Distant, fates: Vec<(u64, Fate)>
     while start.elapsed() < Duration::from_secs(SECONDS) {
         sleep(10 * MS).await;
         let most = burst + rate * start.elapsed().as_micros() as u64 / 1_000_000;
-        prop_assert!(store.admitted() as u64 <= most, "{} of {most} by {:?}", store.admitted(), start.elapsed());
+        prop_assert!(
+            store.admitted() as u64 <= most,
+            "{} of {most} by {:?}",
+            store.admitted(),
+            start.elapsed()
+        );
     }
     // The turn that is due in this moment may be under way.
     Ok((store.admitted() as u64 + 1) * 1_000 / (rate * SECONDS))
@@ -224,8 +278,8 @@ where
     runtime
 }
 
-/// On the real clock, beside a runtime that ends or is not driven any longer. The best of several rounds counts,
-/// because the machine may be busy.
+/// On the real clock, beside a runtime that ends or is not driven any longer. The best of several
+/// rounds counts, because the machine may be busy.
 #[test]
 fn law_15_queue_goes_on_beside_a_runtime_that_ends_or_is_not_driven() {
     const RATE: u64 = 200;
@@ -259,7 +313,10 @@ fn law_15_queue_goes_on_beside_a_runtime_that_ends_or_is_not_driven() {
                     break;
                 }
             }
-            assert!(best >= 900, "round trip {round_trip} ms, ends: {ends}: {best} ‰ in the best round");
+            assert!(
+                best >= 900,
+                "round trip {round_trip} ms, ends: {ends}: {best} ‰ in the best round"
+            );
         }
     }
 }

@@ -21,7 +21,9 @@ use http_body_util::BodyExt;
 use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use throttle_core::{Clock, SystemClock, Timestamp};
-use throttle_tower::{Concurrency, FixedWindow, InFlight, MemoryBackend, Rate, ThrottleLayer, all, any, limit};
+use throttle_tower::{
+    Concurrency, FixedWindow, InFlight, MemoryBackend, Rate, ThrottleLayer, all, any, limit,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -41,7 +43,9 @@ pub(crate) fn app(bodies: &Arc<Semaphore>) -> Router {
         };
         Body::new(Late(Some(Box::pin(late))))
     };
-    Router::new().route("/", get(|| async { "hello" })).route("/slow", get(slow))
+    Router::new()
+        .route("/", get(|| async { "hello" }))
+        .route("/slow", get(slow))
 }
 
 /// A body of one frame, which is sent when a future completes.
@@ -51,8 +55,13 @@ impl hyper::body::Body for Late {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(late) = &mut self.0 else { return Poll::Ready(None) };
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(late) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
         let data = ready!(late.as_mut().poll(cx));
         self.0 = None;
         Poll::Ready(Some(Ok(Frame::data(data))))
@@ -67,18 +76,38 @@ async fn attack_37_permits_are_held_to_the_end_of_the_body() {
         let site = Site::new(store, limits, app(&bodies)).await;
         let first = site.send("/slow", &[]).await;
         let second = site.send("/slow", &[]).await;
-        assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK), "{name}");
-        assert_eq!(site.layer.in_flight("in-flight"), Some(2), "{name}: both have a head and no body yet");
+        assert_eq!(
+            (first.status(), second.status()),
+            (StatusCode::OK, StatusCode::OK),
+            "{name}"
+        );
+        assert_eq!(
+            site.layer.in_flight("in-flight"),
+            Some(2),
+            "{name}: both have a head and no body yet"
+        );
 
         let full = site.get("/", &[]).await;
         assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE, "{name}");
         assert_eq!(full.headers()["content-type"], "application/problem+json");
         assert_eq!(full.headers()["cache-control"], "no-store");
-        assert!(full.body().ends_with(br#""status":503,"violated-policies":["in-flight"]}"#), "{:?}", full.body());
-        assert_eq!(site.left("requests", 100).await, 98, "{name}: what found no permit was not charged");
+        assert!(
+            full.body()
+                .ends_with(br#""status":503,"violated-policies":["in-flight"]}"#),
+            "{:?}",
+            full.body()
+        );
+        assert_eq!(
+            site.left("requests", 100).await,
+            98,
+            "{name}: what found no permit was not charged"
+        );
 
         bodies.add_permits(1);
-        assert_eq!(first.into_body().collect().await.unwrap().to_bytes(), "done");
+        assert_eq!(
+            first.into_body().collect().await.unwrap().to_bytes(),
+            "done"
+        );
         until(|| site.layer.in_flight("in-flight") == Some(1)).await;
         assert_eq!(site.status("/").await, StatusCode::OK, "{name}");
 
@@ -96,9 +125,16 @@ impl hyper::body::Body for Once {
     type Data = Bytes;
     type Error = &'static str;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
         self.1 = self.0.is_some_and(|result| result.is_ok());
-        Poll::Ready(self.0.take().map(|result| result.map(|text| Frame::data(Bytes::from(text)))))
+        Poll::Ready(
+            self.0
+                .take()
+                .map(|result| result.map(|text| Frame::data(Bytes::from(text)))),
+        )
     }
 
     fn is_end_stream(&self) -> bool {
@@ -106,13 +142,18 @@ impl hyper::body::Body for Once {
     }
 }
 
-/// A client that has read the last byte may come back before the body is dropped, and a body that failed is over.
+/// A client that has read the last byte may come back before the body is dropped, and a body that
+/// failed is over.
 #[tokio::test]
 async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
     for end in [Ok("done"), Err("broken")] {
         let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
-        let handler =
-            move |_: Request<()>| std::future::ready(Ok::<_, Infallible>(http::Response::new(Once(Some(end), false))));
+        let handler = move |_: Request<()>| {
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(Once(
+                Some(end),
+                false,
+            ))))
+        };
         let service = tower::Layer::layer(&layer, tower::service_fn(handler));
         let mut body = service.oneshot(Request::new(())).await.unwrap().into_body();
         assert_eq!(layer.in_flight("in-flight"), Some(1), "{end:?}");
@@ -121,7 +162,8 @@ async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
     }
 }
 
-/// A pool that is full beside an `any` within an `any` stays to blame, whatever the inner one finds.
+/// A pool that is full beside an `any` within an `any` stays to blame, whatever the inner one
+/// finds.
 #[tokio::test]
 async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
     let bodies = Arc::new(Semaphore::new(0));
@@ -131,7 +173,11 @@ async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
     let site = Site::new(Store::memory(), nested, app(&bodies)).await;
     let _held = site.send("/slow", &[]).await;
     let full = site.get("/", &[]).await;
-    assert!(full.body().ends_with(br#"["own","lane"]}"#), "{:?}", full.body());
+    assert!(
+        full.body().ends_with(br#"["own","lane"]}"#),
+        "{:?}",
+        full.body()
+    );
 }
 
 #[tokio::test]
@@ -157,7 +203,11 @@ async fn law_05_charge_no_more_are_in_flight_than_permitted() {
             racing.spawn(async move {
                 let mut admitted = 0;
                 for _ in 0..20 {
-                    let response = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+                    let response = app
+                        .clone()
+                        .oneshot(Request::new(Body::empty()))
+                        .await
+                        .unwrap();
                     match response.status() {
                         StatusCode::OK => admitted += 1,
                         status => assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE),
@@ -170,15 +220,26 @@ async fn law_05_charge_no_more_are_in_flight_than_permitted() {
         let admitted: u64 = racing.join_all().await.into_iter().sum();
         assert!(most.load(Ordering::SeqCst) <= 5, "{name}: {most:?} at once");
         assert!(admitted > 20, "{name}: {admitted}");
-        assert_eq!((layer.in_flight("a"), layer.in_flight("b")), (Some(0), Some(0)), "{name}");
-        assert_eq!(store.used("requests", 100_000).await, admitted, "{name}: charged what was let in");
+        assert_eq!(
+            (layer.in_flight("a"), layer.in_flight("b")),
+            (Some(0), Some(0)),
+            "{name}"
+        );
+        assert_eq!(
+            store.used("requests", 100_000).await,
+            admitted,
+            "{name}: charged what was let in"
+        );
     }
 }
 
 #[tokio::test]
 async fn attack_35_permit_returns_wherever_the_client_disconnects() {
     for store in Store::both().await {
-        let layer = layer(&store, all((budget("requests", 100_000), Concurrency::new(1))));
+        let layer = layer(
+            &store,
+            all((budget("requests", 100_000), Concurrency::new(1))),
+        );
         let handler = || async {
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
@@ -192,11 +253,25 @@ async fn attack_35_permit_returns_wherever_the_client_disconnects() {
             {
                 let request = Request::new(Body::empty());
                 let response = pin!(app.clone().oneshot(request));
-                if let Some(response) = (AtMost { future: response, polls: &mut polls }).await {
-                    assert_eq!(response.as_ref().unwrap().status(), StatusCode::OK, "after {stays} polls");
+                if let Some(response) = (AtMost {
+                    future: response,
+                    polls: &mut polls,
+                })
+                .await
+                {
+                    assert_eq!(
+                        response.as_ref().unwrap().status(),
+                        StatusCode::OK,
+                        "after {stays} polls"
+                    );
                     let mut body = response.unwrap().into_body();
                     completed = loop {
-                        match (AtMost { future: body.frame(), polls: &mut polls }).await {
+                        match (AtMost {
+                            future: body.frame(),
+                            polls: &mut polls,
+                        })
+                        .await
+                        {
                             Some(Some(_)) => {}
                             Some(None) => break true,
                             None => break false,
@@ -204,14 +279,20 @@ async fn attack_35_permit_returns_wherever_the_client_disconnects() {
                     };
                 }
             }
-            assert_eq!(layer.in_flight("in-flight"), Some(0), "{}: after {stays} polls", store.name);
+            assert_eq!(
+                layer.in_flight("in-flight"),
+                Some(0),
+                "{}: after {stays} polls",
+                store.name
+            );
             stays += 1;
         }
         assert!(stays > 3);
     }
 }
 
-/// A connection that has switched protocols counts as in flight as long as its task holds the permit.
+/// A connection that has switched protocols counts as in flight as long as its task holds the
+/// permit.
 #[tokio::test]
 async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
     let upgrade = |permit: InFlight, mut request: AxumRequest| async move {
@@ -224,7 +305,11 @@ async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
             drop(permit);
         });
         let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-        response.header(CONNECTION, "upgrade").header(UPGRADE, "hello").body(Body::empty()).unwrap()
+        response
+            .header(CONNECTION, "upgrade")
+            .header(UPGRADE, "hello")
+            .body(Body::empty())
+            .unwrap()
     };
     let app = Router::new().route("/", get(upgrade));
     let site = Site::new(Store::memory(), Concurrency::new(1), app).await;
@@ -255,22 +340,38 @@ impl Clock for Meanwhile {
 
 /// A request with its cost in `x-cost`, of a hundred units an hour.
 fn costing(cost: u64) -> Request<Body> {
-    Request::get("/").header("x-cost", cost).body(Body::empty()).unwrap()
+    Request::get("/")
+        .header("x-cost", cost)
+        .body(Body::empty())
+        .unwrap()
 }
 
 fn hundred_and_one_permit(clock: &Meanwhile) -> ThrottleLayer<MemoryBackend<Meanwhile>> {
-    let hundred = limit("units", FixedWindow::new(Rate::new(100, Duration::from_secs(3650 * 86_400))));
-    let limits =
-        all((hundred.by(throttle_tower::Constant).cost(|parts: &Parts| number(parts, "x-cost")), Concurrency::new(1)));
-    ThrottleLayer::new(limits).unwrap().backend(MemoryBackend::builder().clock(clock.clone()).build()).unwrap()
+    let hundred = limit(
+        "units",
+        FixedWindow::new(Rate::new(100, Duration::from_secs(3650 * 86_400))),
+    );
+    let limits = all((
+        hundred
+            .by(throttle_tower::Constant)
+            .cost(|parts: &Parts| number(parts, "x-cost")),
+        Concurrency::new(1),
+    ));
+    ThrottleLayer::new(limits)
+        .unwrap()
+        .backend(MemoryBackend::builder().clock(clock.clone()).build())
+        .unwrap()
 }
 
-/// Law 10: the last permit is taken by another request while the limits decide. Exactly the charge is given back.
+/// Law 10: the last permit is taken by another request while the limits decide. Exactly the charge
+/// is given back.
 #[tokio::test]
 async fn law_10_charge_is_given_back_when_permits_run_out_meanwhile() {
     let clock = Meanwhile::default();
     let layer = hundred_and_one_permit(&clock);
-    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer.clone());
+    let app = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .layer(layer.clone());
     let other = Arc::new(std::sync::Mutex::new(None));
     let (first, held) = (app.clone(), Arc::clone(&other));
     let overtake = move || {
@@ -278,7 +379,10 @@ async fn law_10_charge_is_given_back_when_permits_run_out_meanwhile() {
             && held.is_none()
         {
             let mut overtaking = Box::pin(first.clone().oneshot(costing(7)));
-            match overtaking.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())) {
+            match overtaking
+                .as_mut()
+                .poll(&mut Context::from_waker(std::task::Waker::noop()))
+            {
                 Poll::Ready(response) => *held = Some(response.unwrap()),
                 Poll::Pending => unreachable!("memory answers at once"),
             }
@@ -288,11 +392,21 @@ async fn law_10_charge_is_given_back_when_permits_run_out_meanwhile() {
     let late = app.clone().oneshot(costing(30)).await.unwrap();
     assert_eq!(late.status(), StatusCode::SERVICE_UNAVAILABLE);
     let held = other.lock().unwrap().take().unwrap();
-    assert_eq!((held.status(), layer.in_flight("in-flight")), (StatusCode::OK, Some(1)));
+    assert_eq!(
+        (held.status(), layer.in_flight("in-flight")),
+        (StatusCode::OK, Some(1))
+    );
     *other.lock().unwrap() = Some(Response::new(Body::empty()));
     drop(held);
-    assert_eq!(app.clone().oneshot(costing(93)).await.unwrap().status(), StatusCode::OK, "100 less 7 are left");
-    assert_eq!(app.oneshot(costing(1)).await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        app.clone().oneshot(costing(93)).await.unwrap().status(),
+        StatusCode::OK,
+        "100 less 7 are left"
+    );
+    assert_eq!(
+        app.oneshot(costing(1)).await.unwrap().status(),
+        StatusCode::TOO_MANY_REQUESTS
+    );
 }
 
 /// Nested layers: the handler's permit is that of all of them.
@@ -302,18 +416,44 @@ async fn charge_stacked_layers_hand_over_their_permits_together() {
     let (outer, inner) = (layer("outer"), layer("inner"));
     let (send, mut kept) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |permit: InFlight| async move { send.send(permit).unwrap() };
-    let app = Router::new().route("/", get(handler)).layer(inner.clone()).layer(outer.clone());
-    let response = app.clone().oneshot(Request::new(Body::empty())).await.unwrap();
+    let app = Router::new()
+        .route("/", get(handler))
+        .layer(inner.clone())
+        .layer(outer.clone());
+    let response = app
+        .clone()
+        .oneshot(Request::new(Body::empty()))
+        .await
+        .unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     drop(response);
     let permit = kept.recv().await.unwrap();
-    assert_eq!(permit.permits().collect::<Vec<_>>(), [("outer", 1), ("inner", 1)]);
-    assert_eq!((outer.in_flight("outer"), inner.in_flight("inner")), (Some(1), Some(1)));
     assert_eq!(
-        app.clone().oneshot(Request::new(Body::empty())).await.unwrap().status(),
+        permit.permits().collect::<Vec<_>>(),
+        [("outer", 1), ("inner", 1)]
+    );
+    assert_eq!(
+        (outer.in_flight("outer"), inner.in_flight("inner")),
+        (Some(1), Some(1))
+    );
+    assert_eq!(
+        app.clone()
+            .oneshot(Request::new(Body::empty()))
+            .await
+            .unwrap()
+            .status(),
         StatusCode::SERVICE_UNAVAILABLE
     );
     drop(permit);
-    assert_eq!((outer.in_flight("outer"), inner.in_flight("inner")), (Some(0), Some(0)));
-    assert_eq!(app.oneshot(Request::new(Body::empty())).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(
+        (outer.in_flight("outer"), inner.in_flight("inner")),
+        (Some(0), Some(0))
+    );
+    assert_eq!(
+        app.oneshot(Request::new(Body::empty()))
+            .await
+            .unwrap()
+            .status(),
+        StatusCode::OK
+    );
 }

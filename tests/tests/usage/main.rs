@@ -1,4 +1,5 @@
-//! Charges that depend on the outcome, through a real server and a real client, in memory and on a real Redis.
+//! Charges that depend on the outcome, through a real server and a real client, in memory and on a
+//! real Redis.
 
 mod attempts;
 mod disconnects;

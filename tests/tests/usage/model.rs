@@ -1,4 +1,5 @@
-//! Random lives of several streams on one limit, compared with a model that is too simple to be wrong.
+//! Random lives of several streams on one limit, compared with a model that is too simple to be
+//! wrong.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use throttle_core::PolicySet;
 use throttle_core::backend::Call;
 use throttle_core::{Algorithm, Limiter, ManualClock, Policy, Timestamp};
 use throttle_tower::{
-    Constant, FixedWindow, Gcra, Key, MemoryBackend, Rate, ThrottleBody, ThrottleLayer, Usage, limit,
+    Constant, FixedWindow, Gcra, Key, MemoryBackend, Rate, ThrottleBody, ThrottleLayer, Usage,
+    limit,
 };
 use tower::{Layer, Service};
 
@@ -95,7 +97,9 @@ impl Naive for Windows {
     }
 
     fn algorithm() -> Algorithm {
-        FixedWindow::new(Rate::new(CAPACITY, Duration::from_micros(WINDOW as u64))).into_algorithm().unwrap()
+        FixedWindow::new(Rate::new(CAPACITY, Duration::from_micros(WINDOW as u64)))
+            .into_algorithm()
+            .unwrap()
     }
 }
 
@@ -126,7 +130,9 @@ impl Naive for Drains {
     }
 
     fn algorithm() -> Algorithm {
-        Gcra::new(Rate::new(CAPACITY, Duration::from_micros(WINDOW as u64))).into_algorithm().unwrap()
+        Gcra::new(Rate::new(CAPACITY, Duration::from_micros(WINDOW as u64)))
+            .into_algorithm()
+            .unwrap()
     }
 }
 
@@ -190,11 +196,26 @@ type Body = ThrottleBody<Full<Bytes>>;
 fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new(Timestamp::from_micros(START));
     let memory = MemoryBackend::builder().clock(clock.clone()).build();
-    let estimate = |parts: &http::request::Parts| parts.headers["x-estimate"].to_str().unwrap().parse().unwrap();
-    let limits = limit("tokens", N::algorithm()).by(Constant).cost(estimate).settled_later();
-    let layer = ThrottleLayer::new(limits).unwrap().backend(memory.clone()).unwrap();
+    let estimate = |parts: &http::request::Parts| {
+        parts.headers["x-estimate"]
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap()
+    };
+    let limits = limit("tokens", N::algorithm())
+        .by(Constant)
+        .cost(estimate)
+        .settled_later();
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .backend(memory.clone())
+        .unwrap();
     let mut service = layer.layer(tower::service_fn(|mut request: Request<()>| {
-        let usage = request.extensions_mut().remove::<Usage>().expect("it is admitted");
+        let usage = request
+            .extensions_mut()
+            .remove::<Usage>()
+            .expect("it is admitted");
         let mut response = Response::new(Full::<Bytes>::default());
         response.extensions_mut().insert(usage);
         std::future::ready(Ok::<_, Infallible>(response))
@@ -211,7 +232,10 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
                 clock.set(Timestamp::from_micros(now));
             }
             Op::Open(estimate) => {
-                let request = Request::get("/").header("x-estimate", estimate).body(()).unwrap();
+                let request = Request::get("/")
+                    .header("x-estimate", estimate)
+                    .body(())
+                    .unwrap();
                 let mut response = at_once(service.call(request));
                 let fits = estimate <= naive.left(now);
                 prop_assert_eq!(response.status() == StatusCode::OK, fits);
@@ -219,12 +243,24 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
                     continue;
                 }
                 let usage = response.extensions_mut().remove::<Usage>().unwrap();
-                let pieces = if estimate > 0 { vec![(naive.take(now, estimate), estimate)] } else { vec![] };
-                let known = Known { estimate, pieces, used: None, patience: 0, open: true };
+                let pieces = if estimate > 0 {
+                    vec![(naive.take(now, estimate), estimate)]
+                } else {
+                    vec![]
+                };
+                let known = Known {
+                    estimate,
+                    pieces,
+                    used: None,
+                    patience: 0,
+                    open: true,
+                };
                 streams.push((known, usage, Some(response.into_body())));
             }
             Op::Add(stream, units) => {
-                let Some((known, usage, _)) = streams.get_mut(stream) else { continue };
+                let Some((known, usage, _)) = streams.get_mut(stream) else {
+                    continue;
+                };
                 let expected = known.open.then(|| known.add(&mut naive, now, units));
                 prop_assert_eq!(usage.add("tokens", units).ok(), expected);
                 if known.open {
@@ -233,17 +269,23 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
                 }
             }
             Op::Settle(stream, actual) => {
-                let Some((known, usage, _)) = streams.get_mut(stream) else { continue };
+                let Some((known, usage, _)) = streams.get_mut(stream) else {
+                    continue;
+                };
                 prop_assert_eq!(usage.settle("tokens", actual).is_ok(), known.open);
                 known.close(&mut naive, now, Some(actual));
             }
             Op::Refund(stream) => {
-                let Some((known, usage, _)) = streams.get_mut(stream) else { continue };
+                let Some((known, usage, _)) = streams.get_mut(stream) else {
+                    continue;
+                };
                 prop_assert_eq!(usage.refund().is_ok(), known.open);
                 known.close(&mut naive, now, Some(0));
             }
             Op::End(stream) => {
-                let Some((known, _, body)) = streams.get_mut(stream) else { continue };
+                let Some((known, _, body)) = streams.get_mut(stream) else {
+                    continue;
+                };
                 drop(body.take());
                 known.close(&mut naive, now, None);
             }
@@ -251,7 +293,10 @@ fn walk<N: Naive>(ops: &[Op]) -> Result<(), TestCaseError> {
         let decision = at_once(limiter.decide(&[Call::peek(Key::CONSTANT)]));
         prop_assert_eq!(decision.remaining(), naive.left(now), "after {:?}", op);
     }
-    prop_assert_eq!((layer.settlements().pending, layer.settlements().failed), (0, 0));
+    prop_assert_eq!(
+        (layer.settlements().pending, layer.settlements().failed),
+        (0, 0)
+    );
     Ok(())
 }
 
@@ -266,7 +311,11 @@ fn at_once<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) ->
 
 fn cases() -> ProptestConfig {
     let config = ProptestConfig::default();
-    ProptestConfig { cases: config.cases.max(2_000), failure_persistence: None, ..config }
+    ProptestConfig {
+        cases: config.cases.max(2_000),
+        failure_persistence: None,
+        ..config
+    }
 }
 
 proptest! {

@@ -22,7 +22,9 @@ fn app() -> Router {
         (StatusCode::from_u16(status).unwrap(), headers, "text")
     };
     let never = || std::future::pending::<()>();
-    Router::new().route("/{status}", get(answer)).route("/never/never", get(never))
+    Router::new()
+        .route("/{status}", get(answer))
+        .route("/never/never", get(never))
 }
 
 const STATUSES: [u16; 6] = [200, 203, 303, 404, 429, 503];
@@ -37,9 +39,13 @@ async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
             let before = site.left("p", UNITS).await;
             let response = site.get(&format!("/{status}"), &[]).await;
             assert_eq!(response.status(), status);
-            // The headers show the state at the decision: after a refund more units remain, and never fewer.
+            // The headers show the state at the decision: after a refund more units remain, and
+            // never fewer.
             let field = response.headers()["ratelimit"].to_str().unwrap();
-            assert!(field.starts_with(&format!("\"p\";r={};", before - 3)), "{field}");
+            assert!(
+                field.starts_with(&format!("\"p\";r={};", before - 3)),
+                "{field}"
+            );
             match before - site.left("p", UNITS).await {
                 0 => {}
                 3 => charged.push(status),
@@ -48,7 +54,12 @@ async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
         }
         let settlements = site.layer.settlements();
         let refunds = u64::try_from(STATUSES.len() - charged.len()).unwrap();
-        assert_eq!((settlements.settled, settlements.failed), (refunds, 0), "{}", site.store.name);
+        assert_eq!(
+            (settlements.settled, settlements.failed),
+            (refunds, 0),
+            "{}",
+            site.store.name
+        );
         both.push(charged);
     }
     assert_eq!(both[0], both[1], "memory and Redis");
@@ -61,9 +72,18 @@ async fn charge_is_refunded_if_any_rule_applies() {
     assert_eq!(charged(|limit| limit).await, STATUSES);
     assert_eq!(charged(Limit::refund_successful).await, [404, 429, 503]);
     assert_eq!(charged(Limit::refund_failed).await, [200, 203, 303]);
-    assert_eq!(charged(Limit::refund_server_errors).await, [200, 203, 303, 404, 429]);
-    assert_eq!(charged(|limit| limit.refund_if(cached)).await, [200, 303, 404, 429, 503]);
-    assert_eq!(charged(|limit| limit.refund_if(cached).refund_server_errors()).await, [200, 303, 404, 429]);
+    assert_eq!(
+        charged(Limit::refund_server_errors).await,
+        [200, 203, 303, 404, 429]
+    );
+    assert_eq!(
+        charged(|limit| limit.refund_if(cached)).await,
+        [200, 303, 404, 429, 503]
+    );
+    assert_eq!(
+        charged(|limit| limit.refund_if(cached).refund_server_errors()).await,
+        [200, 303, 404, 429]
+    );
 }
 
 /// The limit of failed logins: a thousand successful ones pass, and three failed ones use it up.
@@ -87,9 +107,15 @@ async fn attack_35_aborted_request_stays_charged_by_default() {
     for (aborted, left) in [(false, UNITS - 1), (true, UNITS)] {
         for store in Store::both().await {
             let limit = budget("p", UNITS).refund_server_errors();
-            let limit = if aborted { limit.refund_aborted() } else { limit };
+            let limit = if aborted {
+                limit.refund_aborted()
+            } else {
+                limit
+            };
             let site = Site::new(store, limit, app()).await;
-            let gone = tokio::time::timeout(Duration::from_millis(200), site.get("/never/never", &[])).await;
+            let gone =
+                tokio::time::timeout(Duration::from_millis(200), site.get("/never/never", &[]))
+                    .await;
             assert!(gone.is_err());
             if aborted {
                 crate::site::until(|| site.layer.settlements().settled == 1).await;
@@ -99,8 +125,8 @@ async fn attack_35_aborted_request_stays_charged_by_default() {
     }
 }
 
-/// A response counts as one, whatever happens to its body: a charge that is settled later then stays, at the handler's
-/// total or at the estimate.
+/// A response counts as one, whatever happens to its body: a charge that is settled later then
+/// stays, at the handler's total or at the estimate.
 #[tokio::test]
 async fn charge_settled_later_is_refunded_only_without_a_response() {
     use http_body_util::{BodyExt, Full};
@@ -117,7 +143,10 @@ async fn charge_settled_later_is_refunded_only_without_a_response() {
     }
 
     for store in Store::both().await {
-        let layer = crate::site::layer(&store, budget("p", UNITS).cost(9).settled_later().refund_aborted());
+        let layer = crate::site::layer(
+            &store,
+            budget("p", UNITS).cost(9).settled_later().refund_aborted(),
+        );
         let mut before = 0;
         for (said, end, cost) in [
             (None, End::Read, 9),
@@ -135,14 +164,24 @@ async fn charge_settled_later_is_refunded_only_without_a_response() {
                     usage.add("p", said).unwrap();
                 }
                 match end {
-                    End::Read | End::DroppedBody => Ok(http::Response::new(Full::new(bytes::Bytes::from("text")))),
+                    End::Read | End::DroppedBody => {
+                        Ok(http::Response::new(Full::new(bytes::Bytes::from("text"))))
+                    }
                     End::Failed => Err("broken"),
                     End::DroppedBeforeTheHead => std::future::pending().await,
                 }
             });
             let answering = layer.layer(handler).oneshot(http::Request::new(()));
             match end {
-                End::Read => drop(answering.await.unwrap().into_body().collect().await.unwrap()),
+                End::Read => drop(
+                    answering
+                        .await
+                        .unwrap()
+                        .into_body()
+                        .collect()
+                        .await
+                        .unwrap(),
+                ),
                 End::DroppedBody => drop(answering.await.unwrap()),
                 End::Failed => assert_eq!(answering.await.map(drop).unwrap_err(), "broken"),
                 End::DroppedBeforeTheHead => {
@@ -152,7 +191,12 @@ async fn charge_settled_later_is_refunded_only_without_a_response() {
             }
             crate::site::settled(&layer).await;
             let used = store.used("p", UNITS).await;
-            assert_eq!(used - before, cost, "{}: {said:?} said, {end:?}", store.name);
+            assert_eq!(
+                used - before,
+                cost,
+                "{}: {said:?} said, {end:?}",
+                store.name
+            );
             before = used;
         }
         assert_eq!(layer.settlements().failed, 0, "{}", store.name);
@@ -164,7 +208,12 @@ async fn charge_settled_later_is_refunded_only_without_a_response() {
 async fn charge_refund_rule_does_not_read_the_headers_of_the_layer() {
     let store = Store::memory();
     let limits = budget("p", UNITS).refund_if(|_, headers| headers.contains_key("ratelimit"));
-    let site = Site::new(store, limits, Router::new().route("/", get(|| async { "hello" }))).await;
+    let site = Site::new(
+        store,
+        limits,
+        Router::new().route("/", get(|| async { "hello" })),
+    )
+    .await;
     assert!(site.get("/", &[]).await.headers().contains_key("ratelimit"));
     assert_eq!(site.left("p", UNITS).await, UNITS - 1);
 }

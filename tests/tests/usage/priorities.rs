@@ -12,8 +12,8 @@ use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, IntoAlgorithm, ManualClock};
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{
-    Concurrency, Constant, FixedWindow, Gcra, Header, InFlight, IntervalBucket, Limit, LimitReport, MemoryBackend,
-    Rate, SlidingLog, ThrottleLayer, Usage, all, any, limit, plans,
+    Concurrency, Constant, FixedWindow, Gcra, Header, InFlight, IntervalBucket, Limit, LimitReport,
+    MemoryBackend, Rate, SlidingLog, ThrottleLayer, Usage, all, any, limit, plans,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -30,7 +30,9 @@ fn class_of(parts: &Parts) -> String {
 
 /// One limit of twenty units in three classes.
 fn api(algorithm: impl IntoAlgorithm) -> Limit {
-    limit("api", algorithm).by(Constant).priority(CLASSES, class_of)
+    limit("api", algorithm)
+        .by(Constant)
+        .priority(CLASSES, class_of)
 }
 
 fn smooth() -> Limit {
@@ -39,18 +41,28 @@ fn smooth() -> Limit {
 
 fn app<B: Backend>(layer: ThrottleLayer<B>) -> Router {
     let handler = || get(|| async { "hello" });
-    let router = CLASSES.iter().fold(Router::new(), |router, (class, _)| router.route(&format!("/{class}"), handler()));
-    router.route("/other", handler()).layer(layer.report_in_response(true))
+    let router = CLASSES.iter().fold(Router::new(), |router, (class, _)| {
+        router.route(&format!("/{class}"), handler())
+    });
+    router
+        .route("/other", handler())
+        .layer(layer.report_in_response(true))
 }
 
 fn on_clock(limits: impl IntoLimitTree) -> (Router, ManualClock) {
     let clock = ManualClock::default();
     let store = MemoryBackend::builder().clock(clock.clone()).build();
-    (app(ThrottleLayer::new(limits).unwrap().backend(store).unwrap()), clock)
+    (
+        app(ThrottleLayer::new(limits).unwrap().backend(store).unwrap()),
+        clock,
+    )
 }
 
 fn send(app: &Router, class: &str) -> impl Future<Output = Response<Body>> + Send + use<> {
-    let request = Request::get(format!("/{class}")).header("x-user", "ada").body(Body::empty()).unwrap();
+    let request = Request::get(format!("/{class}"))
+        .header("x-user", "ada")
+        .body(Body::empty())
+        .unwrap();
     let response = app.clone().oneshot(request);
     async { response.await.unwrap() }
 }
@@ -89,15 +101,26 @@ async fn law_02_request_that_waits_as_its_class_is_told_is_admitted() {
             clock.advance(250 * MS);
             let (admitted, refused) = exhaust(&app, class).await;
             assert_eq!(admitted as u64, 20 - reserve, "{class} of {algorithm:?}");
-            assert_eq!((refused.status(), report(&refused).class("api")), (StatusCode::TOO_MANY_REQUESTS, Some(class)));
+            assert_eq!(
+                (refused.status(), report(&refused).class("api")),
+                (StatusCode::TOO_MANY_REQUESTS, Some(class))
+            );
             // What the higher classes take, the lower one waits for.
             assert_eq!(exhaust(&app, "critical").await.0 as u64, reserve);
             let refused = send(&app, class).await;
             let wait = report(&refused).decision().retry_after().unwrap();
             clock.advance(wait - Duration::from_micros(1));
-            assert_eq!(send(&app, class).await.status(), StatusCode::TOO_MANY_REQUESTS, "{class} of {algorithm:?}");
+            assert_eq!(
+                send(&app, class).await.status(),
+                StatusCode::TOO_MANY_REQUESTS,
+                "{class} of {algorithm:?}"
+            );
             clock.advance(Duration::from_micros(1));
-            assert_eq!(send(&app, class).await.status(), StatusCode::OK, "{class} of {algorithm:?}");
+            assert_eq!(
+                send(&app, class).await.status(),
+                StatusCode::OK,
+                "{class} of {algorithm:?}"
+            );
         }
     }
 }
@@ -105,16 +128,33 @@ async fn law_02_request_that_waits_as_its_class_is_told_is_admitted() {
 #[tokio::test]
 async fn headers_state_what_the_class_has_and_what_it_gets_alone() {
     let minute = api(FixedWindow::new(Rate::per_minute(20)));
-    for (limits, quotas) in [(smooth(), ["20;w=2", "20;w=2", "10;w=1"]), (minute, ["20;w=60", "16;w=60", "8;w=60"])] {
+    for (limits, quotas) in [
+        (smooth(), ["20;w=2", "20;w=2", "10;w=1"]),
+        (minute, ["20;w=60", "16;w=60", "8;w=60"]),
+    ] {
         let (app, _) = on_clock(limits);
-        for ((class, _), (quota, left)) in CLASSES.into_iter().zip(quotas.into_iter().zip([19, 14, 5])) {
+        for ((class, _), (quota, left)) in
+            CLASSES.into_iter().zip(quotas.into_iter().zip([19, 14, 5]))
+        {
             let response = send(&app, class).await;
-            assert_eq!(header(&response, "ratelimit-policy"), format!("\"api\";q={quota}"));
-            assert!(header(&response, "ratelimit").starts_with(&format!("\"api\";r={left};t=")), "{response:?}");
+            assert_eq!(
+                header(&response, "ratelimit-policy"),
+                format!("\"api\";q={quota}")
+            );
+            assert!(
+                header(&response, "ratelimit").starts_with(&format!("\"api\";r={left};t=")),
+                "{response:?}"
+            );
         }
         let (_, refused) = exhaust(&app, "batch").await;
-        assert_eq!(header(&refused, "ratelimit-policy"), format!("\"api\";q={}", quotas[2]));
-        assert!(header(&refused, "ratelimit").starts_with("\"api\";r=0;t="), "{refused:?}");
+        assert_eq!(
+            header(&refused, "ratelimit-policy"),
+            format!("\"api\";q={}", quotas[2])
+        );
+        assert!(
+            header(&refused, "ratelimit").starts_with("\"api\";r=0;t="),
+            "{refused:?}"
+        );
     }
 }
 
@@ -125,7 +165,12 @@ async fn every_store_leaves_the_reserve_free() {
         let app = app(layer);
         for (class, expected) in [("batch", 8), ("normal", 8), ("batch", 0), ("critical", 4)] {
             let (admitted, refused) = exhaust(&app, class).await;
-            assert_eq!((admitted, report(&refused).class("budget")), (expected, Some(class)), "{}", store.name);
+            assert_eq!(
+                (admitted, report(&refused).class("budget")),
+                (expected, Some(class)),
+                "{}",
+                store.name
+            );
         }
     }
 }
@@ -134,7 +179,13 @@ async fn every_store_leaves_the_reserve_free() {
 #[tokio::test]
 async fn highest_class_is_refused_when_the_budget_is_used_up() {
     let (app, clock) = on_clock(smooth());
-    for (class, admitted) in [("batch", 8), ("normal", 8), ("batch", 0), ("critical", 4), ("normal", 0)] {
+    for (class, admitted) in [
+        ("batch", 8),
+        ("normal", 8),
+        ("batch", 0),
+        ("critical", 4),
+        ("normal", 0),
+    ] {
         assert_eq!(exhaust(&app, class).await.0, admitted, "{class}");
     }
     let (_, refused) = exhaust(&app, "critical").await;
@@ -142,7 +193,10 @@ async fn highest_class_is_refused_when_the_budget_is_used_up() {
     // At the rate, the highest class leaves nothing to the others.
     for _ in 0..50 {
         clock.advance(100 * MS);
-        assert_eq!(send(&app, "batch").await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            send(&app, "batch").await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
         assert_eq!(send(&app, "critical").await.status(), StatusCode::OK);
     }
 }
@@ -172,7 +226,11 @@ async fn limit_without_classes_leaves_nothing_free() {
     let (app, _) = on_clock(limit("api", Gcra::new(Rate::per_second(10)).burst(20)).by(Constant));
     let (admitted, refused) = exhaust(&app, "batch").await;
     assert_eq!(
-        (admitted, report(&refused).class("api"), header(&refused, "ratelimit-policy")),
+        (
+            admitted,
+            report(&refused).class("api"),
+            header(&refused, "ratelimit-policy")
+        ),
         (20, None, "\"api\";q=20;w=2")
     );
 }
@@ -181,29 +239,47 @@ async fn limit_without_classes_leaves_nothing_free() {
 async fn request_of_an_unknown_class_is_in_the_lowest_and_warned_of_once() {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let hook = Arc::clone(&warnings);
-    let layer = ThrottleLayer::new(all((smooth(), Concurrency::new(20).priority(CLASSES, class_of)))).unwrap();
+    let layer = ThrottleLayer::new(all((
+        smooth(),
+        Concurrency::new(20).priority(CLASSES, class_of),
+    )))
+    .unwrap();
     let app = app(layer.on_warning(move |warning| hook.lock().unwrap().push(warning.to_string())));
     assert_eq!(send(&app, "batch").await.status(), StatusCode::OK);
     assert!(warnings.lock().unwrap().is_empty());
     let (admitted, refused) = exhaust(&app, "other").await;
-    assert_eq!((admitted, report(&refused).class("api")), (7, Some("batch")));
+    assert_eq!(
+        (admitted, report(&refused).class("api")),
+        (7, Some("batch"))
+    );
     let warnings = warnings.lock().unwrap();
     for (warning, name) in warnings.iter().zip(["api", "in-flight"]) {
-        let start = "the function that names the class of a request returned a name that no class of the limit";
-        assert!(warning.starts_with(&format!("{start} {name:?} has")), "{warning}");
+        let start = "the function that names the class of a request returned a name that no class \
+            of the limit";
+        assert!(
+            warning.starts_with(&format!("{start} {name:?} has")),
+            "{warning}"
+        );
     }
     assert_eq!(warnings.len(), 2);
 }
 
 #[tokio::test]
 async fn permits_are_taken_only_while_the_reserve_stays_free() {
-    let layer = ThrottleLayer::new(Concurrency::new(5).priority([("critical", 0), ("batch", 3)], class_of)).unwrap();
+    let layer =
+        ThrottleLayer::new(Concurrency::new(5).priority([("critical", 0), ("batch", 3)], class_of))
+            .unwrap();
     let held: Arc<Mutex<Vec<InFlight>>> = Arc::default();
     let keep = Arc::clone(&held);
     let handler = move |permit: InFlight| async move { keep.lock().unwrap().push(permit) };
-    let app = Router::new().route("/critical", get(handler.clone())).route("/batch", get(handler)).layer(layer);
+    let app = Router::new()
+        .route("/critical", get(handler.clone()))
+        .route("/batch", get(handler))
+        .layer(layer);
     let mut statuses = Vec::new();
-    for class in ["batch", "batch", "batch", "critical", "critical", "critical", "critical"] {
+    for class in [
+        "batch", "batch", "batch", "critical", "critical", "critical", "critical",
+    ] {
         statuses.push(send(&app, class).await.status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 503, 200, 200, 200, 503]);
@@ -230,8 +306,20 @@ async fn held_request_of_a_higher_class_passes_those_of_lower_ones() {
     left.sort_by_key(|(.., at)| *at);
     // 100 ms a unit: two for the highest class, then the fifth and the thirteenth that are free.
     let ok = StatusCode::OK;
-    let classes: Vec<_> = left.iter().map(|(class, status, _)| (*class, *status)).collect();
-    assert_eq!(classes, [("critical", ok), ("critical", ok), ("normal", ok), ("batch", ok), ("batch", ok)]);
+    let classes: Vec<_> = left
+        .iter()
+        .map(|(class, status, _)| (*class, *status))
+        .collect();
+    assert_eq!(
+        classes,
+        [
+            ("critical", ok),
+            ("critical", ok),
+            ("normal", ok),
+            ("batch", ok),
+            ("batch", ok)
+        ]
+    );
     for ((.., at), due) in left.iter().zip([100, 200, 700, 1_600, 1_700]) {
         assert!((due..due + 4).contains(at), "{left:?}");
     }
@@ -253,16 +341,31 @@ async fn held_request_that_higher_classes_pass_is_refused_when_its_wait_is_over(
         }
     });
     let refused = batch.await.unwrap();
-    assert_eq!((refused.status(), report(&refused).class("api")), (StatusCode::TOO_MANY_REQUESTS, Some("batch")));
-    assert!(start.elapsed() <= Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(
+        (refused.status(), report(&refused).class("api")),
+        (StatusCode::TOO_MANY_REQUESTS, Some("batch"))
+    );
+    assert!(
+        start.elapsed() <= Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
     let wait = report(&refused).decision().retry_after().unwrap();
     critical.await.unwrap();
-    assert!(wait >= 1_200 * MS, "the reserve of twelve is to be filled: {wait:?}");
+    assert!(
+        wait >= 1_200 * MS,
+        "the reserve of twelve is to be filled: {wait:?}"
+    );
 }
 
 async fn exhaust_at_once(app: &Router, class: &str) -> usize {
     let sending: JoinSet<_> = (0..20).map(|_| send(app, class)).collect();
-    sending.join_all().await.iter().filter(|response| response.status() == StatusCode::OK).count()
+    sending
+        .join_all()
+        .await
+        .iter()
+        .filter(|response| response.status() == StatusCode::OK)
+        .count()
 }
 
 #[tokio::test]
@@ -273,24 +376,48 @@ async fn every_member_of_a_composition_goes_by_its_own_classes() {
     let (app, _) = on_clock(any([own, shared]));
     let (admitted, refused) = exhaust(&app, "batch").await;
     assert_eq!(admitted, 4 + 5);
-    assert_eq!(["own", "shared"].map(|policy| report(&refused).class(policy)), [Some("batch"); 2]);
+    assert_eq!(
+        ["own", "shared"].map(|policy| report(&refused).class(policy)),
+        [Some("batch"); 2]
+    );
     let (admitted, refused) = exhaust(&app, "critical").await;
-    assert_eq!((admitted, report(&refused).class("own")), (6, Some("critical")));
+    assert_eq!(
+        (admitted, report(&refused).class("own")),
+        (6, Some("critical"))
+    );
 }
 
 #[tokio::test]
 async fn class_of_a_tier_has_the_tier_beyond_the_reserve() {
-    let tiers = [("free", 10), ("pro", 30)].map(|(tier, burst)| (tier, Gcra::new(Rate::per_minute(1)).burst(burst)));
-    let plans = || plans("plan", tiers).by(Header::new("x-user")).lookup(|_| async { Some("pro") });
-    let in_classes = |reserve| plans().unknown("free").priority([("high", 0), ("low", reserve)], |_: &Parts| "low");
+    let tiers = [("free", 10), ("pro", 30)]
+        .map(|(tier, burst)| (tier, Gcra::new(Rate::per_minute(1)).burst(burst)));
+    let plans = || {
+        plans("plan", tiers)
+            .by(Header::new("x-user"))
+            .lookup(|_| async { Some("pro") })
+    };
+    let in_classes = |reserve| {
+        plans()
+            .unknown("free")
+            .priority([("high", 0), ("low", reserve)], |_: &Parts| "low")
+    };
     let (app, _) = on_clock(in_classes(9));
     let (admitted, refused) = exhaust(&app, "batch").await;
-    assert_eq!((admitted, report(&refused).class("plan")), (21, Some("low")));
+    assert_eq!(
+        (admitted, report(&refused).class("plan")),
+        (21, Some("low"))
+    );
     assert_eq!(header(&refused, "ratelimit-policy"), "\"plan\";q=21;w=1260");
     let error = ThrottleLayer::new(in_classes(10)).unwrap_err();
-    assert_eq!((error.policy(), error.field(), error.value()), (Some("plan"), "reserve", "10 of \"low\""));
+    assert_eq!(
+        (error.policy(), error.field(), error.value()),
+        (Some("plan"), "reserve", "10 of \"low\"")
+    );
     let error = ThrottleLayer::new(smooth().cost(9)).unwrap_err();
-    assert_eq!((error.policy(), error.value()), (Some("api"), "12 of \"batch\""));
+    assert_eq!(
+        (error.policy(), error.value()),
+        (Some("api"), "12 of \"batch\"")
+    );
 }
 
 /// What a response uses while it streams is charged beyond the reserve, too.
@@ -301,6 +428,15 @@ async fn running_charges_leave_the_reserve_free() {
         covered.count().to_string()
     };
     let layer = ThrottleLayer::new(smooth().cost(1).settled_later()).unwrap();
-    let response = send(&Router::new().route("/batch", get(uses)).layer(layer), "batch").await;
-    assert_eq!(axum::body::to_bytes(response.into_body(), 99).await.unwrap(), "8");
+    let response = send(
+        &Router::new().route("/batch", get(uses)).layer(layer),
+        "batch",
+    )
+    .await;
+    assert_eq!(
+        axum::body::to_bytes(response.into_body(), 99)
+            .await
+            .unwrap(),
+        "8"
+    );
 }

@@ -22,7 +22,8 @@ const TASKS: u64 = 64;
 const UNITS: u64 = 600;
 const COST: u64 = 10;
 
-/// The least that the store must hold: the charges of running requests, and the final costs of the others.
+/// The least that the store must hold: the charges of running requests, and the final costs of the
+/// others.
 #[derive(Clone, Default)]
 struct Known {
     tokens: Arc<AtomicU64>,
@@ -66,8 +67,9 @@ async fn work(State(known): State<Known>, usage: Usage, request: Request<Body>) 
     StatusCode::OK
 }
 
-/// Laws 5, 6 and 10: while 64 tasks charge, refund and settle, the store never holds more than the limit; and in the
-/// end each limit holds exactly what the admitted requests have cost, each by its own rule.
+/// Laws 5, 6 and 10: while 64 tasks charge, refund and settle, the store never holds more than the
+/// limit; and in the end each limit holds exactly what the admitted requests have cost, each by its
+/// own rule.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_05_06_10_charge_with_refunds_and_settlements_racing() {
     for store in Store::both().await {
@@ -76,20 +78,34 @@ async fn law_05_06_10_charge_with_refunds_and_settlements_racing() {
             budget("requests", 100_000).refund_server_errors(),
             budget("tokens", UNITS).cost(estimate).settled_later(),
         ]);
-        let app = Router::new().route("/", get(work)).with_state(known.clone());
+        let app = Router::new()
+            .route("/", get(work))
+            .with_state(known.clone());
         let site = Arc::new(Site::new(store, limits, app).await);
         let headers = |task, turn| vec![("x-estimate", COST), ("x-n", task * 31 + turn * 17)];
         let admitted = race(&site, headers).await;
-        assert!((1..TASKS * 8).contains(&admitted), "{name}: {admitted} admitted, some and not all");
-        assert_eq!(UNITS - site.left("tokens", UNITS).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
+        assert!(
+            (1..TASKS * 8).contains(&admitted),
+            "{name}: {admitted} admitted, some and not all"
+        );
+        assert_eq!(
+            UNITS - site.left("tokens", UNITS).await,
+            known.tokens.load(Ordering::SeqCst),
+            "{name}: law 10"
+        );
         let requests = 100_000 - site.left("requests", 100_000).await;
-        assert_eq!(requests, known.requests.load(Ordering::SeqCst), "{name}: law 5");
+        assert_eq!(
+            requests,
+            known.requests.load(Ordering::SeqCst),
+            "{name}: law 5"
+        );
         assert!(known.most.load(Ordering::SeqCst) <= UNITS, "{name}: law 6");
         assert_eq!(site.layer.settlements().failed, 0);
     }
 }
 
-/// Tiers in a window that does not end during the test, so that what is used in it is all that was ever charged.
+/// Tiers in a window that does not end during the test, so that what is used in it is all that was
+/// ever charged.
 fn tiers(counts: [u64; 3]) -> [(&'static str, FixedWindow); 3] {
     let decade = Duration::from_secs(3650 * 86_400);
     let [low, middle, high] = counts.map(|count| FixedWindow::new(Rate::new(count, decade)));
@@ -119,21 +135,33 @@ impl Table {
 /// The total use of the key, as the largest tier sees it.
 async fn used(site: &Site, name: &str, counts: [u64; 3]) -> u64 {
     site.settled().await;
-    let (parts, ()) = Request::get("/").header("x-user", USER).body(()).unwrap().into_parts();
+    let (parts, ()) = Request::get("/")
+        .header("x-user", USER)
+        .body(())
+        .unwrap()
+        .into_parts();
     let key = Header::new("x-user").extract(&parts).unwrap();
     let policy = Policy::tiered(name, tiers(counts)).unwrap();
-    let limiter = Limiter::new(site.store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
-    counts[2] - limiter.decide(&[Call::peek(key).in_tier(2)]).await.unwrap().remaining()
+    let limiter =
+        Limiter::new(site.store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
+    counts[2]
+        - limiter
+            .decide(&[Call::peek(key).in_tier(2)])
+            .await
+            .unwrap()
+            .remaining()
 }
 
 const USER: u64 = 7;
 /// So few units that most requests are refused.
 const FEW: [u64; 3] = [200, 400, UNITS];
-/// More than all requests together could use, even in the smallest tier. A settlement above the estimate is debited as
-/// far as the tier that holds the key has room. Here there always is room, so the final total is known.
+/// More than all requests together could use, even in the smallest tier. A settlement above the
+/// estimate is debited as far as the tier that holds the key has room. Here there always is room,
+/// so the final total is known.
 const AMPLE: [u64; 3] = [100_000, 200_000, 300_000];
 
-/// Does what [`work`] does, and uses more bytes than estimated, unless it refunds everything or reports nothing.
+/// Does what [`work`] does, and uses more bytes than estimated, unless it refunds everything or
+/// reports nothing.
 async fn work_in_tiers(known: State<Known>, usage: Usage, request: Request<Body>) -> StatusCode {
     let n: u64 = request.headers()["x-n"].to_str().unwrap().parse().unwrap();
     let bytes = match n % 4 {
@@ -154,9 +182,9 @@ async fn work_in_tiers(known: State<Known>, usage: Usage, request: Request<Body>
     work(known, usage, request).await
 }
 
-/// Laws 5, 6 and 10 while 64 tasks share one identity and each request moves it to another tier: the store never holds
-/// more than the largest tier allows, and in the end each limit holds exactly what the admitted requests have cost,
-/// wherever they were charged, settled and refunded.
+/// Laws 5, 6 and 10 while 64 tasks share one identity and each request moves it to another tier:
+/// the store never holds more than the largest tier allows, and in the end each limit holds exactly
+/// what the admitted requests have cost, wherever they were charged, settled and refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements() {
     for store in Store::both().await {
@@ -166,24 +194,48 @@ async fn law_05_06_10_charge_with_tiers_changing_under_refunds_and_settlements()
             table.plans("tokens", FEW).cost(estimate).settled_later(),
             table.plans("bytes", AMPLE).cost(estimate).settled_later(),
         ]);
-        let app = Router::new().route("/", get(work_in_tiers)).with_state(known.clone());
+        let app = Router::new()
+            .route("/", get(work_in_tiers))
+            .with_state(known.clone());
         let site = Arc::new(Site::new(store, limits, app).await);
         let headers = move |task, turn| {
             table.0.store((task * 5 + turn) as usize, Ordering::SeqCst);
-            vec![("x-user", USER), ("x-estimate", COST), ("x-n", task * 31 + turn * 17)]
+            vec![
+                ("x-user", USER),
+                ("x-estimate", COST),
+                ("x-n", task * 31 + turn * 17),
+            ]
         };
         let admitted = race(&site, headers).await;
-        assert!((1..TASKS * 8).contains(&admitted), "{name}: {admitted} admitted, some and not all");
-        assert_eq!(used(&site, "tokens", FEW).await, known.tokens.load(Ordering::SeqCst), "{name}: law 10");
-        assert_eq!(used(&site, "bytes", AMPLE).await, known.bytes.load(Ordering::SeqCst), "{name}: law 10");
-        assert_eq!(used(&site, "requests", AMPLE).await, known.requests.load(Ordering::SeqCst), "{name}: law 5");
+        assert!(
+            (1..TASKS * 8).contains(&admitted),
+            "{name}: {admitted} admitted, some and not all"
+        );
+        assert_eq!(
+            used(&site, "tokens", FEW).await,
+            known.tokens.load(Ordering::SeqCst),
+            "{name}: law 10"
+        );
+        assert_eq!(
+            used(&site, "bytes", AMPLE).await,
+            known.bytes.load(Ordering::SeqCst),
+            "{name}: law 10"
+        );
+        assert_eq!(
+            used(&site, "requests", AMPLE).await,
+            known.requests.load(Ordering::SeqCst),
+            "{name}: law 5"
+        );
         assert!(known.most.load(Ordering::SeqCst) <= UNITS, "{name}: law 6");
         assert_eq!(site.layer.settlements().failed, 0);
     }
 }
 
 /// 64 tasks, each of which sends eight requests in turn. Returns how many were admitted.
-async fn race(site: &Arc<Site>, headers: impl Fn(u64, u64) -> Vec<(&'static str, u64)> + Send + Sync + 'static) -> u64 {
+async fn race(
+    site: &Arc<Site>,
+    headers: impl Fn(u64, u64) -> Vec<(&'static str, u64)> + Send + Sync + 'static,
+) -> u64 {
     let headers = Arc::new(headers);
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
@@ -208,8 +260,8 @@ async fn race(site: &Arc<Site>, headers: impl Fn(u64, u64) -> Vec<(&'static str,
     admitted
 }
 
-/// Law 10: of 64 tasks that settle one charge at the same time, one succeeds; and the end of the response comes too
-/// late.
+/// Law 10: of 64 tasks that settle one charge at the same time, one succeeds; and the end of the
+/// response comes too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
     for store in Store::both().await {
@@ -221,7 +273,8 @@ async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
                 let barrier = Arc::new(Barrier::new(TASKS as usize));
                 let tasks: Vec<_> = (0..TASKS)
                     .map(|n| {
-                        let (usage, barrier, won) = (usage.clone(), Arc::clone(&barrier), Arc::clone(&won));
+                        let (usage, barrier, won) =
+                            (usage.clone(), Arc::clone(&barrier), Arc::clone(&won));
                         tokio::spawn(async move {
                             barrier.wait().await;
                             let settled = usage.settle("tokens", n).is_ok();
@@ -239,9 +292,17 @@ async fn law_10_charge_settled_by_64_at_once_is_settled_once() {
                 winners.to_string()
             }
         };
-        let limit = budget("tokens", UNITS).cost(COST).settled_later().refund_successful().refund_aborted();
+        let limit = budget("tokens", UNITS)
+            .cost(COST)
+            .settled_later()
+            .refund_successful()
+            .refund_aborted();
         let site = Site::new(store, limit, Router::new().route("/", get(handler))).await;
         assert_eq!(site.get("/", &[]).await.body(), "1", "{name}");
-        assert_eq!(UNITS - site.left("tokens", UNITS).await, won.load(Ordering::SeqCst), "{name}");
+        assert_eq!(
+            UNITS - site.left("tokens", UNITS).await,
+            won.load(Ordering::SeqCst),
+            "{name}"
+        );
     }
 }

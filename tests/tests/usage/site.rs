@@ -1,4 +1,5 @@
-//! A server on a port of its own, a client that keeps its connections, and a model that records its own use.
+//! A server on a port of its own, a client that keeps its connections, and a model that records its
+//! own use.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -32,7 +33,11 @@ pub(crate) struct Site {
 }
 
 pub(crate) fn layer(store: &Store, limits: impl IntoLimitTree) -> ThrottleLayer<BoxBackend> {
-    ThrottleLayer::new(limits).unwrap().on_error(OnError::Closed).backend(store.backend.clone()).unwrap()
+    ThrottleLayer::new(limits)
+        .unwrap()
+        .on_error(OnError::Closed)
+        .backend(store.backend.clone())
+        .unwrap()
 }
 
 impl Site {
@@ -46,20 +51,33 @@ impl Site {
         let address = listener.local_addr().unwrap();
         let app = app.layer(layer.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { store, layer, address, client: Client::builder(TokioExecutor::new()).build_http() }
+        Self {
+            store,
+            layer,
+            address,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
     }
 
     /// Sends a request. The caller reads the body.
     pub(crate) async fn send(&self, path: &str, headers: &[(&str, u64)]) -> Response<Incoming> {
         let request = Request::get(format!("http://{}{path}", self.address));
-        self.client.request(with(request, headers).body(Empty::new()).unwrap()).await.unwrap()
+        self.client
+            .request(with(request, headers).body(Empty::new()).unwrap())
+            .await
+            .unwrap()
     }
 
     /// Requests a switch of protocols.
     pub(crate) async fn upgrade(&self, path: &str, to: &str) -> Response<Incoming> {
         let request = Request::get(format!("http://{}{path}", self.address));
-        let request = request.header(http::header::CONNECTION, "upgrade").header(http::header::UPGRADE, to);
-        self.client.request(request.body(Empty::new()).unwrap()).await.unwrap()
+        let request = request
+            .header(http::header::CONNECTION, "upgrade")
+            .header(http::header::UPGRADE, to);
+        self.client
+            .request(request.body(Empty::new()).unwrap())
+            .await
+            .unwrap()
     }
 
     /// Sends a request and reads the whole response.
@@ -84,7 +102,9 @@ impl Site {
 }
 
 fn with(request: Builder, headers: &[(&str, u64)]) -> Builder {
-    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
+    headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    })
 }
 
 pub(crate) async fn settled(layer: &ThrottleLayer<BoxBackend>) {
@@ -102,7 +122,10 @@ pub(crate) async fn until(comes: impl Fn() -> bool) {
 
 /// A number that the client sent.
 pub(crate) fn number(parts: &Parts, name: &str) -> u64 {
-    parts.headers.get(name).map_or(0, |value| value.to_str().unwrap().parse().unwrap())
+    parts
+        .headers
+        .get(name)
+        .map_or(0, |value| value.to_str().unwrap().parse().unwrap())
 }
 
 /// The estimated cost in the request.
@@ -140,12 +163,20 @@ impl Body for Tokens {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if self.left == 0 {
             return Poll::Ready(None);
         }
         let pause = self.pause;
-        ready!(self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause))).as_mut().poll(cx));
+        ready!(
+            self.sleep
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)))
+                .as_mut()
+                .poll(cx)
+        );
         self.sleep = None;
         let step = self.step.min(self.left);
         self.left -= step;

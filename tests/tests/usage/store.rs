@@ -20,12 +20,18 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn memory() -> Self {
-        Self { name: "memory", backend: BoxBackend::new(MemoryBackend::new()) }
+        Self {
+            name: "memory",
+            backend: BoxBackend::new(MemoryBackend::new()),
+        }
     }
 
     pub(crate) async fn redis() -> Self {
         let shared = tokio::task::spawn_blocking(Shared::new).await.unwrap();
-        Self { name: "redis", backend: BoxBackend::new(redis(&shared.url(), shared.prefix(), PATIENCE)) }
+        Self {
+            name: "redis",
+            backend: BoxBackend::new(redis(&shared.url(), shared.prefix(), PATIENCE)),
+        }
     }
 
     pub(crate) async fn both() -> [Self; 2] {
@@ -36,7 +42,11 @@ impl Store {
     pub(crate) async fn left(&self, name: &str, units: u64) -> u64 {
         let policy = Policy::new(name, window(units)).unwrap();
         let limiter = Limiter::new(self.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
-        limiter.decide(&[Call::peek(Key::CONSTANT)]).await.unwrap().remaining()
+        limiter
+            .decide(&[Call::peek(Key::CONSTANT)])
+            .await
+            .unwrap()
+            .remaining()
     }
 
     pub(crate) async fn used(&self, name: &str, units: u64) -> u64 {
@@ -45,7 +55,11 @@ impl Store {
 }
 
 pub(crate) fn redis(url: &str, prefix: &str, deadline: Duration) -> RedisBackend {
-    RedisBackend::builder(Single::new(url).unwrap()).prefix(prefix).deadline(deadline).build().unwrap()
+    RedisBackend::builder(Single::new(url).unwrap())
+        .prefix(prefix)
+        .deadline(deadline)
+        .build()
+        .unwrap()
 }
 
 /// A window that does not end during a test, so its use is the total of all charges.

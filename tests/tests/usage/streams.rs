@@ -25,7 +25,15 @@ pub(crate) fn model(books: &Books, step: u64, stops: bool) -> Router {
         let (parts, _): (Parts, Body) = request.into_parts();
         let left = number(&parts, "x-actual");
         let pause = Duration::from_millis(2);
-        Body::new(Tokens { left, step, pause, usage, books, stops, sleep: None })
+        Body::new(Tokens {
+            left,
+            step,
+            pause,
+            usage,
+            books,
+            stops,
+            sleep: None,
+        })
     };
     Router::new().route("/", get(handler))
 }
@@ -34,12 +42,19 @@ pub(crate) fn model(books: &Books, step: u64, stops: bool) -> Router {
 fn sizes() -> impl Iterator<Item = (u64, u64)> {
     (0..STREAMS).map(|n| {
         let (estimate, factor) = (20 + 3 * n, 1 + n % 10);
-        (estimate, if n % 2 == 0 { estimate * factor } else { (estimate / factor).max(1) })
+        (
+            estimate,
+            if n % 2 == 0 {
+                estimate * factor
+            } else {
+                (estimate / factor).max(1)
+            },
+        )
     })
 }
 
-/// Law 10 over many streams: the total charge is what the model has used, to the token. While they stream, the store
-/// lacks only what each of them has in flight.
+/// Law 10 over many streams: the total charge is what the model has used, to the token. While they
+/// stream, the store lacks only what each of them has in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_charge_of_64_streams_is_the_models_own_count() {
     for store in Store::both().await {
@@ -64,7 +79,10 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
                     }
                     let charged = site.store.used("tokens", UNITS).await;
                     looks += 1;
-                    assert!(used <= charged + STREAMS * STEP, "{used} used, {charged} charged");
+                    assert!(
+                        used <= charged + STREAMS * STEP,
+                        "{used} used, {charged} charged"
+                    );
                 }
                 looks
             })
@@ -73,7 +91,9 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
             .map(|(estimate, actual)| {
                 let site = Arc::clone(&site);
                 tokio::spawn(async move {
-                    let response = site.send("/", &[("x-estimate", estimate), ("x-actual", actual)]).await;
+                    let response = site
+                        .send("/", &[("x-estimate", estimate), ("x-actual", actual)])
+                        .await;
                     assert_eq!(response.status(), 200);
                     let mut body = response.into_body();
                     if estimate.is_multiple_of(5) {
@@ -82,8 +102,11 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
                         return;
                     }
                     let text = body.collect().await.unwrap().to_bytes();
-                    let reported: u64 =
-                        std::str::from_utf8(&text).unwrap().split_whitespace().map(|n| n.parse::<u64>().unwrap()).sum();
+                    let reported: u64 = std::str::from_utf8(&text)
+                        .unwrap()
+                        .split_whitespace()
+                        .map(|n| n.parse::<u64>().unwrap())
+                        .sum();
                     assert_eq!(reported, actual);
                 })
             })
@@ -93,7 +116,10 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
         }
         done.store(true, Ordering::SeqCst);
         let looks = watch.await.unwrap();
-        assert!(looks > 0 || site.store.name == "redis", "the watch never looked");
+        assert!(
+            looks > 0 || site.store.name == "redis",
+            "the watch never looked"
+        );
         // The server notices that these clients disconnected when it writes.
         let start = std::time::Instant::now();
         let mut before = (u64::MAX, 0);
@@ -103,10 +129,24 @@ async fn law_10_charge_of_64_streams_is_the_models_own_count() {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         until(|| site.layer.settlements().pending == 0).await;
-        assert_eq!(UNITS - site.left("tokens", UNITS).await, books.total(), "{}", site.store.name);
-        assert_eq!(UNITS - site.left("requests", UNITS).await, STREAMS, "{}", site.store.name);
+        assert_eq!(
+            UNITS - site.left("tokens", UNITS).await,
+            books.total(),
+            "{}",
+            site.store.name
+        );
+        assert_eq!(
+            UNITS - site.left("requests", UNITS).await,
+            STREAMS,
+            "{}",
+            site.store.name
+        );
         let estimates: u64 = sizes().map(|(estimate, _)| estimate).sum();
-        assert_eq!(UNITS - site.left("month", UNITS).await, estimates, "nothing was said of it");
+        assert_eq!(
+            UNITS - site.left("month", UNITS).await,
+            estimates,
+            "nothing was said of it"
+        );
         assert_eq!(site.layer.settlements().failed, 0);
     }
 }

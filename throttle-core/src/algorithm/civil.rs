@@ -8,12 +8,20 @@ const EPOCH_SHIFT: i64 = 719_468;
 /// Year, month (1–12) and day (1–31) of a day number.
 pub(crate) fn date_of(day: i64) -> (i64, i64, i64) {
     let shifted = day + EPOCH_SHIFT;
-    let (era, day_of_era) = (shifted.div_euclid(DAYS_PER_ERA), shifted.rem_euclid(DAYS_PER_ERA));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let (era, day_of_era) = (
+        shifted.div_euclid(DAYS_PER_ERA),
+        shifted.rem_euclid(DAYS_PER_ERA),
+    );
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     // Months counted from March, so that the leap day is the last of its year.
     let from_march = (5 * day_of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
 }
@@ -21,9 +29,14 @@ pub(crate) fn date_of(day: i64) -> (i64, i64, i64) {
 /// Day number of the first of a month; month 13 is January of the next year.
 pub(crate) fn first_of_month(year: i64, month: i64) -> i64 {
     // A year from March ends with its months 13 and 14.
-    let (year, from_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, from_march) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * from_march + 2) / 5;
+    let day_of_era =
+        year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * from_march + 2) / 5;
     era * DAYS_PER_ERA + day_of_era - EPOCH_SHIFT
 }
 

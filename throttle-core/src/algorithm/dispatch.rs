@@ -8,8 +8,8 @@ use super::wire::Wire;
 use crate::rate::Rate;
 use crate::time::Timestamp;
 
-/// A step to run on whichever algorithm it is. The step is compiled once for each algorithm, so one branch finds the
-/// algorithm and the state stays in registers.
+/// A step to run on whichever algorithm it is. The step is compiled once for each algorithm, so one
+/// branch finds the algorithm and the state stays in registers.
 pub(crate) trait Visitor {
     type Output;
     fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Self::Output;
@@ -22,28 +22,30 @@ impl Algorithm {
         self.rate
     }
 
-    /// The most units that can be admitted at one instant, which is what an unused key has. A larger cost is never
-    /// admitted.
+    /// The most units that can be admitted at one instant, which is what an unused key has. A
+    /// larger cost is never admitted.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> u64 {
         each!(&self.kind, a => a.capacity())
     }
 
-    /// The effective window of the rate-limit headers, in µs: the time in which the client can use no more than
-    /// `remaining`.
+    /// The effective window of the rate-limit headers, in µs: the time in which the client can use
+    /// no more than `remaining`.
     #[must_use]
     pub(crate) fn effective_window(&self, standing: Standing) -> u64 {
         if each!(&self.kind, a => ends(a)) {
             return standing.next;
         }
-        // The pair of headers must not promise more than the rate: r units in at least r emission intervals.
+        // The pair of headers must not promise more than the rate: r units in at least r emission
+        // intervals.
         let micros = u128::from(standing.remaining) * u128::from(self.rate.period_micros());
         let paced = micros.div_ceil(u128::from(self.rate.count().max(1)));
         standing.next.max(u64::try_from(paced).unwrap_or(u64::MAX))
     }
 
-    /// Returns whether used units become available again evenly over time, and not when a window or an interval ends.
+    /// Returns whether used units become available again evenly over time, and not when a window or
+    /// an interval ends.
     #[must_use]
     pub fn drains(&self) -> bool {
         each!(&self.kind, a => drains(a))
@@ -66,7 +68,8 @@ impl Algorithm {
         each!(&self.kind, a => a.delays())
     }
 
-    /// Whether a request is refused as long as anything of an earlier one is owed, however little it costs.
+    /// Whether a request is refused as long as anything of an earlier one is owed, however little
+    /// it costs.
     pub(super) fn admits_only_when_idle(&self) -> bool {
         each!(&self.kind, a => a.admits_only_when_idle())
     }
@@ -86,8 +89,9 @@ impl Algorithm {
         each!(&self.kind, a => visitor.visit(a))
     }
 
-    /// µs until `cost` is admitted: 0 for now, [`NEVER`](super::verdict::NEVER) for a cost above the capacity. Like the
-    /// methods below, it takes a state that another algorithm wrote as fresh.
+    /// µs until `cost` is admitted: 0 for now, [`NEVER`](super::verdict::NEVER) for a cost above
+    /// the capacity. Like the methods below, it takes a state that another algorithm wrote as
+    /// fresh.
     pub(super) fn wait(&self, repr: &Repr, now: Timestamp, cost: u64) -> u64 {
         each!(&self.kind, a => match Stored::read(repr, |state| ask(a, state, now, cost)) {
             Some(wait) => wait,
@@ -116,15 +120,16 @@ impl Algorithm {
         })
     }
 
-    /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as units remain.
+    /// Makes `taken` a charge of `actual` units: gives back the difference, or debits it as far as
+    /// units remain.
     pub(crate) fn settle(&self, repr: &mut Repr, now: Timestamp, taken: Taken, actual: u64) {
         let Taken { cost, mark } = taken;
         each!(&self.kind, a => {
             // A state that another algorithm wrote holds nothing of this charge.
             let _ = Stored::change(repr, |state| {
                 if actual <= cost {
-                    // An algorithm with a larger capacity may have made the charge; this state holds no more than its
-                    // own.
+                    // An algorithm with a larger capacity may have made the charge; this state
+                    // holds no more than its own.
                     let most = a.capacity();
                     a.give_back(state, now, mark, cost.min(most), (cost - actual).min(most));
                 } else {

@@ -1,4 +1,5 @@
-//! The arithmetic that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an exact rate.
+//! The arithmetic that GCRA, token bucket, leaky meter and shaper share: a debt that drains at an
+//! exact rate.
 
 use std::time::Duration;
 
@@ -8,14 +9,16 @@ use crate::error::ConfigError;
 use crate::rate::{Rate, gcd, part};
 use crate::time::EXACT_MAX;
 
-/// The longest debt, in µs, of a drain that loses one grain each: the debt and the time it takes make 2^53 together.
+/// The longest debt, in µs, of a drain that loses one grain each: the debt and the time it takes
+/// make 2^53 together.
 const MOST_SPACED: u64 = EXACT_MAX / 2;
 
-/// Debt is counted in grains: `q` grains make a unit and `p` grains drain each microsecond, where p/q is the rate in
-/// lowest terms. So every quantity is a whole number, whatever the rate, and stays below 2^53.
+/// Debt is counted in grains: `q` grains make a unit and `p` grains drain each microsecond, where
+/// p/q is the rate in lowest terms. So every quantity is a whole number, whatever the rate, and
+/// stays below 2^53.
 ///
-/// GCRA counts the debt as time (TAT − now, in 1/p µs), the token bucket as missing tokens (in 1/q token) and the meter
-/// as water. The three make the same decisions.
+/// GCRA counts the debt as time (TAT − now, in 1/p µs), the token bucket as missing tokens (in 1/q
+/// token) and the meter as water. The three make the same decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Drain {
     /// Grains drained each microsecond.
@@ -39,15 +42,19 @@ impl Drain {
             let most = Some(deepest(p) / q).filter(|&most| most > 0);
             let rule = match most {
                 Some(most) if burst == 0 => format!(
-                    "with a rate of {rate} it must lie between 1 and {most}, and with 0 no request is ever admitted; \
+                    "with a rate of {rate} it must lie between 1 and {most}, and with 0 no \
+                        request is ever admitted; \
                      raise it, or leave it out to admit the rate's count at once"
                 ),
                 Some(most) => format!(
-                    "with a rate of {rate} it must lie between 1 and {most} to be counted exactly (in 1/{q} unit, \
-                     below 2^53); lower it, or round the rate so that count and period share larger factors"
+                    "with a rate of {rate} it must lie between 1 and {most} to be counted exactly \
+                        (in 1/{q} unit, \
+                     below 2^53); lower it, or round the rate so that count and period share \
+                     larger factors"
                 ),
                 None => format!(
-                    "no burst can be counted exactly (in 1/{q} unit, below 2^53) with a rate of {rate}; round the rate \
+                    "no burst can be counted exactly (in 1/{q} unit, below 2^53) with a rate of \
+                        {rate}; round the rate \
                      so that count and period share larger factors"
                 ),
             };
@@ -55,7 +62,8 @@ impl Drain {
         })
     }
 
-    /// A drain that holds what leaves within `max_wait_us`, and one unit more: the one that leaves at once.
+    /// A drain that holds what leaves within `max_wait_us`, and one unit more: the one that leaves
+    /// at once.
     pub(crate) fn with_wait(rate: Rate, max_wait_us: u64) -> Result<Self, ConfigError> {
         let (p, q) = lowest_terms(rate.validate()?);
         let fits = |wait: u64| fitting(p, q, u128::from(wait) * u128::from(p) + u128::from(q));
@@ -63,8 +71,10 @@ impl Drain {
             let most = deepest(p).checked_sub(q).map(|left| left / p);
             let rule = match most {
                 Some(most) => format!(
-                    "with a rate of {rate} it can be at most {most} to be counted exactly (in 1/{p} microsecond, below \
-                     2^53); lower it, or round the rate so that count and period share larger factors"
+                    "with a rate of {rate} it can be at most {most} to be counted exactly (in \
+                        1/{p} microsecond, below \
+                     2^53); lower it, or round the rate so that count and period share larger \
+                     factors"
                 ),
                 None => format!("the rate {rate} cannot be counted exactly (below 2^53); round it"),
             };
@@ -88,25 +98,36 @@ impl Drain {
         Some((rate, depth.checked_div(q)?))
     }
 
-    /// 1/n of the drain, and its rate. Where the burst is n or more it can be counted whenever this one can: it holds
-    /// no more grains, of no smaller size.
+    /// 1/n of the drain, and its rate. Where the burst is n or more it can be counted whenever this
+    /// one can: it holds no more grains, of no smaller size.
     pub(super) fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
         let burst = part(self.capacity, n);
-        let exact = rate.share(n).and_then(|rate| Some((Self::with_burst(rate, burst).ok()?, rate)));
+        let exact = rate
+            .share(n)
+            .and_then(|rate| Some((Self::with_burst(rate, burst).ok()?, rate)));
         exact.unwrap_or_else(|| {
             let rate = rate.spaced_share(n, MOST_SPACED);
-            (Self::with_burst(rate, 1).expect("twice the interval is below 2^53"), rate)
+            (
+                Self::with_burst(rate, 1).expect("twice the interval is below 2^53"),
+                rate,
+            )
         })
     }
 
     /// 1/n of the rate with the same longest wait.
     pub(super) fn share_of_wait(&self, rate: Rate, n: u64) -> (Self, Rate) {
         let wait = (self.depth - self.q.get()) / self.p.get();
-        let exact = rate.share(n).and_then(|rate| Some((Self::with_wait(rate, wait).ok()?, rate)));
+        let exact = rate
+            .share(n)
+            .and_then(|rate| Some((Self::with_wait(rate, wait).ok()?, rate)));
         exact.unwrap_or_else(|| {
             let rate = rate.spaced_share(n, MOST_SPACED);
             let wait = wait.min(MOST_SPACED - rate.period_micros());
-            (Self::with_wait(rate, wait).expect("twice the interval and the wait are below 2^53"), rate)
+            (
+                Self::with_wait(rate, wait)
+                    .expect("twice the interval and the wait are below 2^53"),
+                rate,
+            )
         })
     }
 
@@ -126,7 +147,11 @@ impl Drain {
     #[inline(always)]
     pub(crate) fn wait(&self, debt: u64, units: u64) -> u64 {
         let owed = debt + self.grains(units);
-        if owed <= self.depth { 0 } else { self.micros(owed - self.depth) }
+        if owed <= self.depth {
+            0
+        } else {
+            self.micros(owed - self.depth)
+        }
     }
 
     /// Whole units that can still be owed, and µs until there is one more (0 when nothing is owed).
@@ -134,7 +159,11 @@ impl Drain {
     pub(crate) fn room(&self, debt: u64) -> (u64, u64) {
         let free = self.depth.saturating_sub(debt);
         let units = self.q.divide(free);
-        let next = if debt == 0 { 0 } else { self.micros(debt + (units + 1) * self.q.get() - self.depth) };
+        let next = if debt == 0 {
+            0
+        } else {
+            self.micros(debt + (units + 1) * self.q.get() - self.depth)
+        };
         (units, next)
     }
 
@@ -145,7 +174,8 @@ impl Drain {
     }
 }
 
-/// The envelope: everything a decision computes is below 2^53, exact in an integer here and in a double elsewhere.
+/// The envelope: everything a decision computes is below 2^53, exact in an integer here and in a
+/// double elsewhere.
 fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
     let empties_in = depth.div_ceil(u128::from(p));
     let largest = depth + empties_in * u128::from(p);
@@ -154,11 +184,17 @@ fn fitting(p: u64, q: u64, depth: u128) -> Option<Drain> {
     }
     let (depth, empties_in) = (depth as u64, empties_in as u64);
     let (p, q) = (Divisor::new(p), Divisor::new(q));
-    Some(Drain { p, q, depth, empties_in, capacity: q.divide(depth) })
+    Some(Drain {
+        p,
+        q,
+        depth,
+        empties_in,
+        capacity: q.divide(depth),
+    })
 }
 
-/// The largest depth that [`fitting`] takes: with `steps` the µs in which it drains, it is at most `steps`·p, and
-/// together they are at most 2^53 − 1.
+/// The largest depth that [`fitting`] takes: with `steps` the µs in which it drains, it is at most
+/// `steps`·p, and together they are at most 2^53 − 1.
 fn deepest(p: u64) -> u64 {
     let steps = (EXACT_MAX + p) / (2 * p);
     (steps * p).min(EXACT_MAX - steps * p)

@@ -13,8 +13,8 @@ use super::stored::{Repr, Stored};
 use super::wire::{Numbers, Wire, double, read, write};
 
 impl Algorithm {
-    /// The bytes that identify these parameters: two bytes for the algorithm and its variant, then the parameters, each
-    /// a double, little endian.
+    /// The bytes that identify these parameters: two bytes for the algorithm and its variant, then
+    /// the parameters, each a double, little endian.
     ///
     /// | algorithm | bytes | parameters | numbers of a [state](State::to_wire) |
     /// |---|---|---|---|
@@ -28,8 +28,8 @@ impl Algorithm {
     /// | `sliding_window` | `s0` | limit, length of a sub-window, number S of them | the time of the last charge, then S + 1 counters; sub-window n, counted from the epoch, has the place n modulo (S + 1) |
     /// | `sliding_log` | `l0` | limit, window | the sum of units, then a time and units for each run, oldest first |
     ///
-    /// Times are in µs. Amounts are counted in grains: a unit is q grains, p grains drain each µs, and a key owes at
-    /// most `depth` grains. p/q is the rate in lowest terms.
+    /// Times are in µs. Amounts are counted in grains: a unit is q grains, p grains drain each µs,
+    /// and a key owes at most `depth` grains. p/q is the rate in lowest terms.
     #[must_use]
     pub fn tag(&self) -> Vec<u8> {
         struct Tag;
@@ -46,8 +46,9 @@ impl Algorithm {
 }
 
 impl State {
-    /// The state as bytes: the [tag](Algorithm::tag) of the algorithm that wrote it, which is the given one unless the
-    /// state names another; then the numbers in its table, each a double, little endian.
+    /// The state as bytes: the [tag](Algorithm::tag) of the algorithm that wrote it, which is the
+    /// given one unless the state names another; then the numbers in its table, each a double,
+    /// little endian.
     ///
     /// Before all of them stand the bytes of an [exception](Exception::to_wire), if there is one.
     ///
@@ -64,8 +65,8 @@ impl State {
         Some(bytes)
     }
 
-    /// Reads a state from its bytes. `algorithm` is tried first; the state names its parameters if others wrote it.
-    /// `None` if the bytes are no state. Any bytes may be passed.
+    /// Reads a state from its bytes. `algorithm` is tried first; the state names its parameters if
+    /// others wrote it. `None` if the bytes are no state. Any bytes may be passed.
     #[must_use]
     pub fn from_wire(algorithm: &Algorithm, bytes: &[u8]) -> Option<Self> {
         if let Some(numbers) = algorithm.accept(BehindTag(bytes)) {
@@ -83,18 +84,27 @@ impl State {
         }
         let writer = Algorithm::from_tag(bytes)?;
         let repr = writer.accept(ReadState(&read(writer.accept(BehindTag(bytes))?)?))?;
-        Some(Self { repr, writer: Some(Arc::new(writer)) })
+        Some(Self {
+            repr,
+            writer: Some(Arc::new(writer)),
+        })
     }
 }
 
-/// The bytes behind the tag, compared in place: a backend reads a state for each policy of each request.
+/// The bytes behind the tag, compared in place: a backend reads a state for each policy of each
+/// request.
 struct BehindTag<'a>(&'a [u8]);
 
 impl<'a> Visitor for BehindTag<'a> {
     type Output = Option<&'a [u8]>;
     fn visit<A: Wire<State: Stored>>(self, algorithm: &A) -> Option<&'a [u8]> {
         let rest = self.0.strip_prefix(algorithm.kind().as_slice())?;
-        algorithm.parameters().iter().try_fold(rest, |rest, number| rest.strip_prefix(double(*number).as_slice()))
+        algorithm
+            .parameters()
+            .iter()
+            .try_fold(rest, |rest, number| {
+                rest.strip_prefix(double(*number).as_slice())
+            })
     }
 }
 

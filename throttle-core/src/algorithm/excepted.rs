@@ -20,14 +20,16 @@ pub(crate) enum Excepted {
 }
 
 impl<'a> Cell<'a> {
-    /// Sets an exception in place of one that there is, or lifts it. The state beneath stays as it is.
+    /// Sets an exception in place of one that there is, or lifts it. The state beneath stays as it
+    /// is.
     pub(crate) fn except(&mut self, exception: Option<Exception>) {
         self.exception = exception.map(Box::new).map(Cow::Owned);
     }
 
     /// The exception, if it decides.
     pub(super) fn in_force(&self) -> Option<&Exception> {
-        self.exception().filter(|exception| self.at < exception.ends())
+        self.exception()
+            .filter(|exception| self.at < exception.ends())
     }
 
     /// What stands over the state, whether it decides or not.
@@ -37,30 +39,39 @@ impl<'a> Cell<'a> {
 
     /// Forgets an exception that is over.
     pub(super) fn forget_past(&mut self) {
-        self.exception = self.exception.take().filter(|exception| self.at < exception.until);
+        self.exception = self
+            .exception
+            .take()
+            .filter(|exception| self.at < exception.until);
     }
 
     /// Whether an exception decides.
     pub(crate) fn excepted(&self) -> Excepted {
         match self.in_force() {
             None => Excepted::No,
-            Some(Exception { treatment: Treatment::Struck(_), .. }) => Excepted::Banned,
+            Some(Exception {
+                treatment: Treatment::Struck(_),
+                ..
+            }) => Excepted::Banned,
             Some(_) => Excepted::Otherwise,
         }
     }
 
     /// Whether an admitted cost is charged.
     pub(crate) fn charges(&self) -> bool {
-        self.in_force().is_none_or(|exception| matches!(exception.treatment, Treatment::Limit(_)))
+        self.in_force()
+            .is_none_or(|exception| matches!(exception.treatment, Treatment::Limit(_)))
     }
 
-    /// The parameters that wrote the state, if an exception stands over it: they are kept beside the state then. Those
-    /// that were there before may be the same.
+    /// The parameters that wrote the state, if an exception stands over it: they are kept beside
+    /// the state then. Those that were there before may be the same.
     pub(crate) fn writer_beneath(&self, before: Option<Arc<Algorithm>>) -> Option<Arc<Algorithm>> {
         self.exception.as_ref()?;
         Some(match &self.writer {
             Some(writer) => Arc::clone(writer),
-            None => before.filter(|before| before.is_alike(self.by)).unwrap_or_else(|| Arc::new(*self.by)),
+            None => before
+                .filter(|before| before.is_alike(self.by))
+                .unwrap_or_else(|| Arc::new(*self.by)),
         })
     }
 
@@ -73,7 +84,11 @@ impl<'a> Cell<'a> {
             Treatment::Limit(limit) => self.under(limit).wait(cost),
         };
         let left = self.left_of(exception);
-        if wait < left { wait } else { self.after(exception).wait(cost).saturating_add(left) }
+        if wait < left {
+            wait
+        } else {
+            self.after(exception).wait(cost).saturating_add(left)
+        }
     }
 
     /// Where the key stands under the exception.
@@ -81,7 +96,10 @@ impl<'a> Cell<'a> {
         let unused = || self.by.standing(&self.by.fresh_repr(), self.at);
         let mut standing = match &exception.treatment {
             Treatment::Exempt => unused(),
-            Treatment::Blocked | Treatment::Struck(_) => Standing { remaining: 0, ..unused() },
+            Treatment::Blocked | Treatment::Struck(_) => Standing {
+                remaining: 0,
+                ..unused()
+            },
             Treatment::Limit(limit) => self.under(limit).standing(),
         };
         standing.reset = self.left_of(exception) + self.after(exception).standing().reset;
@@ -96,17 +114,27 @@ impl<'a> Cell<'a> {
 
     /// Charges an admitted cost under the exception.
     pub(super) fn take_under(&mut self, treatment: &Treatment, cost: u64) -> (u64, Taken) {
-        let Treatment::Limit(limit) = treatment else { return Default::default() };
+        let Treatment::Limit(limit) = treatment else {
+            return Default::default();
+        };
         // Moved, because a log is dear to copy.
         let repr = std::mem::replace(&mut self.repr, Cow::Owned(Repr::EMPTY));
-        let mut cell = Cell { repr, ..self.under(limit) };
+        let mut cell = Cell {
+            repr,
+            ..self.under(limit)
+        };
         let taken = cell.take(cost);
         self.repr = Cow::Owned(cell.repr.into_owned());
-        self.writer = if limit.is_alike(self.by) { None } else { Some(Cow::Owned(Arc::clone(limit))) };
+        self.writer = if limit.is_alike(self.by) {
+            None
+        } else {
+            Some(Cow::Owned(Arc::clone(limit)))
+        };
         taken
     }
 
-    /// µs until the exception is over. An exception stands over a slot of the key's own, whose clock is never behind.
+    /// µs until the exception is over. An exception stands over a slot of the key's own, whose
+    /// clock is never behind.
     fn left_of(&self, exception: &Exception) -> u64 {
         exception.ends().micros_since(self.at).unsigned_abs()
     }
@@ -114,8 +142,14 @@ impl<'a> Cell<'a> {
     /// The same state, as the exception's limit reads it.
     fn under<'b>(&'b self, limit: &'b Algorithm) -> Cell<'b> {
         let cell = self.at_instant(self.at);
-        let writer = cell.writer.unwrap_or_else(|| Cow::Owned(Arc::new(*self.by)));
-        Cell { by: limit, writer: Some(writer).filter(|writer| !writer.is_alike(limit)), ..cell }
+        let writer = cell
+            .writer
+            .unwrap_or_else(|| Cow::Owned(Arc::new(*self.by)));
+        Cell {
+            by: limit,
+            writer: Some(writer).filter(|writer| !writer.is_alike(limit)),
+            ..cell
+        }
     }
 
     /// The same state at the end of the exception.
@@ -125,9 +159,28 @@ impl<'a> Cell<'a> {
 
     /// The same state without the exception, at some instant.
     fn at_instant(&self, at: Timestamp) -> Cell<'_> {
-        let Self { by, writer, lag, until_charged, reserve, .. } = self;
-        let (repr, writer) = (Cow::Borrowed(&*self.repr), writer.as_deref().map(Cow::Borrowed));
+        let Self {
+            by,
+            writer,
+            lag,
+            until_charged,
+            reserve,
+            ..
+        } = self;
+        let (repr, writer) = (
+            Cow::Borrowed(&*self.repr),
+            writer.as_deref().map(Cow::Borrowed),
+        );
         let (lag, until_charged, reserve) = (*lag, *until_charged, *reserve);
-        Cell { by, repr, writer, at, exception: None, lag, until_charged, reserve }
+        Cell {
+            by,
+            repr,
+            writer,
+            at,
+            exception: None,
+            lag,
+            until_charged,
+            reserve,
+        }
     }
 }

@@ -8,13 +8,15 @@ use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::time::Timestamp;
 
-/// A key treated otherwise until an instant: exempt, blocked, or under another limit. It lies over the key's state, and
-/// is over by itself.
+/// A key treated otherwise until an instant: exempt, blocked, or under another limit. It lies over
+/// the key's state, and is over by itself.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use throttle_core::backend::{Exception, Treatment};
-/// use throttle_core::{Backend, Gcra, Key, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
+/// use throttle_core::{
+///     Backend, Gcra, Key, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp,
+/// };
 ///
 /// let clock = ManualClock::new(Timestamp::EPOCH);
 /// let memory = MemoryBackend::builder().clock(clock.clone()).build();
@@ -23,7 +25,15 @@ use crate::time::Timestamp;
 /// let set = Arc::new(memory.prepare(set)?);
 ///
 /// let until = Timestamp::from_micros(3_600_000_000);
-/// let _ = memory.except(&set, 0, &Key::from("ada"), Some(Exception { treatment: Treatment::Blocked, until }));
+/// let _ = memory.except(
+///     &set,
+///     0,
+///     &Key::from("ada"),
+///     Some(Exception {
+///         treatment: Treatment::Blocked,
+///         until,
+///     }),
+/// );
 /// assert!(!limiter.check("ada", 1).is_admitted());
 /// clock.set(until);
 /// assert!(limiter.check("ada", 1).is_admitted());
@@ -54,11 +64,11 @@ pub enum Treatment {
     Exempt,
     /// Nothing is admitted.
     Blocked,
-    /// These parameters decide in place of the call's. [`Policy::own`] checks them. What they charge is neither given
-    /// back nor corrected later.
+    /// These parameters decide in place of the call's. [`Policy::own`] checks them. What they
+    /// charge is neither given back nor corrected later.
     Limit(Arc<Algorithm>),
-    /// Nothing is admitted while the key is banned; before and after that it is decided as usual. The exception is over
-    /// when all strikes and bans are forgotten.
+    /// Nothing is admitted while the key is banned; before and after that it is decided as usual.
+    /// The exception is over when all strikes and bans are forgotten.
     Struck(Strikes),
 }
 
@@ -94,11 +104,14 @@ impl Exception {
     ///
     /// # Errors
     ///
-    /// If it is over at `now`, where that is known, or if its limit takes more than 100 times as long as the policy, or
-    /// one of its tiers, to recover from full use, or the reverse.
+    /// If it is over at `now`, where that is known, or if its limit takes more than 100 times as
+    /// long as the policy, or one of its tiers, to recover from full use, or the reverse.
     pub fn check(&self, policy: &Policy, now: Option<Timestamp>) -> Result<(), ConfigError> {
         if let Some(now) = now.filter(|now| self.until <= *now) {
-            let rule = format!("it must be after the present time of the store, {now}; to end an exception, lift it");
+            let rule = format!(
+                "it must be after the present time of the store, {now}; to end an exception, lift \
+                    it"
+            );
             return Err(ConfigError::new("until", self.until, rule).in_policy(policy.name()));
         }
         match &self.treatment {
@@ -116,18 +129,29 @@ impl Exception {
         }
     }
 
-    /// The bytes that stand before those of the state: `x`, then `e` (exempt), `b` (blocked), `l` (limit) or `s`
-    /// (struck), the last instant as a double in µs, little endian, and the [tag](Algorithm::tag) of the limit, or the
-    /// four numbers of [`Strikes`] in their order, each a double.
+    /// The bytes that stand before those of the state: `x`, then `e` (exempt), `b` (blocked), `l`
+    /// (limit) or `s` (struck), the last instant as a double in µs, little endian, and the
+    /// [tag](Algorithm::tag) of the limit, or the four numbers of [`Strikes`] in their order, each
+    /// a double.
     #[must_use]
     pub fn to_wire(&self) -> Vec<u8> {
         let (letter, tag) = match &self.treatment {
             Treatment::Exempt => (b'e', Vec::new()),
             Treatment::Blocked => (b'b', Vec::new()),
             Treatment::Limit(limit) => (b'l', limit.tag()),
-            Treatment::Struck(Strikes { banned_until, since, strikes, level }) => {
+            Treatment::Struck(Strikes {
+                banned_until,
+                since,
+                strikes,
+                level,
+            }) => {
                 let mut bytes = Vec::new();
-                let numbers = [banned_until.as_micros(), since.as_micros(), (*strikes).into(), (*level).into()];
+                let numbers = [
+                    banned_until.as_micros(),
+                    since.as_micros(),
+                    (*strikes).into(),
+                    (*level).into(),
+                ];
                 write(&mut bytes, &numbers);
                 (b's', bytes)
             }
@@ -135,11 +159,13 @@ impl Exception {
         [&[b'x', letter][..], &double(self.until.as_micros()), &tag].concat()
     }
 
-    /// The exception that some bytes begin with, and the bytes behind it, which are those of the state; none where the
-    /// key was unused. Any bytes may be passed.
+    /// The exception that some bytes begin with, and the bytes behind it, which are those of the
+    /// state; none where the key was unused. Any bytes may be passed.
     #[must_use]
     pub fn from_wire(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (&[b'x', letter], rest) = bytes.split_first_chunk()? else { return None };
+        let (&[b'x', letter], rest) = bytes.split_first_chunk()? else {
+            return None;
+        };
         let (until, mut rest) = rest.split_at_checked(8)?;
         let until = Timestamp::from_micros(instant(*read(until)?.first()?)?);
         let treatment = match letter {
@@ -167,9 +193,17 @@ impl Strikes {
 
     fn of(numbers: &[i64]) -> Option<Self> {
         let (&[banned_until, since], counts) = numbers.split_first_chunk()?;
-        let [banned_until, since] = [instant(banned_until)?, instant(since)?].map(Timestamp::from_micros);
+        let [banned_until, since] =
+            [instant(banned_until)?, instant(since)?].map(Timestamp::from_micros);
         let [strikes, level] = amounts(counts)?;
-        let level = u8::try_from(level).ok().filter(|level| *level <= Self::TOP)?;
-        Some(Self { banned_until, since, strikes: u32::try_from(strikes).ok()?, level })
+        let level = u8::try_from(level)
+            .ok()
+            .filter(|level| *level <= Self::TOP)?;
+        Some(Self {
+            banned_until,
+            since,
+            strikes: u32::try_from(strikes).ok()?,
+            level,
+        })
     }
 }

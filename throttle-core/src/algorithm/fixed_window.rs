@@ -9,8 +9,8 @@ use crate::time::{Timestamp, micros_ceil};
 
 /// A counter that resets at whole multiples of the period.
 ///
-/// Around a boundary twice the limit can be admitted: all of one window at its end and all of the next at its start. If
-/// that matters, use [`Gcra`](super::Gcra) or a sliding window.
+/// Around a boundary twice the limit can be admitted: all of one window at its end and all of the
+/// next at its start. If that matters, use [`Gcra`](super::Gcra) or a sliding window.
 ///
 /// State: 16 bytes, the window's start and the count.
 ///
@@ -30,14 +30,15 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Admits the rate's count in each window of the rate's period. Windows start at whole multiples of the period
-    /// since the epoch.
+    /// Admits the rate's count in each window of the rate's period. Windows start at whole
+    /// multiples of the period since the epoch.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { rate, offset_us: 0 }
     }
 
-    /// Moves every window's start later by `offset`, in whole microseconds, rounded up. Defaults to zero.
+    /// Moves every window's start later by `offset`, in whole microseconds, rounded up. Defaults to
+    /// zero.
     #[must_use]
     pub fn offset(mut self, offset: Duration) -> Self {
         self.offset_us = i64::try_from(micros_ceil(offset)).unwrap_or(i64::MAX);
@@ -55,14 +56,26 @@ impl FixedWindow {
     pub(super) fn kernel(self) -> Result<(Counter<Fixed>, Rate), ConfigError> {
         let rate = self.rate.validate()?;
         let length = rate.period_micros().cast_signed();
-        let window = Fixed { length, offset: self.offset_us.rem_euclid(length) };
-        Ok((Counter { limit: rate.count(), window }, rate))
+        let window = Fixed {
+            length,
+            offset: self.offset_us.rem_euclid(length),
+        };
+        Ok((
+            Counter {
+                limit: rate.count(),
+                window,
+            },
+            rate,
+        ))
     }
 
     /// The builder of such parameters.
     pub(super) fn of_parameters(_: u8, numbers: &[i64]) -> Option<Self> {
         let [limit, length, offset] = amounts(numbers)?;
-        Some(Self::new(Rate::new(limit, Duration::from_micros(length))).offset_micros(offset.cast_signed()))
+        Some(
+            Self::new(Rate::new(limit, Duration::from_micros(length)))
+                .offset_micros(offset.cast_signed()),
+        )
     }
 }
 
@@ -128,22 +141,30 @@ pub(crate) struct Count {
 }
 
 impl<W: Windows> Counter<W> {
-    /// The start of the window that runs at `now` and what is used of it. An instant before the window last used counts
-    /// as in it: a clock that steps back must not reopen a window.
+    /// The start of the window that runs at `now` and what is used of it. An instant before the
+    /// window last used counts as in it: a clock that steps back must not reopen a window.
     #[inline]
     fn view(&self, state: Count, now: Timestamp) -> Count {
         let at = now.as_micros().max(state.start);
-        // The usual case, without a look at the calendar. A state that nothing is used of may start anywhere.
+        // The usual case, without a look at the calendar. A state that nothing is used of may start
+        // anywhere.
         if state.used > 0 && at - state.start < self.window.shortest() {
             return state;
         }
         let (start, _) = self.window.window(at);
-        Count { start, used: if start == state.start { state.used } else { 0 } }
+        Count {
+            start,
+            used: if start == state.start { state.used } else { 0 },
+        }
     }
 
     /// Where a key stands that has used so many units of a window, which ends in `next` µs.
     fn standing_with(&self, used: u64, next: u64) -> Standing {
-        Standing { remaining: self.limit.saturating_sub(used), reset: if used == 0 { 0 } else { next }, next }
+        Standing {
+            remaining: self.limit.saturating_sub(used),
+            reset: if used == 0 { 0 } else { next },
+            next,
+        }
     }
 
     /// µs until the window that starts at `start` ends.
@@ -162,19 +183,29 @@ impl<W: Windows> Transition for Counter<W> {
     }
 
     fn fresh(&self) -> Count {
-        Count { start: Timestamp::MIN.as_micros(), used: 0 }
+        Count {
+            start: Timestamp::MIN.as_micros(),
+            used: 0,
+        }
     }
 
     #[inline]
     fn wait(&self, state: &Count, now: Timestamp, cost: u64) -> u64 {
         let Count { start, used } = self.view(*state, now);
-        if used + cost <= self.limit { 0 } else { self.until_end(start, now) }
+        if used + cost <= self.limit {
+            0
+        } else {
+            self.until_end(start, now)
+        }
     }
 
     #[inline]
     fn take(&self, state: &mut Count, now: Timestamp, cost: u64) -> Mark {
         let Count { start, used } = self.view(*state, now);
-        *state = Count { start, used: used + cost };
+        *state = Count {
+            start,
+            used: used + cost,
+        };
         Mark { at: start, frac: 0 }
     }
 
@@ -190,10 +221,19 @@ impl<W: Windows> Transition for Counter<W> {
         let next = self.until_end(start, now);
         if cost == 0 || cost > self.limit || used + cost > self.limit {
             let wait = if cost > self.limit { NEVER } else { next };
-            return (Outcome::uncharged(if cost == 0 { 0 } else { wait }), self.standing_with(used, next));
+            return (
+                Outcome::uncharged(if cost == 0 { 0 } else { wait }),
+                self.standing_with(used, next),
+            );
         }
-        *state = Count { start, used: used + cost };
-        (Outcome::charged(cost, Mark { at: start, frac: 0 }), self.standing_with(used + cost, next))
+        *state = Count {
+            start,
+            used: used + cost,
+        };
+        (
+            Outcome::charged(cost, Mark { at: start, frac: 0 }),
+            self.standing_with(used + cost, next),
+        )
     }
 
     fn give_back(&self, state: &mut Count, _: Timestamp, mark: Mark, _: u64, units: u64) {
@@ -205,12 +245,18 @@ impl<W: Windows> Transition for Counter<W> {
     fn debit(&self, state: &mut Count, now: Timestamp, mark: Mark, units: u64) {
         let Count { start, used } = self.view(*state, now);
         if start == mark.at {
-            *state = Count { start, used: self.limit.min(used.saturating_add(units)) };
+            *state = Count {
+                start,
+                used: self.limit.min(used.saturating_add(units)),
+            };
         }
     }
 
     fn latest(&self, state: &Count, _: Timestamp) -> Mark {
-        Mark { at: state.start, frac: 0 }
+        Mark {
+            at: state.start,
+            frac: 0,
+        }
     }
 
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
@@ -252,7 +298,8 @@ impl<W: Windows> Wire for Counter<W> {
     fn state(&self, numbers: &[i64]) -> Option<Count> {
         let &[start, used] = numbers else { return None };
         let used = amount(used, self.limit)?;
-        // Units are used of windows alone: a script finds the window that runs and compares the starts.
+        // Units are used of windows alone: a script finds the window that runs and compares the
+        // starts.
         (used == 0 || self.window.window(start).0 == start).then_some(Count { start, used })
     }
 }

@@ -8,12 +8,13 @@ use crate::time::Timestamp;
 
 /// The generic cell rate algorithm (ITU-T I.371): one theoretical arrival time (TAT) per key.
 ///
-/// A request of cost `c` is admitted when `max(TAT, now) + c·T − tau <= now`, where the emission interval `T` is
-/// period/count and the tolerance `tau` is `burst·T`; equality admits. An unused key admits exactly `burst` units at
-/// once, and one more every `T` after that. `T` stays an exact fraction, so no rate drifts.
+/// A request of cost `c` is admitted when `max(TAT, now) + c·T − tau <= now`, where the emission
+/// interval `T` is period/count and the tolerance `tau` is `burst·T`; equality admits. An unused
+/// key admits exactly `burst` units at once, and one more every `T` after that. `T` stays an exact
+/// fraction, so no rate drifts.
 ///
-/// State: 16 bytes, the TAT alone. When the clock steps back, a refused key is admitted at the same clock time as
-/// without the step.
+/// State: 16 bytes, the TAT alone. When the clock steps back, a refused key is admitted at the same
+/// clock time as without the step.
 ///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -81,18 +82,25 @@ impl Arrival {
         }
     }
 
-    /// A TAT that is `units` emission intervals later. The division does not depend on the state, so the processor can
-    /// do it while it loads the state.
+    /// A TAT that is `units` emission intervals later. The division does not depend on the state,
+    /// so the processor can do it while it loads the state.
     #[inline(always)]
     pub(crate) fn later(&self, tat: Tat, units: u64) -> Tat {
         let (whole, frac) = self.0.p.split(self.0.grains(units));
         let frac = tat.frac + frac;
-        let (carry, frac) = if frac >= self.0.p.get() { (1, frac - self.0.p.get()) } else { (0, frac) };
-        Tat { whole: tat.whole + whole.cast_signed() + carry, frac }
+        let (carry, frac) = if frac >= self.0.p.get() {
+            (1, frac - self.0.p.get())
+        } else {
+            (0, frac)
+        };
+        Tat {
+            whole: tat.whole + whole.cast_signed() + carry,
+            frac,
+        }
     }
 
-    /// The decision on a cost above the capacity, or after the clock has stepped back so far that more than the depth
-    /// is owed: nothing is charged.
+    /// The decision on a cost above the capacity, or after the clock has stepped back so far that
+    /// more than the depth is owed: nothing is charged.
     #[cold]
     #[inline(never)]
     fn refuse(&self, tat: Tat, now: Timestamp, cost: u64) -> (u64, Standing) {
@@ -115,7 +123,10 @@ impl Transition for Arrival {
     }
 
     fn fresh(&self) -> Tat {
-        Tat { whole: Timestamp::MIN.as_micros(), frac: 0 }
+        Tat {
+            whole: Timestamp::MIN.as_micros(),
+            frac: 0,
+        }
     }
 
     #[inline(always)]
@@ -124,7 +135,8 @@ impl Transition for Arrival {
             Debt::Grains(debt) => self.0.wait(debt, cost),
             Debt::BeyondDepth(ahead) => {
                 // ahead + ceil((frac + cost − depth) / p), where the bracket may be negative.
-                let over = (tat.frac + self.0.grains(cost)).cast_signed() - self.0.depth.cast_signed();
+                let over =
+                    (tat.frac + self.0.grains(cost)).cast_signed() - self.0.depth.cast_signed();
                 let ceil = -(-over).div_euclid(self.0.p.get().cast_signed());
                 ahead.saturating_add_signed(ceil)
             }
@@ -133,7 +145,14 @@ impl Transition for Arrival {
 
     #[inline(always)]
     fn take(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> Mark {
-        let from = if tat.whole >= now.as_micros() { *tat } else { Tat { whole: now.as_micros(), frac: 0 } };
+        let from = if tat.whole >= now.as_micros() {
+            *tat
+        } else {
+            Tat {
+                whole: now.as_micros(),
+                frac: 0,
+            }
+        };
         *tat = self.later(from, cost);
         Mark::at(now)
     }
@@ -141,20 +160,39 @@ impl Transition for Arrival {
     #[inline(always)]
     fn standing(&self, tat: &Tat, now: Timestamp) -> Standing {
         let ahead = tat.whole - now.as_micros();
-        let reset = if ahead < 0 { 0 } else { ahead.unsigned_abs() + u64::from(tat.frac > 0) };
+        let reset = if ahead < 0 {
+            0
+        } else {
+            ahead.unsigned_abs() + u64::from(tat.frac > 0)
+        };
         match self.debt(*tat, now) {
             Debt::Grains(debt) => {
                 let (remaining, next) = self.0.room(debt);
-                Standing { remaining, reset, next }
+                Standing {
+                    remaining,
+                    reset,
+                    next,
+                }
             }
-            Debt::BeyondDepth(_) => Standing { remaining: 0, reset, next: self.wait(tat, now, 1) },
+            Debt::BeyondDepth(_) => Standing {
+                remaining: 0,
+                reset,
+                next: self.wait(tat, now, 1),
+            },
         }
     }
 
     #[inline(always)]
     fn decide(&self, tat: &mut Tat, now: Timestamp, cost: u64) -> (Outcome, Standing) {
         let Self(drain) = self;
-        let from = if tat.whole < now.as_micros() { Tat { whole: now.as_micros(), frac: 0 } } else { *tat };
+        let from = if tat.whole < now.as_micros() {
+            Tat {
+                whole: now.as_micros(),
+                frac: 0,
+            }
+        } else {
+            *tat
+        };
         let ahead = (from.whole - now.as_micros()).cast_unsigned();
         if cost > drain.capacity || ahead > drain.empties_in {
             let (wait, standing) = self.refuse(*tat, now, cost);
@@ -163,25 +201,53 @@ impl Transition for Arrival {
         let debt = ahead * drain.p.get() + from.frac;
         let owed = debt + drain.grains(cost);
         if cost == 0 || owed > drain.depth {
-            let wait = if cost == 0 { 0 } else { drain.micros(owed - drain.depth) };
+            let wait = if cost == 0 {
+                0
+            } else {
+                drain.micros(owed - drain.depth)
+            };
             let (remaining, next) = drain.room(debt);
-            let standing = Standing { remaining, reset: ahead + u64::from(from.frac > 0), next };
+            let standing = Standing {
+                remaining,
+                reset: ahead + u64::from(from.frac > 0),
+                next,
+            };
             return (Outcome::uncharged(wait), standing);
         }
         let (whole, frac) = drain.p.split(owed);
-        *tat = Tat { whole: now.as_micros() + whole.cast_signed(), frac };
+        *tat = Tat {
+            whole: now.as_micros() + whole.cast_signed(),
+            frac,
+        };
         let (remaining, next) = drain.room(owed);
-        let standing = Standing { remaining, reset: whole + u64::from(frac > 0), next };
+        let standing = Standing {
+            remaining,
+            reset: whole + u64::from(frac > 0),
+            next,
+        };
         (Outcome::charged(cost, Mark::at(now)), standing)
     }
 
     fn give_back(&self, tat: &mut Tat, now: Timestamp, _: Mark, _: u64, units: u64) {
         let back = self.0.grains(units);
         let (whole, frac) = self.0.p.split(back);
-        let (borrow, frac) =
-            if tat.frac >= frac { (0, tat.frac - frac) } else { (1, tat.frac + self.0.p.get() - frac) };
-        let earlier = Tat { whole: tat.whole - whole.cast_signed() - borrow, frac };
-        *tat = if earlier.whole >= now.as_micros() { earlier } else { Tat { whole: now.as_micros(), frac: 0 } };
+        let (borrow, frac) = if tat.frac >= frac {
+            (0, tat.frac - frac)
+        } else {
+            (1, tat.frac + self.0.p.get() - frac)
+        };
+        let earlier = Tat {
+            whole: tat.whole - whole.cast_signed() - borrow,
+            frac,
+        };
+        *tat = if earlier.whole >= now.as_micros() {
+            earlier
+        } else {
+            Tat {
+                whole: now.as_micros(),
+                frac: 0,
+            }
+        };
     }
 
     fn debit(&self, tat: &mut Tat, now: Timestamp, _: Mark, units: u64) {
@@ -212,6 +278,9 @@ impl Wire for Arrival {
 
     fn state(&self, numbers: &[i64]) -> Option<Tat> {
         let &[whole, frac] = numbers else { return None };
-        Some(Tat { whole, frac: amount(frac, self.0.p.get() - 1)? })
+        Some(Tat {
+            whole,
+            frac: amount(frac, self.0.p.get() - 1)?,
+        })
     }
 }

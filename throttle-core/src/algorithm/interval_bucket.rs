@@ -9,9 +9,9 @@ use crate::time::{EXACT_MAX, Timestamp, micros_ceil};
 
 /// A token bucket refilled in whole portions: `refill` tokens each `interval`.
 ///
-/// Partial intervals are never lost: taking tokens does not restart a running interval. By default the interval of a
-/// full bucket starts at the request that first takes from it; [`aligned`](Self::aligned) starts intervals at whole
-/// multiples since the epoch instead.
+/// Partial intervals are never lost: taking tokens does not restart a running interval. By default
+/// the interval of a full bucket starts at the request that first takes from it;
+/// [`aligned`](Self::aligned) starts intervals at whole multiples since the epoch instead.
 ///
 /// State: 16 bytes, the tokens and the start of the running interval.
 ///
@@ -37,25 +37,33 @@ impl IntervalBucket {
     /// A bucket of `capacity` tokens, refilled completely each second.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
-        Self { capacity, refill: capacity, interval_us: 1_000_000, aligned: false, quota: false }
+        Self {
+            capacity,
+            refill: capacity,
+            interval_us: 1_000_000,
+            aligned: false,
+            quota: false,
+        }
     }
 
-    /// Sets how many tokens are added each interval, up to the capacity, and how long an interval is, rounded up to
-    /// whole microseconds. Defaults to the capacity each second.
+    /// Sets how many tokens are added each interval, up to the capacity, and how long an interval
+    /// is, rounded up to whole microseconds. Defaults to the capacity each second.
     #[must_use]
     pub fn refill(mut self, tokens: u64, interval: Duration) -> Self {
         (self.refill, self.interval_us) = (tokens, micros_ceil(interval));
         self
     }
 
-    /// Refills at whole multiples of the interval since the epoch. Defaults to intervals that start at first use.
+    /// Refills at whole multiples of the interval since the epoch. Defaults to intervals that start
+    /// at first use.
     #[must_use]
     pub const fn aligned(mut self) -> Self {
         self.aligned = true;
         self
     }
 
-    /// Makes every interval an account of its own: what is given back or debited later stays out of it.
+    /// Makes every interval an account of its own: what is given back or debited later stays out of
+    /// it.
     pub(super) const fn quota(mut self) -> Self {
         self.quota = true;
         self
@@ -71,7 +79,13 @@ impl IntervalBucket {
     /// The builder of such parameters.
     pub(super) fn of_parameters(variant: u8, numbers: &[i64]) -> Option<Self> {
         let [capacity, refill, interval_us] = amounts(numbers)?;
-        Some(Self { capacity, refill, interval_us, aligned: variant == b'1', quota: variant == b'2' })
+        Some(Self {
+            capacity,
+            refill,
+            interval_us,
+            aligned: variant == b'1',
+            quota: variant == b'2',
+        })
     }
 }
 
@@ -99,20 +113,31 @@ impl Portions {
         let most = EXACT_MAX / capacity.div_ceil(refill);
         if interval > most {
             let rule = format!(
-                "an empty bucket of {capacity} filled by {refill} must be full within 2^53 microseconds, so the \
+                "an empty bucket of {capacity} filled by {refill} must be full within 2^53 \
+                    microseconds, so the \
                  interval can be at most {most}"
             );
             return Err(ConfigError::new("interval in microseconds", interval, rule));
         }
-        Ok(Self { capacity, refill, interval: interval.cast_signed(), aligned: spec.aligned, quota: spec.quota })
+        Ok(Self {
+            capacity,
+            refill,
+            interval: interval.cast_signed(),
+            aligned: spec.aligned,
+            quota: spec.quota,
+        })
     }
 
     /// What it admits over time. Of a refill above the capacity only what fits is ever there.
     fn rate(&self) -> Rate {
-        Rate::new(self.refill.min(self.capacity), Duration::from_micros(self.interval.unsigned_abs()))
+        Rate::new(
+            self.refill.min(self.capacity),
+            Duration::from_micros(self.interval.unsigned_abs()),
+        )
     }
 
-    /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the anchor.
+    /// The bucket as it is at `now`, with the interval that runs then. Time never falls behind the
+    /// anchor.
     #[inline]
     fn view(&self, state: Tokens, now: Timestamp) -> Tokens {
         let now = now.as_micros().max(state.anchor);
@@ -150,24 +175,41 @@ impl Transition for Portions {
     }
 
     fn fresh(&self) -> Tokens {
-        Tokens { anchor: Timestamp::MIN.as_micros(), tokens: self.capacity }
+        Tokens {
+            anchor: Timestamp::MIN.as_micros(),
+            tokens: self.capacity,
+        }
     }
 
     fn wait(&self, state: &Tokens, now: Timestamp, cost: u64) -> u64 {
         let view = self.view(*state, now);
-        if view.tokens >= cost { 0 } else { self.until(view, now, cost) }
+        if view.tokens >= cost {
+            0
+        } else {
+            self.until(view, now, cost)
+        }
     }
 
     fn take(&self, state: &mut Tokens, now: Timestamp, cost: u64) -> Mark {
         let view = self.view(*state, now);
-        *state = Tokens { anchor: view.anchor, tokens: view.tokens - cost };
-        Mark { at: view.anchor, frac: 0 }
+        *state = Tokens {
+            anchor: view.anchor,
+            tokens: view.tokens - cost,
+        };
+        Mark {
+            at: view.anchor,
+            frac: 0,
+        }
     }
 
     fn standing(&self, state: &Tokens, now: Timestamp) -> Standing {
         let view = self.view(*state, now);
         if view.tokens == self.capacity {
-            return Standing { remaining: self.capacity, reset: 0, next: 0 };
+            return Standing {
+                remaining: self.capacity,
+                reset: 0,
+                next: 0,
+            };
         }
         Standing {
             remaining: view.tokens,
@@ -181,17 +223,27 @@ impl Transition for Portions {
         if self.quota && view.anchor != mark.at {
             return;
         }
-        *state = Tokens { anchor: view.anchor, tokens: self.capacity.min(view.tokens + units) };
+        *state = Tokens {
+            anchor: view.anchor,
+            tokens: self.capacity.min(view.tokens + units),
+        };
     }
 
     fn debit(&self, state: &mut Tokens, now: Timestamp, mark: Mark, units: u64) {
         let view = self.view(*state, now);
-        let left = if self.quota && view.anchor != mark.at { 0 } else { view.tokens };
+        let left = if self.quota && view.anchor != mark.at {
+            0
+        } else {
+            view.tokens
+        };
         self.take(state, now, units.min(left));
     }
 
     fn latest(&self, state: &Tokens, now: Timestamp) -> Mark {
-        Mark { at: self.view(*state, now).anchor, frac: 0 }
+        Mark {
+            at: self.view(*state, now).anchor,
+            frac: 0,
+        }
     }
 
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
@@ -203,16 +255,30 @@ impl Transition for Portions {
         Timestamp::from_micros(state.anchor + refills * self.interval)
     }
 
-    /// A refill that cannot be divided comes so much less often instead; a quota's is the quota itself.
+    /// A refill that cannot be divided comes so much less often instead; a quota's is the quota
+    /// itself.
     fn share(&self, _: Rate, n: u64) -> (Self, Rate) {
         // What the bucket cannot hold is no part of its rate, and so none of a share's.
         let refill = self.refill.min(self.capacity);
         let whole = self.quota || refill >= n;
-        let (refill, stretch) = if whole { (part(refill, n), 1) } else { (1, n.div_ceil(refill)) };
-        let interval = self.interval.unsigned_abs().saturating_mul(stretch).min(EXACT_MAX);
+        let (refill, stretch) = if whole {
+            (part(refill, n), 1)
+        } else {
+            (1, n.div_ceil(refill))
+        };
+        let interval = self
+            .interval
+            .unsigned_abs()
+            .saturating_mul(stretch)
+            .min(EXACT_MAX);
         // It must be full within 2^53 µs, and rounding may have made that take longer.
         let capacity = part(self.capacity, n).min(refill.saturating_mul(EXACT_MAX / interval));
-        let share = Self { capacity, refill, interval: interval.cast_signed(), ..*self };
+        let share = Self {
+            capacity,
+            refill,
+            interval: interval.cast_signed(),
+            ..*self
+        };
         (share, share.rate())
     }
 }
@@ -225,7 +291,11 @@ impl Wire for Portions {
     }
 
     fn parameters(&self) -> Numbers {
-        Numbers::from_slice(&[self.capacity.cast_signed(), self.refill.cast_signed(), self.interval])
+        Numbers::from_slice(&[
+            self.capacity.cast_signed(),
+            self.refill.cast_signed(),
+            self.interval,
+        ])
     }
 
     fn numbers(state: &Tokens) -> Numbers {
@@ -233,8 +303,13 @@ impl Wire for Portions {
     }
 
     fn state(&self, numbers: &[i64]) -> Option<Tokens> {
-        let &[anchor, tokens] = numbers else { return None };
-        Some(Tokens { anchor, tokens: amount(tokens, self.capacity)? })
+        let &[anchor, tokens] = numbers else {
+            return None;
+        };
+        Some(Tokens {
+            anchor,
+            tokens: amount(tokens, self.capacity)?,
+        })
     }
 }
 
@@ -244,9 +319,19 @@ mod tests {
 
     #[test]
     fn a_refill_above_the_capacity_admits_the_capacity_each_interval() {
-        let rate = |tokens| IntervalBucket::new(4).refill(tokens, Duration::from_secs(2)).build().unwrap().rate();
+        let rate = |tokens| {
+            IntervalBucket::new(4)
+                .refill(tokens, Duration::from_secs(2))
+                .build()
+                .unwrap()
+                .rate()
+        };
         for (tokens, admitted) in [(3, 3), (4, 4), (10, 4)] {
-            assert_eq!(rate(tokens), Rate::new(admitted, Duration::from_secs(2)), "{tokens} tokens each interval");
+            assert_eq!(
+                rate(tokens),
+                Rate::new(admitted, Duration::from_secs(2)),
+                "{tokens} tokens each interval"
+            );
         }
     }
 }

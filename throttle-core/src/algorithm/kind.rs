@@ -34,8 +34,8 @@ pub struct Algorithm {
     pub(super) rate: Rate,
 }
 
-/// The table of algorithms. From it follow the type that holds any of them, the builders' `build`, and the way back
-/// from the parameters in a tag to a builder.
+/// The table of algorithms. From it follow the type that holds any of them, the builders' `build`,
+/// and the way back from the parameters in a tag to a builder.
 macro_rules! algorithms {
     ($d:tt $($(#[doc = $errors:literal])+ $builder:ident($kernel:ty) $name:literal)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +62,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The algorithm whose [tag](Self::tag) some bytes begin with. Of its rate only what decides is known.
+            /// The algorithm whose [tag](Self::tag) some bytes begin with. Of its rate only what
+            /// decides is known.
             pub(crate) fn from_tag(bytes: &[u8]) -> Option<Self> {
                 let (&[letter, variant], rest) = bytes.split_first_chunk()?;
                 let built = match letter {
@@ -107,34 +108,38 @@ macro_rules! algorithms {
 
 // The macro writes another one, and is given the dollar sign for it.
 algorithms! { $
-    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message states the bound.
+    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
+    /// states the bound.
     Gcra(Arrival) "gcra"
 
-    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message states the bound.
+    /// If the count, period or burst is 0 or cannot be counted exactly below 2^53; the message
+    /// states the bound.
     TokenBucket(Leveled<Tokens>) "token_bucket"
 
-    /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message states the bound.
+    /// If the count, period or capacity is 0 or cannot be counted exactly below 2^53; the message
+    /// states the bound.
     LeakyMeter(Leveled<Water>) "leaky_meter"
 
-    /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs or more to fill.
+    /// If capacity, refill or interval is 0 or above 2^53 − 1, or if an empty bucket takes 2^53 µs
+    /// or more to fill.
     IntervalBucket(Portions) "interval_bucket"
 
     /// If the count or the period in microseconds is 0 or above 2^53 − 1.
     FixedWindow(Counter<Fixed>) "fixed_window"
 
-    /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not divide the period,
-    /// or count × sub-window in µs reaches 2^53.
+    /// If the count or period is 0 or too large, the number of buckets is not 1 to 1024 or does not
+    /// divide the period, or count × sub-window in µs reaches 2^53.
     SlidingWindow(Estimate) "sliding_window"
 
     /// If the count or the period in microseconds is 0 or above 2^53 − 1.
     SlidingLog(Trailing) "sliding_log"
 
-    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14 hours, or not every
-    /// period has the anchor.
+    /// If the limit or a period in microseconds is 0 or above 2^53 − 1, the offset exceeds 14
+    /// hours, or not every period has the anchor.
     CalendarQuota(Counter<Civil>) "calendar_quota"
 
-    /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below 2^53; the message states
-    /// the bound.
+    /// If the rate's count or period is 0, or the longest wait cannot be counted exactly below
+    /// 2^53; the message states the bound.
     LeakyBucket(Queue) "leaky_bucket"
 }
 
@@ -162,13 +167,16 @@ pub(super) use each;
 ///
 /// # Contract
 ///
-/// Builders that are equal give equal algorithms: nothing else, such as the time, has an influence. A setting out of
-/// its bounds is an error that names the setting, the value and the bound, and never a panic.
+/// Builders that are equal give equal algorithms: nothing else, such as the time, has an influence.
+/// A setting out of its bounds is an error that names the setting, the value and the bound, and
+/// never a panic.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an algorithm",
     label = "expected an algorithm such as `Gcra::new(Rate::per_second(10))`",
-    note = "write one of Gcra, TokenBucket, LeakyMeter, IntervalBucket, FixedWindow, SlidingWindow, SlidingLog, \
-            CalendarQuota or LeakyBucket around a `Rate`; a bare rate does not say how it is enforced"
+    note = "write one of Gcra, TokenBucket, LeakyMeter, IntervalBucket, FixedWindow, \
+        SlidingWindow, SlidingLog, \
+            CalendarQuota or LeakyBucket around a `Rate`; a bare rate does not say how it is \
+            enforced"
 )]
 pub trait IntoAlgorithm {
     /// Checks the configuration.

@@ -3,12 +3,12 @@ use super::level::{Leveled, Water};
 use crate::error::ConfigError;
 use crate::rate::Rate;
 
-/// A leaky bucket used as a meter: each request adds water, the water drains at the rate, and a request that would
-/// overflow the bucket is refused.
+/// A leaky bucket used as a meter: each request adds water, the water drains at the rate, and a
+/// request that would overflow the bucket is refused.
 ///
-/// The mirror image of the [`TokenBucket`](super::TokenBucket), with the same decisions: it stores the level of the
-/// water, and the token bucket stores the tokens left. To delay requests that do not fit, see
-/// [`LeakyBucket`](super::LeakyBucket).
+/// The mirror image of the [`TokenBucket`](super::TokenBucket), with the same decisions: it stores
+/// the level of the water, and the token bucket stores the tokens left. To delay requests that do
+/// not fit, see [`LeakyBucket`](super::LeakyBucket).
 ///
 /// State: 16 bytes, the level and the time of the last admitted request.
 ///
@@ -31,7 +31,10 @@ impl LeakyMeter {
     /// Water that drains at `rate`. The capacity defaults to the rate's count.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
-        Self { rate, capacity: None }
+        Self {
+            rate,
+            capacity: None,
+        }
     }
 
     /// Most units the bucket holds. Defaults to the rate's count.

@@ -1,4 +1,5 @@
-//! The token bucket's and the leaky meter's vocabularies of a drain: a level at an instant, of tokens or of water.
+//! The token bucket's and the leaky meter's vocabularies of a drain: a level at an instant, of
+//! tokens or of water.
 
 use std::marker::PhantomData;
 
@@ -48,8 +49,8 @@ impl Vocabulary for Water {
     }
 }
 
-/// Grains at the time of the last admitted request. That time never falls, or a clock that stepped back would be
-/// credited twice for the same stretch.
+/// Grains at the time of the last admitted request. That time never falls, or a clock that stepped
+/// back would be credited twice for the same stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) last: i64,
@@ -69,7 +70,10 @@ impl<V: Vocabulary> Leveled<V> {
 
     #[inline]
     fn set(&self, level: &mut Level, now: Timestamp, debt: u64) {
-        *level = Level { last: level.last.max(now.as_micros()), grains: V::invert(&self.0, debt) };
+        *level = Level {
+            last: level.last.max(now.as_micros()),
+            grains: V::invert(&self.0, debt),
+        };
     }
 
     /// µs by which the clock is behind the last admitted request.
@@ -81,7 +85,11 @@ impl<V: Vocabulary> Leveled<V> {
     #[inline(always)]
     fn standing_with(&self, debt: u64, lag: u64) -> Standing {
         let (remaining, next) = self.0.room(debt);
-        Standing { remaining, reset: lag + self.0.micros(debt), next: lag + next }
+        Standing {
+            remaining,
+            reset: lag + self.0.micros(debt),
+            next: lag + next,
+        }
     }
 }
 
@@ -95,7 +103,10 @@ impl<V: Vocabulary> Transition for Leveled<V> {
     }
 
     fn fresh(&self) -> Level {
-        Level { last: Timestamp::MIN.as_micros(), grains: V::invert(&self.0, 0) }
+        Level {
+            last: Timestamp::MIN.as_micros(),
+            grains: V::invert(&self.0, 0),
+        }
     }
 
     #[inline]
@@ -129,7 +140,10 @@ impl<V: Vocabulary> Transition for Leveled<V> {
         }
         let (debt, lag) = (debt + self.0.grains(cost), Self::lag(level, now));
         self.set(level, now, debt);
-        (Outcome::charged(cost, Mark::at(now)), self.standing_with(debt, lag))
+        (
+            Outcome::charged(cost, Mark::at(now)),
+            self.standing_with(debt, lag),
+        )
     }
 
     fn give_back(&self, level: &mut Level, now: Timestamp, _: Mark, _: u64, units: u64) {
@@ -166,7 +180,12 @@ impl<V: Vocabulary> Wire for Leveled<V> {
     }
 
     fn state(&self, numbers: &[i64]) -> Option<Level> {
-        let &[last, grains] = numbers else { return None };
-        Some(Level { last: instant(last)?, grains: amount(grains, self.0.depth)? })
+        let &[last, grains] = numbers else {
+            return None;
+        };
+        Some(Level {
+            last: instant(last)?,
+            grains: amount(grains, self.0.depth)?,
+        })
     }
 }

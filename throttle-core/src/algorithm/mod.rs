@@ -12,32 +12,37 @@
 //! | [`CalendarQuota`] | a count per civil day, week or month | 16 bytes | quotas that are billed |
 //! | [`LeakyBucket`] | units that can leave within the longest wait | 24 bytes | calls should be delayed, not refused |
 //!
-//! T is the emission interval, the period of the rate divided by its count. S is the number of sub-windows.
+//! T is the emission interval, the period of the rate divided by its count. S is the number of
+//! sub-windows.
 //!
 //! The same 43 requests, and how many of them each algorithm admits:
 //!
 #![doc = concat!(
-    "<p><img alt=\"A burst, a stream and a burst of requests, and which of them each algorithm admits\" \
+    "<p><img alt=\"A burst, a stream and a burst of requests, and which of them each algorithm \
+        admits\" \
      src='data:image/svg+xml,",
     include_str!("algorithms.svg"),
     "'></p>"
 )]
 //!
-//! What a client can have within a minute, if its requests begin shortly before the boundary of a fixed window:
+//! What a client can have within a minute, if its requests begin shortly before the boundary of a
+//! fixed window:
 //!
 #![doc = concat!(
-    "<p><img alt=\"Most that is admitted in 60 seconds by a limit of 10: FixedWindow 20, SlidingWindow 10, \
+    "<p><img alt=\"Most that is admitted in 60 seconds by a limit of 10: FixedWindow 20, \
+        SlidingWindow 10, \
      Gcra with a burst of 3: 12\" src='data:image/svg+xml,",
     include_str!("boundary.svg"),
     "'></p>"
 )]
 //!
-//! All of them compute in integers, admit on equality, and change nothing on refusal; [`SlidingWindow`] is exact about
-//! its own estimate. A clock that steps back admits no extra units, one that steps forward at most one more burst, and
-//! two clocks that disagree do not admit the same units twice.
+//! All of them compute in integers, admit on equality, and change nothing on refusal;
+//! [`SlidingWindow`] is exact about its own estimate. A clock that steps back admits no extra
+//! units, one that steps forward at most one more burst, and two clocks that disagree do not admit
+//! the same units twice.
 
-// `cell` is where requests meet states. Each algorithm has a file with its builder and its `Transition`; GCRA, token
-// bucket and leaky meter are one `drain` in three vocabularies.
+// `cell` is where requests meet states. Each algorithm has a file with its builder and its
+// `Transition`; GCRA, token bucket and leaky meter are one `drain` in three vocabularies.
 
 mod ban;
 mod calendar_quota;

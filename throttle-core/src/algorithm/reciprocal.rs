@@ -1,9 +1,9 @@
-/// A divisor with its reciprocal, so that dividing is a multiplication: a 64-bit division takes up to ninety cycles,
-/// and every decision does one or more by numbers that the policy fixes.
+/// A divisor with its reciprocal, so that dividing is a multiplication: a 64-bit division takes up
+/// to ninety cycles, and every decision does one or more by numbers that the policy fixes.
 ///
-/// For dividends below 2^63 the quotient is exact (Granlund and Montgomery 1994, theorem 4.2): with c = ceil(log2 d)
-/// and m = ceil(2^(63 + c) / d), the excess m·d − 2^(63 + c) is below d <= 2^c, so it adds less than 1/d to n/d, which
-/// cannot carry it past the next whole number.
+/// For dividends below 2^63 the quotient is exact (Granlund and Montgomery 1994, theorem 4.2): with
+/// c = ceil(log2 d) and m = ceil(2^(63 + c) / d), the excess m·d − 2^(63 + c) is below d <= 2^c, so
+/// it adds less than 1/d to n/d, which cannot carry it past the next whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Divisor {
     value: u64,
@@ -17,7 +17,11 @@ impl Divisor {
     /// A divisor from 1 to 2^53 − 1.
     pub(crate) fn new(value: u64) -> Self {
         let shift = value.next_power_of_two().trailing_zeros();
-        Self { value, reciprocal: (1_u128 << (63 + shift)).div_ceil(u128::from(value)) as u64, shift }
+        Self {
+            value,
+            reciprocal: (1_u128 << (63 + shift)).div_ceil(u128::from(value)) as u64,
+            shift,
+        }
     }
 
     #[inline]
@@ -35,8 +39,8 @@ impl Divisor {
     /// Quotient and remainder.
     #[inline]
     pub(crate) const fn split(self, dividend: u64) -> (u64, u64) {
-        // Most rates that people write drain one grain a microsecond. A branch that is guessed right takes no time at
-        // all.
+        // Most rates that people write drain one grain a microsecond. A branch that is guessed
+        // right takes no time at all.
         if self.value == 1 {
             return (dividend, 0);
         }
@@ -64,8 +68,14 @@ mod tests {
     /// Numbers of every size, and those next to powers of two.
     fn number() -> impl Strategy<Value = u64> {
         (0..63_u32, any::<u64>(), -2_i64..=2).prop_map(|(bits, noise, offset)| {
-            let noise = if noise & 1 == 0 { 0 } else { noise >> (64 - bits).min(63) };
-            ((1_u64 << bits) | noise).saturating_add_signed(offset).clamp(1, MOST)
+            let noise = if noise & 1 == 0 {
+                0
+            } else {
+                noise >> (64 - bits).min(63)
+            };
+            ((1_u64 << bits) | noise)
+                .saturating_add_signed(offset)
+                .clamp(1, MOST)
         })
     }
 

@@ -10,9 +10,10 @@ use crate::time::{EXACT_MAX, Timestamp};
 
 /// An exact trailing window: only the units of the last period count.
 ///
-/// Each admitted request is remembered for one period; requests of the same microsecond share an entry. So a key takes
-/// 16 bytes per distinct instant in the window (at most as many as the limit), and a decision reads all of them. For
-/// large limits use [`SlidingWindow`](super::SlidingWindow).
+/// Each admitted request is remembered for one period; requests of the same microsecond share an
+/// entry. So a key takes 16 bytes per distinct instant in the window (at most as many as the
+/// limit), and a decision reads all of them. For large limits use
+/// [`SlidingWindow`](super::SlidingWindow).
 ///
 /// ```
 /// use throttle_core::{SlidingLog, Rate, Timestamp};
@@ -38,7 +39,10 @@ impl SlidingLog {
     /// The transition, and the rate that it admits.
     pub(super) fn kernel(self) -> Result<(Trailing, Rate), ConfigError> {
         let rate = self.rate.validate()?;
-        let log = Trailing { limit: rate.count(), window: rate.period_micros().cast_signed() };
+        let log = Trailing {
+            limit: rate.count(),
+            window: rate.period_micros().cast_signed(),
+        };
         Ok((log, rate))
     }
 
@@ -64,7 +68,9 @@ pub(crate) struct Log {
 
 impl Log {
     fn now(&self, now: Timestamp) -> i64 {
-        self.runs.back().map_or(now.as_micros(), |newest| newest.0.max(now.as_micros()))
+        self.runs
+            .back()
+            .map_or(now.as_micros(), |newest| newest.0.max(now.as_micros()))
     }
 
     fn forget_until(&mut self, instant: i64) {
@@ -92,8 +98,13 @@ impl Log {
 }
 
 impl Trailing {
-    /// Live runs at `now`, oldest first, and their sum. A unit taken at `s` is free again at `s + window`.
-    fn live<'a>(&self, log: &'a Log, now: Timestamp) -> (impl Iterator<Item = (i64, u64)> + 'a, u64) {
+    /// Live runs at `now`, oldest first, and their sum. A unit taken at `s` is free again at
+    /// `s + window`.
+    fn live<'a>(
+        &self,
+        log: &'a Log,
+        now: Timestamp,
+    ) -> (impl Iterator<Item = (i64, u64)> + 'a, u64) {
         let edge = log.now(now) - self.window;
         let expired = log.runs.iter().take_while(move |run| run.0 <= edge);
         let (count, units) = expired.fold((0, 0), |(n, units), run| (n + 1, units + run.1));
@@ -101,7 +112,12 @@ impl Trailing {
     }
 
     /// µs until so many units of these runs are free again; `None` if they are fewer.
-    fn until_freed(&self, mut runs: impl Iterator<Item = (i64, u64)>, units: u64, now: Timestamp) -> Option<u64> {
+    fn until_freed(
+        &self,
+        mut runs: impl Iterator<Item = (i64, u64)>,
+        units: u64,
+        now: Timestamp,
+    ) -> Option<u64> {
         let mut freed = 0;
         let last = runs.find(|run| {
             freed += run.1;
@@ -130,7 +146,11 @@ impl Transition for Trailing {
         let (runs, used) = self.live(log, now);
         let excess = (used + cost).saturating_sub(self.limit);
         // A cost within the limit fits at the latest when everything has expired.
-        if excess == 0 { 0 } else { self.until_freed(runs, excess, now).unwrap_or(0) }
+        if excess == 0 {
+            0
+        } else {
+            self.until_freed(runs, excess, now).unwrap_or(0)
+        }
     }
 
     fn take(&self, log: &mut Log, now: Timestamp, cost: u64) -> Mark {
@@ -147,12 +167,22 @@ impl Transition for Trailing {
     fn standing(&self, log: &Log, now: Timestamp) -> Standing {
         let (runs, used) = self.live(log, now);
         let remaining = self.limit.saturating_sub(used);
-        // More may be used than the limit, if the clock has stepped back to where units count again.
+        // More may be used than the limit, if the clock has stepped back to where units count
+        // again.
         let excess = (used + 1).saturating_sub(self.limit).max(1);
-        let (Some(next), Some(newest)) = (self.until_freed(runs, excess, now), log.runs.back()) else {
-            return Standing { remaining, reset: 0, next: 0 };
+        let (Some(next), Some(newest)) = (self.until_freed(runs, excess, now), log.runs.back())
+        else {
+            return Standing {
+                remaining,
+                reset: 0,
+                next: 0,
+            };
         };
-        Standing { remaining, reset: self.freed_at(now, newest.0), next }
+        Standing {
+            remaining,
+            reset: self.freed_at(now, newest.0),
+            next,
+        }
     }
 
     fn give_back(&self, log: &mut Log, _: Timestamp, mark: Mark, _: u64, units: u64) {
@@ -164,7 +194,8 @@ impl Transition for Trailing {
     fn debit(&self, log: &mut Log, now: Timestamp, mark: Mark, units: u64) {
         let left = self.standing(log, now).remaining;
         let expired = mark.at <= log.now(now) - self.window;
-        // A charge that was given back whole in the meantime has no run any more; it has no debit either.
+        // A charge that was given back whole in the meantime has no run any more; it has no debit
+        // either.
         if let Some(index) = log.run_at(mark.at).filter(|_| !expired) {
             log.runs[index].1 += units.min(left);
             log.total += units.min(left);
@@ -172,7 +203,10 @@ impl Transition for Trailing {
     }
 
     fn latest(&self, log: &Log, now: Timestamp) -> Mark {
-        Mark { at: log.runs.back().map_or(now.as_micros(), |newest| newest.0), frac: 0 }
+        Mark {
+            at: log.runs.back().map_or(now.as_micros(), |newest| newest.0),
+            frac: 0,
+        }
     }
 
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
@@ -180,7 +214,9 @@ impl Transition for Trailing {
     }
 
     fn fresh_at(&self, log: &Log) -> Timestamp {
-        log.runs.back().map_or(Timestamp::MIN, |newest| Timestamp::from_micros(newest.0 + self.window))
+        log.runs.back().map_or(Timestamp::MIN, |newest| {
+            Timestamp::from_micros(newest.0 + self.window)
+        })
     }
 
     fn share(&self, rate: Rate, n: u64) -> (Self, Rate) {
@@ -198,18 +234,34 @@ impl Wire for Trailing {
     }
 
     fn numbers(log: &Log) -> Numbers {
-        let runs = log.runs.iter().flat_map(|(at, units)| [*at, units.cast_signed()]);
-        std::iter::once(log.total.cast_signed()).chain(runs).collect()
+        let runs = log
+            .runs
+            .iter()
+            .flat_map(|(at, units)| [*at, units.cast_signed()]);
+        std::iter::once(log.total.cast_signed())
+            .chain(runs)
+            .collect()
     }
 
     fn state(&self, numbers: &[i64]) -> Option<Log> {
         let (total, runs) = numbers.split_first()?;
         let (runs, rest) = runs.as_chunks::<2>();
-        // Not counting what has expired, no more than the limit; counting it, no more than can be told.
-        let run = |[at, units]: &[i64; 2]| Some((instant(*at)?, amount(*units, EXACT_MAX).filter(|units| *units > 0)?));
+        // Not counting what has expired, no more than the limit; counting it, no more than can be
+        // told.
+        let run = |[at, units]: &[i64; 2]| {
+            Some((
+                instant(*at)?,
+                amount(*units, EXACT_MAX).filter(|units| *units > 0)?,
+            ))
+        };
         let runs: VecDeque<(i64, u64)> = runs.iter().map(run).collect::<Option<_>>()?;
-        let ascending = runs.iter().zip(runs.iter().skip(1)).all(|(one, next)| one.0 < next.0);
-        let sum = runs.iter().try_fold(0, |sum: u64, run| sum.checked_add(run.1))?;
+        let ascending = runs
+            .iter()
+            .zip(runs.iter().skip(1))
+            .all(|(one, next)| one.0 < next.0);
+        let sum = runs
+            .iter()
+            .try_fold(0, |sum: u64, run| sum.checked_add(run.1))?;
         let total = amount(*total, EXACT_MAX).filter(|total| *total == sum)?;
         (rest.is_empty() && ascending).then_some(Log { runs, total })
     }

@@ -8,13 +8,15 @@ use crate::error::ConfigError;
 use crate::rate::{Rate, in_range, part};
 use crate::time::{EXACT_MAX, Timestamp};
 
-/// A trailing window, estimated from counters of sub-windows. The window is as long as S sub-windows (default 10).
+/// A trailing window, estimated from counters of sub-windows. The window is as long as S
+/// sub-windows (default 10).
 ///
-/// The newest S sub-windows count in full. The one before them counts by its overlap with the window, as if its units
-/// had been spread evenly. With S = 1 this is the two-counter estimator. In any stretch shorter than the window less
-/// one sub-window, at most the limit is admitted. In a longer stretch, up to a whole window, a burst at the end of a
-/// sub-window can raise that to 2·limit − 1. With more sub-windows, this happens only in stretches that are closer to a
-/// whole window, because only one sub-window is estimated, and it is shorter.
+/// The newest S sub-windows count in full. The one before them counts by its overlap with the
+/// window, as if its units had been spread evenly. With S = 1 this is the two-counter estimator. In
+/// any stretch shorter than the window less one sub-window, at most the limit is admitted. In a
+/// longer stretch, up to a whole window, a burst at the end of a sub-window can raise that to
+/// 2·limit − 1. With more sub-windows, this happens only in stretches that are closer to a whole
+/// window, because only one sub-window is estimated, and it is shorter.
 ///
 /// State: 8·(S + 2) bytes.
 ///
@@ -52,23 +54,35 @@ impl SlidingWindow {
         let rate = self.rate.validate()?;
         let (limit, period, buckets) = (rate.count(), rate.period_micros(), self.buckets);
         if !(1..=1024).contains(&buckets) {
-            return Err(ConfigError::new("buckets", buckets, "it must lie between 1 and 1024"));
+            return Err(ConfigError::new(
+                "buckets",
+                buckets,
+                "it must lie between 1 and 1024",
+            ));
         }
         if !period.is_multiple_of(buckets) {
-            let rule = format!("it must divide the period of {period} microseconds into whole sub-windows");
+            let rule = format!(
+                "it must divide the period of {period} microseconds into whole sub-windows"
+            );
             return Err(ConfigError::new("buckets", buckets, rule));
         }
         let width = in_range("sub-window in microseconds", period / buckets)?;
         let most = EXACT_MAX / width;
         if limit > most {
             let rule = format!(
-                "with sub-windows of {width} microseconds it can be at most {most} to be counted exactly (the product \
+                "with sub-windows of {width} microseconds it can be at most {most} to be counted \
+                    exactly (the product \
                  below 2^53); lower it or use more buckets"
             );
             return Err(ConfigError::new("rate count", limit, rule));
         }
         let (width, ring) = (Divisor::new(width), Divisor::new(buckets + 1));
-        let estimate = Estimate { limit, width, ring, buckets: buckets as i64 };
+        let estimate = Estimate {
+            limit,
+            width,
+            ring,
+            buckets: buckets as i64,
+        };
         Ok((estimate, rate))
     }
 
@@ -90,7 +104,8 @@ pub(crate) struct Estimate {
     buckets: i64,
 }
 
-/// Counters of the S + 1 sub-windows up to the one of the last admitted request, as a ring by sub-window number.
+/// Counters of the S + 1 sub-windows up to the one of the last admitted request, as a ring by
+/// sub-window number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     last: i64,
@@ -124,7 +139,12 @@ fn split(number: i64, divisor: Divisor) -> (i64, i64) {
 impl Estimate {
     fn view<'a>(&self, ring: &'a Ring, now: Timestamp) -> View<'a> {
         let (index, past) = split(now.as_micros().max(ring.last), self.width);
-        View { index, past, newest: split(ring.last, self.width).0, ring }
+        View {
+            index,
+            past,
+            newest: split(ring.last, self.width).0,
+            ring,
+        }
     }
 
     fn width(&self) -> i64 {
@@ -144,10 +164,15 @@ impl Estimate {
     /// The same, when its slot is known.
     fn count_at(&self, view: &View<'_>, index: i64, slot: usize) -> u64 {
         let age = view.newest - index;
-        if (0..=self.buckets).contains(&age) { view.ring.counters[slot] } else { 0 }
+        if (0..=self.buckets).contains(&age) {
+            view.ring.counters[slot]
+        } else {
+            0
+        }
     }
 
-    /// Units that count in full, and those of the fading sub-window, when sub-window `index` is running.
+    /// Units that count in full, and those of the fading sub-window, when sub-window `index` is
+    /// running.
     fn sums(&self, view: &View<'_>, index: i64) -> (u64, u64) {
         let oldest = index - self.buckets;
         let slot = self.slot(oldest);
@@ -160,10 +185,11 @@ impl Estimate {
         (full, self.count_at(view, oldest, slot))
     }
 
-    /// What a fading count still weighs after `past` µs of the running sub-window, rounded up: admission compares whole
-    /// units, so rounding up is exact.
+    /// What a fading count still weighs after `past` µs of the running sub-window, rounded up:
+    /// admission compares whole units, so rounding up is exact.
     fn faded(&self, count: u64, past: i64) -> u64 {
-        self.width.divide_up(count * (self.width() - past).unsigned_abs())
+        self.width
+            .divide_up(count * (self.width() - past).unsigned_abs())
     }
 
     fn used(&self, view: &View<'_>, (full, fading): (u64, u64)) -> u64 {
@@ -182,18 +208,28 @@ impl Estimate {
                     return index * self.width() + enough;
                 }
             }
-            // The next sub-window: one more starts to fade, and nothing new has come. After S + 1 steps nothing counts.
+            // The next sub-window: one more starts to fade, and nothing new has come. After S + 1
+            // steps nothing counts.
             (index, past) = (index + 1, 0);
-            slot = if slot + 1 < view.ring.counters.len() { slot + 1 } else { 0 };
+            slot = if slot + 1 < view.ring.counters.len() {
+                slot + 1
+            } else {
+                0
+            };
             fading = self.count_at(view, index - self.buckets, slot);
             full -= fading;
         }
     }
 
-    /// The instant at which nothing counts any more. The newest charge fades last, to the very end of its sub-window.
+    /// The instant at which nothing counts any more. The newest charge fades last, to the very end
+    /// of its sub-window.
     fn empty_at(&self, view: &View<'_>) -> i64 {
-        let newest_used = (0..=self.buckets).map(|age| view.newest - age).find(|&i| self.count(view, i) > 0);
-        newest_used.map_or(view.ring.last, |index| (index + self.buckets + 1) * self.width())
+        let newest_used = (0..=self.buckets)
+            .map(|age| view.newest - age)
+            .find(|&i| self.count(view, i) > 0);
+        newest_used.map_or(view.ring.last, |index| {
+            (index + self.buckets + 1) * self.width()
+        })
     }
 
     /// µs into the sub-window after which `count` weighs at most `spare`: the least e with
@@ -219,19 +255,27 @@ impl Transition for Estimate {
     }
 
     fn fresh(&self) -> Ring {
-        Ring { last: Timestamp::MIN.as_micros(), counters: vec![0; self.buckets as usize + 1].into_boxed_slice() }
+        Ring {
+            last: Timestamp::MIN.as_micros(),
+            counters: vec![0; self.buckets as usize + 1].into_boxed_slice(),
+        }
     }
 
     fn wait(&self, ring: &Ring, now: Timestamp, cost: u64) -> u64 {
         let view = self.view(ring, now);
         let sums = self.sums(&view, view.index);
-        if self.used(&view, sums) + cost <= self.limit { 0 } else { self.until(now, &view, sums, self.limit - cost) }
+        if self.used(&view, sums) + cost <= self.limit {
+            0
+        } else {
+            self.until(now, &view, sums, self.limit - cost)
+        }
     }
 
     fn take(&self, ring: &mut Ring, now: Timestamp, cost: u64) -> Mark {
         let View { index, newest, .. } = self.view(ring, now);
         let at = now.as_micros().max(ring.last);
-        // Sub-windows passed since the last charge take over the slots of those that have left the window.
+        // Sub-windows passed since the last charge take over the slots of those that have left the
+        // window.
         let passed = (index - newest).min(self.buckets + 1);
         for gone in index - passed + 1..=index {
             ring.counters[self.slot(gone)] = 0;
@@ -246,7 +290,11 @@ impl Transition for Estimate {
         let sums = self.sums(&view, view.index);
         let used = self.used(&view, sums);
         if used == 0 {
-            return Standing { remaining: self.limit, reset: 0, next: 0 };
+            return Standing {
+                remaining: self.limit,
+                reset: 0,
+                next: 0,
+            };
         }
         Standing {
             remaining: self.limit.saturating_sub(used),
@@ -266,19 +314,24 @@ impl Transition for Estimate {
 
     fn debit(&self, ring: &mut Ring, now: Timestamp, mark: Mark, units: u64) {
         let view = self.view(ring, now);
-        let left = self.limit.saturating_sub(self.used(&view, self.sums(&view, view.index)));
+        let left = self
+            .limit
+            .saturating_sub(self.used(&view, self.sums(&view, view.index)));
         let age = view.newest - mark.at;
         let running = view.index - mark.at < self.buckets;
         if running && (0..=self.buckets).contains(&age) {
-            // A charge of which nothing is there any more has no debit either: the ring may have been forgotten
-            // meanwhile.
+            // A charge of which nothing is there any more has no debit either: the ring may have
+            // been forgotten meanwhile.
             let counter = &mut ring.counters[self.slot(mark.at)];
             *counter += if *counter > 0 { units.min(left) } else { 0 };
         }
     }
 
     fn latest(&self, ring: &Ring, _: Timestamp) -> Mark {
-        Mark { at: split(ring.last, self.width).0, frac: 0 }
+        Mark {
+            at: split(ring.last, self.width).0,
+            frac: 0,
+        }
     }
 
     fn is_over(&self, now: Timestamp, mark: Mark) -> bool {
@@ -303,12 +356,20 @@ impl Wire for Estimate {
     }
 
     fn numbers(ring: &Ring) -> Numbers {
-        std::iter::once(ring.last).chain(ring.counters.iter().map(|count| count.cast_signed())).collect()
+        std::iter::once(ring.last)
+            .chain(ring.counters.iter().map(|count| count.cast_signed()))
+            .collect()
     }
 
     fn state(&self, numbers: &[i64]) -> Option<Ring> {
         let (last, counters) = numbers.split_first()?;
-        let counters: Box<[u64]> = counters.iter().map(|count| amount(*count, self.limit)).collect::<Option<_>>()?;
-        (counters.len() as u64 == self.ring.get()).then_some(Ring { last: instant(*last)?, counters })
+        let counters: Box<[u64]> = counters
+            .iter()
+            .map(|count| amount(*count, self.limit))
+            .collect::<Option<_>>()?;
+        (counters.len() as u64 == self.ring.get()).then_some(Ring {
+            last: instant(*last)?,
+            counters,
+        })
     }
 }

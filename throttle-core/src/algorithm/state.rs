@@ -10,8 +10,8 @@ use crate::time::Timestamp;
 
 /// What a backend keeps for one key of one policy.
 ///
-/// Opaque: it is read by the [`Algorithm`](crate::Algorithm) that wrote it. Backends that keep states in another
-/// process use [`to_wire`](Self::to_wire) and [`from_wire`](Self::from_wire).
+/// Opaque: it is read by the [`Algorithm`](crate::Algorithm) that wrote it. Backends that keep
+/// states in another process use [`to_wire`](Self::to_wire) and [`from_wire`](Self::from_wire).
 ///
 /// ```
 /// use throttle_core::{Gcra, Rate, Timestamp};
@@ -26,7 +26,8 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub(crate) repr: Repr,
-    /// The parameters that wrote it. A state that names none is taken for one of those that read it.
+    /// The parameters that wrote it. A state that names none is taken for one of those that read
+    /// it.
     pub(crate) writer: Option<Arc<Algorithm>>,
 }
 
@@ -35,19 +36,22 @@ impl State {
         Self { repr, writer: None }
     }
 
-    /// Names the parameters that wrote a state which names none: one that an [`Algorithm`] has made or decided alone.
-    /// Needed before a policy with other parameters decides about it. A state that a set has
-    /// [charged](crate::PolicySet::decide), or that was [read](Self::from_wire) from bytes, names its parameters
-    /// already, and keeps them here.
+    /// Names the parameters that wrote a state which names none: one that an [`Algorithm`] has made
+    /// or decided alone. Needed before a policy with other parameters decides about it. A state
+    /// that a set has [charged](crate::PolicySet::decide), or that was [read](Self::from_wire) from
+    /// bytes, names its parameters already, and keeps them here.
     ///
     /// ```
     /// use throttle_core::backend::Call;
     /// use throttle_core::{Gcra, Key, Policy, PolicySet, Rate, Timestamp};
     ///
-    /// let limit = |count| PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(count)))?);
+    /// let limit =
+    ///     |count| PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(count)))?);
     /// let (large, small) = (limit(100)?, limit(10)?);
     /// let of_large = *large.policies()[0].algorithm();
-    /// let (now, call) = (Timestamp::EPOCH, |cost| [Call::from(Key::from("ada")).costing(cost)]);
+    /// let (now, call) = (Timestamp::EPOCH, |cost| {
+    ///     [Call::from(Key::from("ada")).costing(cost)]
+    /// });
     ///
     /// let (state, _) = of_large.decide(of_large.fresh(), now, 8);
     /// let mut states = [state.written_under(&of_large)];
@@ -70,7 +74,10 @@ impl State {
     ///
     /// let gcra = Gcra::new(Rate::per_day(9)).build()?;
     /// let until = Timestamp::from_micros(60_000_000);
-    /// let blocked = gcra.fresh().excepted(Some(Exception { treatment: Treatment::Blocked, until }));
+    /// let blocked = gcra.fresh().excepted(Some(Exception {
+    ///     treatment: Treatment::Blocked,
+    ///     until,
+    /// }));
     /// let (blocked, verdict) = gcra.decide(blocked, Timestamp::EPOCH, 1);
     /// assert_eq!(verdict.retry_after_micros(), Some(60_000_000));
     /// assert!(gcra.decide(blocked, until, 1).1.is_admitted());
@@ -79,7 +86,10 @@ impl State {
     #[must_use]
     pub fn excepted(self, exception: Option<Exception>) -> Self {
         let (_, repr) = self.repr.without_exception();
-        Self { repr: repr.beneath(exception.map(Box::new)), writer: self.writer }
+        Self {
+            repr: repr.beneath(exception.map(Box::new)),
+            writer: self.writer,
+        }
     }
 
     /// The parameters that wrote the state, if it names them.
@@ -94,10 +104,17 @@ impl State {
 
     /// Moves a state in again that `by` has decided.
     pub(crate) fn put(&mut self, cell: Cell<'_>, by: &Algorithm, was_charged: bool) {
-        // An exception's limit may have charged it, or the next set that decides about it may have other parameters.
+        // An exception's limit may have charged it, or the next set that decides about it may have
+        // other parameters.
         if let Some(writer) = cell.writer.as_ref().filter(|_| was_charged) {
             self.writer = Some(Arc::clone(writer));
-        } else if was_charged && cell.is_own() && self.writer.as_deref().is_none_or(|writer| !writer.is_alike(by)) {
+        } else if was_charged
+            && cell.is_own()
+            && self
+                .writer
+                .as_deref()
+                .is_none_or(|writer| !writer.is_alike(by))
+        {
             self.writer = Some(Arc::new(*by));
         }
         self.repr = cell.into_repr();
@@ -111,8 +128,8 @@ impl Algorithm {
         State::of(self.fresh_repr())
     }
 
-    /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: it is always admitted and
-    /// charges nothing.
+    /// Decides about `cost` units and charges them if they are admitted. A cost of 0 peeks: it is
+    /// always admitted and charges nothing.
     ///
     /// A state that another algorithm made counts as fresh. For a state of other parameters, use a
     /// [`PolicySet`](crate::PolicySet), which reads it by those that wrote it.
@@ -121,10 +138,24 @@ impl Algorithm {
         let State { repr, writer } = state;
         let mut cell = Cell::new(self, None, repr, now);
         let wait = cell.wait(cost);
-        let delay = if wait == 0 && cost > 0 { cell.take(cost).0 } else { 0 };
-        let verdict = Verdict { standing: cell.standing(), wait, delay };
+        let delay = if wait == 0 && cost > 0 {
+            cell.take(cost).0
+        } else {
+            0
+        };
+        let verdict = Verdict {
+            standing: cell.standing(),
+            wait,
+            delay,
+        };
         let writer = writer.filter(|writer| writer.is_alike(self));
-        (State { repr: cell.into_repr(), writer }, verdict)
+        (
+            State {
+                repr: cell.into_repr(),
+                writer,
+            },
+            verdict,
+        )
     }
 
     /// Returns the verdict for a cost of 0, which charges nothing.
@@ -134,13 +165,21 @@ impl Algorithm {
             Repr::Excepted(..) => Cell::new(self, None, state.repr.clone(), now).standing(),
             repr => self.standing(repr, now),
         };
-        Verdict { standing, wait: 0, delay: 0 }
+        Verdict {
+            standing,
+            wait: 0,
+            delay: 0,
+        }
     }
 
-    /// Returns the first instant from which `state` equals a fresh one in every later decision. From then on it may be
-    /// dropped, as long as the clock does not step back before that instant.
+    /// Returns the first instant from which `state` equals a fresh one in every later decision.
+    /// From then on it may be dropped, as long as the clock does not step back before that instant.
     #[must_use]
     pub fn fresh_at(&self, state: &State) -> Timestamp {
-        state.writer.as_deref().unwrap_or(self).repr_fresh_at(&state.repr)
+        state
+            .writer
+            .as_deref()
+            .unwrap_or(self)
+            .repr_fresh_at(&state.repr)
     }
 }

@@ -37,7 +37,10 @@ impl Repr {
     }
 
     /// What stands in the place of a state that was moved out.
-    pub(crate) const EMPTY: Self = Self::Words(Words { instant: 0, amount: 0 });
+    pub(crate) const EMPTY: Self = Self::Words(Words {
+        instant: 0,
+        amount: 0,
+    });
 }
 
 /// The states that fit two words: an instant and an amount.

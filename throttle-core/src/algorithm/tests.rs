@@ -1,5 +1,6 @@
-//! What every algorithm keeps to itself and the headers and backends rely on: when the next unit comes, when the window
-//! of a charge is over, and states that are settled, foreign or written under other parameters.
+//! What every algorithm keeps to itself and the headers and backends rely on: when the next unit
+//! comes, when the window of a charge is over, and states that are settled, foreign or written
+//! under other parameters.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use proptest::prelude::*;
 
 use super::cell::Writer;
 use super::{
-    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Outcome,
-    Repr, SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket, Transition, Treatment, Visitor, ask, take,
+    Algorithm, CalendarQuota, Cell, Exception, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
+    LeakyMeter, Outcome, Repr, SlidingLog, SlidingWindow, Standing, State, Stored, TokenBucket,
+    Transition, Treatment, Visitor, ask, take,
 };
 use crate::rate::Rate;
 use crate::time::Timestamp;
@@ -32,17 +34,29 @@ fn algorithms() -> Vec<Algorithm> {
         LeakyMeter::new(rate).capacity(4).build(),
         LeakyBucket::new(rate).max_wait(micros(120)).build(),
         IntervalBucket::new(7).refill(2, micros(50)).build(),
-        IntervalBucket::new(7).refill(2, micros(50)).aligned().build(),
+        IntervalBucket::new(7)
+            .refill(2, micros(50))
+            .aligned()
+            .build(),
         CalendarQuota::rolling(5, micros(90)).build(),
-        FixedWindow::new(Rate::new(5, micros(90))).offset_micros(7).build(),
+        FixedWindow::new(Rate::new(5, micros(90)))
+            .offset_micros(7)
+            .build(),
         CalendarQuota::fixed(5, micros(90)).build(),
         CalendarQuota::daily(5).utc_offset_minutes(60).build(),
         CalendarQuota::weekly(5).build(),
         CalendarQuota::monthly(5).utc_offset_minutes(-90).build(),
-        SlidingWindow::new(Rate::new(5, micros(90))).buckets(3).build(),
-        SlidingWindow::new(Rate::new(5, micros(90))).buckets(1).build(),
+        SlidingWindow::new(Rate::new(5, micros(90)))
+            .buckets(3)
+            .build(),
+        SlidingWindow::new(Rate::new(5, micros(90)))
+            .buckets(1)
+            .build(),
         SlidingLog::new(Rate::new(5, micros(90))).build(),
-        LeakyBucket::new(rate).max_wait(micros(120)).without_delay().build(),
+        LeakyBucket::new(rate)
+            .max_wait(micros(120))
+            .without_delay()
+            .build(),
     ];
     all.map(Result::unwrap).to_vec()
 }
@@ -50,14 +64,19 @@ fn algorithms() -> Vec<Algorithm> {
 /// Whether use is counted in windows that end.
 fn has_windows(algorithm: &Algorithm) -> bool {
     let rolling = algorithm.tag().starts_with(b"i2");
-    rolling || matches!(algorithm.name(), "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log")
+    rolling
+        || matches!(
+            algorithm.name(),
+            "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log"
+        )
 }
 
 fn is_cut_by_the_clock(algorithm: &Algorithm) -> bool {
     matches!(algorithm.name(), "fixed_window" | "calendar_quota")
 }
 
-/// A clock that steps both ways by µs or by days, and costs; a cost of 9 settles the last charge instead.
+/// A clock that steps both ways by µs or by days, and costs; a cost of 9 settles the last charge
+/// instead.
 fn steps() -> impl Strategy<Value = Vec<(i64, u64)>> {
     let by = prop_oneof![6 => -150_i64..200, 1 => -(DAY as i64)..2 * DAY as i64, 3 => Just(0)];
     prop::collection::vec((by, 0..10_u64), 1..40)
@@ -83,17 +102,22 @@ impl Visitor for PassAndSteps<'_> {
         };
         let after = |step: &dyn Fn(&mut A::State) -> (Outcome, Standing)| {
             let mut repr = repr.clone();
-            let (outcome, standing) = A::State::change(&mut repr, step).expect("a state of this algorithm");
+            let (outcome, standing) =
+                A::State::change(&mut repr, step).expect("a state of this algorithm");
             (repr, outcome, standing)
         };
-        [after(&|state| algorithm.decide(state, now, cost)), after(&in_steps)]
+        [
+            after(&|state| algorithm.decide(state, now, cost)),
+            after(&in_steps),
+        ]
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `next` is the first instant at which more remains than now; of windows, the instant at which the window ends.
+    /// `next` is the first instant at which more remains than now; of windows, the instant at which
+    /// the window ends.
     #[test]
     fn the_next_unit_comes_when_it_is_told(which in 0..17_usize, steps in steps()) {
         let algorithm = algorithms()[which];
@@ -112,7 +136,8 @@ proptest! {
             if is_cut_by_the_clock(&algorithm) {
                 prop_assert!(standing.next > 0 && after(standing.next).remaining == algorithm.capacity());
                 let before = after(standing.next - 1);
-                prop_assert_eq!((before.remaining, before.next), (standing.remaining, 1), "before the window ends");
+                prop_assert_eq!((before.remaining, before.next), (standing.remaining, 1), "before \
+                    the window ends");
             } else if standing.reset == 0 {
                 prop_assert_eq!((standing.next, standing.remaining), (0, algorithm.capacity()), "{:?}", algorithm);
             } else if standing.remaining < algorithm.capacity() {
@@ -152,7 +177,8 @@ proptest! {
         }
     }
 
-    /// A charge that is given back at once leaves nothing, even where the clock has stepped back behind earlier ones.
+    /// A charge that is given back at once leaves nothing, even where the clock has stepped back
+    /// behind earlier ones.
     #[test]
     fn law_10_a_charge_given_back_at_once_leaves_no_trace(which in 0..17_usize, steps in steps()) {
         let algorithm = algorithms()[which];
@@ -171,7 +197,8 @@ proptest! {
         }
     }
 
-    /// A single charge counts until its window is over, which is when the state is that of an unused key.
+    /// A single charge counts until its window is over, which is when the state is that of an
+    /// unused key.
     #[test]
     fn the_window_of_a_charge_is_over_when_nothing_of_it_counts(at in -200_i64..200, cost in 1..4_u64) {
         for algorithm in algorithms() {
@@ -190,7 +217,11 @@ proptest! {
 #[test]
 fn a_state_of_another_algorithm_is_a_fresh_one() {
     for algorithm in algorithms() {
-        let foreign = if algorithm.name() == "sliding_log" { algorithms()[4] } else { algorithms()[15] };
+        let foreign = if algorithm.name() == "sliding_log" {
+            algorithms()[4]
+        } else {
+            algorithms()[15]
+        };
         let (state, _) = foreign.decide(foreign.fresh(), T0, foreign.capacity());
         assert_eq!(algorithm.peek(&state, T0).remaining(), algorithm.capacity());
         assert_eq!(algorithm.fresh_at(&state), Timestamp::MIN);
@@ -198,8 +229,16 @@ fn a_state_of_another_algorithm_is_a_fresh_one() {
         assert_eq!(verdict.retry_after_micros(), None);
         let (state, verdict) = algorithm.decide(state, T0, 2);
         assert!(verdict.is_admitted());
-        let left = if algorithm.admits_only_when_idle() { 0 } else { algorithm.capacity() - 2 };
-        assert_eq!(algorithm.peek(&state, T0).remaining(), left, "{algorithm:?}");
+        let left = if algorithm.admits_only_when_idle() {
+            0
+        } else {
+            algorithm.capacity() - 2
+        };
+        assert_eq!(
+            algorithm.peek(&state, T0).remaining(),
+            left,
+            "{algorithm:?}"
+        );
     }
 }
 
@@ -207,12 +246,31 @@ fn a_state_of_another_algorithm_is_a_fresh_one() {
 fn only_the_three_drains_drain_and_only_the_queue_delays() {
     for algorithm in algorithms() {
         let name = algorithm.name();
-        assert_eq!(algorithm.drains(), ["gcra", "token_bucket", "leaky_meter"].contains(&name), "{name}");
-        let expected = [algorithm.tag().starts_with(b"q0"), algorithm.tag().starts_with(b"q1")];
-        assert_eq!([algorithm.delays(), algorithm.admits_only_when_idle()], expected, "{name}");
+        assert_eq!(
+            algorithm.drains(),
+            ["gcra", "token_bucket", "leaky_meter"].contains(&name),
+            "{name}"
+        );
+        let expected = [
+            algorithm.tag().starts_with(b"q0"),
+            algorithm.tag().starts_with(b"q1"),
+        ];
+        assert_eq!(
+            [algorithm.delays(), algorithm.admits_only_when_idle()],
+            expected,
+            "{name}"
+        );
     }
     let days = |quota: CalendarQuota| quota.build().unwrap().rate().period().as_secs() / 86_400;
-    assert_eq!([CalendarQuota::daily(1), CalendarQuota::weekly(1), CalendarQuota::monthly(1)].map(days), [1, 7, 31]);
+    assert_eq!(
+        [
+            CalendarQuota::daily(1),
+            CalendarQuota::weekly(1),
+            CalendarQuota::monthly(1)
+        ]
+        .map(days),
+        [1, 7, 31]
+    );
 }
 
 /// Parts of a microsecond in what a builder takes count as a whole one.
@@ -223,7 +281,10 @@ fn durations_are_rounded_up_to_whole_microseconds() {
         let nanos = Duration::from_nanos(nanos);
         let queue = LeakyBucket::new(rate).max_wait(nanos);
         assert_eq!(queue.longest_wait(), micros(whole));
-        assert_eq!(FixedWindow::new(rate).offset(nanos), FixedWindow::new(rate).offset_micros(whole as i64));
+        assert_eq!(
+            FixedWindow::new(rate).offset(nanos),
+            FixedWindow::new(rate).offset_micros(whole as i64)
+        );
         let bucket = |interval| IntervalBucket::new(9).refill(3, interval);
         assert_eq!(bucket(nanos), bucket(micros(whole)));
         assert_eq!(Rate::new(3, nanos), Rate::new(3, micros(whole)));
@@ -234,24 +295,44 @@ fn durations_are_rounded_up_to_whole_microseconds() {
 
 #[test]
 fn sub_windows_are_at_most_1024_and_divide_the_period() {
-    let window = |period, buckets| SlidingWindow::new(Rate::new(5, micros(period))).buckets(buckets).build();
-    for (period, buckets, fits) in
-        [(1_024, 1_024, true), (1_025, 1_025, false), (1_024, 0, false), (100, 3, false), (99, 3, true), (1, 2, false)]
-    {
-        assert_eq!(window(period, buckets).is_ok(), fits, "{buckets} in {period} µs");
+    let window = |period, buckets| {
+        SlidingWindow::new(Rate::new(5, micros(period)))
+            .buckets(buckets)
+            .build()
+    };
+    for (period, buckets, fits) in [
+        (1_024, 1_024, true),
+        (1_025, 1_025, false),
+        (1_024, 0, false),
+        (100, 3, false),
+        (99, 3, true),
+        (1, 2, false),
+    ] {
+        assert_eq!(
+            window(period, buckets).is_ok(),
+            fits,
+            "{buckets} in {period} µs"
+        );
     }
 }
 
 /// Of a window of three sub-windows of 30 µs; the first one fades from 90 µs on.
 #[test]
 fn law_10_fading_charge_is_debited_no_more() {
-    let window = SlidingWindow::new(Rate::new(5, micros(90))).buckets(3).build().unwrap();
+    let window = SlidingWindow::new(Rate::new(5, micros(90)))
+        .buckets(3)
+        .build()
+        .unwrap();
     for (later, left) in [(0, 2), (89, 2), (90, 4)] {
         let mut repr = window.fresh_repr();
         let taken = window.take(&mut repr, Timestamp::EPOCH, 1).1;
         let now = Timestamp::EPOCH.after_micros(later);
         window.settle(&mut repr, now, taken, 3);
-        assert_eq!(window.standing(&repr, now).remaining, left, "after {later} µs");
+        assert_eq!(
+            window.standing(&repr, now).remaining,
+            left,
+            "after {later} µs"
+        );
     }
 }
 
@@ -266,7 +347,10 @@ fn a_log_keeps_no_more_runs_than_units() {
         // A tag of two numbers, the sum, and a time and units for each run.
         assert!(state.to_wire(&log).unwrap().len() <= 2 + 16 + 8 + 3 * 16);
         state = log.decide(state, now, 1).0;
-        assert!(state.to_wire(&log).unwrap().len() <= 2 + 16 + 8 + 3 * 16, "one instant, one run");
+        assert!(
+            state.to_wire(&log).unwrap().len() <= 2 + 16 + 8 + 3 * 16,
+            "one instant, one run"
+        );
     }
 }
 
@@ -285,14 +369,21 @@ fn law_10_a_rolling_quota_is_debited_in_its_own_period_only() {
         let now = T0.after_micros(later);
         quota.take(&mut repr, now, 2);
         quota.settle(&mut repr, now, early, 4);
-        assert_eq!(quota.standing(&repr, now).remaining, left, "{later} µs later");
+        assert_eq!(
+            quota.standing(&repr, now).remaining,
+            left,
+            "{later} µs later"
+        );
     }
 }
 
 /// Of a queue nothing comes back behind which another departure is scheduled.
 #[test]
 fn law_10_a_settled_charge_returns_from_the_latest_one_of_others() {
-    for (by, writer) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two))) {
+    for (by, writer) in algorithms()
+        .into_iter()
+        .flat_map(|one| algorithms().into_iter().map(move |two| (one, two)))
+    {
         let mut repr = by.fresh_repr();
         let taken = by.take(&mut repr, T0, 1).1;
         let now = T0.after_micros(1);
@@ -304,23 +395,33 @@ fn law_10_a_settled_charge_returns_from_the_latest_one_of_others() {
         let left = cell.standing().remaining;
         let mut cell = Cell::new(&by, wrote(writer), cell.into_repr(), now);
         cell.settle(taken, 0);
-        assert_eq!(writer.standing(&cell.into_repr(), now).remaining, left + 1, "{writer:?} after {by:?}");
+        assert_eq!(
+            writer.standing(&cell.into_repr(), now).remaining,
+            left + 1,
+            "{writer:?} after {by:?}"
+        );
     }
 }
 
 /// A store may have dropped such a state, so that the charge is settled over none.
 #[test]
 fn law_09_settling_over_what_counts_nothing_is_settling_over_none() {
-    for (by, writer) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two))) {
+    for (by, writer) in algorithms()
+        .into_iter()
+        .flat_map(|one| algorithms().into_iter().map(move |two| (one, two)))
+    {
         let mut returned = writer.fresh_repr();
         let charge = writer.take(&mut returned, T0, 1).1;
         writer.settle(&mut returned, T0, charge, 0);
         let taken = by.take(&mut by.fresh_repr(), T0, 1).1;
-        let [over_it, over_none] =
-            [Cell::new(&by, wrote(writer), returned, T0), Cell::fresh(&by, T0)].map(|mut cell| {
-                cell.settle(taken, 3);
-                cell.standing()
-            });
+        let [over_it, over_none] = [
+            Cell::new(&by, wrote(writer), returned, T0),
+            Cell::fresh(&by, T0),
+        ]
+        .map(|mut cell| {
+            cell.settle(taken, 3);
+            cell.standing()
+        });
         assert_eq!(over_it, over_none, "{writer:?} before {by:?}");
     }
 }
@@ -328,7 +429,10 @@ fn law_09_settling_over_what_counts_nothing_is_settling_over_none() {
 /// Until the store drops such a state, a clock that steps back finds it.
 #[test]
 fn law_07_settling_over_what_counts_no_more_leaves_it_as_it_is() {
-    for (by, writer) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two))) {
+    for (by, writer) in algorithms()
+        .into_iter()
+        .flat_map(|one| algorithms().into_iter().map(move |two| (one, two)))
+    {
         let mut repr = writer.fresh_repr();
         writer.take(&mut repr, T0, 1);
         let later = T0.after_micros(writer.standing(&repr, T0).reset);
@@ -344,7 +448,9 @@ fn law_07_settling_over_what_counts_no_more_leaves_it_as_it_is() {
 /// More remains of a state that others wrote when a request for one unit more is admitted.
 #[test]
 fn next_unit_under_other_parameters_comes_when_it_is_admitted() {
-    for (former, later) in algorithms().into_iter().flat_map(|one| algorithms().into_iter().map(move |two| (one, two)))
+    for (former, later) in algorithms()
+        .into_iter()
+        .flat_map(|one| algorithms().into_iter().map(move |two| (one, two)))
     {
         for used in 1..=former.capacity() {
             let (state, _) = former.decide(former.fresh(), T0, used);
@@ -356,10 +462,26 @@ fn next_unit_under_other_parameters_comes_when_it_is_admitted() {
             if cell(0).is_own() || standing.remaining == later.capacity() {
                 continue;
             }
-            assert_eq!(standing.next, cell(0).wait(standing.remaining + 1), "{later:?} after {former:?}");
-            assert_eq!(cell(standing.next - 1).standing().remaining, standing.remaining);
-            assert!(cell(standing.next).standing().remaining > standing.remaining, "{later:?} after {former:?}");
-            assert_eq!((cell(standing.reset).standing().reset, cell(standing.reset - 1).standing().reset), (0, 1));
+            assert_eq!(
+                standing.next,
+                cell(0).wait(standing.remaining + 1),
+                "{later:?} after {former:?}"
+            );
+            assert_eq!(
+                cell(standing.next - 1).standing().remaining,
+                standing.remaining
+            );
+            assert!(
+                cell(standing.next).standing().remaining > standing.remaining,
+                "{later:?} after {former:?}"
+            );
+            assert_eq!(
+                (
+                    cell(standing.reset).standing().reset,
+                    cell(standing.reset - 1).standing().reset
+                ),
+                (0, 1)
+            );
         }
     }
 }
@@ -368,7 +490,10 @@ fn next_unit_under_other_parameters_comes_when_it_is_admitted() {
 fn more_remains_of_a_blocked_key_when_its_exception_is_over() {
     let gcra = algorithms()[0];
     for (treatment, next) in [(Treatment::Blocked, 500), (Treatment::Exempt, 0)] {
-        let state = gcra.fresh().excepted(Some(Exception { treatment, until: T0.after_micros(500) }));
+        let state = gcra.fresh().excepted(Some(Exception {
+            treatment,
+            until: T0.after_micros(500),
+        }));
         assert_eq!(Cell::new(&gcra, None, state.repr, T0).standing().next, next);
     }
 }
@@ -378,7 +503,10 @@ fn more_remains_of_a_blocked_key_when_its_exception_is_over() {
 fn what_remains_of_a_huge_limit_lasts_for_its_whole_period() {
     let period = 1 << 36;
     let rate = Rate::new(1 << 40, micros(period));
-    for algorithm in [Gcra::new(rate).build().unwrap(), SlidingLog::new(rate).build().unwrap()] {
+    for algorithm in [
+        Gcra::new(rate).build().unwrap(),
+        SlidingLog::new(rate).build().unwrap(),
+    ] {
         let unused = algorithm.standing(&algorithm.fresh_repr(), T0);
         assert_eq!(algorithm.effective_window(unused), period, "{algorithm:?}");
     }

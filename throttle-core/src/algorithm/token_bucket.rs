@@ -5,9 +5,10 @@ use crate::rate::Rate;
 
 /// A bucket of tokens that refills continuously: the classic token bucket.
 ///
-/// A request of cost `c` takes `c` tokens if they are there. The bucket starts full and gains count/period tokens each
-/// µs, in exact fractions, up to `burst`. Its decisions are those of [`Gcra`](super::Gcra) as long as the clock does
-/// not step back; when it does, the bucket refills no further until the clock has caught up.
+/// A request of cost `c` takes `c` tokens if they are there. The bucket starts full and gains
+/// count/period tokens each µs, in exact fractions, up to `burst`. Its decisions are those of
+/// [`Gcra`](super::Gcra) as long as the clock does not step back; when it does, the bucket refills
+/// no further until the clock has caught up.
 ///
 /// For a bucket that is refilled in whole portions, see [`IntervalBucket`](super::IntervalBucket).
 ///

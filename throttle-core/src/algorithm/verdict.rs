@@ -38,12 +38,16 @@ impl Verdict {
         self.standing.remaining
     }
 
-    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0 when it was
-    /// admitted, `None` when no wait helps because the cost exceeds the capacity.
+    /// µs after which the same request is admitted if nothing else happens, and not one earlier. 0
+    /// when it was admitted, `None` when no wait helps because the cost exceeds the capacity.
     #[inline]
     #[must_use]
     pub const fn retry_after_micros(&self) -> Option<u64> {
-        if self.wait == NEVER { None } else { Some(self.wait) }
+        if self.wait == NEVER {
+            None
+        } else {
+            Some(self.wait)
+        }
     }
 
     /// µs until the key equals an unused one if nothing else happens.
@@ -53,7 +57,8 @@ impl Verdict {
         self.standing.reset
     }
 
-    /// µs to wait before going on; more than 0 only for the [`LeakyBucket`](crate::algorithm::LeakyBucket).
+    /// µs to wait before going on; more than 0 only for the
+    /// [`LeakyBucket`](crate::algorithm::LeakyBucket).
     #[inline]
     #[must_use]
     pub const fn delay_micros(&self) -> u64 {
@@ -81,7 +86,10 @@ pub(crate) struct Mark {
 
 impl Mark {
     pub(crate) fn at(at: Timestamp) -> Self {
-        Self { at: at.as_micros(), frac: 0 }
+        Self {
+            at: at.as_micros(),
+            frac: 0,
+        }
     }
 }
 
@@ -105,11 +113,17 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Of a request that is charged nothing.
     pub(crate) fn uncharged(wait: u64) -> Self {
-        Self { wait, ..Self::default() }
+        Self {
+            wait,
+            ..Self::default()
+        }
     }
 
     /// Of a request that is charged, and goes on at once.
     pub(crate) fn charged(cost: u64, mark: Mark) -> Self {
-        Self { taken: Taken { cost, mark }, ..Self::default() }
+        Self {
+            taken: Taken { cost, mark },
+            ..Self::default()
+        }
     }
 }

@@ -41,7 +41,10 @@ pub(crate) trait Wire: Transition {
 /// So many numbers, if none is negative.
 pub(crate) fn amounts<const N: usize>(numbers: &[i64]) -> Option<[u64; N]> {
     let numbers: &[i64; N] = numbers.try_into().ok()?;
-    numbers.iter().all(|number| *number >= 0).then(|| numbers.map(i64::cast_unsigned))
+    numbers
+        .iter()
+        .all(|number| *number >= 0)
+        .then(|| numbers.map(i64::cast_unsigned))
 }
 
 /// A number from 0 to `most`.
@@ -51,7 +54,9 @@ pub(crate) fn amount(number: i64, most: u64) -> Option<u64> {
 
 /// An instant that a charge can have been made at.
 pub(crate) fn instant(number: i64) -> Option<i64> {
-    (Timestamp::MIN.as_micros()..=Timestamp::MAX.as_micros()).contains(&number).then_some(number)
+    (Timestamp::MIN.as_micros()..=Timestamp::MAX.as_micros())
+        .contains(&number)
+        .then_some(number)
 }
 
 pub(super) fn write(bytes: &mut Vec<u8>, numbers: &[i64]) {

@@ -13,7 +13,8 @@ use crate::key::Key;
 use crate::set::PolicySet;
 use crate::time::Timestamp;
 
-/// A backend of any type, for applications that choose one at run time. A decision that waits costs one allocation.
+/// A backend of any type, for applications that choose one at run time. A decision that waits costs
+/// one allocation.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -62,7 +63,9 @@ pub struct BoxPrepared {
 
 impl fmt::Debug for BoxPrepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxPrepared").field("set", &self.set).finish_non_exhaustive()
+        f.debug_struct("BoxPrepared")
+            .field("set", &self.set)
+            .finish_non_exhaustive()
     }
 }
 
@@ -71,13 +74,35 @@ trait ErasedBackend: Any + Send + Sync {
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision>;
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision>;
     fn now(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Timestamp>;
-    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Boxed<Decision>;
+    fn decide_as_of(
+        &self,
+        prepared: &BoxPrepared,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Boxed<Decision>;
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()>;
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()>;
     fn reset_all(&self, prefix: &str) -> Boxed<()>;
-    fn except(&self, prepared: &BoxPrepared, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()>;
-    fn strike(&self, prepared: &BoxPrepared, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>>;
-    fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>>;
+    fn except(
+        &self,
+        prepared: &BoxPrepared,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+    ) -> Boxed<()>;
+    fn strike(
+        &self,
+        prepared: &BoxPrepared,
+        policy: usize,
+        key: &Key,
+        ban: &Ban,
+    ) -> Boxed<Option<Exception>>;
+    fn exceptions(
+        &self,
+        prepared: &BoxPrepared,
+        policy: usize,
+        most: usize,
+    ) -> Boxed<Vec<ExceptedKey>>;
     fn keys_held(&self) -> Option<usize>;
     fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool;
     fn unused(&self) -> Option<BoxBackend>;
@@ -86,10 +111,11 @@ trait ErasedBackend: Any + Send + Sync {
 
 fn inner<B: Backend>(prepared: &BoxPrepared) -> Result<&Arc<B::Prepared>, BackendError> {
     let foreign = "the set was prepared by another backend";
-    prepared
-        .inner
-        .downcast_ref()
-        .ok_or_else(|| BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(foreign))
+    prepared.inner.downcast_ref().ok_or_else(|| {
+        BackendError::new(BackendErrorKind::Protocol)
+            .uncharged()
+            .with_source(foreign)
+    })
 }
 
 /// Runs a step on a set of this type of backend.
@@ -103,11 +129,16 @@ fn on<B: Backend, T: Send + 'static>(
 impl<B: Backend> ErasedBackend for B {
     fn prepare(&self, set: PolicySet) -> Result<BoxPrepared, ConfigError> {
         let prepared = Arc::new(Backend::prepare(self, set)?);
-        Ok(BoxPrepared { set: B::set(&prepared).clone(), inner: Box::new(prepared) })
+        Ok(BoxPrepared {
+            set: B::set(&prepared).clone(),
+            inner: Box::new(prepared),
+        })
     }
 
     fn decide(&self, prepared: &BoxPrepared, calls: &[Call]) -> Boxed<Decision> {
-        on::<B, _>(prepared, |prepared| Box::pin(Backend::decide(self, prepared, calls)))
+        on::<B, _>(prepared, |prepared| {
+            Box::pin(Backend::decide(self, prepared, calls))
+        })
     }
 
     fn decide_at_once(&self, prepared: &BoxPrepared, calls: &[Call]) -> Option<Decision> {
@@ -118,32 +149,66 @@ impl<B: Backend> ErasedBackend for B {
         Backend::now(self, inner::<B>(prepared).ok()?, calls)
     }
 
-    fn decide_as_of(&self, prepared: &BoxPrepared, calls: &[Call], at: Timestamp) -> Boxed<Decision> {
-        on::<B, _>(prepared, |prepared| Box::pin(Backend::decide_as_of(self, prepared, calls, at)))
+    fn decide_as_of(
+        &self,
+        prepared: &BoxPrepared,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Boxed<Decision> {
+        on::<B, _>(prepared, |prepared| {
+            Box::pin(Backend::decide_as_of(self, prepared, calls, at))
+        })
     }
 
     fn settle(&self, prepared: &BoxPrepared, receipt: Receipt) -> Boxed<()> {
-        on::<B, _>(prepared, |prepared| Box::pin(Backend::settle(self, prepared, receipt)))
+        on::<B, _>(prepared, |prepared| {
+            Box::pin(Backend::settle(self, prepared, receipt))
+        })
     }
 
     fn reset(&self, prepared: &BoxPrepared, policy: usize, key: &Key) -> Boxed<()> {
-        on::<B, _>(prepared, |prepared| Box::pin(Backend::reset(self, prepared, policy, key)))
+        on::<B, _>(prepared, |prepared| {
+            Box::pin(Backend::reset(self, prepared, policy, key))
+        })
     }
 
     fn reset_all(&self, prefix: &str) -> Boxed<()> {
         Box::pin(Backend::reset_all(self, prefix))
     }
 
-    fn except(&self, prepared: &BoxPrepared, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()> {
-        on::<B, _>(prepared, |prepared| Backend::except(self, prepared, policy, key, exception))
+    fn except(
+        &self,
+        prepared: &BoxPrepared,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+    ) -> Boxed<()> {
+        on::<B, _>(prepared, |prepared| {
+            Backend::except(self, prepared, policy, key, exception)
+        })
     }
 
-    fn strike(&self, prepared: &BoxPrepared, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>> {
-        on::<B, _>(prepared, |prepared| Backend::strike(self, prepared, policy, key, ban))
+    fn strike(
+        &self,
+        prepared: &BoxPrepared,
+        policy: usize,
+        key: &Key,
+        ban: &Ban,
+    ) -> Boxed<Option<Exception>> {
+        on::<B, _>(prepared, |prepared| {
+            Backend::strike(self, prepared, policy, key, ban)
+        })
     }
 
-    fn exceptions(&self, prepared: &BoxPrepared, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>> {
-        on::<B, _>(prepared, |prepared| Backend::exceptions(self, prepared, policy, most))
+    fn exceptions(
+        &self,
+        prepared: &BoxPrepared,
+        policy: usize,
+        most: usize,
+    ) -> Boxed<Vec<ExceptedKey>> {
+        on::<B, _>(prepared, |prepared| {
+            Backend::exceptions(self, prepared, policy, most)
+        })
     }
 
     fn keys_held(&self) -> Option<usize> {
@@ -151,7 +216,9 @@ impl<B: Backend> ErasedBackend for B {
     }
 
     fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool {
-        (other as &dyn Any).downcast_ref().is_some_and(|other| Backend::shares_keys_with(self, other))
+        (other as &dyn Any)
+            .downcast_ref()
+            .is_some_and(|other| Backend::shares_keys_with(self, other))
     }
 
     fn unused(&self) -> Option<BoxBackend> {
@@ -188,7 +255,12 @@ impl Backend for BoxBackend {
         self.0.now(prepared, calls)
     }
 
-    fn decide_as_of(&self, prepared: &Arc<BoxPrepared>, calls: &[Call], at: Timestamp) -> Self::Decide {
+    fn decide_as_of(
+        &self,
+        prepared: &Arc<BoxPrepared>,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Self::Decide {
         self.0.decide_as_of(prepared, calls, at)
     }
 
@@ -204,15 +276,32 @@ impl Backend for BoxBackend {
         self.0.reset_all(prefix)
     }
 
-    fn except(&self, set: &Arc<BoxPrepared>, policy: usize, key: &Key, exception: Option<Exception>) -> Boxed<()> {
+    fn except(
+        &self,
+        set: &Arc<BoxPrepared>,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+    ) -> Boxed<()> {
         self.0.except(set, policy, key, exception)
     }
 
-    fn strike(&self, set: &Arc<BoxPrepared>, policy: usize, key: &Key, ban: &Ban) -> Boxed<Option<Exception>> {
+    fn strike(
+        &self,
+        set: &Arc<BoxPrepared>,
+        policy: usize,
+        key: &Key,
+        ban: &Ban,
+    ) -> Boxed<Option<Exception>> {
         self.0.strike(set, policy, key, ban)
     }
 
-    fn exceptions(&self, set: &Arc<BoxPrepared>, policy: usize, most: usize) -> Boxed<Vec<ExceptedKey>> {
+    fn exceptions(
+        &self,
+        set: &Arc<BoxPrepared>,
+        policy: usize,
+        most: usize,
+    ) -> Boxed<Vec<ExceptedKey>> {
         self.0.exceptions(set, policy, most)
     }
 
@@ -239,14 +328,20 @@ mod tests {
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
 
-    use super::{Backend, BackendError, BackendErrorKind, BoxBackend, Boxed, Call, Key, PolicySet, Receipt, Timestamp};
+    use super::{
+        Backend, BackendError, BackendErrorKind, BoxBackend, Boxed, Call, Key, PolicySet, Receipt,
+        Timestamp,
+    };
     use crate::algorithm::{Exception, Gcra, Treatment};
     use crate::memory::MemoryBackend;
     use crate::policy::Policy;
     use crate::rate::Rate;
 
     fn error<T: fmt::Debug>(mut answer: Boxed<T>) -> BackendError {
-        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        match answer
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
             Poll::Ready(Err(error)) => error,
             other => panic!("expected an error: {other:?}"),
         }
@@ -261,7 +356,9 @@ mod tests {
         let foreign = Arc::new(other.prepare(set.clone()).expect("a set"));
         let prepared = Arc::new(own.prepare(set).expect("a set"));
         let (key, calls) = (Key::from("ada"), [Call::from(Key::from("ada"))]);
-        let decision = own.decide_at_once(&prepared, &calls).expect("memory decides at once");
+        let decision = own
+            .decide_at_once(&prepared, &calls)
+            .expect("memory decides at once");
         let receipt = Receipt::of(&decision, &calls).expect("a charge");
         for error in [
             error(own.decide(&foreign, &calls)),
@@ -271,22 +368,36 @@ mod tests {
             error(own.except(&foreign, 0, &key, None)),
             error(own.exceptions(&foreign, 0, 9)),
         ] {
-            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, true), "{error}");
-            let source = std::error::Error::source(&error).expect("a source").to_string();
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (BackendErrorKind::Protocol, true),
+                "{error}"
+            );
+            let source = std::error::Error::source(&error)
+                .expect("a source")
+                .to_string();
             assert_eq!(source, "the set was prepared by another backend");
         }
-        assert!(own.decide_at_once(&foreign, &calls).is_none() && own.now(&foreign, &calls).is_none());
+        assert!(
+            own.decide_at_once(&foreign, &calls).is_none() && own.now(&foreign, &calls).is_none()
+        );
     }
 
     #[test]
     fn a_boxed_backend_holds_and_forgets_the_keys_of_the_one_inside() {
         let inside = MemoryBackend::new();
         let boxed = BoxBackend::new(inside.clone());
-        let set =
-            |name| PolicySet::new(Policy::new(name, Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let set = |name| {
+            PolicySet::new(Policy::new(name, Gcra::new(Rate::per_day(9))).expect("a policy"))
+                .expect("a set")
+        };
         let prepared = ["a", "b"].map(|name| Arc::new(boxed.prepare(set(name)).expect("a set")));
         for prepared in &prepared {
-            assert!(boxed.decide_at_once(prepared, &[Call::from(Key::from("ada"))]).is_some());
+            assert!(
+                boxed
+                    .decide_at_once(prepared, &[Call::from(Key::from("ada"))])
+                    .is_some()
+            );
         }
         assert_eq!((boxed.keys_held(), inside.keys_held()), (Some(2), Some(2)));
         drop(boxed.reset_all("a"));
@@ -299,15 +410,23 @@ mod tests {
     fn boxed_backend_has_the_exceptions_of_the_one_inside() {
         let inside = MemoryBackend::new();
         let boxed = BoxBackend::new(inside.clone());
-        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy"))
+            .expect("a set");
         let prepared = Arc::new(boxed.prepare(set).expect("a set"));
-        let blocked = Exception { treatment: Treatment::Blocked, until: Timestamp::MAX };
+        let blocked = Exception {
+            treatment: Treatment::Blocked,
+            until: Timestamp::MAX,
+        };
         drop(boxed.except(&prepared, 0, &Key::from("ada"), Some(blocked)));
-        let decision =
-            boxed.decide_at_once(&prepared, &[Call::from(Key::from("ada"))]).expect("memory decides at once");
+        let decision = boxed
+            .decide_at_once(&prepared, &[Call::from(Key::from("ada"))])
+            .expect("memory decides at once");
         assert!(!decision.is_admitted());
         let mut listing = boxed.exceptions(&prepared, 0, 9);
-        let Poll::Ready(Ok(listed)) = listing.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        let Poll::Ready(Ok(listed)) = listing
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        else {
             panic!("memory does not wait")
         };
         assert_eq!(listed.len(), 1);
@@ -318,7 +437,8 @@ mod tests {
         let boxed = BoxBackend::new(MemoryBackend::new());
         assert_eq!(format!("{boxed:?}"), "BoxBackend");
         let set =
-            PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+            PolicySet::new(Policy::new("per-user", Gcra::new(Rate::per_day(9))).expect("a policy"))
+                .expect("a set");
         let shown = format!("{:?}", boxed.prepare(set.clone()).expect("a set"));
         assert_eq!(shown, format!("BoxPrepared {{ set: {set:?}, .. }}"));
     }

@@ -5,11 +5,12 @@ use super::receipt::Receipt;
 use crate::backend_error::{BackendError, BackendErrorKind};
 use crate::call::Call;
 
-/// Uses up what the key of a call has left of the policy at a place in the set. From this instant on the key recovers
-/// as after any other charge, by the parameters that the call carries. The call's cost and reserve do not matter.
+/// Uses up what the key of a call has left of the policy at a place in the set. From this instant
+/// on the key recovers as after any other charge, by the parameters that the call carries. The
+/// call's cost and reserve do not matter.
 ///
-/// An exception of the key is lifted first, so that it does not stand over the state. A request that is decided between
-/// the steps takes from what is left, as it would have before.
+/// An exception of the key is lifted first, so that it does not stand over the state. A request
+/// that is decided between the steps takes from what is left, as it would have before.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,8 +30,8 @@ use crate::call::Call;
 ///
 /// # Errors
 ///
-/// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it has no place of its own
-/// in a store in memory that is full. Some of the units may be used up then.
+/// If the store fails, if the key is banned, if an exception is set for it meanwhile, or if it has
+/// no place of its own in a store in memory that is full. Some of the units may be used up then.
 ///
 /// # Cancel safety
 ///
@@ -42,7 +43,9 @@ pub async fn drain<B: Backend>(
     call: &Call,
 ) -> Result<(), BackendError> {
     let policies = B::set(prepared).policies();
-    let (Some(limit), Some(key)) = (policies.get(policy), call.key()) else { return Ok(()) };
+    let (Some(limit), Some(key)) = (policies.get(policy), call.key()) else {
+        return Ok(());
+    };
     let mut calls = vec![Call::SKIP; policies.len()];
     calls[policy] = call.clone().costing(1).reserving(0);
     let mut decision = backend.decide(prepared, &calls).await?;
@@ -66,7 +69,11 @@ pub async fn drain<B: Backend>(
     }
     match Receipt::of(&decision, &calls) {
         // A debit takes no more than is left.
-        Some(receipt) => backend.settle(prepared, receipt.actual(call.parameters(limit).capacity())).await,
+        Some(receipt) => {
+            backend
+                .settle(prepared, receipt.actual(call.parameters(limit).capacity()))
+                .await
+        }
         None => Ok(()),
     }
 }

@@ -12,7 +12,8 @@ use crate::time::Timestamp;
 
 /// What an admitted request took from each key, for a backend to settle once.
 ///
-/// Settling consumes the receipt, so it is not `Clone`. A [`Charge`](crate::Charge) is a receipt with its limiter.
+/// Settling consumes the receipt, so it is not `Clone`. A [`Charge`](crate::Charge) is a receipt
+/// with its limiter.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -49,9 +50,13 @@ pub struct Receipt {
 ///
 /// let limiter = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_day(1_000)))?)?;
 /// let decision = limiter.check("ada", 400);
-/// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)]).expect("it was charged");
+/// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)])
+///     .expect("it was charged");
 /// let item = &receipt.items()[0];
-/// assert_eq!((item.policy(), item.key(), item.taken()), (0, &Key::from("ada"), 400));
+/// assert_eq!(
+///     (item.policy(), item.key(), item.taken()),
+///     (0, &Key::from("ada"), 400)
+/// );
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Debug, PartialEq, Eq)]
@@ -91,8 +96,9 @@ impl ReceiptItem {
         self.actual
     }
 
-    /// Divides the item: returns a receipt that gives back `units` of those taken, at most all of them, for the backend
-    /// to settle now. The item keeps the others, to be settled at another time.
+    /// Divides the item: returns a receipt that gives back `units` of those taken, at most all of
+    /// them, for the backend to settle now. The item keeps the others, to be settled at another
+    /// time.
     ///
     /// ```
     /// use throttle_core::backend::{Call, Receipt};
@@ -100,28 +106,42 @@ impl ReceiptItem {
     ///
     /// let limiter = Limiter::in_memory(Policy::new("tokens", Gcra::new(Rate::per_day(1_000)))?)?;
     /// let decision = limiter.check("ada", 400);
-    /// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)]).expect("it was charged");
+    /// let receipt = Receipt::of(&decision, &[Call::from(Key::from("ada")).costing(400)])
+    ///     .expect("it was charged");
     /// let mut item = receipt.into_items().next().expect("of one policy");
     /// let unused = item.give_back(250);
-    /// assert_eq!((unused.items()[0].taken(), unused.items()[0].actual(), item.taken()), (400, 150, 150));
+    /// assert_eq!(
+    ///     (
+    ///         unused.items()[0].taken(),
+    ///         unused.items()[0].actual(),
+    ///         item.taken()
+    ///     ),
+    ///     (400, 150, 150)
+    /// );
     /// # Ok::<(), throttle_core::ConfigError>(())
     /// ```
     pub fn give_back(&mut self, units: u64) -> Receipt {
         let (taken, kept) = (self.taken, self.taken.cost.saturating_sub(units));
         (self.taken.cost, self.actual) = (kept, kept);
         let (key, own) = (self.key.clone(), self.own.clone());
-        Receipt::from(Self { key, own, taken, actual: kept, ..*self })
+        Receipt::from(Self {
+            key,
+            own,
+            taken,
+            actual: kept,
+            ..*self
+        })
     }
 
-    /// Two numbers by which the algorithm finds the charge when it is settled. Only the algorithm reads them. For
-    /// backends that settle in another process.
+    /// Two numbers by which the algorithm finds the charge when it is settled. Only the algorithm
+    /// reads them. For backends that settle in another process.
     #[must_use]
     pub const fn mark(&self) -> (i64, u64) {
         (self.taken.mark.at, self.taken.mark.frac)
     }
 
-    /// The tier of the policy that was charged; 0 for a policy without tiers, and [`Policy::OWN`] for parameters of the
-    /// key's own.
+    /// The tier of the policy that was charged; 0 for a policy without tiers, and [`Policy::OWN`]
+    /// for parameters of the key's own.
     #[must_use]
     pub const fn tier(&self) -> u8 {
         self.tier
@@ -139,8 +159,9 @@ impl ReceiptItem {
         self.decided_by
     }
 
-    /// Settles this item of a policy on the key's state, for backends that keep [`State`]s. The state then names the
-    /// parameters that wrote it. An item that was not charged at the store changes nothing.
+    /// Settles this item of a policy on the key's state, for backends that keep [`State`]s. The
+    /// state then names the parameters that wrote it. An item that was not charged at the store
+    /// changes nothing.
     pub fn apply_to(&self, policy: &Policy, state: &mut State, now: Timestamp) {
         if self.decided_by == DecidedBy::Store {
             let by = self.parameters(policy);
@@ -161,14 +182,31 @@ impl Receipt {
         let items: SmallVec<[ReceiptItem; 3]> = statuses
             .filter_map(|(policy, status)| {
                 let taken = status.taken;
-                // What an exception's limit has charged stays charged: the policy cannot tell whether it still counts.
-                let call = calls.get(policy).filter(|_| taken.cost > 0 && !status.is_excepted())?;
+                // What an exception's limit has charged stays charged: the policy cannot tell
+                // whether it still counts.
+                let call = calls
+                    .get(policy)
+                    .filter(|_| taken.cost > 0 && !status.is_excepted())?;
                 let (key, own) = (call.key.clone()?, call.own.clone());
-                let (overflow, decided_by, tier) = (status.overflow, status.decided_by, status.tier);
-                Some(ReceiptItem { policy, key, overflow, decided_by, tier, own, taken, actual: taken.cost })
+                let (overflow, decided_by, tier) =
+                    (status.overflow, status.decided_by, status.tier);
+                Some(ReceiptItem {
+                    policy,
+                    key,
+                    overflow,
+                    decided_by,
+                    tier,
+                    own,
+                    taken,
+                    actual: taken.cost,
+                })
             })
             .collect();
-        if items.is_empty() { None } else { Some(Self { items }) }
+        if items.is_empty() {
+            None
+        } else {
+            Some(Self { items })
+        }
     }
 
     /// What was charged, one item per policy.
@@ -177,7 +215,8 @@ impl Receipt {
         &self.items
     }
 
-    /// The items, for callers that keep many receipts for long. [`From`] turns an item into a receipt again.
+    /// The items, for callers that keep many receipts for long. [`From`] turns an item into a
+    /// receipt again.
     pub fn into_items(self) -> impl Iterator<Item = ReceiptItem> {
         self.items.into_iter()
     }
@@ -185,7 +224,11 @@ impl Receipt {
     /// Units taken from the policy at a place in the set.
     #[must_use]
     pub fn taken(&self, policy: usize) -> u64 {
-        self.items.iter().filter(|item| item.policy == policy).map(|item| item.taken.cost).sum()
+        self.items
+            .iter()
+            .filter(|item| item.policy == policy)
+            .map(|item| item.taken.cost)
+            .sum()
     }
 
     /// Sets the actually used units for every charged policy. 0 refunds everything.
@@ -194,30 +237,44 @@ impl Receipt {
         self
     }
 
-    /// Sets the units that the request actually used of the policy at a place in the set. Other policies are not
-    /// changed.
+    /// Sets the units that the request actually used of the policy at a place in the set. Other
+    /// policies are not changed.
     pub fn actual_of(mut self, policy: usize, units: u64) -> Self {
-        self.items.iter_mut().filter(|item| item.policy == policy).for_each(|item| item.actual = units);
+        self.items
+            .iter_mut()
+            .filter(|item| item.policy == policy)
+            .for_each(|item| item.actual = units);
         self
     }
 
-    /// Removes the charge of the policy at a place in the set and returns it as a receipt of its own, to be settled at
-    /// another time. `None` if the receipt has no such charge.
+    /// Removes the charge of the policy at a place in the set and returns it as a receipt of its
+    /// own, to be settled at another time. `None` if the receipt has no such charge.
     ///
     /// ```
-    /// use throttle_core::{Gcra, Key, PolicySet, Limiter, MemoryBackend, Policy, Rate, PolicyTree};
     /// use throttle_core::backend::{Call, Receipt};
+    /// use throttle_core::{
+    ///     Gcra, Key, Limiter, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
+    /// };
     ///
     /// let policy = |name| Policy::new(name, Gcra::new(Rate::per_day(10)));
-    /// let set = PolicySet::new(PolicyTree::All(vec![policy("minute")?.into(), policy("month")?.into()]))?;
-    /// let (memory, calls) = (MemoryBackend::new(), [Call::from(Key::from("ada")), Call::from(Key::from("ada"))]);
+    /// let set = PolicySet::new(PolicyTree::All(vec![
+    ///     policy("minute")?.into(),
+    ///     policy("month")?.into(),
+    /// ]))?;
+    /// let (memory, calls) = (
+    ///     MemoryBackend::new(),
+    ///     [Call::from(Key::from("ada")), Call::from(Key::from("ada"))],
+    /// );
     /// let limiter = Limiter::new(memory.clone(), set.clone())?;
     ///
     /// let decision = memory.decide_now(&throttle_core::Backend::prepare(&memory, set)?, &calls);
     /// let mut receipt = Receipt::of(&decision, &calls).expect("both were charged");
     /// let mut month = receipt.take(1).expect("it is there");
     /// assert!(receipt.take(1).is_none(), "and only once");
-    /// assert_eq!((receipt.taken(0), receipt.taken(1), month.taken(1)), (1, 0, 1));
+    /// assert_eq!(
+    ///     (receipt.taken(0), receipt.taken(1), month.taken(1)),
+    ///     (1, 0, 1)
+    /// );
     /// receipt.take_over(&mut month); // after all
     /// assert_eq!((receipt.items().len(), month.items().len()), (2, 0));
     /// drop(limiter.settle(receipt.actual(0)));
@@ -226,12 +283,14 @@ impl Receipt {
     /// ```
     pub fn take(&mut self, policy: usize) -> Option<Self> {
         let at = self.items.iter().position(|item| item.policy == policy)?;
-        Some(Self { items: smallvec![self.items.remove(at)] })
+        Some(Self {
+            items: smallvec![self.items.remove(at)],
+        })
     }
 
-    /// Moves the items of another receipt of the same set into this one, to be settled in one step. If this receipt has
-    /// an item of a policy already, the other receipt keeps its item of that policy, because one step settles one
-    /// charge of each policy.
+    /// Moves the items of another receipt of the same set into this one, to be settled in one step.
+    /// If this receipt has an item of a policy already, the other receipt keeps its item of that
+    /// policy, because one step settles one charge of each policy.
     pub fn take_over(&mut self, other: &mut Self) {
         let items = std::mem::take(&mut other.items).into_iter();
         let (staying, coming): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
@@ -245,30 +304,52 @@ impl Receipt {
         let items = std::mem::take(&mut self.items).into_iter();
         let (mut local, store): (SmallVec<[ReceiptItem; 3]>, SmallVec<[ReceiptItem; 3]>) =
             items.partition(|item| matches!(item.decided_by, DecidedBy::Local(_)));
-        local.iter_mut().for_each(|item| item.decided_by = DecidedBy::Store);
+        local
+            .iter_mut()
+            .for_each(|item| item.decided_by = DecidedBy::Store);
         self.items = store;
         Self { items: local }
     }
 
-    /// The charges of this receipt that a share has noted, where `capacity` is what the share holds of each policy.
+    /// The charges of this receipt that a share has noted, where `capacity` is what the share holds
+    /// of each policy.
     pub(crate) fn noted(&self, capacity: impl Fn(&ReceiptItem) -> Option<u64>) -> Self {
-        let noted = self.items.iter().filter(|item| item.decided_by == DecidedBy::Store).filter_map(|item| {
-            let most = capacity(item)?;
-            let taken = Taken { cost: item.taken.cost.min(most), ..item.taken };
-            // Units beyond the share were never noted. Units that the request owes beyond its charge are owed here too.
-            let owed = item.actual.saturating_sub(item.taken.cost);
-            let actual = item.actual.min(taken.cost).saturating_add(owed);
-            let (key, own) = (item.key.clone(), item.own.clone());
-            Some(ReceiptItem { key, own, overflow: false, taken, actual, ..*item })
-        });
-        Self { items: noted.collect() }
+        let noted = self
+            .items
+            .iter()
+            .filter(|item| item.decided_by == DecidedBy::Store)
+            .filter_map(|item| {
+                let most = capacity(item)?;
+                let taken = Taken {
+                    cost: item.taken.cost.min(most),
+                    ..item.taken
+                };
+                // Units beyond the share were never noted. Units that the request owes beyond its
+                // charge are owed here too.
+                let owed = item.actual.saturating_sub(item.taken.cost);
+                let actual = item.actual.min(taken.cost).saturating_add(owed);
+                let (key, own) = (item.key.clone(), item.own.clone());
+                Some(ReceiptItem {
+                    key,
+                    own,
+                    overflow: false,
+                    taken,
+                    actual,
+                    ..*item
+                })
+            });
+        Self {
+            items: noted.collect(),
+        }
     }
 }
 
 impl From<ReceiptItem> for Receipt {
     /// A receipt of what one policy took.
     fn from(item: ReceiptItem) -> Self {
-        Self { items: SmallVec::from_iter([item]) }
+        Self {
+            items: SmallVec::from_iter([item]),
+        }
     }
 }
 
@@ -277,8 +358,25 @@ mod tests {
     use super::*;
 
     fn receipt(policy: usize, cost: u64) -> Receipt {
-        let (key, decided_by, taken) = (Key::from("ada"), DecidedBy::Store, Taken { cost, ..Taken::default() });
-        ReceiptItem { policy, key, overflow: false, decided_by, tier: 0, own: None, taken, actual: cost }.into()
+        let (key, decided_by, taken) = (
+            Key::from("ada"),
+            DecidedBy::Store,
+            Taken {
+                cost,
+                ..Taken::default()
+            },
+        );
+        ReceiptItem {
+            policy,
+            key,
+            overflow: false,
+            decided_by,
+            tier: 0,
+            own: None,
+            taken,
+            actual: cost,
+        }
+        .into()
     }
 
     /// An unknown number stands for the first tier, and a key's own parameters are no tier.
@@ -290,14 +388,21 @@ mod tests {
         let policy = Policy::tiered("p", [("low", gcra(5)), ("high", gcra(50))]).expect("tiers");
         let own = policy.own(gcra(9)).expect("parameters");
         let ada = || Call::from(Key::from("ada"));
-        for (call, tier, capacity) in
-            [(ada().in_tier(1), 1, 50), (ada().in_tier(9), 0, 5), (ada().under(own), Policy::OWN, 9)]
-        {
+        for (call, tier, capacity) in [
+            (ada().in_tier(1), 1, 50),
+            (ada().in_tier(9), 0, 5),
+            (ada().under(own), Policy::OWN, 9),
+        ] {
             let (memory, calls) = (MemoryBackend::new(), [call]);
-            let set = memory.prepare(PolicySet::new(policy.clone()).expect("a set")).expect("a set");
+            let set = memory
+                .prepare(PolicySet::new(policy.clone()).expect("a set"))
+                .expect("a set");
             let receipt = Receipt::of(&memory.decide_now(&set, &calls), &calls).expect("a charge");
             let item = &receipt.items()[0];
-            assert_eq!((item.tier(), item.parameters(&policy).capacity()), (tier, capacity));
+            assert_eq!(
+                (item.tier(), item.parameters(&policy).capacity()),
+                (tier, capacity)
+            );
         }
     }
 
@@ -307,7 +412,11 @@ mod tests {
         other.take_over(&mut receipt(1, 3));
         own.take_over(&mut other);
         assert_eq!((own.taken(0), own.taken(1), own.items().len()), (1, 3, 2));
-        assert_eq!((other.taken(0), other.items().len()), (2, 1), "settled in a step of its own");
+        assert_eq!(
+            (other.taken(0), other.items().len()),
+            (2, 1),
+            "settled in a step of its own"
+        );
     }
 
     #[test]
@@ -327,10 +436,16 @@ mod tests {
         whole.take_over(&mut receipt(0, 7));
         let whole = whole.actual_of(0, 3);
         let item = |item: &ReceiptItem| (item.policy(), item.taken(), item.actual());
-        assert_eq!(whole.items().iter().map(item).collect::<Vec<_>>(), [(2, 5, 5), (0, 7, 3)]);
+        assert_eq!(
+            whole.items().iter().map(item).collect::<Vec<_>>(),
+            [(2, 5, 5), (0, 7, 3)]
+        );
         let alone: Vec<Receipt> = whole.into_items().map(Receipt::from).collect();
         assert_eq!(
-            alone.iter().map(|one| one.items().iter().map(item).collect()).collect::<Vec<Vec<_>>>(),
+            alone
+                .iter()
+                .map(|one| one.items().iter().map(item).collect())
+                .collect::<Vec<Vec<_>>>(),
             [[(2, 5, 5)], [(0, 7, 3)]]
         );
     }
@@ -338,11 +453,25 @@ mod tests {
     #[test]
     fn an_item_that_gives_units_back_keeps_the_others_as_taken_and_as_used() {
         for (units, kept) in [(0, 10), (4, 6), (10, 0), (11, 0), (u64::MAX, 0)] {
-            let mut item = receipt(2, 10).actual(7).into_items().next().expect("of one policy");
+            let mut item = receipt(2, 10)
+                .actual(7)
+                .into_items()
+                .next()
+                .expect("of one policy");
             let back = item.give_back(units);
-            assert_eq!((item.taken(), item.actual()), (kept, kept), "{units} of 10 are given back");
-            let [back] = back.items() else { panic!("of one policy") };
-            assert_eq!((back.taken(), back.actual(), back.policy()), (10, kept, 2), "{units} of 10 are given back");
+            assert_eq!(
+                (item.taken(), item.actual()),
+                (kept, kept),
+                "{units} of 10 are given back"
+            );
+            let [back] = back.items() else {
+                panic!("of one policy")
+            };
+            assert_eq!(
+                (back.taken(), back.actual(), back.policy()),
+                (10, kept, 2),
+                "{units} of 10 are given back"
+            );
             assert_eq!(back.key(), item.key());
         }
     }

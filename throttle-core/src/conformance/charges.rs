@@ -20,17 +20,29 @@ pub fn law_10_refund_gives_back_once<H: Harness>(sample: &Sample) {
     let refunded = fixture.charged(&key, 2);
     assert_eq!(refunded.taken(0), 2);
     fixture.settle(refunded.actual(0));
-    assert_eq!(fixture.remaining(&key), capacity - 2, "two of four units given back");
+    assert_eq!(
+        fixture.remaining(&key),
+        capacity - 2,
+        "two of four units given back"
+    );
     drop(kept);
-    assert_eq!(fixture.remaining(&key), capacity - 2, "a dropped charge settles nothing");
+    assert_eq!(
+        fixture.remaining(&key),
+        capacity - 2,
+        "a dropped charge settles nothing"
+    );
     assert_eq!(fixture.drain(&key), capacity - 2);
     let (denied, charge) = fixture.charge(&key, 1);
-    assert!(!denied.is_admitted() && charge.is_none(), "a refusal is no charge");
+    assert!(
+        !denied.is_admitted() && charge.is_none(),
+        "a refusal is no charge"
+    );
     let (_, peeked) = fixture.charge(&key, 0);
     assert_eq!(peeked, None, "a peek is no charge");
 }
 
-/// A settlement for less gives back the difference, one for more debits it, and one for the same does nothing.
+/// A settlement for less gives back the difference, one for more debits it, and one for the same
+/// does nothing.
 pub fn law_10_settle_corrects<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
@@ -38,8 +50,16 @@ pub fn law_10_settle_corrects<H: Harness>(sample: &Sample) {
         let key = Key::builder().number(taken).number(actual).finish();
         let charge = fixture.charged(&key, taken);
         fixture.settle(charge.actual(actual));
-        assert_eq!(fixture.remaining(&key), sample.capacity() - actual, "{taken} taken and {actual} used");
-        let unused = Key::builder().text("unused").number(taken).number(actual).finish();
+        assert_eq!(
+            fixture.remaining(&key),
+            sample.capacity() - actual,
+            "{taken} taken and {actual} used"
+        );
+        let unused = Key::builder()
+            .text("unused")
+            .number(taken)
+            .number(actual)
+            .finish();
         assert_eq!(fixture.remaining(&unused), sample.capacity(), "another key");
     }
 }
@@ -57,34 +77,53 @@ pub fn law_10_debit_is_bounded<H: Harness>(sample: &Sample) {
         fixture.settle(second.actual(actual));
         let peeked = fixture.peek(&key);
         assert_eq!(peeked.remaining(), 0, "{actual} actually used: {peeked:?}");
-        assert!(peeked.reset_after() <= longest, "{actual} actually used: {peeked:?}");
+        assert!(
+            peeked.reset_after() <= longest,
+            "{actual} actually used: {peeked:?}"
+        );
         fixture.settle(first.actual(actual));
-        assert!(fixture.peek(&key).reset_after() <= longest, "{actual} actually used, twice");
+        assert!(
+            fixture.peek(&key).reset_after() <= longest,
+            "{actual} actually used, twice"
+        );
         assert!(!fixture.take(&key, 1).is_admitted());
     }
     harness.set_time(START.after_micros(micros(longest)));
     for actual in [sample.capacity(), u64::MAX] {
-        assert_eq!(fixture.remaining(&Key::from(actual)), sample.capacity(), "when everything has expired");
+        assert_eq!(
+            fixture.remaining(&Key::from(actual)),
+            sample.capacity(),
+            "when everything has expired"
+        );
     }
 }
 
-/// A charge whose window has ended gives nothing back: not above the capacity, and not into a later window.
+/// A charge whose window has ended gives nothing back: not above the capacity, and not into a later
+/// window.
 pub fn law_10_never_into_a_later_window<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     let capacity = sample.capacity();
     let (used_again, left_alone) = (Key::from("used again"), Key::from("left alone"));
-    let charges: [Receipt; 2] = [&used_again, &left_alone].map(|key| fixture.charged(key, capacity));
+    let charges: [Receipt; 2] =
+        [&used_again, &left_alone].map(|key| fixture.charged(key, capacity));
     let later = START.after_micros(micros(fixture.peek(&used_again).reset_after()));
     harness.set_time(later);
     assert_eq!(fixture.drain(&used_again), capacity);
     for charge in charges {
         fixture.settle(charge.actual(0));
     }
-    assert_eq!(fixture.remaining(&left_alone), capacity, "nothing to give back");
+    assert_eq!(
+        fixture.remaining(&left_alone),
+        capacity,
+        "nothing to give back"
+    );
     assert_eq!(fixture.drain(&left_alone), capacity, "nothing to give back");
     let given_back = fixture.drain(&used_again);
-    assert!(given_back <= capacity, "{given_back} given back of {capacity} taken");
+    assert!(
+        given_back <= capacity,
+        "{given_back} given back of {capacity} taken"
+    );
     if sample.is_windowed() {
         assert_eq!(given_back, 0, "given back into a later window");
     }
@@ -105,30 +144,53 @@ pub fn law_10_composites_settle_what_they_charged<H: Harness>(sample: &Sample) {
     assert_eq!(all.left(&key), [capacity, capacity], "both given back");
     let charge = all.charged(&key, 3);
     all.settle(charge.actual_of(1, 1));
-    assert_eq!(all.left(&key), [capacity - 3, capacity - 1], "the second alone corrected");
+    assert_eq!(
+        all.left(&key),
+        [capacity - 3, capacity - 1],
+        "the second alone corrected"
+    );
 
-    let any = Fixture::<H>::new(&harness, PolicyTree::Any(members(["own", "pool"]), AnyCharge::First));
+    let any = Fixture::<H>::new(
+        &harness,
+        PolicyTree::Any(members(["own", "pool"]), AnyCharge::First),
+    );
     let key = Key::from("payer");
     assert!(any.take(&key, capacity).is_admitted());
     let charge = any.charged(&key, 2);
-    assert_eq!((charge.taken(0), charge.taken(1)), (0, 2), "own has nothing left, so the pool pays");
+    assert_eq!(
+        (charge.taken(0), charge.taken(1)),
+        (0, 2),
+        "own has nothing left, so the pool pays"
+    );
     any.settle(charge.actual(0));
-    assert_eq!(any.left(&key), [0, capacity], "given back to the pool alone");
+    assert_eq!(
+        any.left(&key),
+        [0, capacity],
+        "given back to the pool alone"
+    );
 }
 
-/// A charge that a process made to its own share while the store was down changes nothing at the store.
+/// A charge that a process made to its own share while the store was down changes nothing at the
+/// store.
 pub fn law_10_local_charges_are_left_alone<H: Harness>(sample: &Sample) {
     let harness = start::<H>();
     let fixture = Fixture::<H>::of(&harness, sample.algorithm());
     let key = Key::from("charged here and there");
     assert!(fixture.take(&key, 2).is_admitted());
-    let memory = MemoryBackend::builder().clock(ManualClock::new(START)).build();
-    let share = LocalShare::new(&memory, fixture.limiter.set(), NonZeroU32::MIN).expect("memory holds one policy");
+    let memory = MemoryBackend::builder()
+        .clock(ManualClock::new(START))
+        .build();
+    let share = LocalShare::new(&memory, fixture.limiter.set(), NonZeroU32::MIN)
+        .expect("memory holds one policy");
     for actual in [0, 3] {
         let calls = [call(&key, 2)];
         let decision = share.decide(&calls, BackendErrorKind::Unavailable);
         let charge = Receipt::of(&decision, &calls).expect("the share has two units left");
         fixture.settle(charge.actual(actual));
-        assert_eq!(fixture.remaining(&key), sample.capacity() - 2, "settled where it was not charged");
+        assert_eq!(
+            fixture.remaining(&key),
+            sample.capacity() - 2,
+            "settled where it was not charged"
+        );
     }
 }

@@ -28,7 +28,10 @@ pub(super) fn policy(name: &str, algorithm: &Algorithm) -> Policy {
 }
 
 pub(super) fn call(key: &Key, cost: u64) -> Call {
-    Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost))
+    Cost::new(cost).map_or_else(
+        |_| Call::peek(key.clone()),
+        |cost| Call::new(key.clone(), cost),
+    )
 }
 
 pub(super) fn micros(duration: Duration) -> u64 {
@@ -38,7 +41,11 @@ pub(super) fn micros(duration: Duration) -> u64 {
 /// The wait in µs of a request that is refused, but not for ever.
 pub(super) fn wait(refused: &Decision) -> u64 {
     assert!(!refused.is_admitted(), "expected a refusal: {refused:?}");
-    let wait = micros(refused.retry_after().expect("the cost is within the capacity, so some wait helps"));
+    let wait = micros(
+        refused
+            .retry_after()
+            .expect("the cost is within the capacity, so some wait helps"),
+    );
     assert!(wait > 0, "a refusal without a wait: {refused:?}");
     wait
 }
@@ -52,7 +59,8 @@ pub(super) struct Fixture<'h, H: Harness> {
 impl<'h, H: Harness> Fixture<'h, H> {
     pub(super) fn new(harness: &'h H, tree: impl Into<PolicyTree>) -> Self {
         let set = PolicySet::new(tree).expect("the kit's sets are valid");
-        let limiter = Limiter::new(harness.backend(), set).expect("the backend holds a set of a few policies");
+        let limiter = Limiter::new(harness.backend(), set)
+            .expect("the backend holds a set of a few policies");
         Self { harness, limiter }
     }
 
@@ -62,7 +70,9 @@ impl<'h, H: Harness> Fixture<'h, H> {
     }
 
     pub(super) fn decide(&self, calls: &[Call]) -> Decision {
-        self.harness.block_on(self.limiter.decide(calls)).expect("the backend decides")
+        self.harness
+            .block_on(self.limiter.decide(calls))
+            .expect("the backend decides")
     }
 
     /// Decides about `cost` units of every policy.
@@ -85,22 +95,31 @@ impl<'h, H: Harness> Fixture<'h, H> {
     /// Takes `cost` units, and asserts that they are admitted.
     pub(super) fn charged(&self, key: &Key, cost: u64) -> Receipt {
         let (decision, charge) = self.charge(key, cost);
-        assert!(decision.is_admitted(), "{cost} units of a key with as many left: {decision:?}");
+        assert!(
+            decision.is_admitted(),
+            "{cost} units of a key with as many left: {decision:?}"
+        );
         charge.expect("an admitted cost is charged")
     }
 
     /// Takes single units until one is refused; returns how many were admitted.
     pub(super) fn drain(&self, key: &Key) -> u64 {
         let most = 10_000;
-        (0..most).take_while(|_| self.take(key, 1).is_admitted()).count() as u64
+        (0..most)
+            .take_while(|_| self.take(key, 1).is_admitted())
+            .count() as u64
     }
 
     pub(super) fn settle(&self, charge: Receipt) {
-        self.harness.block_on(self.limiter.settle(charge)).expect("the backend settles");
+        self.harness
+            .block_on(self.limiter.settle(charge))
+            .expect("the backend settles");
     }
 
     pub(super) fn reset(&self, policy: usize, key: &Key) {
-        self.harness.block_on(self.limiter.reset(policy, key)).expect("the backend resets");
+        self.harness
+            .block_on(self.limiter.reset(policy, key))
+            .expect("the backend resets");
     }
 
     pub(super) fn remaining(&self, key: &Key) -> u64 {
@@ -109,7 +128,11 @@ impl<'h, H: Harness> Fixture<'h, H> {
 
     /// The units that remain of each policy.
     pub(super) fn left(&self, key: &Key) -> Vec<u64> {
-        self.peek(key).statuses().iter().map(|status| status.remaining()).collect()
+        self.peek(key)
+            .statuses()
+            .iter()
+            .map(|status| status.remaining())
+            .collect()
     }
 
     pub(super) fn observed(&self, decision: &Decision) -> Observed {
@@ -148,18 +171,26 @@ struct ObservedStatus {
 
 impl Observed {
     pub(super) fn new(set: &PolicySet, decision: &Decision) -> Self {
-        assert_eq!(decision.statuses().len(), set.policies().len(), "one status per policy");
-        let statuses = decision.statuses().iter().zip(set.policies()).map(|(status, policy)| ObservedStatus {
-            applies: status.applies(),
-            refuses: status.refuses(),
-            charged: status.charged(),
-            remaining: status.remaining(),
-            retry_after: status.retry_after(),
-            reset_after: status.reset_after(),
-            effective_window: status.effective_window(policy),
-            overflow: status.is_overflow(),
-            tier: status.tier(),
-        });
+        assert_eq!(
+            decision.statuses().len(),
+            set.policies().len(),
+            "one status per policy"
+        );
+        let statuses = decision
+            .statuses()
+            .iter()
+            .zip(set.policies())
+            .map(|(status, policy)| ObservedStatus {
+                applies: status.applies(),
+                refuses: status.refuses(),
+                charged: status.charged(),
+                remaining: status.remaining(),
+                retry_after: status.retry_after(),
+                reset_after: status.reset_after(),
+                effective_window: status.effective_window(policy),
+                overflow: status.is_overflow(),
+                tier: status.tier(),
+            });
         Self {
             allowed: decision.is_admitted(),
             remaining: decision.remaining(),

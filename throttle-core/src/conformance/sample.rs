@@ -2,16 +2,16 @@ use std::time::Duration;
 
 use super::fixture::START;
 use crate::algorithm::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket, LeakyMeter, SlidingLog,
-    SlidingWindow, TokenBucket,
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyBucket,
+    LeakyMeter, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::rate::Rate;
 
 /// An algorithm that the cases run, and the same algorithm with a lower limit.
 ///
-/// Capacities are 6 to 12 units, so that the cases ask a remote store no more often than they need. Periods last a
-/// minute or more, so that a store that expires keys by its own clock does not expire them too early while a case runs.
-/// The rates do not divide their periods.
+/// Capacities are 6 to 12 units, so that the cases ask a remote store no more often than they need.
+/// Periods last a minute or more, so that a store that expires keys by its own clock does not
+/// expire them too early while a case runs. The rates do not divide their periods.
 ///
 /// ```
 /// use throttle_core::conformance::Sample;
@@ -87,7 +87,10 @@ samples! {
 impl Sample {
     fn new(algorithm: impl IntoAlgorithm, lowered: impl IntoAlgorithm) -> Self {
         let built = "a sample is a valid configuration";
-        let (algorithm, lowered) = (algorithm.into_algorithm().expect(built), lowered.into_algorithm().expect(built));
+        let (algorithm, lowered) = (
+            algorithm.into_algorithm().expect(built),
+            lowered.into_algorithm().expect(built),
+        );
         Self { algorithm, lowered }
     }
 
@@ -107,18 +110,23 @@ impl Sample {
         self.algorithm.capacity()
     }
 
-    /// µs after which an exhausted key cannot be distinguished from an unused one, whenever it was exhausted, or a
-    /// little more.
+    /// µs after which an exhausted key cannot be distinguished from an unused one, whenever it was
+    /// exhausted, or a little more.
     pub(super) fn span(&self) -> u64 {
         let full = |algorithm: &Algorithm| {
             let (_, verdict) = algorithm.decide(algorithm.fresh(), START, algorithm.capacity());
-            verdict.reset_after_micros().max(algorithm.rate().period_micros())
+            verdict
+                .reset_after_micros()
+                .max(algorithm.rate().period_micros())
         };
         full(&self.algorithm).max(full(&self.lowered))
     }
 
     /// Whether used units belong to a window that ends, rather than to a debt that drains.
     pub(super) fn is_windowed(&self) -> bool {
-        matches!(self.algorithm.name(), "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log")
+        matches!(
+            self.algorithm.name(),
+            "fixed_window" | "calendar_quota" | "sliding_window" | "sliding_log"
+        )
     }
 }

@@ -1,8 +1,10 @@
-/// Expands to a module `conformance` with a `#[test]` for every case of the [kit](crate::conformance) and every
-/// algorithm it runs on, for a [`Harness`](crate::conformance::Harness) that is in scope.
+/// Expands to a module `conformance` with a `#[test]` for every case of the
+/// [kit](crate::conformance) and every algorithm it runs on, for a
+/// [`Harness`](crate::conformance::Harness) that is in scope.
 ///
-/// With the word `adapter` after the harness, as in `conformance_tests!(InMemory, adapter)`, every case runs on one
-/// algorithm only. Use it for a backend that passes each step to another backend, on which the whole kit runs.
+/// With the word `adapter` after the harness, as in `conformance_tests!(InMemory, adapter)`, every
+/// case runs on one algorithm only. Use it for a backend that passes each step to another backend,
+/// on which the whole kit runs.
 #[macro_export]
 macro_rules! conformance_tests {
     ($harness:ty) => {

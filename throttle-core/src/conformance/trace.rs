@@ -14,7 +14,8 @@ use crate::time::Timestamp;
 pub fn law_08_traces_equal_the_model<H: Harness>(sample: &Sample) {
     for seed in 0..3 {
         let harness = start::<H>();
-        let limits = [sample.algorithm(), sample.lowered()].map(|algorithm| policy("policy", algorithm).into());
+        let limits = [sample.algorithm(), sample.lowered()]
+            .map(|algorithm| policy("policy", algorithm).into());
         Trace::new(&harness, limits, sample.span(), true, seed).run(400);
     }
 }
@@ -29,7 +30,9 @@ pub fn law_08_composites_equal_the_model<H: Harness>() {
         if seed % 3 == 0 {
             let audited = composite(&mut random, 0, &mut names);
             let mut audited = audited.into_iter();
-            limits = limits.map(|tree| PolicyTree::All(audited.by_ref().take(1).map(audit).chain([tree]).collect()));
+            limits = limits.map(|tree| {
+                PolicyTree::All(audited.by_ref().take(1).map(audit).chain([tree]).collect())
+            });
         }
         Trace::new(&harness, limits, 86_400_000_000, H::ATOMIC_SETS, seed).run(200);
     }
@@ -40,7 +43,14 @@ pub fn law_08_parameters_equal_the_model<H: Harness>(sample: &Sample) {
     for seed in 0..3 {
         let harness = start::<H>();
         let tree: PolicyTree = tiered("policy", sample).into();
-        Trace::new(&harness, [tree.clone(), tree], sample.span(), false, 2_000 + seed).run(250);
+        Trace::new(
+            &harness,
+            [tree.clone(), tree],
+            sample.span(),
+            false,
+            2_000 + seed,
+        )
+        .run(250);
     }
 }
 
@@ -52,8 +62,19 @@ pub fn law_08_parameters_in_composites_equal_the_model<H: Harness>() {
         let one = tiered("one", &Sample::gcra());
         let two = tiered("two", &Sample::fixed_window());
         let members = vec![one.into(), plain.into(), two.into()];
-        let tree = if seed % 2 == 0 { PolicyTree::All(members) } else { PolicyTree::Any(members, Default::default()) };
-        Trace::new(&harness, [tree.clone(), tree], 60_000_000, false, 2_000 + seed).run(150);
+        let tree = if seed % 2 == 0 {
+            PolicyTree::All(members)
+        } else {
+            PolicyTree::Any(members, Default::default())
+        };
+        Trace::new(
+            &harness,
+            [tree.clone(), tree],
+            60_000_000,
+            false,
+            2_000 + seed,
+        )
+        .run(150);
     }
 }
 
@@ -72,7 +93,11 @@ fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTre
         let sample = &samples[random.below(samples.len() as u64) as usize];
         let name = format!("policy {names}");
         *names += 1;
-        let other = if random.chance(50) { sample.lowered() } else { sample.algorithm() };
+        let other = if random.chance(50) {
+            sample.lowered()
+        } else {
+            sample.algorithm()
+        };
         return [sample.algorithm(), other].map(|algorithm| policy(&name, algorithm).into());
     }
     let (mut all, mut changed) = (Vec::new(), Vec::new());
@@ -84,8 +109,14 @@ fn composite(random: &mut Random, depth: usize, names: &mut usize) -> [PolicyTre
     }
     match random.below(3) {
         0 => [PolicyTree::All(all), PolicyTree::All(changed)],
-        1 => [PolicyTree::Any(all, AnyCharge::First), PolicyTree::Any(changed, AnyCharge::First)],
-        _ => [PolicyTree::Any(all, AnyCharge::EveryAdmitting), PolicyTree::Any(changed, AnyCharge::EveryAdmitting)],
+        1 => [
+            PolicyTree::Any(all, AnyCharge::First),
+            PolicyTree::Any(changed, AnyCharge::First),
+        ],
+        _ => [
+            PolicyTree::Any(all, AnyCharge::EveryAdmitting),
+            PolicyTree::Any(changed, AnyCharge::EveryAdmitting),
+        ],
     }
 }
 
@@ -110,12 +141,30 @@ struct Trace<'h, H: Harness> {
 }
 
 impl<'h, H: Harness> Trace<'h, H> {
-    fn new(harness: &'h H, limits: [PolicyTree; 2], span: u64, steps_back: bool, seed: u64) -> Self {
+    fn new(
+        harness: &'h H,
+        limits: [PolicyTree; 2],
+        span: u64,
+        steps_back: bool,
+        seed: u64,
+    ) -> Self {
         let fixtures = limits.map(|tree| Fixture::new(harness, tree));
         let (model, random) = (Model::new(), Random::new(seed));
         let changes = H::ATOMIC_SETS || fixtures[0].limiter.set().policies().len() == 1;
         let (now, charges) = (START, Vec::new());
-        Self { harness, fixtures, model, random, now, span, steps_back, changes, changed: 0, charges, wait: 0 }
+        Self {
+            harness,
+            fixtures,
+            model,
+            random,
+            now,
+            span,
+            steps_back,
+            changes,
+            changed: 0,
+            charges,
+            wait: 0,
+        }
     }
 
     fn run(&mut self, steps: usize) {
@@ -160,8 +209,8 @@ impl<'h, H: Harness> Trace<'h, H> {
             let call = Call::peek(Key::from(key));
             let call = match self.random.below(2) {
                 _ if !policy.is_tiered() => call,
-                // Where each limit is reserved by itself, a reservation that is given back has been written by the
-                // present parameters. So each key keeps to its tier there.
+                // Where each limit is reserved by itself, a reservation that is given back has been
+                // written by the present parameters. So each key keeps to its tier there.
                 _ if !self.changes => under(policy, call, key),
                 0 => under(policy, call, self.random.below(3)),
                 _ => under(policy, call, 3 + self.random.below(OWN)),
@@ -180,16 +229,25 @@ impl<'h, H: Harness> Trace<'h, H> {
         let expected = self.model.decide(set, self.now, &calls);
         let decision = fixture.decide(&calls);
         let (since, changed) = (self.now.micros_since(START), self.changed);
-        let context = format_args!("step {step} at {since} µs after the start, after {changed} changes of the limits");
+        let context = format_args!(
+            "step {step} at {since} µs after the start, after {changed} changes of the limits"
+        );
         if H::KEEPS_REFUSALS && set.policies().len() > 1 && !expected.is_admitted() {
             assert!(!decision.is_admitted(), "{context}, {calls:?}");
         } else {
-            assert_eq!(fixture.observed(&decision), Observed::new(set, &expected), "{context}, {calls:?}");
+            assert_eq!(
+                fixture.observed(&decision),
+                Observed::new(set, &expected),
+                "{context}, {calls:?}"
+            );
         }
         if let Some(wait) = expected.retry_after().filter(|wait| !wait.is_zero()) {
             self.wait = super::fixture::micros(wait);
         }
-        if let (Some(theirs), Some(ours)) = (Receipt::of(&decision, &calls), Receipt::of(&expected, &calls)) {
+        if let (Some(theirs), Some(ours)) = (
+            Receipt::of(&decision, &calls),
+            Receipt::of(&expected, &calls),
+        ) {
             self.charges.push((self.changed % 2, [theirs, ours]));
         }
     }
@@ -200,10 +258,15 @@ impl<'h, H: Harness> Trace<'h, H> {
             return;
         }
         let open = self.random.below(self.charges.len() as u64) as usize;
-        let actual = if self.random.chance(50) { 0 } else { self.random.between(0, 12) };
+        let actual = if self.random.chance(50) {
+            0
+        } else {
+            self.random.between(0, 12)
+        };
         let (limits, charges) = self.charges.swap_remove(open);
         let [theirs, ours] = charges.map(|charge| charge.actual(actual));
-        self.model.settle(self.fixtures[limits].limiter.set(), self.now, &ours);
+        self.model
+            .settle(self.fixtures[limits].limiter.set(), self.now, &ours);
         self.fixtures[limits].settle(theirs);
     }
 

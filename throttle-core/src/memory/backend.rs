@@ -6,7 +6,9 @@ use std::{fmt, io};
 
 use super::snapshot::RestoreError;
 use super::store::{MemorySet, Store};
-use crate::backend::{Answer, Backend, BackendError, BackendErrorKind, Ban, Call, ExceptedKey, Exception, Receipt};
+use crate::backend::{
+    Answer, Backend, BackendError, BackendErrorKind, Ban, Call, ExceptedKey, Exception, Receipt,
+};
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -15,23 +17,26 @@ use crate::time::{Clock, SystemClock, Timestamp};
 
 /// An in-process backend. Decisions are synchronous and cannot fail.
 ///
-/// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes each; a key of two
-///   policies counts twice. Sliding windows and logs store their counters in addition; a log takes up to 16 bytes for
-///   each unit of its limit. The backend starts no thread. A request with a new key checks a few stored keys instead,
-///   and drops those that equal unused ones. The state of a key that has [parameters of its
-///   own](crate::backend::Call::under) or an exception takes some 150 bytes more, and its decisions take a lock.
-/// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever other keys arrive.
-///   When the store is full of live keys, new keys share overflow buckets, which may refuse early and never over-admit;
-///   see [`Status::is_overflow`]. Keys of the same parameters share a bucket, so while the store is full, a key without
-///   a place of its own has a budget in the bucket of each tier that it changes to. Parameters of keys' own share 64
-///   buckets for each policy: keys that meet in one count as one key that changes its parameters.
+/// * **Bounded.** It holds at most [`max_keys`](MemoryBuilder::max_keys) keys, of about 40 bytes
+///   each; a key of two policies counts twice. Sliding windows and logs store their counters in
+///   addition; a log takes up to 16 bytes for each unit of its limit. The backend starts no thread.
+///   A request with a new key checks a few stored keys instead, and drops those that equal unused
+///   ones. The state of a key that has [parameters of its own](crate::backend::Call::under) or an
+///   exception takes some 150 bytes more, and its decisions take a lock.
+/// * **Filling it resets nothing.** A refused key stays refused until its wait is over, whatever
+///   other keys arrive. When the store is full of live keys, new keys share overflow buckets, which
+///   may refuse early and never over-admit; see [`Status::is_overflow`]. Keys of the same
+///   parameters share a bucket, so while the store is full, a key without a place of its own has a
+///   budget in the bucket of each tier that it changes to. Parameters of keys' own share 64 buckets
+///   for each policy: keys that meet in one count as one key that changes its parameters.
 /// * **Private.** Keys are stored permuted or digested under a secret of this process, never raw.
-/// * **Atomic.** A decision of one policy on a known key takes no lock, if its [state](crate::algorithm) takes 16
-///   bytes. It reads, and writes nothing if it refuses or peeks. A charge is written if no other thread has changed the
-///   key's shard meanwhile; otherwise the request holds the shard and is decided again. Any other decision holds its
-///   keys' shards, in one order, mostly for well under a microsecond; an insert that makes a shard grow holds it for up
-///   to some 0.1 ms. A decision on known keys of up to three policies allocates nothing, as long as their states take
-///   16 bytes.
+/// * **Atomic.** A decision of one policy on a known key takes no lock, if its
+///   [state](crate::algorithm) takes 16 bytes. It reads, and writes nothing if it refuses or peeks.
+///   A charge is written if no other thread has changed the key's shard meanwhile; otherwise the
+///   request holds the shard and is decided again. Any other decision holds its keys' shards, in
+///   one order, mostly for well under a microsecond; an insert that makes a shard grow holds it for
+///   up to some 0.1 ms. A decision on known keys of up to three policies allocates nothing, as long
+///   as their states take 16 bytes.
 ///
 /// Clones share the store. State is lost with the process, unless it is [saved](Self::save_every).
 ///
@@ -65,7 +70,10 @@ impl MemoryBackend {
 
     /// Returns a builder with the default options.
     pub fn builder() -> MemoryBuilder {
-        MemoryBuilder { max_keys: MemoryBuilder::DEFAULT_MAX_KEYS, clock: SystemClock::new() }
+        MemoryBuilder {
+            max_keys: MemoryBuilder::DEFAULT_MAX_KEYS,
+            clock: SystemClock::new(),
+        }
     }
 }
 
@@ -77,14 +85,20 @@ impl Default for MemoryBackend {
 
 impl<C: Clone> Clone for MemoryBackend<C> {
     fn clone(&self) -> Self {
-        Self { store: Arc::clone(&self.store), clock: self.clock.clone() }
+        Self {
+            store: Arc::clone(&self.store),
+            clock: self.clock.clone(),
+        }
     }
 }
 
 impl<C> fmt::Debug for MemoryBackend<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("MemoryBackend");
-        shown.field("keys", &self.store.keys()).field("max_keys", &self.store.max_keys()).finish_non_exhaustive()
+        shown
+            .field("keys", &self.store.keys())
+            .field("max_keys", &self.store.max_keys())
+            .finish_non_exhaustive()
     }
 }
 
@@ -109,12 +123,13 @@ impl MemoryBuilder {
 }
 
 impl<C: Clock> MemoryBuilder<C> {
-    /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1. Defaults to 1,000,000.
+    /// Sets the maximum number of keys; a key of two policies counts twice, and 0 counts as 1.
+    /// Defaults to 1,000,000.
     ///
-    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each shard that is used
-    /// at least 2 kB. When the store is full, it adds overflow buckets: in each shard at most one for each tier or
-    /// former limit of a policy, and 64 for parameters of keys' own. The number of shards is a power of two: about one
-    /// per 128 keys, at most 1,024.
+    /// Memory grows with use, to about 40 bytes a key; an empty store takes about 200 kB, and each
+    /// shard that is used at least 2 kB. When the store is full, it adds overflow buckets: in each
+    /// shard at most one for each tier or former limit of a policy, and 64 for parameters of keys'
+    /// own. The number of shards is a power of two: about one per 128 keys, at most 1,024.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys.max(1);
         self
@@ -122,18 +137,27 @@ impl<C: Clock> MemoryBuilder<C> {
 
     /// Sets the clock. Defaults to [`SystemClock`].
     pub fn clock<D: Clock>(self, clock: D) -> MemoryBuilder<D> {
-        MemoryBuilder { max_keys: self.max_keys, clock }
+        MemoryBuilder {
+            max_keys: self.max_keys,
+            clock,
+        }
     }
 
     pub(super) fn of_snapshot(self, bytes: &[u8]) -> Result<MemoryBackend<C>, RestoreError> {
         let store = Arc::new(Store::read(bytes, self.max_keys, self.clock.now())?);
-        Ok(MemoryBackend { store, clock: self.clock })
+        Ok(MemoryBackend {
+            store,
+            clock: self.clock,
+        })
     }
 
     /// Builds the backend.
     #[must_use]
     pub fn build(self) -> MemoryBackend<C> {
-        MemoryBackend { store: Arc::new(Store::new(self.max_keys)), clock: self.clock }
+        MemoryBackend {
+            store: Arc::new(Store::new(self.max_keys)),
+            clock: self.clock,
+        }
     }
 }
 
@@ -163,15 +187,18 @@ impl<C: Clock> MemoryBackend<C> {
     /// Charges the key of a call about the policy at a place in the set, as far as units remain.
     pub(crate) fn charge_at_most(&self, prepared: &MemorySet, policy: usize, call: &Call) {
         self.store.check(prepared);
-        self.store.charge_at_most(prepared, policy, call, self.clock.now());
+        self.store
+            .charge_at_most(prepared, policy, call, self.clock.now());
     }
 
-    /// Writes all live keys and their states, while the store is used: a shard is held for as long as it takes to copy
-    /// its slots, or one state that does not fit a slot. So the snapshot is not of one instant. A key takes 41 bytes, a
-    /// sliding window or log 8 or 16 for each counter or instant more. A million keys are written in some 0.2 s and
-    /// restored in 0.4 s. Returns the number of keys, overflow buckets included.
+    /// Writes all live keys and their states, while the store is used: a shard is held for as long
+    /// as it takes to copy its slots, or one state that does not fit a slot. So the snapshot is not
+    /// of one instant. A key takes 41 bytes, a sliding window or log 8 or 16 for each counter or
+    /// instant more. A million keys are written in some 0.2 s and restored in 0.4 s. Returns the
+    /// number of keys, overflow buckets included.
     ///
-    /// The snapshot has the secret under which keys are hashed, so protect it as you would protect the keys.
+    /// The snapshot has the secret under which keys are hashed, so protect it as you would protect
+    /// the keys.
     ///
     /// # Errors
     ///
@@ -186,11 +213,14 @@ impl<C: Clock> MemoryBackend<C> {
 
     /// The same store, read by another clock.
     pub(crate) fn on_clock<D>(&self, clock: D) -> MemoryBackend<D> {
-        MemoryBackend { store: Arc::clone(&self.store), clock }
+        MemoryBackend {
+            store: Arc::clone(&self.store),
+            clock,
+        }
     }
 
-    /// The number of keys held now, not counting those that share overflow buckets. A key that equals an unused one is
-    /// counted until the sweep reaches it.
+    /// The number of keys held now, not counting those that share overflow buckets. A key that
+    /// equals an unused one is counted until the sweep reaches it.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.store.keys()
@@ -227,9 +257,18 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         Some(self.clock.now())
     }
 
-    fn decide_as_of(&self, prepared: &Arc<MemorySet>, calls: &[Call], at: Timestamp) -> Self::Decide {
+    fn decide_as_of(
+        &self,
+        prepared: &Arc<MemorySet>,
+        calls: &[Call],
+        at: Timestamp,
+    ) -> Self::Decide {
         self.store.check(prepared);
-        ready(Ok(self.store.decide(prepared, calls, at.min(self.clock.now()))))
+        ready(Ok(self.store.decide(
+            prepared,
+            calls,
+            at.min(self.clock.now()),
+        )))
     }
 
     fn settle(&self, prepared: &Arc<MemorySet>, receipt: Receipt) -> Self::Done {
@@ -251,9 +290,15 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If the exception [cannot be](Exception::check), if the store is full of live keys and the key has no room, or if
-    /// the clock was set back and the key may have been used before.
-    fn except(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key, exception: Option<Exception>) -> Answer<()> {
+    /// If the exception [cannot be](Exception::check), if the store is full of live keys and the
+    /// key has no room, or if the clock was set back and the key may have been used before.
+    fn except(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        key: &Key,
+        exception: Option<Exception>,
+    ) -> Answer<()> {
         self.store.check(prepared);
         let now = self.clock.now();
         let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
@@ -273,19 +318,38 @@ impl<C: Clock> Backend for MemoryBackend<C> {
 
     /// # Errors
     ///
-    /// If the store is full of live keys and the key has no room, or if the clock was set back and the key may have
-    /// been used before.
-    fn strike(&self, prepared: &Arc<MemorySet>, policy: usize, key: &Key, ban: &Ban) -> Answer<Option<Exception>> {
+    /// If the store is full of live keys and the key has no room, or if the clock was set back and
+    /// the key may have been used before.
+    fn strike(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        key: &Key,
+        ban: &Ban,
+    ) -> Answer<Option<Exception>> {
         self.store.check(prepared);
-        let struck = self.store.strike(prepared, policy, key, ban, self.clock.now());
+        let struck = self
+            .store
+            .strike(prepared, policy, key, ban, self.clock.now());
         let error = || BackendError::new(BackendErrorKind::Protocol).uncharged();
         Box::pin(ready(struck.map_err(|why| error().with_source(why))))
     }
 
-    /// Names each key by 32 hexadecimal digits of its hash. Walks the whole store, one short lock at a time.
-    fn exceptions(&self, prepared: &Arc<MemorySet>, policy: usize, most: usize) -> Answer<Vec<ExceptedKey>> {
+    /// Names each key by 32 hexadecimal digits of its hash. Walks the whole store, one short lock
+    /// at a time.
+    fn exceptions(
+        &self,
+        prepared: &Arc<MemorySet>,
+        policy: usize,
+        most: usize,
+    ) -> Answer<Vec<ExceptedKey>> {
         self.store.check(prepared);
-        Box::pin(ready(Ok(self.store.exceptions(prepared, policy, most, self.clock.now()))))
+        Box::pin(ready(Ok(self.store.exceptions(
+            prepared,
+            policy,
+            most,
+            self.clock.now(),
+        ))))
     }
 
     fn keys_held(&self) -> Option<usize> {
@@ -297,7 +361,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
     }
 
     fn unused(&self) -> Option<Self> {
-        Some(Self { store: Arc::new(Store::new(self.store.max_keys())), clock: self.clock.clone() })
+        Some(Self {
+            store: Arc::new(Store::new(self.store.max_keys())),
+            clock: self.clock.clone(),
+        })
     }
 
     fn can_fail(&self) -> bool {
@@ -319,20 +386,39 @@ mod tests {
         let million = "MemoryBackend { keys: 0, max_keys: 1000000, .. }";
         let policy = Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy");
         let limiter = Limiter::in_memory(policy).expect("a set");
-        for backend in [&MemoryBackend::new(), &MemoryBackend::default(), limiter.backend()] {
+        for backend in [
+            &MemoryBackend::new(),
+            &MemoryBackend::default(),
+            limiter.backend(),
+        ] {
             assert_eq!(format!("{backend:?}"), million);
         }
-        let of_ten = MemoryBackend::builder().max_keys(10).clock(ManualClock::default()).build();
-        assert_eq!(format!("{of_ten:?}"), million.replace("1000000", "10"), "another clock changes no number");
+        let of_ten = MemoryBackend::builder()
+            .max_keys(10)
+            .clock(ManualClock::default())
+            .build();
+        assert_eq!(
+            format!("{of_ten:?}"),
+            million.replace("1000000", "10"),
+            "another clock changes no number"
+        );
     }
 
     #[test]
     fn unused_backend_has_the_same_clock_and_bound_and_shares_no_key() {
         let clock = ManualClock::default();
-        let memory = MemoryBackend::builder().max_keys(10).clock(clock.clone()).build();
-        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy")).expect("a set");
+        let memory = MemoryBackend::builder()
+            .max_keys(10)
+            .clock(clock.clone())
+            .build();
+        let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_day(9))).expect("a policy"))
+            .expect("a set");
         let set = memory.prepare(set).expect("a set");
-        assert!(memory.decide_now(&set, &[Call::from(Key::CONSTANT)]).is_admitted());
+        assert!(
+            memory
+                .decide_now(&set, &[Call::from(Key::CONSTANT)])
+                .is_admitted()
+        );
         let unused = memory.unused().expect("one");
         assert_eq!(
             (memory.keys(), format!("{unused:?}")),

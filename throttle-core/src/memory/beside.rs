@@ -1,4 +1,5 @@
-//! A state that lies beside the table because of an exception over it, or because its parameters have no number.
+//! A state that lies beside the table because of an exception over it, or because its parameters
+//! have no number.
 //!
 //! It is decided where it lies, as long as its charge leaves it there.
 
@@ -34,14 +35,19 @@ pub(super) struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// How it is decided. `None` if it is in its slot, or if a charge would move it there or to other parameters.
+    /// How it is decided. `None` if it is in its slot, or if a charge would move it there or to
+    /// other parameters.
     pub(super) fn kind(&self, rest: &Rest) -> Option<Kind> {
         let (repr, writer) = rest.look(&self.content, self.policies)?;
         match repr {
             Repr::Excepted(over, _) if self.now < over.ends() => Some(Kind::Beside),
             Repr::Excepted(over, _) if self.now >= over.until => None,
             _ if !writer.is_alike(self.by) => None,
-            _ => Some(if self.reserve == 0 { Kind::Large } else { Kind::Beside }),
+            _ => Some(if self.reserve == 0 {
+                Kind::Large
+            } else {
+                Kind::Beside
+            }),
         }
     }
 
@@ -54,13 +60,22 @@ impl Beside<'_> {
 
     /// Charges what the set has left to be charged. Returns the µs to wait before going on.
     pub(super) fn answer(&self, rest: &mut Rest, status: &mut Status) -> u64 {
-        let Some(cell) = self.cell(rest) else { return 0 };
+        let Some(cell) = self.cell(rest) else {
+            return 0;
+        };
         if status.taken.cost == 0 || !cell.charges() {
             (status.taken, status.standing) = (Taken::default(), cell.standing());
             return 0;
         }
-        let Some((repr, unnumbered)) = rest.large_place(self.content.words()) else { return 0 };
-        let writer = self.content.algorithm(self.policies).or(unnumbered.as_ref()).cloned().map(Cow::Owned);
+        let Some((repr, unnumbered)) = rest.large_place(self.content.words()) else {
+            return 0;
+        };
+        let writer = self
+            .content
+            .algorithm(self.policies)
+            .or(unnumbered.as_ref())
+            .cloned()
+            .map(Cow::Owned);
         // Moved, because a log is dear to copy.
         let state = std::mem::replace(repr, Repr::EMPTY);
         let mut cell = Cell::new(self.by, writer, state, self.now).leaving(self.reserve);

@@ -1,4 +1,5 @@
-//! One key of one policy in a locked shard: finds its state or makes room for one, and stores the outcome.
+//! One key of one policy in a locked shard: finds its state or makes room for one, and stores the
+//! outcome.
 
 use std::borrow::Cow;
 
@@ -24,8 +25,9 @@ enum Place {
 }
 
 impl<'a> Entry<'a> {
-    /// Finds the state of a key, or makes room for a new one if the request would charge it. When the store is full,
-    /// the key shares the overflow bucket of its parameters. Slots of `kept` labels are not swept to make room.
+    /// Finds the state of a key, or makes room for a new one if the request would charge it. When
+    /// the store is full, the key shares the overflow bucket of its parameters. Slots of `kept`
+    /// labels are not swept to make room.
     pub(super) fn locate(
         parameters: &'a Parameters,
         label: Label,
@@ -46,13 +48,32 @@ impl<'a> Entry<'a> {
             if !reserved {
                 return (entry, cell);
             }
-            // There is room again. The key may have used units of the shared bucket, and those stay used.
+            // There is room again. The key may have used units of the shared bucket, and those stay
+            // used.
             entry.store(cell.clone(), false, shard, shared);
-            return (Self { parameters, label, place }, cell.until_charged());
+            return (
+                Self {
+                    parameters,
+                    label,
+                    place,
+                },
+                cell.until_charged(),
+            );
         }
         let cell = Cell::fresh(&parameters.algorithm, shard.earliest(now)).behind(now);
-        let (label, cell) = if cost > 0 && !reserved { (bucket, cell) } else { (label, cell.until_charged()) };
-        (Self { parameters, label, place }, cell)
+        let (label, cell) = if cost > 0 && !reserved {
+            (bucket, cell)
+        } else {
+            (label, cell.until_charged())
+        };
+        (
+            Self {
+                parameters,
+                label,
+                place,
+            },
+            cell,
+        )
     }
 
     pub(super) fn label(&self) -> Label {
@@ -64,8 +85,8 @@ impl<'a> Entry<'a> {
         self.label.is_overflow()
     }
 
-    /// Settles a charge of the key. Where nothing of the charge is left, the key may owe more, which counts like a
-    /// charge that is made now.
+    /// Settles a charge of the key. Where nothing of the charge is left, the key may owe more,
+    /// which counts like a charge that is made now.
     pub(super) fn settle(
         parameters: &'a Parameters,
         label: Label,
@@ -74,7 +95,11 @@ impl<'a> Entry<'a> {
         shared: &'a Shared,
     ) {
         let is_over = parameters.algorithm.is_over(now, item.taken.mark);
-        let more = if is_over { 0 } else { item.actual.saturating_sub(item.taken.cost) };
+        let more = if is_over {
+            0
+        } else {
+            item.actual.saturating_sub(item.taken.cost)
+        };
         let (entry, mut cell) = match shard.find(label) {
             Some(index) => Self::load(parameters, label, index, now, shard, shared),
             None if more > 0 => Self::locate(parameters, label, (more, now), shard, &[], shared),
@@ -95,19 +120,43 @@ impl<'a> Entry<'a> {
         shard: &mut LockedShard<'_>,
         shared: &'a Shared,
     ) -> (Self, Cell<'a>) {
-        let content = shard.table.get(index).expect("a slot that was found is used");
+        let content = shard
+            .table
+            .get(index)
+            .expect("a slot that was found is used");
         let (repr, written) = shard.take_state(&content, &shared.policies);
         let numbered = || content.algorithm(&shared.policies).map(Cow::Borrowed);
         let writer = written.unnumbered.clone().map(Cow::Owned).or_else(numbered);
         // A key that was forgotten may share an overflow bucket.
-        let at = if label.is_overflow() { shard.earliest(now) } else { now };
+        let at = if label.is_overflow() {
+            shard.earliest(now)
+        } else {
+            now
+        };
         let cell = Cell::new(&parameters.algorithm, writer, repr, at).behind(now);
-        (Self { parameters, label, place: Place::Slot { index, written } }, cell)
+        (
+            Self {
+                parameters,
+                label,
+                place: Place::Slot { index, written },
+            },
+            cell,
+        )
     }
 
     /// Puts the state back into the key's slot. A key without a slot gets one if `insert` is set.
-    pub(super) fn store(self, cell: Cell<'_>, insert: bool, shard: &mut LockedShard<'_>, shared: &Shared) {
-        let Self { parameters, label, place } = self;
+    pub(super) fn store(
+        self,
+        cell: Cell<'_>,
+        insert: bool,
+        shard: &mut LockedShard<'_>,
+        shared: &Shared,
+    ) {
+        let Self {
+            parameters,
+            label,
+            place,
+        } = self;
         let written_by = |former: Option<Written>| {
             let before = former.as_ref().and_then(|former| former.unnumbered.clone());
             match (cell.writer_beneath(before), former) {

@@ -1,5 +1,5 @@
-//! Sets, lifts and lists exceptions, and counts strikes. Such a state lies [beside the table](super::beside), with the
-//! parameters that wrote it.
+//! Sets, lifts and lists exceptions, and counts strikes. Such a state lies [beside the
+//! table](super::beside), with the parameters that wrote it.
 
 use super::entry::Entry;
 use super::slot::Label;
@@ -49,8 +49,8 @@ impl Store {
         Ok(begun)
     }
 
-    /// Puts over a key's state what `step` makes of what stands there, if it is to change. A key that was never used is
-    /// left alone if `only_if_used` is set.
+    /// Puts over a key's state what `step` makes of what stands there, if it is to change. A key
+    /// that was never used is left alone if `only_if_used` is set.
     fn change(
         &self,
         set: &MemorySet,
@@ -59,7 +59,9 @@ impl Store {
         (only_if_used, now): (bool, Timestamp),
         step: impl FnOnce(Option<&Exception>) -> Option<Option<Exception>>,
     ) -> Result<(), &'static str> {
-        let Some(policy) = set.policies.get(policy) else { return Ok(()) };
+        let Some(policy) = set.policies.get(policy) else {
+            return Ok(());
+        };
         let (parameters, hash) = (policy.parameters(0), self.key_hasher.hash(key));
         let label = Label::new(hash, policy.number());
         let mut shard = self.shard(hash).lock();
@@ -69,35 +71,58 @@ impl Store {
             }
             if shard.earliest(now) > now {
                 return Err(
-                    "the clock is behind, and the key may have been used before it was set back: try again when \
+                    "the clock is behind, and the key may have been used before it was set back: \
+                        try again when \
                             the clock has caught up",
                 );
             }
         }
         // It needs a slot as a charge does.
-        let (entry, mut cell) = Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
+        let (entry, mut cell) =
+            Entry::locate(parameters, label, (1, now), &mut shard, &[], &self.shared);
         let has_room = !entry.is_overflow();
-        let changed = if has_room { step(cell.exception()) } else { None };
+        let changed = if has_room {
+            step(cell.exception())
+        } else {
+            None
+        };
         let is_changed = changed.is_some();
         if let Some(exception) = changed {
             cell.except(exception);
         }
         entry.store(cell, is_changed, &mut shard, &self.shared);
-        if has_room { Ok(()) } else { Err("the store is full of live keys: raise max_keys") }
+        if has_room {
+            Ok(())
+        } else {
+            Err("the store is full of live keys: raise max_keys")
+        }
     }
 
     /// The exceptions of a policy that are in force, at most so many.
-    pub(super) fn exceptions(&self, set: &MemorySet, policy: usize, most: usize, now: Timestamp) -> Vec<ExceptedKey> {
+    pub(super) fn exceptions(
+        &self,
+        set: &MemorySet,
+        policy: usize,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<ExceptedKey> {
         let mut found = Vec::new();
-        let Some(number) = set.policies.get(policy).map(|policy| policy.number()) else { return found };
+        let Some(number) = set.policies.get(policy).map(|policy| policy.number()) else {
+            return found;
+        };
         for shard in &self.shards {
             let shard = shard.lock();
             for content in (0..shard.table.end()).filter_map(|index| shard.table.get(index)) {
                 if let Some(Repr::Excepted(exception, _)) = shard.rest.unnumbered_state(&content)
-                    && (content.label().policy() == number && exception.until > now && found.len() < most)
+                    && (content.label().policy() == number
+                        && exception.until > now
+                        && found.len() < most)
                 {
                     let key = format!("{:032x}", content.label().number());
-                    found.push(ExceptedKey { key, exception: (**exception).clone() });
+                    found.push(ExceptedKey {
+                        key,
+                        exception: (**exception).clone(),
+                    });
                 }
             }
         }

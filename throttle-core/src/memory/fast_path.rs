@@ -1,9 +1,10 @@
-//! The fast path: one policy whose key has a slot that the same parameters wrote. Nearly every request takes it, or
-//! that [of several policies](super::fast_set).
+//! The fast path: one policy whose key has a slot that the same parameters wrote. Nearly every
+//! request takes it, or that [of several policies](super::fast_set).
 //!
-//! A small state is decided as a copy, which was read without a lock. A request that is charged begins a change of its
-//! key's shard, which fails if another thread has changed it since, and writes the copy; any other request writes
-//! nothing. After such a failure, requests for the shard begin their change before they read, for a while.
+//! A small state is decided as a copy, which was read without a lock. A request that is charged
+//! begins a change of its key's shard, which fails if another thread has changed it since, and
+//! writes the copy; any other request writes nothing. After such a failure, requests for the shard
+//! begin their change before they read, for a while.
 
 use super::policies::Parameters;
 use super::shard::Shard;
@@ -30,9 +31,11 @@ impl Store {
     pub(super) fn decide_alone(&self, asked: Asked<'_>) -> Decision {
         let (shard, label, writer) = self.place(&asked);
         match shard.table.read(label, writer) {
-            Ok(known) if asked.parameters.is_plain => {
-                asked.parameters.algorithm.accept(Alone { store: self, known, asked })
-            }
+            Ok(known) if asked.parameters.is_plain => asked.parameters.algorithm.accept(Alone {
+                store: self,
+                known,
+                asked,
+            }),
             Ok(known) => self.decide_large(asked, shard, known),
             Err(unread) => self.decide_otherwise(asked, unread),
         }
@@ -45,11 +48,13 @@ impl Store {
         if unread == Unread::Disturbed && asked.parameters.algorithm.is_small() {
             self.decide_undisturbed(asked, false)
         } else {
-            self.decide_new(&asked).unwrap_or_else(|| self.decide_one(&asked))
+            self.decide_new(&asked)
+                .unwrap_or_else(|| self.decide_one(&asked))
         }
     }
 
-    /// Decides one policy with a small state, and keeps other threads from changing the shard meanwhile.
+    /// Decides one policy with a small state, and keeps other threads from changing the shard
+    /// meanwhile.
     #[cold]
     #[inline(never)]
     fn decide_undisturbed(&self, asked: Asked<'_>, was_disturbed: bool) -> Decision {
@@ -63,7 +68,11 @@ impl Store {
             drop(table);
             return self.decide_one(&asked);
         };
-        asked.parameters.algorithm.accept(Alone { store: self, known, asked })
+        asked.parameters.algorithm.accept(Alone {
+            store: self,
+            known,
+            asked,
+        })
     }
 
     /// Decides one policy whose state is too large for its slot.
@@ -78,7 +87,8 @@ impl Store {
             shard.table.change().read_held(label, writer)
         };
         let state = known.and_then(|known| rest.large_state(known.words));
-        let decision = state.and_then(|state| asked.parameters.algorithm.accept(Large(state, asked)));
+        let decision =
+            state.and_then(|state| asked.parameters.algorithm.accept(Large(state, asked)));
         drop(rest);
         decision.unwrap_or_else(|| self.decide_one(&asked))
     }
@@ -86,12 +96,16 @@ impl Store {
     #[inline(always)]
     pub(super) fn place(&self, asked: &Asked<'_>) -> (&Shard, Label, u8) {
         let hash = self.key_hasher.hash(asked.key);
-        (self.shard(hash), Label::new(hash, asked.parameters.policy), asked.parameters.writer)
+        (
+            self.shard(hash),
+            Label::new(hash, asked.parameters.policy),
+            asked.parameters.writer,
+        )
     }
 }
 
-/// One policy's decision on a known key with a small state. It lends nothing of itself to a function that is not
-/// inlined, so its parts stay in registers.
+/// One policy's decision on a known key with a small state. It lends nothing of itself to a
+/// function that is not inlined, so its parts stay in registers.
 struct Alone<'a> {
     store: &'a Store,
     known: Known<'a>,
@@ -103,13 +117,33 @@ impl Visitor for Alone<'_> {
 
     #[inline(always)]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Decision {
-        let Self { store, known, asked: Asked { parameters, key, cost, now } } = self;
-        let Some(mut state) = A::State::from_words(known.words) else { unreachable!("the state is small") };
+        let Self {
+            store,
+            known,
+            asked:
+                Asked {
+                    parameters,
+                    key,
+                    cost,
+                    now,
+                },
+        } = self;
+        let Some(mut state) = A::State::from_words(known.words) else {
+            unreachable!("the state is small")
+        };
         let (outcome, standing) = algorithm.decide(&mut state, now, cost);
         if let Some(words) = state.words().filter(|_| outcome.taken.cost > 0)
             && !known.replace(parameters.writer, words)
         {
-            return store.decide_undisturbed(Asked { parameters, key, cost, now }, true);
+            return store.decide_undisturbed(
+                Asked {
+                    parameters,
+                    key,
+                    cost,
+                    now,
+                },
+                true,
+            );
         }
         Decision::of_one(outcome, standing, parameters.tier, false)
     }
@@ -122,8 +156,17 @@ impl Visitor for Large<'_> {
     type Output = Option<Decision>;
 
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Option<Decision> {
-        let Self(state, Asked { parameters, cost, now, .. }) = self;
-        let (outcome, standing) = A::State::change(state, |state| algorithm.decide(state, now, cost))?;
+        let Self(
+            state,
+            Asked {
+                parameters,
+                cost,
+                now,
+                ..
+            },
+        ) = self;
+        let (outcome, standing) =
+            A::State::change(state, |state| algorithm.decide(state, now, cost))?;
         Some(Decision::of_one(outcome, standing, parameters.tier, false))
     }
 }

@@ -1,14 +1,17 @@
 //! The fast path of a set: of keys with slots, and of new ones.
 //!
-//! The tables of the keys are held. Every policy with a small state is asked as if it was charged alone, and what it
-//! would write is kept until the set has decided. A member of an `any` that charges the first is only looked at behind
-//! a policy that admits, for it is not charged in any case. Large states are asked without a charge, and their shards are locked first. A [`Cell`]
+//! The tables of the keys are held. Every policy with a small state is asked as if it was charged
+//! alone, and what it would write is kept until the set has decided. A member of an `any` that
+//! charges the first is only looked at behind a policy that admits, for it is not charged in any
+//! case. Large states are asked without a charge, and their shards are locked first. A [`Cell`]
 //! reads a small state that other parameters wrote, or for a call with a reserve. States that lie
-//! [beside the table](super::beside) for another reason take the locks of their shards if those are free.
+//! [beside the table](super::beside) for another reason take the locks of their shards if those are
+//! free.
 //!
-//! A key without a slot counts as unused. If it is charged it gets a slot, after all known states are written, because
-//! that moves slots. It takes locks that are free. A request that would have to wait for one, or that meets a full
-//! store, is decided anew on the [general way](Store::decide_located).
+//! A key without a slot counts as unused. If it is charged it gets a slot, after all known states
+//! are written, because that moves slots. It takes locks that are free. A request that would have
+//! to wait for one, or that meets a full store, is decided anew on the [general
+//! way](Store::decide_located).
 
 use std::borrow::Cow;
 
@@ -80,12 +83,19 @@ impl Store {
 }
 
 impl<'a> Request<'a> {
-    /// Decides if every key is known, or unused and not charged. Otherwise returns `false`, and has charged nothing.
+    /// Decides if every key is known, or unused and not charged. Otherwise returns `false`, and has
+    /// charged nothing.
     #[inline(always)]
     fn decide_known<const IS_PLAIN: bool>(&self, decision: &mut Decision) -> bool {
-        let mut found = Found { rests: SmallVec::new(), asked: SmallVec::new(), misses: false };
+        let mut found = Found {
+            rests: SmallVec::new(),
+            asked: SmallVec::new(),
+            misses: false,
+        };
         if self.has_large() {
-            found.rests.extend(self.shards.iter().map(|shard| shard.lock_rest()));
+            found
+                .rests
+                .extend(self.shards.iter().map(|shard| shard.lock_rest()));
         }
         let mut held: SmallVec<[ChangingTable<'_>; 8]> = SmallVec::new();
         held.extend(self.shards.iter().map(|shard| shard.table.change()));
@@ -131,7 +141,10 @@ impl<'a> Request<'a> {
     ) -> bool {
         let (call, now) = (&self.calls[place], self.now);
         let parameters = self.set.policies[place].parameters(call.tier());
-        let slot = run.shard.table.find_held(Label::new(run.hash, parameters.policy));
+        let slot = run
+            .shard
+            .table
+            .find_held(Label::new(run.hash, parameters.policy));
         status.tier = parameters.tier;
         let known = || match slot {
             Some(slot) => slot.words_of(parameters.writer),
@@ -141,10 +154,27 @@ impl<'a> Request<'a> {
         if call.is_usual()
             && let Some(words) = known()
         {
-            let kind = if may_charge { Kind::Small } else { Kind::Looked };
-            let mut part = Asked { place, parameters, slot, words, run, kind };
+            let kind = if may_charge {
+                Kind::Small
+            } else {
+                Kind::Looked
+            };
+            let mut part = Asked {
+                place,
+                parameters,
+                slot,
+                words,
+                run,
+                kind,
+            };
             if parameters.is_plain {
-                part.words = parameters.algorithm.accept(Step { words, cost: call.cost, may_charge, now, status });
+                part.words = parameters.algorithm.accept(Step {
+                    words,
+                    cost: call.cost,
+                    may_charge,
+                    now,
+                    status,
+                });
             } else if parameters.unnumbered.is_none() {
                 part.kind = Kind::Large;
                 self.step(&mut part, Some(call.cost), &mut found.rests, status);
@@ -157,7 +187,8 @@ impl<'a> Request<'a> {
         self.ask_unusual(place, run, slot, status, found)
     }
 
-    /// The same for a key without a slot, a call with a reserve, and a state beside the table or of other parameters.
+    /// The same for a key without a slot, a call with a reserve, and a state beside the table or of
+    /// other parameters.
     #[inline(never)]
     fn ask_unusual<'b>(
         &'b self,
@@ -169,8 +200,18 @@ impl<'a> Request<'a> {
     ) -> bool {
         let call = &self.calls[place];
         let parameters = self.set.policies[place].parameters(call.tier());
-        let words = Words { instant: 0, amount: 0 };
-        let mut part = Asked { place, parameters, slot, words, run, kind: Kind::Small };
+        let words = Words {
+            instant: 0,
+            amount: 0,
+        };
+        let mut part = Asked {
+            place,
+            parameters,
+            slot,
+            words,
+            run,
+            kind: Kind::Small,
+        };
         let is_numbered = call.own.is_none() && parameters.unnumbered.is_none();
         if slot.is_none() && !(is_numbered && run.shard.absent.is_unused(self.now)) {
             return false;
@@ -195,19 +236,34 @@ impl<'a> Request<'a> {
         true
     }
 
-    /// Asks a state beside the table. Returns `false` if that means to wait for a lock, or if its charge would move it.
-    fn ask_beside<'b>(&'b self, part: &mut Asked<'b>, slot: &Slot, found: &mut Found<'b>, status: &mut Status) -> bool {
+    /// Asks a state beside the table. Returns `false` if that means to wait for a lock, or if its
+    /// charge would move it.
+    fn ask_beside<'b>(
+        &'b self,
+        part: &mut Asked<'b>,
+        slot: &Slot,
+        found: &mut Found<'b>,
+        status: &mut Status,
+    ) -> bool {
         if found.rests.is_empty() {
-            found.rests.extend(self.shards.iter().map_while(|shard| shard.try_lock_rest()));
+            found
+                .rests
+                .extend(self.shards.iter().map_while(|shard| shard.try_lock_rest()));
         }
         if found.rests.len() < self.shards.len() {
             return false;
         }
         let (state, call) = (self.beside(part, slot.content()), &self.calls[part.place]);
         let rest = &found.rests[self.shard(part.run)];
-        let Some(kind) = state.kind(rest) else { return false };
+        let Some(kind) = state.kind(rest) else {
+            return false;
+        };
         (part.kind, part.words) = (kind, slot.content().words());
-        status.tier = if call.own.is_some() { Policy::OWN } else { status.tier };
+        status.tier = if call.own.is_some() {
+            Policy::OWN
+        } else {
+            status.tier
+        };
         if kind == Kind::Large {
             self.step(part, Some(call.cost), &mut found.rests, status);
         } else {
@@ -219,17 +275,37 @@ impl<'a> Request<'a> {
     fn beside<'b>(&'b self, part: &Asked<'b>, content: Content) -> Beside<'b> {
         let (call, policies) = (&self.calls[part.place], &self.store.shared.policies);
         let by = call.own.as_deref().unwrap_or(&part.parameters.algorithm);
-        Beside { content, by, reserve: call.reserve(), now: self.now, policies }
+        Beside {
+            content,
+            by,
+            reserve: call.reserve(),
+            now: self.now,
+            policies,
+        }
     }
 
-    /// Asks a small state as if it was charged. Returns it after the charge; `None` if what other parameters wrote does
-    /// not fit a slot.
+    /// Asks a small state as if it was charged. Returns it after the charge; `None` if what other
+    /// parameters wrote does not fit a slot.
     #[inline(always)]
     fn ask_small(&self, part: &Asked<'_>, cost: u64, status: &mut Status) -> Option<Words> {
-        let (Parameters { algorithm, writer, .. }, now) = (part.parameters, self.now);
-        let own = part.slot.map_or_else(|| Some(algorithm.fresh_words()), |slot| slot.words_of(*writer));
+        let (
+            Parameters {
+                algorithm, writer, ..
+            },
+            now,
+        ) = (part.parameters, self.now);
+        let own = part.slot.map_or_else(
+            || Some(algorithm.fresh_words()),
+            |slot| slot.words_of(*writer),
+        );
         match own.filter(|_| self.calls[part.place].is_usual()) {
-            Some(words) => Some(algorithm.accept(Step { words, cost, may_charge: true, now, status })),
+            Some(words) => Some(algorithm.accept(Step {
+                words,
+                cost,
+                may_charge: true,
+                now,
+                status,
+            })),
             None => self.ask_cell(part, cost, status),
         }
     }
@@ -240,7 +316,9 @@ impl<'a> Request<'a> {
         let (algorithm, reserve) = (&part.parameters.algorithm, self.calls[part.place].reserve());
         let (writer, words) = match part.slot.map(Slot::content) {
             Some(content) => {
-                let writer = content.algorithm(&self.store.shared.policies).filter(|writer| writer.is_small())?;
+                let writer = content
+                    .algorithm(&self.store.shared.policies)
+                    .filter(|writer| writer.is_small())?;
                 (Some(Cow::Borrowed(writer)), content.words())
             }
             None => (None, algorithm.fresh_words()),
@@ -251,7 +329,11 @@ impl<'a> Request<'a> {
             (_, status.taken) = cell.take(cost);
         }
         status.standing = cell.standing();
-        if let Repr::Words(words) = cell.into_repr() { Some(words) } else { None }
+        if let Repr::Words(words) = cell.into_repr() {
+            Some(words)
+        } else {
+            None
+        }
     }
 
     /// Charges every policy what the set has left to be charged.
@@ -281,8 +363,8 @@ impl<'a> Request<'a> {
         set::sum_up(&self.set.set, summary, statuses);
     }
 
-    /// The same where keys get slots. Returns `false`, and charges nothing, if that takes more than to make a table
-    /// grow: to wait for a lock, or to share a bucket.
+    /// The same where keys get slots. Returns `false`, and charges nothing, if that takes more than
+    /// to make a table grow: to wait for a lock, or to share a bucket.
     #[inline(never)]
     fn answer_new<'b>(
         &'b self,
@@ -291,7 +373,14 @@ impl<'a> Request<'a> {
         summary: &mut Summary,
         statuses: &mut [Status],
     ) -> bool {
-        let (new, shared) = (found.asked.iter().filter(|part| part.is_new(statuses)).count(), &self.store.shared);
+        let (new, shared) = (
+            found
+                .asked
+                .iter()
+                .filter(|part| part.is_new(statuses))
+                .count(),
+            &self.store.shared,
+        );
         let mut rests: SmallVec<[_; 8]> = SmallVec::new();
         if found.rests.is_empty() {
             rests.extend(self.shards.iter().map_while(|shard| shard.try_lock_rest()));
@@ -303,13 +392,28 @@ impl<'a> Request<'a> {
         rests.extend(found.rests.drain(..));
         // From here on slots move, so that none that was found is written any more.
         let locked = self.shards.iter().zip(held.drain(..)).zip(rests);
-        let locked = locked.map(|((shard, table), rest)| LockedShard { table, rest, absent: &shard.absent });
+        let locked = locked.map(|((shard, table), rest)| LockedShard {
+            table,
+            rest,
+            absent: &shard.absent,
+        });
         let mut locked: SmallVec<[LockedShard<'_>; 4]> = locked.collect();
-        for Asked { run, parameters, words, .. } in found.asked.iter().filter(|part| part.is_new(statuses)) {
-            let (shard, label) = (&mut locked[self.shard(run)], Label::new(run.hash, parameters.policy));
+        for Asked {
+            run,
+            parameters,
+            words,
+            ..
+        } in found.asked.iter().filter(|part| part.is_new(statuses))
+        {
+            let (shard, label) = (
+                &mut locked[self.shard(run)],
+                Label::new(run.hash, parameters.policy),
+            );
             shard.sweep_if_nearly_full(self.now, &[], shared);
             shard.make_slot(self.now, &[], shared);
-            shard.table.insert(Content::new(label, parameters.writer, *words));
+            shard
+                .table
+                .insert(Content::new(label, parameters.writer, *words));
         }
         true
     }
@@ -324,12 +428,20 @@ impl<'a> Request<'a> {
     #[inline(never)]
     fn answer_beside(&self, part: &Asked<'_>, rests: &mut Rests<'_>, status: &mut Status) -> u64 {
         let rest = &mut rests[self.shard(part.run)];
-        part.slot.map_or(0, |slot| self.beside(part, slot.content()).answer(rest, status))
+        part.slot.map_or(0, |slot| {
+            self.beside(part, slot.content()).answer(rest, status)
+        })
     }
 
     /// Asks or charges a large state.
     #[inline(never)]
-    fn step(&self, part: &mut Asked<'_>, asked: Option<u64>, rests: &mut Rests<'_>, status: &mut Status) -> u64 {
+    fn step(
+        &self,
+        part: &mut Asked<'_>,
+        asked: Option<u64>,
+        rests: &mut Rests<'_>,
+        status: &mut Status,
+    ) -> u64 {
         let own = self.calls[part.place].own.as_deref();
         let algorithm = own.unwrap_or(&part.parameters.algorithm);
         let is_new = part.slot.is_none() && asked.is_none() && status.taken.cost > 0;
@@ -337,9 +449,18 @@ impl<'a> Request<'a> {
             if is_new {
                 part.words = rest.put_large(algorithm.fresh_repr(), None);
             }
-            if is_new || part.slot.is_some() { rest.large_state(part.words) } else { None }
+            if is_new || part.slot.is_some() {
+                rest.large_state(part.words)
+            } else {
+                None
+            }
         });
-        algorithm.accept(LargeStep { large, asked, now: self.now, status })
+        algorithm.accept(LargeStep {
+            large,
+            asked,
+            now: self.now,
+            status,
+        })
     }
 }
 
@@ -358,20 +479,31 @@ impl Visitor for Step<'_> {
 
     #[inline(always)]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> Words {
-        let Self { words, cost, may_charge, now, status } = self;
-        let Some(mut state) = A::State::from_words(words) else { return words };
+        let Self {
+            words,
+            cost,
+            may_charge,
+            now,
+            status,
+        } = self;
+        let Some(mut state) = A::State::from_words(words) else {
+            return words;
+        };
         let (outcome, standing) = if may_charge {
             algorithm.decide(&mut state, now, cost)
         } else {
-            (Outcome::uncharged(ask(algorithm, &state, now, cost)), algorithm.standing(&state, now))
+            (
+                Outcome::uncharged(ask(algorithm, &state, now, cost)),
+                algorithm.standing(&state, now),
+            )
         };
         status.report(outcome, standing);
         state.words().unwrap_or(words)
     }
 }
 
-/// One policy's step on a large state, or on an unused one: asks for some units, or takes those that the status has
-/// been left to be charged and reports. Returns the µs to wait before going on.
+/// One policy's step on a large state, or on an unused one: asks for some units, or takes those
+/// that the status has been left to be charged and reports. Returns the µs to wait before going on.
 struct LargeStep<'a> {
     large: Option<&'a mut Repr>,
     asked: Option<u64>,
@@ -384,7 +516,12 @@ impl Visitor for LargeStep<'_> {
 
     #[inline]
     fn visit<A: Transition<State: Stored>>(self, algorithm: &A) -> u64 {
-        let Self { large, asked, now, status } = self;
+        let Self {
+            large,
+            asked,
+            now,
+            status,
+        } = self;
         let mut step = |state: &mut A::State| {
             let mut delay = 0;
             if let Some(cost) = asked {

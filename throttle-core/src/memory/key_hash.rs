@@ -8,9 +8,10 @@ use crate::key::Key;
 
 /// Turns keys into 128-bit numbers under a secret of this process.
 ///
-/// Keys of up to 15 bytes (every address, number and short text) are permuted: different keys always give different
-/// numbers. Longer keys are digested with SipHash-1-3 to 128 bits. The number also chooses the key's place in the
-/// table, so a client that does not know the secret cannot choose keys that collide.
+/// Keys of up to 15 bytes (every address, number and short text) are permuted: different keys
+/// always give different numbers. Longer keys are digested with SipHash-1-3 to 128 bits. The number
+/// also chooses the key's place in the table, so a client that does not know the secret cannot
+/// choose keys that collide.
 #[derive(Clone)]
 pub(super) struct KeyHasher {
     whiten: u128,
@@ -37,11 +38,15 @@ impl KeyHash {
 impl KeyHasher {
     /// A hasher with a secret from the operating system's random source.
     pub(super) fn random() -> Self {
-        // The standard library's way to random keys is `RandomState`; its hash of anything is a secret of this process.
+        // The standard library's way to random keys is `RandomState`; its hash of anything is a
+        // secret of this process.
         let random = || match cfg!(all(test, throttle_models)) {
             // The model checker runs a model again and again, and must find the same each time.
             true => 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
-            false => u128::from(RandomState::new().hash_one(0)) << 64 | u128::from(RandomState::new().hash_one(1)),
+            false => {
+                u128::from(RandomState::new().hash_one(0)) << 64
+                    | u128::from(RandomState::new().hash_one(1))
+            }
         };
         let mut secret = [0; 56];
         for part in secret.chunks_mut(16) {
@@ -59,7 +64,12 @@ impl KeyHasher {
         let spread = u64::from_le_bytes(*secret.last_chunk().expect("8 bytes of 56"));
         let sip = SipHasher13::new_with_key(&sip.to_le_bytes());
         // Only odd factors can be undone.
-        Self { whiten, multiply: multiply | 1, spread: spread | 1, sip }
+        Self {
+            whiten,
+            multiply: multiply | 1,
+            spread: spread | 1,
+            sip,
+        }
     }
 
     pub(super) fn secret(&self) -> [u8; 56] {
@@ -74,17 +84,23 @@ impl KeyHasher {
     #[inline]
     pub(super) fn hash(&self, key: &Key) -> KeyHash {
         match key.as_number() {
-            Some(number) => KeyHash { number: self.permute(number), digested: false },
-            None => KeyHash { number: self.digest(key.expose_bytes()), digested: true },
+            Some(number) => KeyHash {
+                number: self.permute(number),
+                digested: false,
+            },
+            None => KeyHash {
+                number: self.digest(key.expose_bytes()),
+                digested: true,
+            },
         }
     }
 
-    /// Whitens, multiplies by a secret odd number and folds the high half into the low one, which chooses the slot.
-    /// Each step can be undone, so no two numbers meet. Multiplication by a secret is a universal hash, so a client
-    /// that does not know the secret cannot aim.
+    /// Whitens, multiplies by a secret odd number and folds the high half into the low one, which
+    /// chooses the slot. Each step can be undone, so no two numbers meet. Multiplication by a
+    /// secret is a universal hash, so a client that does not know the secret cannot aim.
     ///
-    /// The high half, which chooses the shard, is then mixed with the folded one: without that, keys that count upwards
-    /// would spread unevenly under some secrets.
+    /// The high half, which chooses the shard, is then mixed with the folded one: without that,
+    /// keys that count upwards would spread unevenly under some secrets.
     #[inline]
     fn permute(&self, number: u128) -> u128 {
         let mixed = (number ^ self.whiten).wrapping_mul(self.multiply);
@@ -135,7 +151,11 @@ mod tests {
             "fifteen bytes with its length"
         );
         for hasher in (0..32).map(|_| KeyHasher::random()) {
-            assert_eq!((hasher.multiply & 1, hasher.spread & 1), (1, 1), "only odd factors can be undone");
+            assert_eq!(
+                (hasher.multiply & 1, hasher.spread & 1),
+                (1, 1),
+                "only odd factors can be undone"
+            );
         }
     }
 
@@ -147,29 +167,55 @@ mod tests {
     #[test]
     fn attack_24_no_key_has_the_same_number_in_two_processes() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
-        assert!(one.secret().chunks(8).all(|part| part != [0; 8]), "a part that is not random");
-        let keys = [Key::CONSTANT, 0.into(), 1.into(), "ada".into(), "x".repeat(15).into(), "x".repeat(300).into()];
+        assert!(
+            one.secret().chunks(8).all(|part| part != [0; 8]),
+            "a part that is not random"
+        );
+        let keys = [
+            Key::CONSTANT,
+            0.into(),
+            1.into(),
+            "ada".into(),
+            "x".repeat(15).into(),
+            "x".repeat(300).into(),
+        ];
         for key in keys {
             assert_ne!(one.hash(&key), other.hash(&key), "{key:?}");
         }
     }
 
-    /// A multiplier of 1 leaves a number as it is: what is folded and mixed afterwards must spread the keys.
+    /// A multiplier of 1 leaves a number as it is: what is folded and mixed afterwards must spread
+    /// the keys.
     #[test]
     fn attack_24_a_poor_multiplier_spreads_keys_that_count_upwards() {
-        let hasher = KeyHasher { multiply: 1, spread: 0x9e37_79b9_7f4a_7c15, ..KeyHasher::random() };
-        let mut shards: Vec<u64> = (0..200_u64).map(|n| hasher.hash(&n.into()).shard_bits() >> 54).collect();
+        let hasher = KeyHasher {
+            multiply: 1,
+            spread: 0x9e37_79b9_7f4a_7c15,
+            ..KeyHasher::random()
+        };
+        let mut shards: Vec<u64> = (0..200_u64)
+            .map(|n| hasher.hash(&n.into()).shard_bits() >> 54)
+            .collect();
         shards.sort_unstable();
         shards.dedup();
-        assert!(shards.len() > 100, "200 keys fall into {} of 1,024 shards", shards.len());
+        assert!(
+            shards.len() > 100,
+            "200 keys fall into {} of 1,024 shards",
+            shards.len()
+        );
     }
 
     #[test]
     fn attack_24_two_processes_place_the_same_keys_differently() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
         let top = |hasher: &KeyHasher, n: u64| hasher.hash(&n.into()).shard_bits() >> 52;
-        let same = (0..10_000).filter(|&n| top(&one, n) == top(&other, n)).count();
-        assert!(same < 50, "{same} of 10,000 keys fall into the same of 4,096 shards");
+        let same = (0..10_000)
+            .filter(|&n| top(&one, n) == top(&other, n))
+            .count();
+        assert!(
+            same < 50,
+            "{same} of 10,000 keys fall into the same of 4,096 shards"
+        );
     }
 
     #[test]
@@ -180,6 +226,10 @@ mod tests {
             let key = Key::from(std::net::IpAddr::from((n as u32).to_be_bytes()));
             shards[(hasher.hash(&key).shard_bits() >> 54) as usize] += 1;
         }
-        assert!(shards.iter().all(|&n| (30..200).contains(&n)), "{:?}", shards.iter().max());
+        assert!(
+            shards.iter().all(|&n| (30..200).contains(&n)),
+            "{:?}",
+            shards.iter().max()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The store under the orders in which threads can take their steps, as the C++ memory model has them (loom).
+//! The store under the orders in which threads can take their steps, as the C++ memory model has
+//! them (loom).
 //!
 //! Not a part of the usual tests, because it needs a build of its own: `tests/models.sh` runs it.
 
@@ -21,8 +22,8 @@ use crate::time::Timestamp;
 const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 const TOMORROW: Timestamp = NOW.after_micros(2 * 86_400_000_000);
 
-/// Runs a model in every order in which threads lose their processor at most once (`LOOM_MAX_PREEMPTIONS` sets another
-/// number of times).
+/// Runs a model in every order in which threads lose their processor at most once
+/// (`LOOM_MAX_PREEMPTIONS` sets another number of times).
 fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(1));
@@ -53,11 +54,14 @@ impl Fixture {
     }
 
     fn take_at(&self, key: u64, now: Timestamp) -> Decision {
-        self.store.decide(&self.set, &[Call::from(Key::from(key))], now)
+        self.store
+            .decide(&self.set, &[Call::from(Key::from(key))], now)
     }
 
     fn left(&self, key: u64) -> u64 {
-        self.store.decide(&self.set, &[Call::peek(Key::from(key))], NOW).remaining()
+        self.store
+            .decide(&self.set, &[Call::peek(Key::from(key))], NOW)
+            .remaining()
     }
 }
 
@@ -76,7 +80,10 @@ fn three<T: 'static>(
 }
 
 fn admitted(decisions: &[Decision]) -> usize {
-    decisions.iter().filter(|decision| decision.is_admitted()).count()
+    decisions
+        .iter()
+        .filter(|decision| decision.is_admitted())
+        .count()
 }
 
 #[test]
@@ -104,12 +111,17 @@ fn law_06_three_requests_for_one_unit_of_a_new_key() {
 #[test]
 fn law_06_a_look_beside_a_charge_and_a_refund_sees_no_mixture() {
     model(|| {
-        // A unit each 1,500,000.5 µs, so that both words of the state change: a mixture is half a microsecond off.
+        // A unit each 1,500,000.5 µs, so that both words of the state change: a mixture is half a
+        // microsecond off.
         let gcra = Gcra::new(Rate::new(2, Duration::from_micros(3_000_001))).burst(4);
         let fixture = Fixture::with(100, Policy::new("p", gcra).unwrap().into());
         let first = fixture.take(1);
-        let reset =
-            |fixture: &Fixture| fixture.store.decide(&fixture.set, &[Call::peek(Key::from(1))], NOW).reset_after();
+        let reset = |fixture: &Fixture| {
+            fixture
+                .store
+                .decide(&fixture.set, &[Call::peek(Key::from(1))], NOW)
+                .reset_after()
+        };
         let refund = move |fixture: &Fixture| {
             let calls = [Call::from(Key::from(1))];
             let decision = fixture.store.decide(&fixture.set, &calls, NOW);
@@ -139,7 +151,10 @@ fn law_06_charges_beside_an_insert_that_grows_the_table() {
         let take = |fixture: &Fixture| fixture.take(1);
         let all = three(&fixture, take, |fixture| fixture.take(2), take);
         assert_eq!(admitted(&all), 3);
-        assert_eq!((fixture.left(1), fixture.left(2), fixture.store.keys()), (0, 2, 2));
+        assert_eq!(
+            (fixture.left(1), fixture.left(2), fixture.store.keys()),
+            (0, 2, 2)
+        );
     });
 }
 
@@ -160,17 +175,31 @@ fn law_09_newcomers_of_a_full_store_share_one_bucket() {
     model(|| {
         let fixture = Fixture::new(1, 2);
         assert!(fixture.take(1).is_admitted());
-        let all = three(&fixture, |fixture| fixture.take(2), |fixture| fixture.take(3), |fixture| fixture.take(1));
+        let all = three(
+            &fixture,
+            |fixture| fixture.take(2),
+            |fixture| fixture.take(3),
+            |fixture| fixture.take(1),
+        );
         assert_eq!(admitted(&all), 3);
-        assert_eq!(admitted(&[fixture.take(1), fixture.take(2), fixture.take(3)]), 0);
+        assert_eq!(
+            admitted(&[fixture.take(1), fixture.take(2), fixture.take(3)]),
+            0
+        );
     });
 }
 
-/// A key with a large state is forgotten and its state's place given to another key, while two requests charge it.
+/// A key with a large state is forgotten and its state's place given to another key, while two
+/// requests charge it.
 #[test]
 fn law_06_charges_of_a_large_state_beside_a_key_that_takes_its_place() {
     model(|| {
-        let fixture = Fixture::with(100, Policy::new("p", SlidingLog::new(Rate::per_day(3))).unwrap().into());
+        let fixture = Fixture::with(
+            100,
+            Policy::new("p", SlidingLog::new(Rate::per_day(3)))
+                .unwrap()
+                .into(),
+        );
         assert!(fixture.take(1).is_admitted());
         let take = |fixture: &Fixture| fixture.take(1);
         let replace = |fixture: &Fixture| {
@@ -189,16 +218,29 @@ fn law_06_charges_of_a_large_state_beside_a_key_that_takes_its_place() {
 fn law_12_an_all_and_an_any_with_a_large_state_do_not_wait_for_each_other() {
     model(|| {
         let members = || {
-            let small = Policy::new("small", FixedWindow::new(Rate::per_day(9))).unwrap().into();
-            vec![small, Policy::new("large", SlidingLog::new(Rate::per_day(3))).unwrap().into()]
+            let small = Policy::new("small", FixedWindow::new(Rate::per_day(9)))
+                .unwrap()
+                .into();
+            vec![
+                small,
+                Policy::new("large", SlidingLog::new(Rate::per_day(3)))
+                    .unwrap()
+                    .into(),
+            ]
         };
         let fixture = Fixture::with(1_000, PolicyTree::All(members()));
         let any = PolicySet::new(PolicyTree::Any(members(), AnyCharge::EveryAdmitting)).unwrap();
         let any = fixture.store.prepare(any).unwrap();
-        let shard = |key: &u64| fixture.store.index(fixture.store.key_hasher.hash(&Key::from(*key)));
+        let shard = |key: &u64| {
+            fixture
+                .store
+                .index(fixture.store.key_hasher.hash(&Key::from(*key)))
+        };
         let calls = [0, 1].map(|wanted| (1..).find(|key| shard(key) == wanted).unwrap());
         let calls = calls.map(|key| Call::from(Key::from(key)));
-        let take = |fixture: &Fixture, set: &MemorySet, calls: &[Call]| fixture.store.decide(set, calls, NOW);
+        let take = |fixture: &Fixture, set: &MemorySet, calls: &[Call]| {
+            fixture.store.decide(set, calls, NOW)
+        };
         assert!(take(&fixture, &fixture.set, &calls).is_admitted());
         let (other, same) = (Arc::clone(&fixture), calls.clone());
         let other = thread::spawn(move || take(&other, &any, &same));
@@ -211,12 +253,24 @@ fn law_12_an_all_and_an_any_with_a_large_state_do_not_wait_for_each_other() {
 #[test]
 fn law_06_two_keys_in_opposite_orders_beside_a_charge_of_one() {
     model(|| {
-        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(3))).unwrap().into();
+        let policy = |name| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(3)))
+                .unwrap()
+                .into()
+        };
         let fixture = Fixture::with(1_000, PolicyTree::All(vec![policy("a"), policy("b")]));
-        let shard = |key: u64| fixture.store.index(fixture.store.key_hasher.hash(&Key::from(key)));
+        let shard = |key: u64| {
+            fixture
+                .store
+                .index(fixture.store.key_hasher.hash(&Key::from(key)))
+        };
         assert_ne!(shard(1), shard(2));
         let take = |fixture: &Fixture, first: u64, second: u64| {
-            fixture.store.decide(&fixture.set, &[first, second].map(|key| Call::from(Key::from(key))), NOW)
+            fixture.store.decide(
+                &fixture.set,
+                &[first, second].map(|key| Call::from(Key::from(key))),
+                NOW,
+            )
         };
         assert!(take(&fixture, 1, 2).is_admitted() && take(&fixture, 2, 1).is_admitted());
         let all = three(
@@ -231,19 +285,41 @@ fn law_06_two_keys_in_opposite_orders_beside_a_charge_of_one() {
     });
 }
 
-/// Of three requests for the same two keys, those that come late find slots that the first has added.
+/// Of three requests for the same two keys, those that come late find slots that the first has
+/// added.
 #[test]
 fn law_06_two_new_keys_in_opposite_orders() {
     model(|| {
-        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(3))).unwrap().into();
+        let policy = |name| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(3)))
+                .unwrap()
+                .into()
+        };
         let fixture = Fixture::with(1_000, PolicyTree::All(vec![policy("a"), policy("b")]));
         let calls = |first: u64, second: u64| [first, second].map(|key| Call::from(Key::from(key)));
-        let take =
-            move |fixture: &Fixture, first, second| fixture.store.decide(&fixture.set, &calls(first, second), NOW);
+        let take = move |fixture: &Fixture, first, second| {
+            fixture
+                .store
+                .decide(&fixture.set, &calls(first, second), NOW)
+        };
         let one = move |fixture: &Fixture| take(fixture, 1, 2);
-        assert_eq!(admitted(&three(&fixture, one, move |fixture| take(fixture, 2, 1), one)), 3);
+        assert_eq!(
+            admitted(&three(
+                &fixture,
+                one,
+                move |fixture| take(fixture, 2, 1),
+                one
+            )),
+            3
+        );
         assert_eq!(fixture.store.keys(), 4);
         let look = |key| [Call::peek(Key::from(key)), Call::SKIP];
-        assert_eq!([1, 2].map(|key| fixture.store.decide(&fixture.set, &look(key), NOW).remaining()), [1, 2]);
+        assert_eq!(
+            [1, 2].map(|key| fixture
+                .store
+                .decide(&fixture.set, &look(key), NOW)
+                .remaining()),
+            [1, 2]
+        );
     });
 }

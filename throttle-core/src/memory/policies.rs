@@ -11,16 +11,17 @@ use crate::policy::Policy;
 
 /// All policies of a store.
 ///
-/// Slots refer to policies and to the parameters that wrote them by number, so that the sweep can read any slot, and
-/// other parameters can, too. Entries are never removed, and reading takes no lock.
+/// Slots refer to policies and to the parameters that wrote them by number, so that the sweep can
+/// read any slot, and other parameters can, too. Entries are never removed, and reading takes no
+/// lock.
 #[derive(Debug)]
 pub(super) struct Policies {
     entries: GrowOnly<Entry, { Policies::MAX }>,
     adding: Mutex<()>,
 }
 
-/// In place of a number: the parameters are beside the state, because there are too many for numbers, or they are one
-/// key's own.
+/// In place of a number: the parameters are beside the state, because there are too many for
+/// numbers, or they are one key's own.
 pub(super) const UNNUMBERED: u8 = u8::MAX;
 
 #[derive(Debug)]
@@ -40,7 +41,8 @@ pub(super) struct Parameters {
     pub(super) algorithm: Algorithm,
     /// The same parameters, if they are [`UNNUMBERED`], to be kept beside a state.
     pub(super) unnumbered: Option<Arc<Algorithm>>,
-    /// Whether a slot holds all there is of a state: the parameters have a number, and the state fits.
+    /// Whether a slot holds all there is of a state: the parameters have a number, and the state
+    /// fits.
     pub(super) is_plain: bool,
 }
 
@@ -57,26 +59,40 @@ impl Member {
     pub(super) fn parameters(&self, tier: u8) -> &Parameters {
         match tier {
             0 => &self.first,
-            other => self.others.get(usize::from(other) - 1).unwrap_or(&self.first),
+            other => self
+                .others
+                .get(usize::from(other) - 1)
+                .unwrap_or(&self.first),
         }
     }
 
     /// The parameters that decide: a key's own, or those of a tier.
     pub(super) fn deciding(&self, tier: u8, own: Option<&Arc<Algorithm>>) -> Cow<'_, Parameters> {
-        let Some(own) = own else { return Cow::Borrowed(self.parameters(tier)) };
+        let Some(own) = own else {
+            return Cow::Borrowed(self.parameters(tier));
+        };
         let (policy, unnumbered) = (self.number(), Some(Arc::clone(own)));
         let (writer, tier) = (UNNUMBERED, Policy::OWN);
-        Cow::Owned(Parameters { policy, writer, tier, algorithm: **own, unnumbered, is_plain: false })
+        Cow::Owned(Parameters {
+            policy,
+            writer,
+            tier,
+            algorithm: **own,
+            unnumbered,
+            is_plain: false,
+        })
     }
 
     /// Whether some tier has parameters without a number, which the fast paths do not know.
     pub(super) fn has_unnumbered(&self) -> bool {
-        self.each().any(|parameters| parameters.unnumbered.is_some())
+        self.each()
+            .any(|parameters| parameters.unnumbered.is_some())
     }
 
     /// Whether some tier has states that do not fit a slot.
     pub(super) fn has_large(&self) -> bool {
-        self.each().any(|parameters| !parameters.algorithm.is_small())
+        self.each()
+            .any(|parameters| !parameters.algorithm.is_small())
     }
 
     fn each(&self) -> impl Iterator<Item = &Parameters> {
@@ -95,42 +111,83 @@ impl Policies {
     const MAX: usize = (1 << 10) - 1;
 
     pub(super) fn new() -> Self {
-        Self { entries: GrowOnly::new(), adding: Mutex::default() }
+        Self {
+            entries: GrowOnly::new(),
+            adding: Mutex::default(),
+        }
     }
 
     /// Gives a policy and its parameters numbers.
     pub(super) fn add(&self, policy: &Policy) -> Result<Member, ConfigError> {
         let _adding = self.adding.lock();
-        let parameters = |(tier, of): (usize, &Policy)| self.number(policy.name(), *of.algorithm(), tier as u8);
-        let others =
-            policy.tiers().map(|(_, tier)| tier).enumerate().skip(1).map(parameters).collect::<Result<_, _>>()?;
-        Ok(Member { first: parameters((0, policy))?, others })
+        let parameters =
+            |(tier, of): (usize, &Policy)| self.number(policy.name(), *of.algorithm(), tier as u8);
+        let others = policy
+            .tiers()
+            .map(|(_, tier)| tier)
+            .enumerate()
+            .skip(1)
+            .map(parameters)
+            .collect::<Result<_, _>>()?;
+        Ok(Member {
+            first: parameters((0, policy))?,
+            others,
+        })
     }
 
     /// The parameters that wrote some states of a snapshot. Those of keys' own get no number.
-    pub(super) fn restore(&self, policy: &str, algorithm: Algorithm, own: bool) -> Result<Parameters, ConfigError> {
+    pub(super) fn restore(
+        &self,
+        policy: &str,
+        algorithm: Algorithm,
+        own: bool,
+    ) -> Result<Parameters, ConfigError> {
         let _adding = self.adding.lock();
         self.number(policy, algorithm, if own { Policy::OWN } else { 0 })
     }
 
-    fn number(&self, name: &str, algorithm: Algorithm, tier: u8) -> Result<Parameters, ConfigError> {
-        let make = |_| Entry { name: name.into(), parameters: GrowOnly::new() };
-        let Some((number, entry)) = self.entries.find_or_push(|entry| entry.name == name, make) else {
+    fn number(
+        &self,
+        name: &str,
+        algorithm: Algorithm,
+        tier: u8,
+    ) -> Result<Parameters, ConfigError> {
+        let make = |_| Entry {
+            name: name.into(),
+            parameters: GrowOnly::new(),
+        };
+        let Some((number, entry)) = self.entries.find_or_push(|entry| entry.name == name, make)
+        else {
             let rule = "a memory backend holds at most 1023 policies of different names";
             return Err(ConfigError::new("number of policies", Self::MAX + 1, rule).in_policy(name));
         };
         let numbered = match tier {
             Policy::OWN => None,
-            _ => entry.parameters.find_or_push(|known| known.is_alike(&algorithm), |_| Arc::new(algorithm)),
+            _ => entry
+                .parameters
+                .find_or_push(|known| known.is_alike(&algorithm), |_| Arc::new(algorithm)),
         };
         let writer = numbered.map_or(UNNUMBERED, |(place, _)| place as u8);
-        let unnumbered = if numbered.is_none() { Some(Arc::new(algorithm)) } else { None };
+        let unnumbered = if numbered.is_none() {
+            Some(Arc::new(algorithm))
+        } else {
+            None
+        };
         let is_plain = numbered.is_some() && algorithm.is_small();
-        Ok(Parameters { policy: number as u16, writer, tier, algorithm, unnumbered, is_plain })
+        Ok(Parameters {
+            policy: number as u16,
+            writer,
+            tier,
+            algorithm,
+            unnumbered,
+            is_plain,
+        })
     }
 
     pub(super) fn name(&self, policy: u16) -> &str {
-        self.entries.get(usize::from(policy)).map_or("", |entry| &entry.name)
+        self.entries
+            .get(usize::from(policy))
+            .map_or("", |entry| &entry.name)
     }
 
     pub(super) fn has_prefix(&self, policy: u16, prefix: &str) -> bool {
@@ -145,7 +202,8 @@ impl Policies {
     }
 }
 
-/// A list of at most `MAX` values that only grows. Reading takes no lock; one thread at a time may push.
+/// A list of at most `MAX` values that only grows. Reading takes no lock; one thread at a time may
+/// push.
 #[derive(Debug)]
 struct GrowOnly<T, const MAX: usize>(OnceLock<Box<[OnceLock<T>]>>);
 
@@ -159,8 +217,14 @@ impl<T, const MAX: usize> GrowOnly<T, MAX> {
     }
 
     /// Returns the value that `is` finds, or adds one; with its place. `None` if the list is full.
-    fn find_or_push(&self, is: impl Fn(&T) -> bool, make: impl FnOnce(usize) -> T) -> Option<(usize, &T)> {
-        let slots = self.0.get_or_init(|| (0..MAX).map(|_| OnceLock::new()).collect());
+    fn find_or_push(
+        &self,
+        is: impl Fn(&T) -> bool,
+        make: impl FnOnce(usize) -> T,
+    ) -> Option<(usize, &T)> {
+        let slots = self
+            .0
+            .get_or_init(|| (0..MAX).map(|_| OnceLock::new()).collect());
         let place = slots.iter().position(|slot| slot.get().is_none_or(&is))?;
         Some((place, slots[place].get_or_init(|| make(place))))
     }

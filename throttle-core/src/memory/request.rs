@@ -1,4 +1,5 @@
-//! A request as the store sees it: which of its calls have the same key, and the shards of its keys.
+//! A request as the store sees it: which of its calls have the same key, and the shards of its
+//! keys.
 
 use std::ops::Range;
 
@@ -19,7 +20,8 @@ pub(super) struct Request<'a> {
     pub(super) calls: &'a [Call],
     pub(super) now: Timestamp,
     pub(super) runs: SmallVec<[Run<'a>; 8]>,
-    /// Each shard once, in the order in which every request holds them, so that no two requests wait for each other.
+    /// Each shard once, in the order in which every request holds them, so that no two requests
+    /// wait for each other.
     pub(super) shards: SmallVec<[&'a Shard; 8]>,
 }
 
@@ -32,9 +34,21 @@ pub(super) struct Run<'a> {
 
 impl<'a> Request<'a> {
     #[inline(always)]
-    pub(super) fn new(store: &'a Store, set: &'a MemorySet, calls: &'a [Call], now: Timestamp) -> Self {
+    pub(super) fn new(
+        store: &'a Store,
+        set: &'a MemorySet,
+        calls: &'a [Call],
+        now: Timestamp,
+    ) -> Self {
         let calls = &calls[..calls.len().min(set.policies.len())];
-        Self { store, set, calls, now, runs: SmallVec::new(), shards: SmallVec::new() }
+        Self {
+            store,
+            set,
+            calls,
+            now,
+            runs: SmallVec::new(),
+            shards: SmallVec::new(),
+        }
     }
 
     /// Finds the runs and the shards, in place: a request is large to be moved.
@@ -52,12 +66,17 @@ impl<'a> Request<'a> {
                     run.places.end = place;
                 }
                 let shard = self.store.shard(hash);
-                self.runs.push(Run { places: place..self.calls.len(), hash, shard });
+                self.runs.push(Run {
+                    places: place..self.calls.len(),
+                    hash,
+                    shard,
+                });
                 self.shards.push(shard);
             }
         }
         if self.shards.len() > 1 {
-            self.shards.sort_unstable_by_key(|shard| Shard::order(shard));
+            self.shards
+                .sort_unstable_by_key(|shard| Shard::order(shard));
             self.shards.dedup_by_key(|shard| Shard::order(shard));
         }
     }
@@ -65,12 +84,18 @@ impl<'a> Request<'a> {
     /// The policies that apply, by their places in the set, each with the run of its key.
     pub(super) fn applying(&self) -> impl Iterator<Item = (usize, &Run<'a>)> {
         let applies = |place: &usize| self.calls[*place].key.is_some();
-        self.runs.iter().flat_map(move |run| run.places.clone().filter(applies).map(move |place| (place, run)))
+        self.runs.iter().flat_map(move |run| {
+            run.places
+                .clone()
+                .filter(applies)
+                .map(move |place| (place, run))
+        })
     }
 
     /// The place of a shard among those of the request.
     pub(super) fn shard(&self, run: &Run<'_>) -> usize {
-        self.shards.partition_point(|shard| shard.order() < run.shard.order())
+        self.shards
+            .partition_point(|shard| shard.order() < run.shard.order())
     }
 
     /// Whether a policy applies whose states do not fit their slots.

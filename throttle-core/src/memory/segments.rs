@@ -4,10 +4,16 @@ use super::slot::Slot;
 use super::sync::OnceLock;
 
 /// Slots in a segment. The model checker needs small ones.
-pub(super) const SEGMENT: usize = if cfg!(all(test, throttle_models)) { 2 } else { 32 };
-/// Most segments in the first list. The list is allocated as a whole, so it must not follow a limit that is absurd.
+pub(super) const SEGMENT: usize = if cfg!(all(test, throttle_models)) {
+    2
+} else {
+    32
+};
+/// Most segments in the first list. The list is allocated as a whole, so it must not follow a limit
+/// that is absurd.
 const MOST_NEAR: usize = 512;
-/// Each list of the far ones holds twice as many segments as the one before: more than any machine has memory for.
+/// Each list of the far ones holds twice as many segments as the one before: more than any machine
+/// has memory for.
 const FAR_LISTS: usize = 40;
 
 type Segment = OnceLock<Box<[Slot; SEGMENT]>>;
@@ -28,7 +34,12 @@ impl Segments {
     /// Segments for usually as many slots.
     pub(super) fn new(usual: usize) -> Self {
         let near_len = (usual / SEGMENT + 1).min(MOST_NEAR);
-        Self { first: Segment::new(), near: List::new(), near_len, far: OnceLock::new() }
+        Self {
+            first: Segment::new(),
+            near: List::new(),
+            near_len,
+            far: OnceLock::new(),
+        }
     }
 
     #[inline]
@@ -47,21 +58,29 @@ impl Segments {
         }
     }
 
-    /// Adds the segments that hold the slots from one index to before another, but those that are there.
+    /// Adds the segments that hold the slots from one index to before another, but those that are
+    /// there.
     pub(super) fn extend(&self, from: usize, to: usize) {
         (from / SEGMENT..to.div_ceil(SEGMENT)).for_each(|segment| self.add(segment));
     }
 
     /// As many slots from the first on, but those of segments that are not there.
     pub(super) fn first(&self, count: usize) -> impl Iterator<Item = &[Slot]> {
-        let lens = (0..count).step_by(SEGMENT).map(move |start| SEGMENT.min(count - start));
-        lens.enumerate().filter_map(|(number, len)| Some(&self.segment(number)?[..len]))
+        let lens = (0..count)
+            .step_by(SEGMENT)
+            .map(move |start| SEGMENT.min(count - start));
+        lens.enumerate()
+            .filter_map(|(number, len)| Some(&self.segment(number)?[..len]))
     }
 
     /// A walk over slots that are near each other.
     #[inline]
     pub(super) fn walk(&self) -> Walk<'_> {
-        Walk { segments: self, number: usize::MAX, slots: None }
+        Walk {
+            segments: self,
+            number: usize::MAX,
+            slots: None,
+        }
     }
 
     #[cold]
@@ -80,7 +99,9 @@ impl Segments {
             (&self.near, self.near_len, segment)
         } else {
             let (list, first) = self.far_list(segment);
-            let lists = self.far.get_or_init(|| Box::new(std::array::from_fn(|_| List::new())));
+            let lists = self
+                .far
+                .get_or_init(|| Box::new(std::array::from_fn(|_| List::new())));
             (&lists[list], first, segment - first)
         };
         let list = list.get_or_init(|| (0..len).map(|_| Segment::new()).collect());
@@ -93,7 +114,8 @@ impl Segments {
         Some(&**self.far.get()?[list].get()?[segment - first].get()?)
     }
 
-    /// The list of a far segment, and the number of its first segment, which is also how many it holds.
+    /// The list of a far segment, and the number of its first segment, which is also how many it
+    /// holds.
     fn far_list(&self, segment: usize) -> (usize, usize) {
         let list = (segment / self.near_len).ilog2();
         (list as usize, self.near_len << list)
@@ -114,7 +136,10 @@ impl<'a> Walk<'a> {
         let number = index / SEGMENT;
         let slots = match self.slots.filter(|_| number == self.number) {
             Some(slots) => slots,
-            None => self.segments.segment(number).unwrap_or_else(|| self.segments.segment_added(number)),
+            None => self
+                .segments
+                .segment(number)
+                .unwrap_or_else(|| self.segments.segment_added(number)),
         };
         (self.number, self.slots) = (number, Some(slots));
         &slots[index % SEGMENT]
@@ -133,7 +158,9 @@ mod tests {
         for first in (0..count).step_by(SEGMENT) {
             segments.extend(first, first + SEGMENT);
         }
-        let places: Vec<*const Slot> = (0..count).map(|index| &raw const *segments.get(index).unwrap()).collect();
+        let places: Vec<*const Slot> = (0..count)
+            .map(|index| &raw const *segments.get(index).unwrap())
+            .collect();
         let mut distinct = places.clone();
         distinct.sort_unstable();
         distinct.dedup();

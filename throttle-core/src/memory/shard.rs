@@ -1,7 +1,8 @@
 //! A part of the store: a table that is read without a lock, and a rest that only its lock opens.
 //!
-//! A request that needs several shards locks all their rests in ascending order, and then holds their tables in
-//! ascending order. A request that holds a table waits for no rest. So no two requests wait for each other.
+//! A request that needs several shards locks all their rests in ascending order, and then holds
+//! their tables in ascending order. A request that holds a table waits for no rest. So no two
+//! requests wait for each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -13,8 +14,8 @@ use super::table::{ChangingTable, Table};
 use crate::algorithm::{Algorithm, Repr, Words};
 use crate::time::Timestamp;
 
-/// The keys and states of one shard, on cache lines of its own, so that threads on different shards do not disturb each
-/// other.
+/// The keys and states of one shard, on cache lines of its own, so that threads on different shards
+/// do not disturb each other.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Shard {
@@ -23,12 +24,13 @@ pub(super) struct Shard {
     rest: Mutex<Rest>,
 }
 
-/// What is to be known about a key without a slot. Changes only while both the rest and the table are held, so a thread
-/// that holds either may read it, and its reads are no steps of their own for the model checker.
+/// What is to be known about a key without a slot. Changes only while both the rest and the table
+/// are held, so a thread that holds either may read it, and its reads are no steps of their own for
+/// the model checker.
 #[derive(Debug)]
 pub(super) struct Absent {
-    /// µs of the latest instant at which a forgotten state had become fresh. For a clock before it, the key may have
-    /// been forgotten rather than never used.
+    /// µs of the latest instant at which a forgotten state had become fresh. For a clock before it,
+    /// the key may have been forgotten rather than never used.
     horizon: AtomicI64,
     /// How many overflow buckets there are. The key may share one.
     overflow_buckets: AtomicU32,
@@ -49,7 +51,8 @@ impl Absent {
     }
 
     pub(super) fn raise_horizon(&self, fresh_at: Timestamp) {
-        self.horizon.store(self.horizon().max(fresh_at).as_micros(), Ordering::Relaxed);
+        self.horizon
+            .store(self.horizon().max(fresh_at).as_micros(), Ordering::Relaxed);
     }
 }
 
@@ -85,12 +88,18 @@ pub(super) struct Written {
 
 impl Written {
     pub(super) fn by(parameters: &Parameters) -> Self {
-        Self { writer: parameters.writer, unnumbered: parameters.unnumbered.clone() }
+        Self {
+            writer: parameters.writer,
+            unnumbered: parameters.unnumbered.clone(),
+        }
     }
 
     /// The parameters of a state that does not fit a slot because something is kept with it.
     pub(super) fn beside(parameters: Arc<Algorithm>) -> Self {
-        Self { writer: UNNUMBERED, unnumbered: Some(parameters) }
+        Self {
+            writer: UNNUMBERED,
+            unnumbered: Some(parameters),
+        }
     }
 }
 
@@ -103,7 +112,8 @@ pub(super) struct Shared {
     pub(super) max_keys: usize,
 }
 
-/// A value on cache lines of its own, so that writing it does not slow down threads that read its neighbours.
+/// A value on cache lines of its own, so that writing it does not slow down threads that read its
+/// neighbours.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct OwnCacheLine<T>(pub(super) T);
@@ -132,9 +142,18 @@ impl Shared {
 impl Shard {
     /// A shard for usually as many keys.
     pub(super) fn new(usual: usize) -> Self {
-        let absent =
-            Absent { horizon: AtomicI64::new(Timestamp::MIN.as_micros()), overflow_buckets: AtomicU32::new(0) };
-        Self { table: Table::new(usual), absent, rest: Mutex::new(Rest { large: None, cursor: 0 }) }
+        let absent = Absent {
+            horizon: AtomicI64::new(Timestamp::MIN.as_micros()),
+            overflow_buckets: AtomicU32::new(0),
+        };
+        Self {
+            table: Table::new(usual),
+            absent,
+            rest: Mutex::new(Rest {
+                large: None,
+                cursor: 0,
+            }),
+        }
     }
 
     /// Where the shard stands among those of its store.
@@ -149,16 +168,25 @@ impl Shard {
 
     /// Locks a shard whose rest is locked.
     pub(super) fn lock_with<'a>(&'a self, rest: MutexGuard<'a, Rest>) -> LockedShard<'a> {
-        LockedShard { table: self.table.change(), rest, absent: &self.absent }
+        LockedShard {
+            table: self.table.change(),
+            rest,
+            absent: &self.absent,
+        }
     }
 
     /// Locks the shard unless another thread holds a part of it.
     pub(super) fn try_lock(&self) -> Option<LockedShard<'_>> {
         let rest = self.try_lock_rest()?;
-        Some(LockedShard { table: self.table.try_change()?, rest, absent: &self.absent })
+        Some(LockedShard {
+            table: self.table.try_change()?,
+            rest,
+            absent: &self.absent,
+        })
     }
 
-    /// Waits for other threads, and keeps them from adding, removing or moving keys, and from changing large states.
+    /// Waits for other threads, and keeps them from adding, removing or moving keys, and from
+    /// changing large states.
     pub(super) fn lock_rest(&self) -> MutexGuard<'_, Rest> {
         self.rest.lock()
     }
@@ -174,11 +202,23 @@ impl Rest {
     #[cfg(test)]
     pub(super) fn large_states(&self) -> (usize, usize) {
         let states = self.large.as_ref().map_or(&[][..], |large| &large.states);
-        (states.iter().filter(|(state, _)| *state != Repr::EMPTY).count(), states.len())
+        (
+            states
+                .iter()
+                .filter(|(state, _)| *state != Repr::EMPTY)
+                .count(),
+            states.len(),
+        )
     }
 
-    /// Frees what a removed slot has held here, and returns for how many keys room is to be released.
-    pub(super) fn forget(&mut self, content: &Content, absent: &Absent, policies: &Policies) -> usize {
+    /// Frees what a removed slot has held here, and returns for how many keys room is to be
+    /// released.
+    pub(super) fn forget(
+        &mut self,
+        content: &Content,
+        absent: &Absent,
+        policies: &Policies,
+    ) -> usize {
         self.take_large(content, policies);
         let is_overflow = content.label().is_overflow();
         if is_overflow {
@@ -188,8 +228,15 @@ impl Rest {
     }
 
     /// Moves out a slot's state and its parameters, if they are here, and frees their place.
-    fn take_large(&mut self, content: &Content, policies: &Policies) -> Option<(Repr, Option<Arc<Algorithm>>)> {
-        if content.algorithm(policies).is_some_and(|writer| writer.is_small()) {
+    fn take_large(
+        &mut self,
+        content: &Content,
+        policies: &Policies,
+    ) -> Option<(Repr, Option<Arc<Algorithm>>)> {
+        if content
+            .algorithm(policies)
+            .is_some_and(|writer| writer.is_small())
+        {
             return None;
         }
         let (large, place) = (self.large.as_mut()?, content.words().amount as u32);
@@ -200,7 +247,10 @@ impl Rest {
 
     /// A slot's state and the parameters that wrote it.
     pub(super) fn copy(&self, content: &Content, policies: &Policies) -> Option<(Repr, Algorithm)> {
-        if let Some(writer) = content.algorithm(policies).filter(|writer| writer.is_small()) {
+        if let Some(writer) = content
+            .algorithm(policies)
+            .filter(|writer| writer.is_small())
+        {
             return Some((Repr::Words(content.words()), **writer));
         }
         let (repr, writer) = self.look(content, policies)?;
@@ -217,14 +267,23 @@ impl Rest {
         if writer.is_some_and(|writer| writer.is_small()) {
             return None;
         }
-        let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
+        let (repr, unnumbered) = self
+            .large
+            .as_ref()?
+            .states
+            .get(content.words().amount as usize)?;
         Some((repr, writer.or(unnumbered.as_ref())?))
     }
 
     /// A slot's state, if its parameters are here, too.
     pub(super) fn unnumbered_state(&self, content: &Content) -> Option<&Repr> {
         let place = content.words().amount as usize;
-        let (repr, _) = self.large.as_ref().filter(|_| content.writer() == UNNUMBERED)?.states.get(place)?;
+        let (repr, _) = self
+            .large
+            .as_ref()
+            .filter(|_| content.writer() == UNNUMBERED)?
+            .states
+            .get(place)?;
         Some(repr)
     }
 
@@ -236,16 +295,27 @@ impl Rest {
             (large.states.len() - 1) as u32
         });
         large.states[place as usize] = (repr, unnumbered);
-        Words { instant: 0, amount: u64::from(place) }
+        Words {
+            instant: 0,
+            amount: u64::from(place),
+        }
     }
 
     /// The first instant from which a slot's state is as good as unused.
     #[inline]
-    pub(super) fn fresh_at(&mut self, content: &Content, writer: Option<&Arc<Algorithm>>) -> Option<Timestamp> {
+    pub(super) fn fresh_at(
+        &mut self,
+        content: &Content,
+        writer: Option<&Arc<Algorithm>>,
+    ) -> Option<Timestamp> {
         if let Some(writer) = writer.filter(|writer| writer.is_small()) {
             return Some(writer.repr_fresh_at(&Repr::Words(content.words())));
         }
-        let (repr, unnumbered) = self.large.as_ref()?.states.get(content.words().amount as usize)?;
+        let (repr, unnumbered) = self
+            .large
+            .as_ref()?
+            .states
+            .get(content.words().amount as usize)?;
         Some(writer.or(unnumbered.as_ref())?.repr_fresh_at(repr))
     }
 
@@ -260,7 +330,10 @@ impl Rest {
 
     /// A large state, and the parameters that wrote it if they have no number.
     #[inline]
-    pub(super) fn large_place(&mut self, words: Words) -> Option<&mut (Repr, Option<Arc<Algorithm>>)> {
+    pub(super) fn large_place(
+        &mut self,
+        words: Words,
+    ) -> Option<&mut (Repr, Option<Arc<Algorithm>>)> {
         self.large.as_mut()?.states.get_mut(words.amount as usize)
     }
 }
@@ -272,16 +345,30 @@ impl LockedShard<'_> {
 
     /// Finds a key again that was at `index`; sweeping and growing move slots.
     pub(super) fn find_again(&self, label: Label, index: usize) -> Option<usize> {
-        let unmoved = self.table.get(index).is_some_and(|content| content.label() == label);
-        if unmoved { Some(index) } else { self.find(label) }
+        let unmoved = self
+            .table
+            .get(index)
+            .is_some_and(|content| content.label() == label);
+        if unmoved {
+            Some(index)
+        } else {
+            self.find(label)
+        }
     }
 
-    /// Moves the state of a key out of its used slot; [`put_state`](Self::put_state) moves one in again.
+    /// Moves the state of a key out of its used slot; [`put_state`](Self::put_state) moves one in
+    /// again.
     pub(super) fn take_state(&mut self, content: &Content, policies: &Policies) -> (Repr, Written) {
         let writer = content.writer();
         match self.rest.take_large(content, policies) {
             Some((repr, unnumbered)) => (repr, Written { writer, unnumbered }),
-            None => (Repr::Words(content.words()), Written { writer, unnumbered: None }),
+            None => (
+                Repr::Words(content.words()),
+                Written {
+                    writer,
+                    unnumbered: None,
+                },
+            ),
         }
     }
 
@@ -292,20 +379,28 @@ impl LockedShard<'_> {
     }
 
     pub(super) fn insert(&mut self, label: Label, repr: Repr, written: Written) {
-        self.absent.overflow_buckets.fetch_add(label.is_overflow().into(), Ordering::Relaxed);
+        self.absent
+            .overflow_buckets
+            .fetch_add(label.is_overflow().into(), Ordering::Relaxed);
         let (writer, words) = self.words_of(repr, written);
         self.table.insert(Content::new(label, writer, words));
     }
 
     pub(super) fn remove(&mut self, index: usize, shared: &Shared) {
-        let Some(content) = self.table.get(index) else { return };
+        let Some(content) = self.table.get(index) else {
+            return;
+        };
         shared.release(self.rest.forget(&content, self.absent, &shared.policies));
         self.table.remove(index);
     }
 
     /// Finds an overflow bucket, if there are any.
     pub(super) fn find_bucket(&self, bucket: Label) -> Option<usize> {
-        if self.absent.overflow_buckets() == 0 { None } else { self.find(bucket) }
+        if self.absent.overflow_buckets() == 0 {
+            None
+        } else {
+            self.find(bucket)
+        }
     }
 
     /// The instant that counts for a key without a slot.

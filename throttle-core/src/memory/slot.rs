@@ -27,21 +27,31 @@ impl Label {
     pub(super) fn new(key: KeyHash, policy: u16) -> Self {
         let flag = if key.digested { DIGESTED } else { 0 };
         // Adding one keeps every tag above zero, which marks an empty slot.
-        Self { number: key.number, tag: flag | (u64::from(policy) + 1) }
+        Self {
+            number: key.number,
+            tag: flag | (u64::from(policy) + 1),
+        }
     }
 
-    /// The overflow bucket, which new keys of the same parameters share when the store is full. Digests are random, so
-    /// none is such a small number.
+    /// The overflow bucket, which new keys of the same parameters share when the store is full.
+    /// Digests are random, so none is such a small number.
     pub(super) fn overflow(parameters: &Parameters) -> Self {
         let bucket = match &parameters.unnumbered {
             None => u64::from(parameters.writer),
             // So that memory is bounded, some of these share a bucket.
             Some(unnumbered) => {
-                let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered.tag());
+                let hash =
+                    BuildHasherDefault::<DefaultHasher>::default().hash_one(unnumbered.tag());
                 u64::from(UNNUMBERED) + hash % UNNUMBERED_BUCKETS
             }
         };
-        Self::new(KeyHash { number: u128::from(bucket), digested: true }, parameters.policy)
+        Self::new(
+            KeyHash {
+                number: u128::from(bucket),
+                digested: true,
+            },
+            parameters.policy,
+        )
     }
 
     pub(super) fn is_overflow(self) -> bool {
@@ -73,8 +83,8 @@ impl Label {
     }
 }
 
-/// The order of labels in a table: of the low half of the number, because the high half has chosen the shard. Policies
-/// of one key, which share its number, are far apart.
+/// The order of labels in a table: of the low half of the number, because the high half has chosen
+/// the shard. Policies of one key, which share its number, are far apart.
 #[inline]
 fn order(low: u64, tag: u64) -> u64 {
     low.wrapping_add(tag.wrapping_mul(SPREAD))
@@ -82,9 +92,10 @@ fn order(low: u64, tag: u64) -> u64 {
 
 /// What a slot holds: 32 bytes, the state beside the key.
 ///
-/// `instant` holds the number of the parameters that wrote the state in its top 8 bits, and the state's instant in the
-/// rest. `amount` holds the label's tag in its top 11 bits and the state's amount, which is below 2^53, in the rest.
-/// For a state larger than two words, or of parameters without a number, the amount is its place beside the table.
+/// `instant` holds the number of the parameters that wrote the state in its top 8 bits, and the
+/// state's instant in the rest. `amount` holds the label's tag in its top 11 bits and the state's
+/// amount, which is below 2^53, in the rest. For a state larger than two words, or of parameters
+/// without a number, the amount is its place beside the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     number: u128,
@@ -96,15 +107,26 @@ const INSTANT_BITS: u32 = 56;
 const AMOUNT_BITS: u32 = 53;
 
 impl Content {
-    pub(super) const EMPTY: Self = Self { number: 0, instant: 0, amount: 0 };
+    pub(super) const EMPTY: Self = Self {
+        number: 0,
+        instant: 0,
+        amount: 0,
+    };
 
     pub(super) fn new(label: Label, writer: u8, words: Words) -> Self {
         let Label { number, tag } = label;
-        Self { number, instant: instant(writer, words), amount: amount(tag, words) }
+        Self {
+            number,
+            instant: instant(writer, words),
+            amount: amount(tag, words),
+        }
     }
 
     pub(super) fn words(&self) -> Words {
-        Words { instant: self.instant.cast_signed() << 8 >> 8, amount: self.amount << 11 >> 11 }
+        Words {
+            instant: self.instant.cast_signed() << 8 >> 8,
+            amount: self.amount << 11 >> 11,
+        }
     }
 
     /// The number of the parameters that wrote the state.
@@ -119,7 +141,10 @@ impl Content {
     }
 
     pub(super) fn label(&self) -> Label {
-        Label { number: self.number, tag: self.amount >> AMOUNT_BITS }
+        Label {
+            number: self.number,
+            tag: self.amount >> AMOUNT_BITS,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -129,7 +154,8 @@ impl Content {
 
 #[inline]
 fn instant(writer: u8, words: Words) -> u64 {
-    (words.instant.cast_unsigned() << (u64::BITS - INSTANT_BITS) | u64::from(writer)).rotate_left(INSTANT_BITS)
+    (words.instant.cast_unsigned() << (u64::BITS - INSTANT_BITS) | u64::from(writer))
+        .rotate_left(INSTANT_BITS)
 }
 
 #[inline]
@@ -137,8 +163,9 @@ fn amount(tag: u64, words: Words) -> u64 {
     tag << AMOUNT_BITS | words.amount
 }
 
-/// A place for one key. A thread that writes it has begun a change of its shard's version, and a thread that reads it
-/// looks at the version afterwards, so the parts of a slot need no order of their own.
+/// A place for one key. A thread that writes it has begun a change of its shard's version, and a
+/// thread that reads it looks at the version afterwards, so the parts of a slot need no order of
+/// their own.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Slot {
@@ -161,7 +188,8 @@ impl Slot {
     #[inline]
     pub(super) fn occupant(&self, label: Label) -> Occupant {
         let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
-        let [low, high] = [&self.number[0], &self.number[1]].map(|half| half.load(Ordering::Relaxed));
+        let [low, high] =
+            [&self.number[0], &self.number[1]].map(|half| half.load(Ordering::Relaxed));
         if low == label.number as u64 && high == high_half(label.number) && tag == label.tag {
             Occupant::Same
         } else if tag == 0 || order(low, tag) > label.order() {
@@ -175,16 +203,28 @@ impl Slot {
     #[inline]
     pub(super) fn words_of(&self, writer: u8) -> Option<Words> {
         let instant = self.instant.load(Ordering::Relaxed);
-        let content = Content { number: 0, instant, amount: self.amount.load(Ordering::Relaxed) };
+        let content = Content {
+            number: 0,
+            instant,
+            amount: self.amount.load(Ordering::Relaxed),
+        };
         (content.writer() == writer).then(|| content.words())
     }
 
     #[inline]
     pub(super) fn content(&self) -> Content {
         let [low, high] = &self.number;
-        let number = u128::from(high.load(Ordering::Relaxed)) << 64 | u128::from(low.load(Ordering::Relaxed));
-        let (instant, amount) = (self.instant.load(Ordering::Relaxed), self.amount.load(Ordering::Relaxed));
-        Content { number, instant, amount }
+        let number = u128::from(high.load(Ordering::Relaxed)) << 64
+            | u128::from(low.load(Ordering::Relaxed));
+        let (instant, amount) = (
+            self.instant.load(Ordering::Relaxed),
+            self.amount.load(Ordering::Relaxed),
+        );
+        Content {
+            number,
+            instant,
+            amount,
+        }
     }
 
     /// Empties the slot. `None` if it was.
@@ -208,7 +248,8 @@ impl Slot {
     #[inline]
     pub(super) fn set(&self, writer: u8, words: Words) {
         let tag = self.amount.load(Ordering::Relaxed) >> AMOUNT_BITS;
-        self.instant.store(instant(writer, words), Ordering::Relaxed);
+        self.instant
+            .store(instant(writer, words), Ordering::Relaxed);
         self.amount.store(amount(tag, words), Ordering::Relaxed);
     }
 }

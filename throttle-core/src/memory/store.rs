@@ -1,4 +1,5 @@
-//! The store behind a [`MemoryBackend`](super::MemoryBackend): its shards, and the policies of the sets in use.
+//! The store behind a [`MemoryBackend`](super::MemoryBackend): its shards, and the policies of the
+//! sets in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +21,16 @@ use crate::time::Timestamp;
 const FEW_KEYS: usize = 128;
 /// Enough shards that threads seldom meet.
 const ENOUGH_SHARDS: usize = 1024;
-/// Keys that a shard is meant to hold in a store of many: so few that putting all of them in place again takes less
-/// than 0.1 ms.
+/// Keys that a shard is meant to hold in a store of many: so few that putting all of them in place
+/// again takes less than 0.1 ms.
 const MANY_KEYS: usize = 1024;
 /// Few enough that a store without keys is small, however many it may hold.
 const MOST_SHARDS: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Tells the stores of a process apart: a set that one has prepared cannot be used with another.
+    /// Tells the stores of a process apart: a set that one has prepared cannot be used with
+    /// another.
     id: u64,
     pub(super) shards: Box<[Shard]>,
     pub(super) key_hasher: KeyHasher,
@@ -65,13 +67,20 @@ impl Store {
 
     pub(super) fn with_hasher(max_keys: usize, key_hasher: KeyHasher) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let shards = max_keys.div_ceil(FEW_KEYS).min(ENOUGH_SHARDS).max(max_keys / MANY_KEYS);
+        let shards = max_keys
+            .div_ceil(FEW_KEYS)
+            .min(ENOUGH_SHARDS)
+            .max(max_keys / MANY_KEYS);
         let shards = shards.clamp(1, MOST_SHARDS).next_power_of_two();
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             shards: (0..shards).map(|_| Shard::new(max_keys / shards)).collect(),
             key_hasher,
-            shared: Shared { policies: Policies::new(), keys: OwnCacheLine::default(), max_keys },
+            shared: Shared {
+                policies: Policies::new(),
+                keys: OwnCacheLine::default(),
+                max_keys,
+            },
             next_swept: OwnCacheLine::default(),
         }
     }
@@ -85,12 +94,24 @@ impl Store {
     }
 
     pub(super) fn prepare(&self, set: PolicySet) -> Result<MemorySet, ConfigError> {
-        let policies: Arc<[Member]> =
-            set.policies().iter().map(|policy| self.shared.policies.add(policy)).collect::<Result<_, _>>()?;
+        let policies: Arc<[Member]> = set
+            .policies()
+            .iter()
+            .map(|policy| self.shared.policies.add(policy))
+            .collect::<Result<_, _>>()?;
         let is_alone = policies.len() == 1 && set.is_plain();
-        let alone = policies.first().filter(|policy| is_alone && !policy.has_unnumbered()).cloned();
+        let alone = policies
+            .first()
+            .filter(|policy| is_alone && !policy.has_unnumbered())
+            .cloned();
         let has_large = policies.iter().any(Member::has_large);
-        Ok(MemorySet { store: self.id, set: Arc::new(set), policies, alone, has_large })
+        Ok(MemorySet {
+            store: self.id,
+            set: Arc::new(set),
+            policies,
+            alone,
+            has_large,
+        })
     }
 
     /// # Panics
@@ -98,26 +119,49 @@ impl Store {
     /// If another store prepared the set.
     #[inline]
     pub(super) fn check(&self, set: &MemorySet) {
-        assert_eq!(set.store, self.id, "the set of limits was prepared by another MemoryBackend");
+        assert_eq!(
+            set.store, self.id,
+            "the set of limits was prepared by another MemoryBackend"
+        );
     }
 
     pub(super) fn settle(&self, set: &MemorySet, receipt: Receipt, now: Timestamp) {
         // A charge that was made elsewhere has nothing to give back here.
-        for item in receipt.items.into_iter().filter(|item| item.decided_by == DecidedBy::Store) {
-            let Some(policy) = set.policies.get(item.policy) else { continue };
+        for item in receipt
+            .items
+            .into_iter()
+            .filter(|item| item.decided_by == DecidedBy::Store)
+        {
+            let Some(policy) = set.policies.get(item.policy) else {
+                continue;
+            };
             let parameters = policy.deciding(item.tier, item.own.as_ref());
             let hash = self.key_hasher.hash(&item.key);
             let key = Label::new(hash, policy.number());
-            let label = if item.overflow { Label::overflow(&parameters) } else { key };
-            Entry::settle(&parameters, label, (&item, now), &mut self.shard(hash).lock(), &self.shared);
+            let label = if item.overflow {
+                Label::overflow(&parameters)
+            } else {
+                key
+            };
+            Entry::settle(
+                &parameters,
+                label,
+                (&item, now),
+                &mut self.shard(hash).lock(),
+                &self.shared,
+            );
         }
     }
 
     /// Forgets a key. A key that shares an overflow bucket has nothing of its own to forget.
     pub(super) fn reset(&self, set: &MemorySet, policy: usize, key: &Key) {
-        let Some(policy) = set.policies.get(policy) else { return };
+        let Some(policy) = set.policies.get(policy) else {
+            return;
+        };
         let hash = self.key_hasher.hash(key);
-        self.shard(hash).lock().forget(Label::new(hash, policy.number()), &self.shared);
+        self.shard(hash)
+            .lock()
+            .forget(Label::new(hash, policy.number()), &self.shared);
     }
 
     pub(super) fn reset_all(&self, prefix: &str) {

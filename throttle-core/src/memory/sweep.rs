@@ -1,8 +1,9 @@
 //! The sweep: requests forget the keys whose state equals that of an unused one.
 //!
-//! A table that is full is looked through once before it grows, so each of its slots is looked at no more often than
-//! growing would move it. In a store that is nearly full, every new key also sweeps a few slots of its shard, and more
-//! when the store is full. A key that found no room sweeps a part of another shard, for later keys.
+//! A table that is full is looked through once before it grows, so each of its slots is looked at
+//! no more often than growing would move it. In a store that is nearly full, every new key also
+//! sweeps a few slots of its shard, and more when the store is full. A key that found no room
+//! sweeps a part of another shard, for later keys.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,8 @@ use super::store::Store;
 use crate::algorithm::Algorithm;
 use crate::time::Timestamp;
 
-/// Slots looked at for each new key of a store that is nearly full. One key in, up to four stale ones out.
+/// Slots looked at for each new key of a store that is nearly full. One key in, up to four stale
+/// ones out.
 pub(super) const SWEEP: usize = 4;
 /// Slots looked at when the store is full.
 pub(super) const SWEEP_WHEN_FULL: usize = 32;
@@ -21,10 +23,12 @@ pub(super) const SWEEP_WHEN_FULL: usize = 32;
 pub(super) const SWEEP_ELSEWHERE: usize = 64;
 
 impl LockedShard<'_> {
-    /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels stay.
+    /// Makes room for one key; `false` if the store is full of live keys. Slots of `kept` labels
+    /// stay.
     pub(super) fn make_room(&mut self, now: Timestamp, kept: &[Label], shared: &Shared) -> bool {
         self.sweep_if_nearly_full(now, kept, shared);
-        let reserved = shared.reserve(1) || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve(1));
+        let reserved = shared.reserve(1)
+            || (self.sweep(now, SWEEP_WHEN_FULL, kept, shared) && shared.reserve(1));
         if reserved {
             self.make_slot(now, kept, shared);
         }
@@ -58,7 +62,9 @@ impl LockedShard<'_> {
                 _ => content.algorithm(&shared.policies),
             };
             writer = Some((number, by));
-            let Some(fresh_at) = rest.stale(content, by, (now, kept)) else { return true };
+            let Some(fresh_at) = rest.stale(content, by, (now, kept)) else {
+                return true;
+            };
             absent.raise_horizon(fresh_at);
             forgotten += rest.forget(content, absent, &shared.policies);
             false
@@ -66,13 +72,21 @@ impl LockedShard<'_> {
         shared.release(forgotten);
     }
 
-    /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there were any.
+    /// Forgets the stale keys among the next `count` slots, except `kept`. Returns whether there
+    /// were any.
     fn sweep(&mut self, now: Timestamp, count: usize, kept: &[Label], shared: &Shared) -> bool {
         let mut forgotten = false;
         for _ in 0..count.min(self.table.end()) {
-            let at = if self.rest.cursor < self.table.end() { self.rest.cursor } else { 0 };
+            let at = if self.rest.cursor < self.table.end() {
+                self.rest.cursor
+            } else {
+                0
+            };
             let slot = self.table.get(at);
-            match slot.and_then(|slot| self.rest.stale(&slot, slot.algorithm(&shared.policies), (now, kept))) {
+            match slot.and_then(|slot| {
+                self.rest
+                    .stale(&slot, slot.algorithm(&shared.policies), (now, kept))
+            }) {
                 // Closing the gap may have moved another slot here, so the cursor stays.
                 Some(fresh_at) => {
                     self.absent.raise_horizon(fresh_at);
@@ -102,14 +116,17 @@ impl Rest {
         (now, kept): (Timestamp, &[Label]),
     ) -> Option<Timestamp> {
         let fresh_at = self.fresh_at(content, writer)?;
-        // The last instant stands for all that come after it, so nothing is known to be fresh there.
-        let stale = fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
+        // The last instant stands for all that come after it, so nothing is known to be fresh
+        // there.
+        let stale =
+            fresh_at <= now && fresh_at < Timestamp::MAX && !kept.contains(&content.label());
         stale.then_some(fresh_at)
     }
 }
 
 impl Store {
-    /// Makes room in another shard, for later keys. It does not wait for a lock that another thread holds.
+    /// Makes room in another shard, for later keys. It does not wait for a lock that another thread
+    /// holds.
     #[cold]
     pub(super) fn sweep_elsewhere(&self, now: Timestamp) {
         let next = self.next_swept.0.fetch_add(1, Ordering::Relaxed) % self.shards.len();

@@ -1,4 +1,5 @@
-//! What threads share the store by: atomics and locks, or in the model checker's build its own in their place.
+//! What threads share the store by: atomics and locks, or in the model checker's build its own in
+//! their place.
 
 #[cfg(not(all(test, throttle_models)))]
 mod real {
@@ -21,7 +22,8 @@ mod modelled {
     pub(in crate::memory) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
     pub(in crate::memory) use loom::thread::yield_now;
 
-    /// A value that is set once: the standard one, with a flag by which the checker knows what happens before what.
+    /// A value that is set once: the standard one, with a flag by which the checker knows what
+    /// happens before what.
     #[derive(Debug)]
     pub(in crate::memory) struct OnceLock<T>(std::sync::OnceLock<T>, AtomicBool);
 
@@ -31,13 +33,20 @@ mod modelled {
         }
 
         pub(in crate::memory) fn get(&self) -> Option<&T> {
-            if self.1.load(Ordering::Acquire) { self.0.get() } else { None }
+            if self.1.load(Ordering::Acquire) {
+                self.0.get()
+            } else {
+                None
+            }
         }
 
         /// One thread at a time may call it.
         pub(in crate::memory) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
             if self.get().is_none() {
-                assert!(self.0.set(init()).is_ok(), "another thread initializes it too");
+                assert!(
+                    self.0.set(init()).is_ok(),
+                    "another thread initializes it too"
+                );
                 self.1.store(true, Ordering::Release);
             }
             self.0.get().unwrap()

@@ -1,4 +1,5 @@
-//! The slots of one shard: an open-addressing table of keys and their states, which may be read while it changes.
+//! The slots of one shard: an open-addressing table of keys and their states, which may be read
+//! while it changes.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -9,12 +10,13 @@ use super::sync::AtomicUsize;
 use super::version::{Change, Seen, Version};
 use crate::algorithm::Words;
 
-/// A table with linear probing whose keys stand in the order of their hashes (Amble and Knuth, "Ordered hash tables",
-/// 1974): a search for a key that is not there ends where the key would stand, and not at the end of the run. Keys that
-/// do not fit before the last home stand behind it, so the order has no seam.
+/// A table with linear probing whose keys stand in the order of their hashes (Amble and Knuth,
+/// "Ordered hash tables", 1974): a search for a key that is not there ends where the key would
+/// stand, and not at the end of the run. Keys that do not fit before the last home stand behind it,
+/// so the order has no seam.
 ///
-/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an eighth, or a sixteenth
-/// if it is wide, in whole segments.
+/// When seven eighths are used, stale keys are forgotten, and it grows if they were few: by an
+/// eighth, or a sixteenth if it is wide, in whole segments.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
@@ -36,7 +38,8 @@ const WIDE: usize = 1_024;
 pub(super) struct Known<'a> {
     table: &'a Table,
     slot: &'a Slot,
-    /// The version at which it was read; `None` if this thread keeps others from changing the table.
+    /// The version at which it was read; `None` if this thread keeps others from changing the
+    /// table.
     seen: Option<Seen>,
     pub(super) words: Words,
 }
@@ -56,30 +59,49 @@ impl Table {
         // A third more: keys spread unevenly, and some slots stay free.
         let segments = Segments::new((usual / 3).saturating_mul(4));
         let [width, len, end] = [0; 3].map(AtomicUsize::new);
-        Self { version: Version::default(), width, segments, len, end }
+        Self {
+            version: Version::default(),
+            width,
+            segments,
+            len,
+            end,
+        }
     }
 
     /// Reads the state of a key that the parameters of a number wrote.
     #[inline(always)]
     pub(super) fn read(&self, label: Label, writer: u8) -> Result<Known<'_>, Unread> {
         let seen = self.version.seen().ok_or(Unread::Disturbed)?;
-        let found = self.find_slot(label).and_then(|(_, slot)| Some((slot, slot.words_of(writer)?)));
+        let found = self
+            .find_slot(label)
+            .and_then(|(_, slot)| Some((slot, slot.words_of(writer)?)));
         if !self.version.is_still(seen) {
             return Err(Unread::Disturbed);
         }
         let (slot, words) = found.ok_or(Unread::Missing)?;
-        Ok(Known { table: self, slot, seen: Some(seen), words })
+        Ok(Known {
+            table: self,
+            slot,
+            seen: Some(seen),
+            words,
+        })
     }
 
     /// Waits for the changes of other threads, and keeps them from making any.
     #[inline]
     pub(super) fn change(&self) -> ChangingTable<'_> {
-        ChangingTable { change: self.version.wait_to_begin(), table: self }
+        ChangingTable {
+            change: self.version.wait_to_begin(),
+            table: self,
+        }
     }
 
     /// Keeps other threads from making changes, unless one is making some.
     pub(super) fn try_change(&self) -> Option<ChangingTable<'_>> {
-        Some(ChangingTable { change: self.version.try_to_begin()?, table: self })
+        Some(ChangingTable {
+            change: self.version.try_to_begin()?,
+            table: self,
+        })
     }
 
     /// Finds a key in a table that this thread keeps others from changing.
@@ -96,7 +118,8 @@ impl Table {
     #[inline(always)]
     fn find_slot(&self, label: Label) -> Option<(usize, &Slot)> {
         let mut index = label.home(self.width());
-        // While the table changes, a reader may miss the end of a run. It stops behind the last segment then.
+        // While the table changes, a reader may miss the end of a run. It stops behind the last
+        // segment then.
         loop {
             let slot = self.segments.get(index)?;
             match slot.occupant(label) {
@@ -116,7 +139,10 @@ impl Table {
     /// What the slot at an index holds, if it is used, while other threads change states.
     pub(super) fn get_now(&self, index: usize) -> Option<Content> {
         let read = |seen| Some(self.get(index)).filter(|_| self.version.is_still(seen));
-        self.version.seen().and_then(read).unwrap_or_else(|| self.change().get(index))
+        self.version
+            .seen()
+            .and_then(read)
+            .unwrap_or_else(|| self.change().get(index))
     }
 
     #[cfg(test)]
@@ -144,11 +170,12 @@ impl Known<'_> {
     /// Whether the state is the same as when it was read.
     #[inline]
     pub(super) fn is_still(&self) -> bool {
-        self.seen.is_none_or(|seen| self.table.version.is_still(seen))
+        self.seen
+            .is_none_or(|seen| self.table.version.is_still(seen))
     }
 
-    /// Replaces the state, and the number of the parameters that wrote it. Returns `false`, and does nothing, if the
-    /// table was changed since it was read.
+    /// Replaces the state, and the number of the parameters that wrote it. Returns `false`, and
+    /// does nothing, if the table was changed since it was read.
     #[inline(always)]
     pub(super) fn replace(&self, writer: u8, words: Words) -> bool {
         let change = self.seen.map(|seen| self.table.version.begin(seen));
@@ -181,11 +208,16 @@ impl<'a> ChangingTable<'a> {
         self.change.begin_dispute();
     }
 
-    /// Reads the state of a key that the parameters of a number wrote. It may be replaced as long as this table is
-    /// held.
+    /// Reads the state of a key that the parameters of a number wrote. It may be replaced as long
+    /// as this table is held.
     pub(super) fn read_held(&self, label: Label, writer: u8) -> Option<Known<'a>> {
         let slot = self.table.find_held(label)?;
-        Some(Known { table: self.table, slot, seen: None, words: slot.words_of(writer)? })
+        Some(Known {
+            table: self.table,
+            slot,
+            seen: None,
+            words: slot.words_of(writer)?,
+        })
     }
 
     /// Whether there is no room for one more key.
@@ -226,13 +258,18 @@ impl<'a> ChangingTable<'a> {
         self.table.segments.walk().slot(index).set(writer, words);
     }
 
-    /// Puts all keys in place again but those that are not to be kept, in a wider table if with one more key over half
-    /// of it is used.
+    /// Puts all keys in place again but those that are not to be kept, in a wider table if with one
+    /// more key over half of it is used.
     pub(super) fn rebuild(&mut self, mut keep: impl FnMut(&Content) -> bool) {
         let mut kept = Vec::with_capacity(self.len());
         let (segments, mut slots) = (&self.table.segments, self.table.segments.walk());
         for slots in segments.first(self.end()) {
-            kept.extend(slots.iter().filter_map(Slot::take).filter(|content| keep(content)));
+            kept.extend(
+                slots
+                    .iter()
+                    .filter_map(Slot::take)
+                    .filter(|content| keep(content)),
+            );
         }
         if (kept.len() + 1) * 2 > self.width() {
             self.widen();
@@ -250,7 +287,11 @@ impl<'a> ChangingTable<'a> {
 
     fn widen(&mut self) {
         let before = self.width();
-        let part = if before < WIDE { before / 8 } else { before / 16 };
+        let part = if before < WIDE {
+            before / 8
+        } else {
+            before / 16
+        };
         let width = before + (part / SEGMENT).max(1) * SEGMENT;
         self.segments.extend(before, width);
         self.width.store(width, Ordering::Relaxed);
@@ -285,14 +326,20 @@ mod tests {
     fn label(n: u64) -> Label {
         // A few homes only, so that runs are long and reach behind the last one.
         let number = u128::from(n) << 70 | u128::from(n % 5) << 62 | u128::from(n);
-        Label::new(KeyHash { number, digested: false }, 7)
+        Label::new(
+            KeyHash {
+                number,
+                digested: false,
+            },
+            7,
+        )
     }
 
     /// A key, whether to insert or remove it, and the state to insert.
     fn steps() -> impl Strategy<Value = Vec<(u64, bool, i64, u64)>> {
         let state = (-(1_i64 << 54)..1 << 54, 0..1_u64 << 53);
-        let step =
-            (0..40_u64, any::<bool>(), state).prop_map(|(n, insert, (instant, amount))| (n, insert, instant, amount));
+        let step = (0..40_u64, any::<bool>(), state)
+            .prop_map(|(n, insert, (instant, amount))| (n, insert, instant, amount));
         proptest::collection::vec(step, 1..300)
     }
 
@@ -327,8 +374,19 @@ mod tests {
     fn a_large_table_is_never_less_than_two_thirds_full() {
         let table = Table::new(1_000);
         for n in 0..10_000 {
-            table.change().insert(Content::new(label(n), 0, Words { instant: 0, amount: 0 }));
-            assert!(n < 500 || table.width() * 2 < (n as usize + 1) * 3, "{} slots for {n}", table.width());
+            table.change().insert(Content::new(
+                label(n),
+                0,
+                Words {
+                    instant: 0,
+                    amount: 0,
+                },
+            ));
+            assert!(
+                n < 500 || table.width() * 2 < (n as usize + 1) * 3,
+                "{} slots for {n}",
+                table.width()
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
-//! One writer at a time, and readers that write nothing: a counter tells a reader whether what it has read was changed
-//! meanwhile. (A sequence lock; its fences are those of Boehm, "Can seqlocks get along with programming language memory
-//! models?", 2012.)
+//! One writer at a time, and readers that write nothing: a counter tells a reader whether what it
+//! has read was changed meanwhile. (A sequence lock; its fences are those of Boehm, "Can seqlocks
+//! get along with programming language memory models?", 2012.)
 
 use std::sync::atomic::Ordering;
 
@@ -32,11 +32,19 @@ pub(super) struct Change<'a> {
 }
 
 impl Version {
-    /// The longest pause, in turns of a loop, before a thread looks again. Waiting threads leave the one that changes
-    /// something alone, so it may change several things at little cost.
-    const LONGEST_PAUSE: u32 = if cfg!(all(test, throttle_models)) { 1 } else { 64 };
+    /// The longest pause, in turns of a loop, before a thread looks again. Waiting threads leave
+    /// the one that changes something alone, so it may change several things at little cost.
+    const LONGEST_PAUSE: u32 = if cfg!(all(test, throttle_models)) {
+        1
+    } else {
+        64
+    };
     /// Changes after which threads try again whether they disturb each other.
-    const DISPUTE: u32 = if cfg!(all(test, throttle_models)) { 1 } else { 256 };
+    const DISPUTE: u32 = if cfg!(all(test, throttle_models)) {
+        1
+    } else {
+        256
+    };
 
     /// The present version; `None` during a change or a dispute.
     #[inline]
@@ -45,7 +53,8 @@ impl Version {
         (number & (CHANGING | DISPUTED) == 0).then_some(Seen(number))
     }
 
-    /// Whether nothing was changed since. If so, what was read in between was all there at the same time.
+    /// Whether nothing was changed since. If so, what was read in between was all there at the same
+    /// time.
     #[inline]
     pub(super) fn is_still(&self, seen: Seen) -> bool {
         // What was read before must not be read after.
@@ -53,7 +62,8 @@ impl Version {
         self.number.load(Ordering::Relaxed) == seen.0
     }
 
-    /// Begins a change, if nothing was changed since. Then what was read in between holds until the change ends.
+    /// Begins a change, if nothing was changed since. Then what was read in between holds until the
+    /// change ends.
     #[inline]
     pub(super) fn begin(&self, seen: Seen) -> Option<Change<'_>> {
         self.begin_from(seen.0)
@@ -62,14 +72,19 @@ impl Version {
     /// Waits for the change of another thread, which is a few writes, and begins one.
     #[inline]
     pub(super) fn wait_to_begin(&self) -> Change<'_> {
-        self.try_to_begin().unwrap_or_else(|| self.keep_trying_to_begin())
+        self.try_to_begin()
+            .unwrap_or_else(|| self.keep_trying_to_begin())
     }
 
     /// Begins a change, unless another thread has begun one.
     #[inline]
     pub(super) fn try_to_begin(&self) -> Option<Change<'_>> {
         let number = self.number.load(Ordering::Relaxed);
-        let mut change = if number & CHANGING == 0 { self.begin_from(number)? } else { return None };
+        let mut change = if number & CHANGING == 0 {
+            self.begin_from(number)?
+        } else {
+            return None;
+        };
         if number & DISPUTED > 0 {
             change.count();
         }
@@ -78,10 +93,20 @@ impl Version {
 
     #[inline]
     fn begin_from(&self, number: u64) -> Option<Change<'_>> {
-        self.number.compare_exchange(number, number | CHANGING, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        self.number
+            .compare_exchange(
+                number,
+                number | CHANGING,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .ok()?;
         // A reader that finds what is written from here on finds the flag too.
         fence(Ordering::Release);
-        Some(Change { version: self, next: number + ONE_CHANGE })
+        Some(Change {
+            version: self,
+            next: number + ONE_CHANGE,
+        })
     }
 
     #[cold]
@@ -111,12 +136,21 @@ impl Change<'_> {
     /// Counts a change during a dispute. The last one ends it.
     #[cold]
     fn count(&mut self) {
-        self.dispute_for(self.version.dispute.load(Ordering::Relaxed).saturating_sub(1));
+        self.dispute_for(
+            self.version
+                .dispute
+                .load(Ordering::Relaxed)
+                .saturating_sub(1),
+        );
     }
 
     fn dispute_for(&mut self, changes: u32) {
         self.version.dispute.store(changes, Ordering::Relaxed);
-        self.next = if changes > 0 { self.next | DISPUTED } else { self.next & !DISPUTED };
+        self.next = if changes > 0 {
+            self.next | DISPUTED
+        } else {
+            self.next & !DISPUTED
+        };
     }
 }
 

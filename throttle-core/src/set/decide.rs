@@ -1,4 +1,5 @@
-//! Decides one request against every policy of a set: asks all of them, then charges as the tree says, or nothing.
+//! Decides one request against every policy of a set: asks all of them, then charges as the tree
+//! says, or nothing.
 
 use smallvec::SmallVec;
 
@@ -25,7 +26,14 @@ pub(crate) struct PolicyCell<'a> {
 pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision {
     let mut decision = Decision::new();
     let (summary, statuses) = decision.skip(set.policies().len());
-    for PolicyCell { place, cell, cost, tier, overflow } in &*cells {
+    for PolicyCell {
+        place,
+        cell,
+        cost,
+        tier,
+        overflow,
+    } in &*cells
+    {
         let status = &mut statuses[*place];
         status.ask(cell.wait(*cost), *cost);
         (status.tier, status.overflow, status.excepted) = (*tier, *overflow, cell.excepted());
@@ -38,7 +46,11 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
             let (delay, taken) = cell.take(status.taken.cost);
             status.taken = taken;
             // An audited policy delays no request.
-            summary.delay = summary.delay.max(if set.policies()[*place].is_audited() { 0 } else { delay });
+            summary.delay = summary.delay.max(if set.policies()[*place].is_audited() {
+                0
+            } else {
+                delay
+            });
         }
         status.standing = cell.standing();
         summary.answer(*place, status);
@@ -47,8 +59,8 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
     decision.in_one_form()
 }
 
-/// Withdraws the charges that the set does not make, once every policy has been asked. Until then each status holds the
-/// charge that its policy would make alone.
+/// Withdraws the charges that the set does not make, once every policy has been asked. Until then
+/// each status holds the charge that its policy would make alone.
 #[inline(always)]
 pub(crate) fn conclude(set: &PolicySet, summary: &mut Summary, statuses: &mut [Status]) {
     if !set.is_plain() {
@@ -61,7 +73,9 @@ pub(crate) fn conclude(set: &PolicySet, summary: &mut Summary, statuses: &mut [S
         }
     }
     if summary.wait > 0 {
-        statuses.iter_mut().for_each(|status| status.taken = Taken::default());
+        statuses
+            .iter_mut()
+            .for_each(|status| status.taken = Taken::default());
     }
 }
 
@@ -91,13 +105,16 @@ struct SubtreeStanding {
 }
 
 impl PolicySet {
-    /// The policy that the wait of an `all` or `any` comes from; `None` when no enforced policy below applies.
-    /// Withdraws what an `any` does not charge. Below an `any` that admits, no policy is violated.
+    /// The policy that the wait of an `all` or `any` comes from; `None` when no enforced policy
+    /// below applies. Withdraws what an `any` does not charge. Below an `any` that admits, no
+    /// policy is violated.
     fn longest_wait(&self, node: usize, statuses: &mut [Status]) -> Option<usize> {
         let (kind, mut found, mut refuses) = (self.node(node), None::<(usize, u64)>, false);
         for member in self.members(node) {
             let next = match self.node(member) {
-                PolicyNode::Policy(policy) => Some(policy).filter(|policy| statuses[*policy].is_enforced()),
+                PolicyNode::Policy(policy) => {
+                    Some(policy).filter(|policy| statuses[*policy].is_enforced())
+                }
                 PolicyNode::All | PolicyNode::Any(_) => self.longest_wait(member, statuses),
             };
             let Some(next) = next else { continue };
@@ -112,15 +129,19 @@ impl PolicySet {
             {
                 match self.node(member) {
                     PolicyNode::Policy(policy) => statuses[policy].taken = Taken::default(),
-                    _ => self.policies_below(member).for_each(|policy| statuses[policy].taken = Taken::default()),
+                    _ => self
+                        .policies_below(member)
+                        .for_each(|policy| statuses[policy].taken = Taken::default()),
                 }
             }
             if is_ahead {
                 found = Some((next, wait));
             }
         }
-        if refuses && matches!(kind, PolicyNode::Any(_)) && found.is_some_and(|(_, wait)| wait == 0) {
-            self.policies_below(node).for_each(|policy| statuses[policy].violated = false);
+        if refuses && matches!(kind, PolicyNode::Any(_)) && found.is_some_and(|(_, wait)| wait == 0)
+        {
+            self.policies_below(node)
+                .for_each(|policy| statuses[policy].violated = false);
         }
         found.map(|(policy, _)| policy)
     }
@@ -133,13 +154,18 @@ impl PolicySet {
             let next = match self.node(member) {
                 PolicyNode::Policy(policy) => Some(&statuses[policy])
                     .filter(|status| status.is_enforced())
-                    .map(|status| SubtreeStanding { remaining: status.standing.remaining, binding: Some(policy) }),
+                    .map(|status| SubtreeStanding {
+                        remaining: status.standing.remaining,
+                        binding: Some(policy),
+                    }),
                 PolicyNode::All | PolicyNode::Any(_) => self.standing(member, statuses),
             };
             let Some(mut next) = next else { continue };
             if is_any {
                 // The first member that was charged binds.
-                next.binding = next.binding.filter(|binding| statuses[*binding].taken.cost > 0);
+                next.binding = next
+                    .binding
+                    .filter(|binding| statuses[*binding].taken.cost > 0);
             }
             found = Some(match found {
                 None => next,
@@ -154,7 +180,8 @@ impl PolicySet {
         found
     }
 
-    /// Tells the statuses of audited policies from those of others. Returns the reset of the others.
+    /// Tells the statuses of audited policies from those of others. Returns the reset of the
+    /// others.
     #[cold]
     fn mark_audited(&self, statuses: &mut [Status]) -> u64 {
         let mut reset = 0;
@@ -168,14 +195,18 @@ impl PolicySet {
     }
 }
 
-const _: () = assert!(NEVER == u64::MAX, "the longest wait must compare greater than every other");
+const _: () = assert!(
+    NEVER == u64::MAX,
+    "the longest wait must compare greater than every other"
+);
 
 impl PolicySet {
-    /// Decides one request on states that the caller holds exclusively. It charges what the tree says, or nothing.
+    /// Decides one request on states that the caller holds exclusively. It charges what the tree
+    /// says, or nothing.
     ///
-    /// A backend that can lock its states during a decision needs no more than this function. `states` and `calls`
-    /// stand in the order of the set's policies; a policy without a state or without a call is skipped. A state that
-    /// changes is replaced in place.
+    /// A backend that can lock its states during a decision needs no more than this function.
+    /// `states` and `calls` stand in the order of the set's policies; a policy without a state or
+    /// without a call is skipped. A state that changes is replaced in place.
     ///
     /// ```
     /// use throttle_core::{FixedWindow, Gcra, Key, PolicySet, Policy, Rate, PolicyTree, Timestamp};
@@ -201,18 +232,32 @@ impl PolicySet {
         self.decide_states(states, |_| now, calls)
     }
 
-    /// Decides like [`decide`](Self::decide), with a separate instant for each state, for states on different servers.
+    /// Decides like [`decide`](Self::decide), with a separate instant for each state, for states on
+    /// different servers.
     ///
     /// # Panics
     ///
     /// If there are fewer instants than policies.
     #[must_use]
-    pub fn decide_each(&self, states: &mut [State], times: &[Timestamp], calls: &[Call]) -> Decision {
-        assert!(times.len() >= self.policies().len(), "an instant for every policy");
+    pub fn decide_each(
+        &self,
+        states: &mut [State],
+        times: &[Timestamp],
+        calls: &[Call],
+    ) -> Decision {
+        assert!(
+            times.len() >= self.policies().len(),
+            "an instant for every policy"
+        );
         self.decide_states(states, |policy| times[policy], calls)
     }
 
-    fn decide_states(&self, states: &mut [State], at: impl Fn(usize) -> Timestamp, calls: &[Call]) -> Decision {
+    fn decide_states(
+        &self,
+        states: &mut [State],
+        at: impl Fn(usize) -> Timestamp,
+        calls: &[Call],
+    ) -> Decision {
         let policies = self.policies();
         let by = |place: usize| {
             let call = calls.get(place).filter(|call| call.key.is_some())?;
@@ -221,9 +266,20 @@ impl PolicySet {
         let cells = policies.iter().enumerate().filter_map(|(place, policy)| {
             let (call, by) = by(place)?;
             let state = states.get_mut(place)?;
-            let cell = Cell::new(by, state.writer(), state.take(), at(place)).leaving(call.reserve());
-            let tier = if call.own.is_some() { Policy::OWN } else { policy.effective_tier(call.tier()) };
-            Some(PolicyCell { place, cell, cost: call.cost, tier, overflow: false })
+            let cell =
+                Cell::new(by, state.writer(), state.take(), at(place)).leaving(call.reserve());
+            let tier = if call.own.is_some() {
+                Policy::OWN
+            } else {
+                policy.effective_tier(call.tier())
+            };
+            Some(PolicyCell {
+                place,
+                cell,
+                cost: call.cost,
+                tier,
+                overflow: false,
+            })
         });
         let mut cells: SmallVec<[_; 3]> = cells.collect();
         let decision = decide(self, &mut cells);

@@ -1,4 +1,5 @@
-//! Several policies composed with `all` and `any`, and the one function that decides a request against all of them.
+//! Several policies composed with `all` and `any`, and the one function that decides a request
+//! against all of them.
 
 mod decide;
 mod policy_set;

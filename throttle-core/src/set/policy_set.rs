@@ -31,8 +31,11 @@ pub enum PolicyTree {
 /// let left = |charge| {
 ///     let own = Policy::new("own", Gcra::new(Rate::per_day(5)))?;
 ///     let pool = Policy::new("pool", Gcra::new(Rate::per_day(100)))?;
-///     let decision = Limiter::in_memory(PolicyTree::Any(vec![own.into(), pool.into()], charge))?.check("ada", 1);
-///     Ok::<_, throttle_core::ConfigError>([0, 1].map(|policy| decision.statuses()[policy].remaining()))
+///     let decision = Limiter::in_memory(PolicyTree::Any(vec![own.into(), pool.into()], charge))?
+///         .check("ada", 1);
+///     Ok::<_, throttle_core::ConfigError>(
+///         [0, 1].map(|policy| decision.statuses()[policy].remaining()),
+///     )
 /// };
 /// assert_eq!(left(AnyCharge::First)?, [4, 100]);
 /// assert_eq!(left(AnyCharge::EveryAdmitting)?, [4, 99]);
@@ -40,7 +43,8 @@ pub enum PolicyTree {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnyCharge {
-    /// The first member that admits, in the order given: a client's own budget, then the shared pool.
+    /// The first member that admits, in the order given: a client's own budget, then the shared
+    /// pool.
     #[default]
     First,
     /// Every member that admits.
@@ -71,7 +75,8 @@ pub struct PolicySet {
     policies: Vec<Policy>,
     nodes: Vec<Node>,
     shape: Shape,
-    /// For each policy, the end of those that an `any` does not charge once it admits; 0 if there are none.
+    /// For each policy, the end of those that an `any` does not charge once it admits; 0 if there
+    /// are none.
     spared: Vec<usize>,
 }
 
@@ -100,9 +105,16 @@ struct Node {
 ///
 /// let own = Policy::new("own", Gcra::new(Rate::per_day(5)))?;
 /// let pool = Policy::new("pool", Gcra::new(Rate::per_day(100)))?;
-/// let set = PolicySet::new(PolicyTree::Any(vec![own.into(), pool.into()], AnyCharge::First))?;
+/// let set = PolicySet::new(PolicyTree::Any(
+///     vec![own.into(), pool.into()],
+///     AnyCharge::First,
+/// ))?;
 /// assert_eq!(set.node(0), PolicyNode::Any(AnyCharge::First));
-/// assert!(set.members(0).map(|member| set.node(member)).eq([PolicyNode::Policy(0), PolicyNode::Policy(1)]));
+/// assert!(
+///     set.members(0)
+///         .map(|member| set.node(member))
+///         .eq([PolicyNode::Policy(0), PolicyNode::Policy(1)])
+/// );
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,29 +137,53 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// If two policies share a name, an `all` or `any` is empty, an `any` has an [audited](Policy::audit) policy, or
-    /// the set has more than 1,023 policies or is nested more than 128 deep.
+    /// If two policies share a name, an `all` or `any` is empty, an `any` has an
+    /// [audited](Policy::audit) policy, or the set has more than 1,023 policies or is nested more
+    /// than 128 deep.
     pub fn new(tree: impl Into<PolicyTree>) -> Result<Self, ConfigError> {
-        let mut set = Self { policies: Vec::new(), nodes: Vec::new(), shape: Shape::Plain, spared: Vec::new() };
+        let mut set = Self {
+            policies: Vec::new(),
+            nodes: Vec::new(),
+            shape: Shape::Plain,
+            spared: Vec::new(),
+        };
         set.add(tree.into(), 0, false)?;
         let mut names: Vec<_> = set.policies.iter().map(Policy::name).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let rule = "each name may stand once in a set, because it tells the budgets apart; rename one of them";
-            return Err(ConfigError::new("policy name", format_args!("{:?} twice", twice[0]), rule));
+            let rule = "each name may stand once in a set, because it tells the budgets apart; \
+                rename one of them";
+            return Err(ConfigError::new(
+                "policy name",
+                format_args!("{:?} twice", twice[0]),
+                rule,
+            ));
         }
         if set.policies.len() > Self::MAX_POLICIES {
             let rule = "a set holds at most 1023";
-            return Err(ConfigError::new("number of policies", set.policies.len(), rule));
+            return Err(ConfigError::new(
+                "number of policies",
+                set.policies.len(),
+                rule,
+            ));
         }
         Ok(set)
     }
 
-    /// A set without policies, which admits every request: for a layer with limits on requests in flight only.
+    /// A set without policies, which admits every request: for a layer with limits on requests in
+    /// flight only.
     #[must_use]
     pub fn none() -> Self {
-        let nodes = vec![Node { kind: PolicyNode::All, end: 1 }];
-        Self { policies: Vec::new(), nodes, shape: Shape::Plain, spared: Vec::new() }
+        let nodes = vec![Node {
+            kind: PolicyNode::All,
+            end: 1,
+        }];
+        Self {
+            policies: Vec::new(),
+            nodes,
+            shape: Shape::Plain,
+            spared: Vec::new(),
+        }
     }
 
     /// The policies, in the order given.
@@ -166,7 +202,8 @@ impl PolicySet {
         self.policies.iter_mut()
     }
 
-    /// Whether the set decides like one `all` of its policies: there is no `any`, and no policy is audited.
+    /// Whether the set decides like one `all` of its policies: there is no `any`, and no policy is
+    /// audited.
     pub(crate) fn is_plain(&self) -> bool {
         self.shape == Shape::Plain
     }
@@ -177,8 +214,8 @@ impl PolicySet {
         self.shape == Shape::Audited
     }
 
-    /// The nodes in pre-order, each with the place after its last descendant. A set of one policy is a single node. For
-    /// backends that evaluate the tree elsewhere.
+    /// The nodes in pre-order, each with the place after its last descendant. A set of one policy
+    /// is a single node. For backends that evaluate the tree elsewhere.
     pub fn tree(&self) -> impl Iterator<Item = (PolicyNode, usize)> + '_ {
         self.nodes.iter().map(|node| (node.kind, node.end))
     }
@@ -201,8 +238,8 @@ impl PolicySet {
         })
     }
 
-    /// The place before which no policy behind this one is charged once this one admits: the rest of an `any` that
-    /// charges the first.
+    /// The place before which no policy behind this one is charged once this one admits: the rest
+    /// of an `any` that charges the first.
     #[inline]
     pub(crate) fn spared_by(&self, policy: usize) -> usize {
         self.spared[policy]
@@ -210,25 +247,38 @@ impl PolicySet {
 
     /// The policies in a subtree.
     pub(super) fn policies_below(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        self.nodes[node..self.nodes[node].end].iter().filter_map(|node| match node.kind {
-            PolicyNode::Policy(policy) => Some(policy),
-            PolicyNode::All | PolicyNode::Any(_) => None,
-        })
+        self.nodes[node..self.nodes[node].end]
+            .iter()
+            .filter_map(|node| match node.kind {
+                PolicyNode::Policy(policy) => Some(policy),
+                PolicyNode::All | PolicyNode::Any(_) => None,
+            })
     }
 
     fn add(&mut self, tree: PolicyTree, depth: usize, is_in_any: bool) -> Result<(), ConfigError> {
         if depth > Self::MAX_DEPTH {
-            return Err(ConfigError::new("nesting of limits", depth, "all and any can be nested at most 128 deep"));
+            return Err(ConfigError::new(
+                "nesting of limits",
+                depth,
+                "all and any can be nested at most 128 deep",
+            ));
         }
         let index = self.nodes.len();
         let (kind, members) = match tree {
             PolicyTree::Policy(policy) if policy.is_audited() && is_in_any => {
-                let rule = "an audited limit refuses nothing, so that no other member would be asked; audit it beside the \
+                let rule = "an audited limit refuses nothing, so that no other member would be \
+                    asked; audit it beside the \
                             any, or enforce it";
-                return Err(ConfigError::new("audit", "inside an any", rule).in_policy(policy.name()));
+                return Err(
+                    ConfigError::new("audit", "inside an any", rule).in_policy(policy.name())
+                );
             }
             PolicyTree::Policy(policy) => {
-                self.shape = self.shape.max(if policy.is_audited() { Shape::Audited } else { Shape::Plain });
+                self.shape = self.shape.max(if policy.is_audited() {
+                    Shape::Audited
+                } else {
+                    Shape::Plain
+                });
                 self.policies.push(policy);
                 self.spared.push(0);
                 (PolicyNode::Policy(self.policies.len() - 1), Vec::new())
@@ -237,20 +287,36 @@ impl PolicySet {
             PolicyTree::Any(members, charge) => (PolicyNode::Any(charge), members),
         };
         if members.is_empty() && !matches!(kind, PolicyNode::Policy(_)) {
-            return Err(ConfigError::new("all or any", "empty", "it must have at least one member"));
+            return Err(ConfigError::new(
+                "all or any",
+                "empty",
+                "it must have at least one member",
+            ));
         }
         self.nodes.push(Node { kind, end: 0 });
         let is_in_any = is_in_any || matches!(kind, PolicyNode::Any(_));
-        self.shape = self.shape.max(if is_in_any { Shape::Any } else { Shape::Plain });
+        self.shape = self
+            .shape
+            .max(if is_in_any { Shape::Any } else { Shape::Plain });
         for member in members {
             self.add(member, depth + 1, is_in_any)?;
         }
         self.nodes[index].end = self.nodes.len();
         if kind == PolicyNode::Any(AnyCharge::First) {
-            let of_members =
-                |set: &Self, member| if let PolicyNode::Policy(place) = set.node(member) { Some(place) } else { None };
-            let places: Vec<_> = self.members(index).filter_map(|member| of_members(self, member)).collect();
-            places.into_iter().for_each(|place| self.spared[place] = self.policies.len());
+            let of_members = |set: &Self, member| {
+                if let PolicyNode::Policy(place) = set.node(member) {
+                    Some(place)
+                } else {
+                    None
+                }
+            };
+            let places: Vec<_> = self
+                .members(index)
+                .filter_map(|member| of_members(self, member))
+                .collect();
+            places
+                .into_iter()
+                .for_each(|place| self.spared[place] = self.policies.len());
         }
         Ok(())
     }
@@ -263,7 +329,9 @@ mod tests {
     use crate::rate::Rate;
 
     fn policy(name: &str) -> PolicyTree {
-        Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into()
+        Policy::new(name, Gcra::new(Rate::per_minute(5)))
+            .expect("a policy")
+            .into()
     }
 
     fn error(tree: PolicyTree) -> String {
@@ -275,25 +343,49 @@ mod tests {
         let empty = "all or any is empty: it must have at least one member";
         assert_eq!(error(PolicyTree::All(Vec::new())), empty);
         assert_eq!(error(PolicyTree::Any(Vec::new(), AnyCharge::First)), empty);
-        assert_eq!(error(PolicyTree::All(vec![policy("a"), PolicyTree::All(Vec::new())])), empty, "inside another");
+        assert_eq!(
+            error(PolicyTree::All(vec![
+                policy("a"),
+                PolicyTree::All(Vec::new())
+            ])),
+            empty,
+            "inside another"
+        );
         assert_eq!(
             error(PolicyTree::All(vec![policy("b"), policy("a"), policy("b")])),
-            "policy name is \"b\" twice: each name may stand once in a set, because it tells the budgets apart; rename \
+            "policy name is \"b\" twice: each name may stand once in a set, because it tells the \
+                budgets apart; rename \
              one of them"
         );
         let nested = |depth| (0..depth).fold(policy("a"), |tree, _| PolicyTree::All(vec![tree]));
         assert!(PolicySet::new(nested(128)).is_ok());
-        assert_eq!(error(nested(129)), "nesting of limits is 129: all and any can be nested at most 128 deep");
+        assert_eq!(
+            error(nested(129)),
+            "nesting of limits is 129: all and any can be nested at most 128 deep"
+        );
         let of = |count| PolicyTree::All((0..count).map(|n: u32| policy(&n.to_string())).collect());
         assert!(PolicySet::new(of(1_023)).is_ok());
-        assert_eq!(error(of(1_024)), "number of policies is 1024: a set holds at most 1023");
+        assert_eq!(
+            error(of(1_024)),
+            "number of policies is 1024: a set holds at most 1023"
+        );
     }
 
     #[test]
     fn audited_policy_makes_its_set_audited_and_no_any() {
-        let audited = || PolicyTree::from(Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy").audit());
+        let audited = || {
+            PolicyTree::from(
+                Policy::new("p", Gcra::new(Rate::per_minute(5)))
+                    .expect("a policy")
+                    .audit(),
+            )
+        };
         let any = |members| PolicyTree::Any(members, AnyCharge::First);
-        let of = |members| PolicySet::new(PolicyTree::All(members)).expect("a set").has_audited();
+        let of = |members| {
+            PolicySet::new(PolicyTree::All(members))
+                .expect("a set")
+                .has_audited()
+        };
         assert!(of(vec![any(vec![policy("a")]), audited()]) && !of(vec![any(vec![policy("a")])]));
         let error = error(any(vec![policy("a"), PolicyTree::All(vec![audited()])]));
         assert!(error.contains("audit is inside an any"), "{error}");

@@ -34,7 +34,9 @@ impl ManualClock {
         let by = micros_ceil(by);
         let later = |now| Some(Timestamp::from_micros(now).after_micros(by).as_micros());
         // The closure never refuses, so there is no error to handle.
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+        let _ = self
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 }
 
@@ -50,7 +52,12 @@ mod tests {
 
     #[test]
     fn it_stands_wherever_it_is_put_before_the_epoch_too() {
-        for start in [Timestamp::MIN, Timestamp::from_micros(-1), Timestamp::EPOCH, Timestamp::MAX] {
+        for start in [
+            Timestamp::MIN,
+            Timestamp::from_micros(-1),
+            Timestamp::EPOCH,
+            Timestamp::MAX,
+        ] {
             let clock = ManualClock::new(start);
             assert_eq!(clock.now(), start);
             clock.set(Timestamp::EPOCH);

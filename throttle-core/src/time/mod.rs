@@ -1,4 +1,5 @@
-//! Time as the algorithms see it: whole microseconds since the Unix epoch, and where they come from.
+//! Time as the algorithms see it: whole microseconds since the Unix epoch, and where they come
+//! from.
 
 mod manual;
 mod system;
@@ -9,13 +10,16 @@ use core::time::Duration;
 pub use manual::ManualClock;
 pub use system::SystemClock;
 
-/// The largest integer below which every integer is exact in an IEEE double, as Redis scripts compute: 2^53 − 1.
+/// The largest integer below which every integer is exact in an IEEE double, as Redis scripts
+/// compute: 2^53 − 1.
 pub(crate) const EXACT_MAX: u64 = (1 << 53) - 1;
 
-/// An instant: whole microseconds since 1970-01-01T00:00:00Z, leap seconds not counted, negative before it.
+/// An instant: whole microseconds since 1970-01-01T00:00:00Z, leap seconds not counted, negative
+/// before it.
 ///
-/// Values are kept within ±(2^53 − 1) µs (the years 1684 to 2255), so that the difference of any two instants fits
-/// an `i64` and every instant is exact in the doubles that a Redis script computes with.
+/// Values are kept within ±(2^53 − 1) µs (the years 1684 to 2255), so that the difference of any
+/// two instants fits an `i64` and every instant is exact in the doubles that a Redis script
+/// computes with.
 ///
 /// ```
 /// use throttle_core::Timestamp;
@@ -35,8 +39,8 @@ impl Timestamp {
     /// The latest instant: 2^53 − 1 µs, in the year 2255.
     pub const MAX: Self = Self(EXACT_MAX as i64);
 
-    /// An instant `micros` microseconds after the epoch. Values outside [`MIN`](Self::MIN)..=[`MAX`](Self::MAX) become
-    /// the nearer of the two.
+    /// An instant `micros` microseconds after the epoch. Values outside
+    /// [`MIN`](Self::MIN)..=[`MAX`](Self::MAX) become the nearer of the two.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         if micros.unsigned_abs() <= EXACT_MAX {
@@ -57,7 +61,11 @@ impl Timestamp {
     /// The instant `micros` µs later, at most [`MAX`](Self::MAX).
     #[must_use]
     pub const fn after_micros(self, micros: u64) -> Self {
-        let micros = if micros > i64::MAX as u64 { i64::MAX } else { micros as i64 };
+        let micros = if micros > i64::MAX as u64 {
+            i64::MAX
+        } else {
+            micros as i64
+        };
         Self::from_micros(self.0.saturating_add(micros))
     }
 
@@ -71,7 +79,8 @@ impl Timestamp {
 impl core::ops::Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// The instant a duration later, rounded up to the next microsecond, at most [`Timestamp::MAX`].
+    /// The instant a duration later, rounded up to the next microsecond, at most
+    /// [`Timestamp::MAX`].
     fn add(self, duration: Duration) -> Self {
         self.after_micros(micros_ceil(duration))
     }
@@ -123,12 +132,15 @@ pub(crate) fn micros_ceil(duration: Duration) -> u64 {
 ///
 /// ## Steps
 ///
-/// The clock need not be monotonic: every algorithm holds its bounds when the clock steps in either direction. When a
-/// clock steps back, requests may have to wait until it has caught up, with GCRA as long as the step:
+/// The clock need not be monotonic: every algorithm holds its bounds when the clock steps in either
+/// direction. When a clock steps back, requests may have to wait until it has caught up, with GCRA
+/// as long as the step:
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_core::{Gcra, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
+/// use throttle_core::{
+///     Gcra, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp,
+/// };
 ///
 /// let clock = ManualClock::new(Timestamp::EPOCH + Duration::from_secs(600));
 /// let store = MemoryBackend::builder().clock(clock.clone()).build();
@@ -136,7 +148,10 @@ pub(crate) fn micros_ceil(duration: Duration) -> u64 {
 /// let limiter = Limiter::new(store, set)?;
 /// assert!(limiter.check("ada", 1).is_admitted());
 /// clock.set(Timestamp::EPOCH);
-/// assert_eq!(limiter.check("ada", 1).retry_after(), Some(Duration::from_secs(601)));
+/// assert_eq!(
+///     limiter.check("ada", 1).retry_after(),
+///     Some(Duration::from_secs(601))
+/// );
 /// # Ok::<(), throttle_core::ConfigError>(())
 /// ```
 pub trait Clock: Clone + Send + Sync + 'static {

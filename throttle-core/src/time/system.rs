@@ -6,11 +6,12 @@ use super::{Clock, Timestamp};
 
 /// Wall time that never runs backwards inside a process.
 ///
-/// The clock reads the processor's monotonic counter (about 10 ns a read) and is anchored on the operating system's
-/// wall clock. Every ten seconds the anchor follows the wall clock: forward at once, backward by at most half a second,
-/// during which the clock stands still instead of stepping back. If the wall clock is set forward by an hour by mistake
-/// and then back, this clock is correct again after twenty hours; until then limits refill at 95 % of their rate or
-/// more. All instances in a process agree.
+/// The clock reads the processor's monotonic counter (about 10 ns a read) and is anchored on the
+/// operating system's wall clock. Every ten seconds the anchor follows the wall clock: forward at
+/// once, backward by at most half a second, during which the clock stands still instead of stepping
+/// back. If the wall clock is set forward by an hour by mistake and then back, this clock is
+/// correct again after twenty hours; until then limits refill at 95 % of their rate or more. All
+/// instances in a process agree.
 ///
 /// ```
 /// use throttle_core::{Clock, SystemClock};
@@ -20,9 +21,11 @@ use super::{Clock, Timestamp};
 /// assert!(clock.now() >= earlier);
 /// ```
 ///
-/// The first instance in a process calibrates the counter, which can block the caller for up to 200 ms.
+/// The first instance in a process calibrates the counter, which can block the caller for up to 200
+/// ms.
 ///
-/// A test passes its own clock to a program whose types name this one: see [`replaced_by`](Self::replaced_by).
+/// A test passes its own clock to a program whose types name this one: see
+/// [`replaced_by`](Self::replaced_by).
 #[derive(Clone, Copy)]
 pub struct SystemClock(&'static Anchor);
 
@@ -34,23 +37,34 @@ impl SystemClock {
         Self(&ANCHOR)
     }
 
-    /// A clock of this type that reads `clock` instead of the system's time, for tests: the backend keeps the type that
-    /// the program names, so that no function of it becomes generic over a clock.
+    /// A clock of this type that reads `clock` instead of the system's time, for tests: the backend
+    /// keeps the type that the program names, so that no function of it becomes generic over a
+    /// clock.
     ///
-    /// It may run in either direction, as `clock` does. Each call keeps `clock` and some 150 bytes until the process
-    /// ends.
+    /// It may run in either direction, as `clock` does. Each call keeps `clock` and some 150 bytes
+    /// until the process ends.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use throttle_core::{Gcra, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, SystemClock};
+    /// use throttle_core::{
+    ///     Gcra, Limiter, ManualClock, MemoryBackend, Policy, PolicySet, Rate, SystemClock,
+    /// };
     ///
     /// /// The program: its types know nothing of a test's clock.
     /// fn mails(store: MemoryBackend) -> Result<Limiter, throttle_core::ConfigError> {
-    ///     Limiter::new(store, PolicySet::new(Policy::new("mails", Gcra::new(Rate::per_hour(20)).burst(1))?)?)
+    ///     Limiter::new(
+    ///         store,
+    ///         PolicySet::new(Policy::new(
+    ///             "mails",
+    ///             Gcra::new(Rate::per_hour(20)).burst(1),
+    ///         )?)?,
+    ///     )
     /// }
     ///
     /// let clock = ManualClock::default();
-    /// let store = MemoryBackend::builder().clock(SystemClock::replaced_by(clock.clone())).build();
+    /// let store = MemoryBackend::builder()
+    ///     .clock(SystemClock::replaced_by(clock.clone()))
+    ///     .build();
     /// let mails = mails(store)?;
     /// assert!(mails.check("ada", 1).is_admitted());
     /// assert!(!mails.check("ada", 1).is_admitted());
@@ -60,10 +74,17 @@ impl SystemClock {
     /// ```
     #[must_use]
     pub fn replaced_by(clock: impl Clock) -> Self {
-        // It is always time to look elsewhere, so that reading the system's time is as quick as if there were no
-        // replacement.
-        let (next_sync, replacement) = (AtomicU64::new(0), Some(Replacement(Box::new(move || clock.now()))));
-        Self(Box::leak(Box::new(Anchor { next_sync, replacement, ..Anchor::new() })))
+        // It is always time to look elsewhere, so that reading the system's time is as quick as if
+        // there were no replacement.
+        let (next_sync, replacement) = (
+            AtomicU64::new(0),
+            Some(Replacement(Box::new(move || clock.now()))),
+        );
+        Self(Box::leak(Box::new(Anchor {
+            next_sync,
+            replacement,
+            ..Anchor::new()
+        })))
     }
 }
 
@@ -103,8 +124,9 @@ struct Anchor {
     offset: AtomicI64,
     /// Elapsed time at which to look at the wall clock again.
     next_sync: AtomicU64,
-    /// The latest instant returned. Counters of two processors may disagree by a little, and the offset may shrink;
-    /// the guard makes neither visible. It is written at most once per microsecond, so threads seldom contend for it.
+    /// The latest instant returned. Counters of two processors may disagree by a little, and the
+    /// offset may shrink; the guard makes neither visible. It is written at most once per
+    /// microsecond, so threads seldom contend for it.
     latest: AtomicI64,
     /// What is read instead.
     replacement: Option<Replacement>,
@@ -115,7 +137,8 @@ struct Replacement(Box<dyn Fn() -> Timestamp + Send + Sync>);
 impl Anchor {
     fn new() -> Self {
         let counter = quanta::Clock::new();
-        // So many steps that their nanoseconds give the length of one to fifteen digits or more, and fit 64 bits.
+        // So many steps that their nanoseconds give the length of one to fifteen digits or more,
+        // and fit 64 bits.
         let nanos = u128::from(counter.delta_as_nanos(0, 1 << STEPS_BITS));
         let step = (nanos << (u64::BITS - STEPS_BITS)) / 1_000;
         Self {
@@ -139,12 +162,18 @@ impl Anchor {
 
     #[inline]
     fn read(&self, elapsed: u64) -> i64 {
-        let now = self.offset.load(Ordering::Relaxed).wrapping_add_unsigned(elapsed);
+        let now = self
+            .offset
+            .load(Ordering::Relaxed)
+            .wrapping_add_unsigned(elapsed);
         let latest = self.latest.load(Ordering::Relaxed);
         if now <= latest {
             return latest;
         }
-        match self.latest.compare_exchange_weak(latest, now, Ordering::Relaxed, Ordering::Relaxed) {
+        match self
+            .latest
+            .compare_exchange_weak(latest, now, Ordering::Relaxed, Ordering::Relaxed)
+        {
             Ok(_) => now,
             Err(_) => self.latest.fetch_max(now, Ordering::Relaxed).max(now),
         }
@@ -160,12 +189,17 @@ impl Anchor {
         Timestamp::from_micros(self.read(elapsed))
     }
 
-    /// Moves the offset towards the wall clock. Two threads may do so at the same time without harm.
+    /// Moves the offset towards the wall clock. Two threads may do so at the same time without
+    /// harm.
     fn follow(&self, elapsed: u64, wall: i64) {
-        self.next_sync.store(elapsed.saturating_add(SYNC_EVERY_MICROS), Ordering::Relaxed);
+        self.next_sync
+            .store(elapsed.saturating_add(SYNC_EVERY_MICROS), Ordering::Relaxed);
         let offset = self.offset.load(Ordering::Relaxed);
         let error = wall.saturating_sub(offset.saturating_add_unsigned(elapsed));
-        self.offset.store(offset.saturating_add(error.max(-MAX_SLEW_MICROS)), Ordering::Relaxed);
+        self.offset.store(
+            offset.saturating_add(error.max(-MAX_SLEW_MICROS)),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -212,8 +246,16 @@ mod tests {
         assert_eq!(anchor.read(20_000_000), before + 3_600_000_000);
         let ahead = anchor.read(20_000_000);
         anchor.follow(20_000_000, ahead - 3_600_000_000);
-        assert_eq!(anchor.read(20_000_000), ahead, "stands still instead of stepping back");
-        assert_eq!(anchor.read(20_500_001), ahead + 1, "and has lost half a second, no more");
+        assert_eq!(
+            anchor.read(20_000_000),
+            ahead,
+            "stands still instead of stepping back"
+        );
+        assert_eq!(
+            anchor.read(20_500_001),
+            ahead + 1,
+            "and has lost half a second, no more"
+        );
     }
 
     #[test]
@@ -224,12 +266,21 @@ mod tests {
     #[test]
     fn replaced_clock_reads_its_replacement_in_both_directions() {
         let hand = crate::ManualClock::default();
-        let (clock, other) = (SystemClock::replaced_by(hand.clone()), SystemClock::replaced_by(hand.clone()));
+        let (clock, other) = (
+            SystemClock::replaced_by(hand.clone()),
+            SystemClock::replaced_by(hand.clone()),
+        );
         for micros in [5, 7_000_000_000_000, -3, 0] {
             hand.set(Timestamp::from_micros(micros));
-            assert_eq!([clock.now(), { clock }.now(), other.now()], [Timestamp::from_micros(micros); 3]);
+            assert_eq!(
+                [clock.now(), { clock }.now(), other.now()],
+                [Timestamp::from_micros(micros); 3]
+            );
         }
-        assert!(SystemClock::new().now() > Timestamp::from_micros(1_000_000_000_000), "the process's own is not");
+        assert!(
+            SystemClock::new().now() > Timestamp::from_micros(1_000_000_000_000),
+            "the process's own is not"
+        );
     }
 
     #[test]
@@ -240,18 +291,27 @@ mod tests {
         assert!(first <= second && second <= third);
     }
 
-    /// A clock whose anchor is an hour behind looks at the wall clock when it is time to, and not again at once.
+    /// A clock whose anchor is an hour behind looks at the wall clock when it is time to, and not
+    /// again at once.
     #[test]
     fn looks_at_the_wall_clock_every_ten_seconds() {
         let anchor: &'static Anchor = Box::leak(Box::new(Anchor::new()));
         let clock = SystemClock(anchor);
         let offset = anchor.offset.load(Ordering::Relaxed);
-        anchor.offset.store(offset - 3_600_000_000, Ordering::Relaxed);
-        assert!(clock.now().as_micros() < wall_micros() - 3_000_000_000, "it is not time yet");
+        anchor
+            .offset
+            .store(offset - 3_600_000_000, Ordering::Relaxed);
+        assert!(
+            clock.now().as_micros() < wall_micros() - 3_000_000_000,
+            "it is not time yet"
+        );
         anchor.next_sync.store(0, Ordering::Relaxed);
         assert!((clock.now().as_micros() - wall_micros()).abs() < 60_000_000);
         let ahead = anchor.next_sync.load(Ordering::Relaxed) - anchor.elapsed_micros();
-        assert!((1..=SYNC_EVERY_MICROS).contains(&ahead), "{ahead} µs until the next time");
+        assert!(
+            (1..=SYNC_EVERY_MICROS).contains(&ahead),
+            "{ahead} µs until the next time"
+        );
         assert!(ahead > SYNC_EVERY_MICROS / 2 || anchor.elapsed_micros() > SYNC_EVERY_MICROS / 2);
     }
 
@@ -267,7 +327,10 @@ mod tests {
         let outer = start.elapsed().as_micros() as u64;
         // One percent is more than the two differ by.
         let close = inner - inner / 100 - 2..=outer + outer / 100 + 2;
-        assert!(close.contains(&counted), "{counted} µs of {inner} to {outer}");
+        assert!(
+            close.contains(&counted),
+            "{counted} µs of {inner} to {outer}"
+        );
     }
 
     #[test]

@@ -6,13 +6,19 @@ use super::*;
 /// Notes something of a key, beside its states.
 fn note(naive: &Naive, what: &str, key: &Key) {
     let algorithm = *Sample::gcra().algorithm();
-    naive.states.lock().unwrap().insert((what.to_owned(), key.clone()), algorithm.fresh().written_under(&algorithm));
+    naive.states.lock().unwrap().insert(
+        (what.to_owned(), key.clone()),
+        algorithm.fresh().written_under(&algorithm),
+    );
 }
 
 /// Whether the keys of a request have such a note, which is removed.
 fn take_note(naive: &Naive, what: &str, calls: &[Call]) -> bool {
     let mut states = naive.states.lock().unwrap();
-    calls.iter().filter_map(Call::key).any(|key| states.remove(&(what.to_owned(), key.clone())).is_some())
+    calls
+        .iter()
+        .filter_map(Call::key)
+        .any(|key| states.remove(&(what.to_owned(), key.clone())).is_some())
 }
 
 fn is_charging(calls: &[Call]) -> bool {
@@ -20,7 +26,8 @@ fn is_charging(calls: &[Call]) -> bool {
 }
 
 catches! {
-    /// Once a key with nothing left was refused, it is refused until a microsecond after its announced wait.
+    /// Once a key with nothing left was refused, it is refused until a microsecond after its
+    /// announced wait.
     RefusesAMicrosecondLonger {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let was_refused = take_note(naive, "refused", calls);
@@ -158,7 +165,16 @@ catches! {
 
 /// The same calls; those without a key peek at one.
 fn peeking(calls: &[Call]) -> Vec<Call> {
-    calls.iter().map(|call| if call.key().is_some() { call.clone() } else { Call::peek(Key::CONSTANT) }).collect()
+    calls
+        .iter()
+        .map(|call| {
+            if call.key().is_some() {
+                call.clone()
+            } else {
+                Call::peek(Key::CONSTANT)
+            }
+        })
+        .collect()
 }
 
 catches! {

@@ -6,14 +6,19 @@ use throttle_core::{Algorithm, Gcra, Rate};
 use super::*;
 
 /// The parameters of each call to a policy that applies, and the place of its key's state.
-fn asked<'a>(set: &'a PolicySet, calls: &'a [Call]) -> impl Iterator<Item = (&'a Algorithm, (String, Key))> {
+fn asked<'a>(
+    set: &'a PolicySet,
+    calls: &'a [Call],
+) -> impl Iterator<Item = (&'a Algorithm, (String, Key))> {
     let each = set.policies().iter().zip(calls);
     each.filter_map(|(policy, call)| Some((call.parameters(policy), place(policy, call.key()?))))
 }
 
 /// Whether these parameters wrote the state.
 fn is_by(state: &State, by: &Algorithm) -> bool {
-    state.to_wire(by).is_some_and(|bytes| bytes.starts_with(&by.tag()))
+    state
+        .to_wire(by)
+        .is_some_and(|bytes| bytes.starts_with(&by.tag()))
 }
 
 /// What a key has used, as a call under these parameters counts it.
@@ -25,11 +30,14 @@ fn used(state: &State, by: &Algorithm, now: Timestamp) -> u64 {
 
 /// The state as these parameters would have written it.
 fn rewritten(state: &State, by: &Algorithm, now: Timestamp) -> State {
-    by.decide(by.fresh(), now, used(state, by, now)).0.written_under(by)
+    by.decide(by.fresh(), now, used(state, by, now))
+        .0
+        .written_under(by)
 }
 
 catches! {
-    /// A refusal or a look under other parameters rewrites the state, and what does not fit is lost.
+    /// A refusal or a look under other parameters rewrites the state, and what does not fit is
+    /// lost.
     RewritesWithoutACharge {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let now = naive.clock.now();
@@ -79,7 +87,8 @@ catches! {
 }
 
 catches! {
-    /// A look under other parameters makes them the state's writer, and its use drains at their pace.
+    /// A look under other parameters makes them the state's writer, and its use drains at their
+    /// pace.
     NamesTheReaderAsWriter {
         fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
             let decision = honest(naive, set, calls);

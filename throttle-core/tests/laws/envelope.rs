@@ -1,5 +1,5 @@
-//! A configuration that cannot be counted exactly is refused when it is built, with an error that states the bound.
-//! Nothing panics.
+//! A configuration that cannot be counted exactly is refused when it is built, with an error that
+//! states the bound. Nothing panics.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -13,22 +13,45 @@ use crate::support::strategies::{EXACT_MAX, run};
 
 /// The numbers in a message, without 2^53 and its own digits.
 fn numbers(text: &str) -> Vec<u64> {
-    text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+    text.split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
 }
 
 fn states(error: &ConfigError, bound: u64) -> TestCaseResult {
-    prop_assert!(numbers(&error.to_string()).contains(&bound), "{} is not in: {}", bound, error);
+    prop_assert!(
+        numbers(&error.to_string()).contains(&bound),
+        "{} is not in: {}",
+        bound,
+        error
+    );
     Ok(())
 }
 
-/// Any count and period in range: the largest burst that the formula allows builds, and one more does not.
+/// Any count and period in range: the largest burst that the formula allows builds, and one more
+/// does not.
 fn burst_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
     let (limit, period) = (*limit, *period);
     let build = |burst| -> [Result<Algorithm, ConfigError>; 3] {
         [
-            Spec::Gcra { limit, period, burst }.build(),
-            Spec::TokenBucket { limit, period, burst }.build(),
-            Spec::LeakyMeter { limit, period, burst }.build(),
+            Spec::Gcra {
+                limit,
+                period,
+                burst,
+            }
+            .build(),
+            Spec::TokenBucket {
+                limit,
+                period,
+                burst,
+            }
+            .build(),
+            Spec::LeakyMeter {
+                limit,
+                period,
+                burst,
+            }
+            .build(),
         ]
     };
     let Some(most) = most_burst(limit, period) else {
@@ -39,8 +62,18 @@ fn burst_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
         return Ok(());
     };
     prop_assert!(fits(limit, period, most) && !fits(limit, period, most + 1));
-    prop_assert!(build(most).iter().all(Result::is_ok), "{} fits {}/{}", most, limit, period);
-    for error in build(most + 1).into_iter().chain(build(u64::MAX)).chain(build(0)) {
+    prop_assert!(
+        build(most).iter().all(Result::is_ok),
+        "{} fits {}/{}",
+        most,
+        limit,
+        period
+    );
+    for error in build(most + 1)
+        .into_iter()
+        .chain(build(u64::MAX))
+        .chain(build(0))
+    {
         let error = error.expect_err("past the bound");
         prop_assert_eq!(error.field(), "burst");
         states(&error, most)?;
@@ -49,7 +82,14 @@ fn burst_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
 }
 
 fn wait_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
-    let build = |max_wait| Spec::Shaper { limit: *limit, period: *period, max_wait }.build();
+    let build = |max_wait| {
+        Spec::Shaper {
+            limit: *limit,
+            period: *period,
+            max_wait,
+        }
+        .build()
+    };
     let Some(most) = most_wait(*limit, *period) else {
         prop_assert!(build(0).is_err());
         return Ok(());
@@ -63,7 +103,20 @@ fn wait_bound_is_exact((limit, period): &(u64, u64)) -> TestCaseResult {
 
 fn extreme() -> impl Strategy<Value = u64> {
     prop_oneof![
-        select(vec![1, 2, 3, 60, 1_000, 99_991, 999_983, SECOND, 60 * SECOND, DAY, 30 * DAY, EXACT_MAX]),
+        select(vec![
+            1,
+            2,
+            3,
+            60,
+            1_000,
+            99_991,
+            999_983,
+            SECOND,
+            60 * SECOND,
+            DAY,
+            30 * DAY,
+            EXACT_MAX
+        ]),
         1..EXACT_MAX,
         1_u64..1_000,
         // Every order of magnitude is equally likely.
@@ -83,43 +136,105 @@ fn attack_38_the_wait_bound_is_exact_and_stated() {
 
 #[test]
 fn attack_38_window_bounds_are_exact_and_stated() {
-    run("windows", &(extreme(), extreme(), extreme()), |(a, b, c)| {
-        // Sub-windows: count × length of one.
-        let (width, buckets) = (*a, 1 + b % 1_024);
-        if let Some(window) = width.checked_mul(buckets).filter(|window| *window <= EXACT_MAX) {
-            let most = EXACT_MAX / width;
-            let build = |limit| Spec::Buckets { limit, window, buckets }.build();
+    run(
+        "windows",
+        &(extreme(), extreme(), extreme()),
+        |(a, b, c)| {
+            // Sub-windows: count × length of one.
+            let (width, buckets) = (*a, 1 + b % 1_024);
+            if let Some(window) = width
+                .checked_mul(buckets)
+                .filter(|window| *window <= EXACT_MAX)
+            {
+                let most = EXACT_MAX / width;
+                let build = |limit| {
+                    Spec::Buckets {
+                        limit,
+                        window,
+                        buckets,
+                    }
+                    .build()
+                };
+                prop_assert!(build(most).is_ok());
+                if most < EXACT_MAX {
+                    states(&build(most + 1).expect_err("past the bound"), most)?;
+                }
+            }
+            // Refills: the time to fill from empty.
+            let (capacity, refill) = (*b, *c);
+            let most = EXACT_MAX / capacity.div_ceil(refill);
+            let build = |interval| {
+                Spec::Interval {
+                    capacity,
+                    refill,
+                    interval,
+                    aligned: false,
+                }
+                .build()
+            };
             prop_assert!(build(most).is_ok());
             if most < EXACT_MAX {
                 states(&build(most + 1).expect_err("past the bound"), most)?;
             }
-        }
-        // Refills: the time to fill from empty.
-        let (capacity, refill) = (*b, *c);
-        let most = EXACT_MAX / capacity.div_ceil(refill);
-        let build = |interval| Spec::Interval { capacity, refill, interval, aligned: false }.build();
-        prop_assert!(build(most).is_ok());
-        if most < EXACT_MAX {
-            states(&build(most + 1).expect_err("past the bound"), most)?;
-        }
-        // Plain windows: every number that a double represents exactly.
-        let plain = [Spec::Fixed { limit: *a, window: *b, offset: i64::MIN }, Spec::Log { limit: *a, window: *b }];
-        prop_assert!(plain.iter().all(|spec| spec.build().is_ok()));
-        Ok(())
-    });
+            // Plain windows: every number that a double represents exactly.
+            let plain = [
+                Spec::Fixed {
+                    limit: *a,
+                    window: *b,
+                    offset: i64::MIN,
+                },
+                Spec::Log {
+                    limit: *a,
+                    window: *b,
+                },
+            ];
+            prop_assert!(plain.iter().all(|spec| spec.build().is_ok()));
+            Ok(())
+        },
+    );
 }
 
 /// The examples with which the envelope was measured.
 #[test]
 fn attack_38_known_edges() {
     let month = 30 * DAY;
-    assert!(Spec::Gcra { limit: 1_000_000, period: month, burst: 1_000_000 }.build().is_ok());
+    assert!(
+        Spec::Gcra {
+            limit: 1_000_000,
+            period: month,
+            burst: 1_000_000
+        }
+        .build()
+        .is_ok()
+    );
     assert_eq!(most_burst(999_983, month), Some(1_737));
-    assert!(Spec::Gcra { limit: 999_983, period: month, burst: 1_737 }.build().is_ok());
-    let error = Spec::Gcra { limit: 999_983, period: month, burst: 1_738 }.build().unwrap_err();
+    assert!(
+        Spec::Gcra {
+            limit: 999_983,
+            period: month,
+            burst: 1_737
+        }
+        .build()
+        .is_ok()
+    );
+    let error = Spec::Gcra {
+        limit: 999_983,
+        period: month,
+        burst: 1_738,
+    }
+    .build()
+    .unwrap_err();
     assert!(error.to_string().contains("between 1 and 1737"), "{error}");
     // The debt and the time in which it drains make exactly 2^53 - 1.
-    assert!(Spec::Gcra { limit: 2, period: 1, burst: (1 << 52) - 1 }.build().is_ok());
+    assert!(
+        Spec::Gcra {
+            limit: 2,
+            period: 1,
+            burst: (1 << 52) - 1
+        }
+        .build()
+        .is_ok()
+    );
 }
 
 const EXTREMES: [u64; 14] = [
@@ -141,32 +256,87 @@ const EXTREMES: [u64; 14] = [
 
 fn every_spec(a: u64, b: u64, c: u64) -> [Spec; 12] {
     [
-        Spec::Gcra { limit: a, period: b, burst: c },
-        Spec::TokenBucket { limit: a, period: b, burst: c },
-        Spec::LeakyMeter { limit: a, period: b, burst: c },
-        Spec::Shaper { limit: a, period: b, max_wait: c },
-        Spec::Interval { capacity: a, refill: b, interval: c, aligned: false },
-        Spec::Interval { capacity: a, refill: b, interval: c, aligned: true },
-        Spec::Fixed { limit: a, window: b, offset: c.cast_signed() },
-        Spec::Log { limit: a, window: b },
-        Spec::Buckets { limit: a, window: b, buckets: c },
+        Spec::Gcra {
+            limit: a,
+            period: b,
+            burst: c,
+        },
+        Spec::TokenBucket {
+            limit: a,
+            period: b,
+            burst: c,
+        },
+        Spec::LeakyMeter {
+            limit: a,
+            period: b,
+            burst: c,
+        },
+        Spec::Shaper {
+            limit: a,
+            period: b,
+            max_wait: c,
+        },
+        Spec::Interval {
+            capacity: a,
+            refill: b,
+            interval: c,
+            aligned: false,
+        },
+        Spec::Interval {
+            capacity: a,
+            refill: b,
+            interval: c,
+            aligned: true,
+        },
+        Spec::Fixed {
+            limit: a,
+            window: b,
+            offset: c.cast_signed(),
+        },
+        Spec::Log {
+            limit: a,
+            window: b,
+        },
+        Spec::Buckets {
+            limit: a,
+            window: b,
+            buckets: c,
+        },
         Spec::Calendar {
             limit: a,
             cadence: Cadence::Month,
             offset_minutes: c.cast_signed() as i32,
             anchor: Anchor::default(),
         },
-        Spec::Calendar { limit: a, cadence: Cadence::Week, offset_minutes: 840, anchor: Anchor::default() },
-        Spec::Calendar { limit: a, cadence: Cadence::Day, offset_minutes: -840, anchor: Anchor::default() },
+        Spec::Calendar {
+            limit: a,
+            cadence: Cadence::Week,
+            offset_minutes: 840,
+            anchor: Anchor::default(),
+        },
+        Spec::Calendar {
+            limit: a,
+            cadence: Cadence::Day,
+            offset_minutes: -840,
+            anchor: Anchor::default(),
+        },
     ]
 }
 
-/// Every combination of extreme numbers is refused or works: every cost, at both ends of time and in between.
+/// Every combination of extreme numbers is refused or works: every cost, at both ends of time and
+/// in between.
 #[test]
 fn attack_39_extreme_configurations_are_refused_or_work() {
     let (mut built, mut refused) = (0, 0);
-    let times =
-        [i64::MIN, -EXTREMES[8].cast_signed(), -1, 0, 1_790_000_000_000_000, EXTREMES[8].cast_signed(), i64::MAX];
+    let times = [
+        i64::MIN,
+        -EXTREMES[8].cast_signed(),
+        -1,
+        0,
+        1_790_000_000_000_000,
+        EXTREMES[8].cast_signed(),
+        i64::MAX,
+    ];
     for a in EXTREMES {
         for b in EXTREMES {
             for c in EXTREMES {
@@ -178,10 +348,19 @@ fn attack_39_extreme_configurations_are_refused_or_work() {
                     built += 1;
                     let mut state = algorithm.fresh();
                     for now in times.map(throttle_core::Timestamp::from_micros) {
-                        for cost in [1, 0, algorithm.capacity() / 2, algorithm.capacity(), u64::MAX] {
+                        for cost in [
+                            1,
+                            0,
+                            algorithm.capacity() / 2,
+                            algorithm.capacity(),
+                            u64::MAX,
+                        ] {
                             let (next, verdict) = algorithm.decide(state, now, cost);
                             assert!(verdict.remaining() <= algorithm.capacity(), "{spec:?}");
-                            assert!(cost <= algorithm.capacity() || verdict.retry_after_micros().is_none());
+                            assert!(
+                                cost <= algorithm.capacity()
+                                    || verdict.retry_after_micros().is_none()
+                            );
                             let _ = algorithm.fresh_at(&next);
                             state = next;
                         }
@@ -190,7 +369,10 @@ fn attack_39_extreme_configurations_are_refused_or_work() {
             }
         }
     }
-    assert!(built > 1_000 && refused > 1_000, "{built} built, {refused} refused");
+    assert!(
+        built > 1_000 && refused > 1_000,
+        "{built} built, {refused} refused"
+    );
 }
 
 /// Zero and numbers that no double represents are refused everywhere, with the field and the value.
@@ -206,10 +388,14 @@ fn attack_39_zero_and_too_large_are_named() {
         }
     }
     for minutes in [841, -841, i32::MAX, i32::MIN + 1, i32::MIN] {
-        let error =
-            Spec::Calendar { limit: 1, cadence: Cadence::Day, offset_minutes: minutes, anchor: Anchor::default() }
-                .build()
-                .unwrap_err();
+        let error = Spec::Calendar {
+            limit: 1,
+            cadence: Cadence::Day,
+            offset_minutes: minutes,
+            anchor: Anchor::default(),
+        }
+        .build()
+        .unwrap_err();
         assert!(error.to_string().contains("-840 and 840"), "{error}");
     }
 }
@@ -218,31 +404,65 @@ fn attack_39_zero_and_too_large_are_named() {
 fn attack_39_anchors_that_some_period_lacks_are_named() {
     let error = |cadence, day, hour| {
         let anchor = Anchor { day, hour };
-        Spec::Calendar { limit: 1, cadence, offset_minutes: 0, anchor }.build().unwrap_err().to_string()
+        Spec::Calendar {
+            limit: 1,
+            cadence,
+            offset_minutes: 0,
+            anchor,
+        }
+        .build()
+        .unwrap_err()
+        .to_string()
     };
     for day in [29, 30, 31, 255] {
         let error = error(Cadence::Month, Some(day), 0);
-        assert!(error.contains(&format!("anchor day is {day}: it must lie between 1 and 28")), "{error}");
+        assert!(
+            error.contains(&format!(
+                "anchor day is {day}: it must lie between 1 and 28"
+            )),
+            "{error}"
+        );
         assert!(error.contains("anchor_last_day"), "{error}");
     }
-    for (cadence, day, bound) in
-        [(Cadence::Week, 8, "1 and 7"), (Cadence::Week, 0, "1 and 7"), (Cadence::Day, 2, "1 and 1")]
-    {
-        assert!(error(cadence, Some(day), 0).contains(bound), "{day} of {cadence:?}");
+    for (cadence, day, bound) in [
+        (Cadence::Week, 8, "1 and 7"),
+        (Cadence::Week, 0, "1 and 7"),
+        (Cadence::Day, 2, "1 and 1"),
+    ] {
+        assert!(
+            error(cadence, Some(day), 0).contains(bound),
+            "{day} of {cadence:?}"
+        );
     }
-    assert!(error(Cadence::Month, None, 24).contains("anchor hour is 24: it must lie between 0 and 23"));
+    assert!(
+        error(Cadence::Month, None, 24).contains("anchor hour is 24: it must lie between 0 and 23")
+    );
     let zero = CalendarQuota::monthly(1).anchor_day(0).build().unwrap_err();
     assert!(zero.to_string().contains("anchor day is 0"), "{zero}");
     let second = std::time::Duration::from_secs(1);
-    for quota in [CalendarQuota::rolling(1, second).anchor_day(1), CalendarQuota::fixed(1, second).anchor_hour(5)] {
-        assert!(quota.build().unwrap_err().to_string().contains("only days, weeks and months have an anchor"));
+    for quota in [
+        CalendarQuota::rolling(1, second).anchor_day(1),
+        CalendarQuota::fixed(1, second).anchor_hour(5),
+    ] {
+        assert!(
+            quota
+                .build()
+                .unwrap_err()
+                .to_string()
+                .contains("only days, weeks and months have an anchor")
+        );
     }
 }
 
-/// Settling with any number, at any time, on any algorithm: no panic, and never more than the capacity.
+/// Settling with any number, at any time, on any algorithm: no panic, and never more than the
+/// capacity.
 #[test]
 fn attack_39_extreme_settles_work() {
-    let cases = (select(Kind::ALL.to_vec()).prop_flat_map(crate::support::strategies::realistic), extreme(), extreme());
+    let cases = (
+        select(Kind::ALL.to_vec()).prop_flat_map(crate::support::strategies::realistic),
+        extreme(),
+        extreme(),
+    );
     run("settles", &cases, |(spec, at, units)| {
         let mut machine = Pure::new(&crate::support::spec::Tree::Leaf(*spec));
         let capacity = machine.capacities()[0];

@@ -1,6 +1,6 @@
-//! A store without room: newcomers share an overflow bucket for each set of parameters, which may refuse early and
-//! never admits too much. While the store is full, a key without a place has a budget in the bucket of each of its
-//! parameters.
+//! A store without room: newcomers share an overflow bucket for each set of parameters, which may
+//! refuse early and never admits too much. While the store is full, a key without a place has a
+//! budget in the bucket of each of its parameters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock, MemoryBackend,
-    MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp, TokenBucket,
+    Algorithm, Backend, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock,
+    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow,
+    Timestamp, TokenBucket,
 };
 
 use crate::support::strategies::run;
@@ -27,11 +28,18 @@ struct FullStore {
 impl FullStore {
     fn of(max_keys: usize) -> Self {
         let clock = ManualClock::new(T0);
-        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
+        let backend = MemoryBackend::builder()
+            .clock(clock.clone())
+            .max_keys(max_keys)
+            .build();
         let filler = Policy::new("filler", FixedWindow::new(Rate::per_day(9))).unwrap();
         let filler = backend.prepare(PolicySet::new(filler).unwrap()).unwrap();
         for key in 0..max_keys as u64 {
-            assert!(backend.decide_now(&filler, &[Call::from(Key::from(key))]).is_admitted());
+            assert!(
+                backend
+                    .decide_now(&filler, &[Call::from(Key::from(key))])
+                    .is_admitted()
+            );
         }
         Self { backend, clock }
     }
@@ -65,7 +73,10 @@ fn per_hour(count: u64) -> Gcra {
 }
 
 fn plan(counts: &[u64]) -> Policy {
-    let tiers = counts.iter().enumerate().map(|(tier, count)| (format!("t{tier}"), per_hour(*count)));
+    let tiers = counts
+        .iter()
+        .enumerate()
+        .map(|(tier, count)| (format!("t{tier}"), per_hour(*count)));
     Policy::tiered("plan", tiers).unwrap()
 }
 
@@ -76,7 +87,11 @@ fn law_09_each_tier_has_a_bucket_while_the_store_is_full() {
     for tier in [0, 1] {
         assert!(store.ask(&set, tier, 6).statuses()[0].is_overflow());
     }
-    assert_eq!([0, 1].map(|tier| store.left(&set, tier)), [4, 94], "what a tier counts is not used in the other");
+    assert_eq!(
+        [0, 1].map(|tier| store.left(&set, tier)),
+        [4, 94],
+        "what a tier counts is not used in the other"
+    );
     let refused = store.ask(&set, 0, 5);
     assert!(!refused.is_admitted());
     store.clock.set(T0 + refused.retry_after().unwrap());
@@ -89,7 +104,11 @@ fn law_09_own_parameters_have_a_bucket_while_the_store_is_full() {
     let policy = plan(&[10]);
     let set = store.prepare(policy.clone());
     let own = [15, 40].map(|count| policy.own(per_hour(count)).unwrap());
-    let ask = |own: &Arc<Algorithm>, cost| store.backend.decide_now(&set, &[call(cost).under(Arc::clone(own))]);
+    let ask = |own: &Arc<Algorithm>, cost| {
+        store
+            .backend
+            .decide_now(&set, &[call(cost).under(Arc::clone(own))])
+    };
     for own in &own {
         assert!(ask(own, 6).statuses()[0].is_overflow());
     }
@@ -105,9 +124,16 @@ fn law_09_a_key_that_gets_a_place_keeps_what_its_bucket_counts() {
     let set = store.prepare(plan(&[10, 100]));
     assert!(store.ask(&set, 0, 6).is_admitted());
     store.make_room();
-    assert_eq!(store.left(&set, 0), 4, "the key may have used the shared units");
+    assert_eq!(
+        store.left(&set, 0),
+        4,
+        "the key may have used the shared units"
+    );
     let decision = store.ask(&set, 0, 1);
-    assert_eq!((decision.statuses()[0].is_overflow(), decision.remaining()), (false, 3));
+    assert_eq!(
+        (decision.statuses()[0].is_overflow(), decision.remaining()),
+        (false, 3)
+    );
     assert_eq!(store.left(&set, 1), 93, "one state for all tiers");
 }
 
@@ -119,22 +145,33 @@ fn law_10_refund_of_a_forgotten_key_leaves_the_bucket_of_others_as_it_is() {
     let take = |key: &'static str, cost| {
         let calls = [Call::from(Key::from(key)).costing(cost)];
         let decision = store.backend.decide_now(&set, &calls);
-        ((decision.remaining(), decision.statuses()[0].is_overflow()), Receipt::of(&decision, &calls))
+        (
+            (decision.remaining(), decision.statuses()[0].is_overflow()),
+            Receipt::of(&decision, &calls),
+        )
     };
     let (_, forgotten) = take("ada", 3);
     drop(store.backend.reset(&set, 0, &Key::from("ada")));
-    assert_eq!([take("bob", 1).0, take("eve", 5).0], [(8, false), (4, true)], "eve has the bucket");
+    assert_eq!(
+        [take("bob", 1).0, take("eve", 5).0],
+        [(8, false), (4, true)],
+        "eve has the bucket"
+    );
     store.backend.settle_now(&set, forgotten.unwrap().actual(0));
     assert_eq!(take("eve", 0).0, (4, true));
 }
 
-/// The shared bucket of one policy is idle, and another policy of the same request looks for room, mostly among other
-/// slots than the first one: the bucket is not forgotten while it is being charged.
+/// The shared bucket of one policy is idle, and another policy of the same request looks for room,
+/// mostly among other slots than the first one: the bucket is not forgotten while it is being
+/// charged.
 #[test]
 fn law_05_a_bucket_that_a_request_charges_is_not_swept_by_it() {
     let store = FullStore::of(128);
     let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_second(9))).unwrap();
-    let (a, both) = (store.prepare(policy("a")), vec![policy("a").into(), policy("b").into()]);
+    let (a, both) = (
+        store.prepare(policy("a")),
+        vec![policy("a").into(), policy("b").into()],
+    );
     let both = store.prepare(PolicyTree::All(both));
     for round in 0..60 {
         store.clock.set(T0.after_micros(round * 3 * SECOND));
@@ -142,22 +179,39 @@ fn law_05_a_bucket_that_a_request_charges_is_not_swept_by_it() {
         store.clock.advance(Duration::from_secs(1));
         let calls = [1, 2].map(|key| Call::from(Key::from(key)).costing(3));
         let decision = store.backend.decide_now(&both, &calls);
-        assert!(decision.statuses().iter().all(|status| status.is_overflow() && status.remaining() == 6));
-        assert_eq!(store.left(&a, 0), 6, "what was charged to the shared bucket is there");
+        assert!(
+            decision
+                .statuses()
+                .iter()
+                .all(|status| status.is_overflow() && status.remaining() == 6)
+        );
+        assert_eq!(
+            store.left(&a, 0),
+            6,
+            "what was charged to the shared bucket is there"
+        );
     }
 }
 
-/// A key without a place that a set of several policies looks at, or refuses, counts what its bucket counts.
+/// A key without a place that a set of several policies looks at, or refuses, counts what its
+/// bucket counts.
 #[test]
 fn law_09_a_set_reads_the_bucket_of_a_key_that_it_does_not_charge() {
     let store = FullStore::of(1);
     let (a, b) = (plan(&[10]), Policy::new("other", per_hour(2)).unwrap());
-    let (alone, both) = (store.prepare(a.clone()), store.prepare(PolicyTree::All(vec![a.into(), b.into()])));
+    let (alone, both) = (
+        store.prepare(a.clone()),
+        store.prepare(PolicyTree::All(vec![a.into(), b.into()])),
+    );
     assert!(store.ask(&alone, 0, 6).is_admitted());
     for (cost, admitted) in [(0, true), (3, false)] {
         let decision = store.backend.decide_now(&both, &[call(cost), call(cost)]);
         let plan = &decision.statuses()[0];
-        assert_eq!((decision.is_admitted(), plan.remaining(), plan.is_overflow()), (admitted, 4, true), "{cost} units");
+        assert_eq!(
+            (decision.is_admitted(), plan.remaining(), plan.is_overflow()),
+            (admitted, 4, true),
+            "{cost} units"
+        );
     }
 }
 
@@ -182,70 +236,145 @@ fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
 type Steps = Vec<(u8, u64, u64)>;
 
 fn steps() -> impl Strategy<Value = Steps> {
-    prop::collection::vec((0..4_u8, 0..14_u64, prop_oneof![Just(0_u64), 0..40_u64, 0..900_u64]), 1..120)
+    prop::collection::vec(
+        (
+            0..4_u8,
+            0..14_u64,
+            prop_oneof![Just(0_u64), 0..40_u64, 0..900_u64],
+        ),
+        1..120,
+    )
 }
 
-/// Keys that never change their parameters get no more than these alone admit, while they share buckets and after they
-/// get a place, in tiers and under parameters of their own.
+/// Keys that never change their parameters get no more than these alone admit, while they share
+/// buckets and after they get a place, in tiers and under parameters of their own.
 #[test]
 fn law_09_a_key_of_a_full_store_gets_no_more_than_its_parameters_admit() {
-    run("unlike", &(unlike(), steps(), 1..4_usize), |(all, steps, max_keys)| {
-        let clock = ManualClock::new(T0);
-        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(*max_keys).build();
-        // The first is the policy's, and the others are the keys' own.
-        let set = backend.prepare(PolicySet::new(Policy::new("policy", all[0]).unwrap()).unwrap()).unwrap();
-        let own: Vec<Arc<Algorithm>> = all.iter().copied().map(Arc::new).collect();
-        let mut alone: Vec<State> = (0..6).map(|key| all[key % all.len()].fresh()).collect();
-        let mut now = T0;
-        for (step, (dice, cost, ahead)) in steps.iter().enumerate() {
-            now = now.after_micros(*ahead);
-            clock.set(now);
-            let (key, cost) = ((step * 7 + usize::from(*dice)) % alone.len(), (*cost).max(1));
-            let place = key % all.len();
-            let call = Call::from(Key::from(key as u64)).costing(cost);
-            let call = if place == 0 { call } else { call.under(Arc::clone(&own[place])) };
-            if backend.decide_now(&set, &[call]).is_admitted() {
-                let (state, verdict) = all[place].decide(alone[key].clone(), now, cost);
-                prop_assert!(verdict.is_admitted(), "{} units of {} at {:?} of {:?}", cost, key, now, all[place]);
-                alone[key] = state;
+    run(
+        "unlike",
+        &(unlike(), steps(), 1..4_usize),
+        |(all, steps, max_keys)| {
+            let clock = ManualClock::new(T0);
+            let backend = MemoryBackend::builder()
+                .clock(clock.clone())
+                .max_keys(*max_keys)
+                .build();
+            // The first is the policy's, and the others are the keys' own.
+            let set = backend
+                .prepare(PolicySet::new(Policy::new("policy", all[0]).unwrap()).unwrap())
+                .unwrap();
+            let own: Vec<Arc<Algorithm>> = all.iter().copied().map(Arc::new).collect();
+            let mut alone: Vec<State> = (0..6).map(|key| all[key % all.len()].fresh()).collect();
+            let mut now = T0;
+            for (step, (dice, cost, ahead)) in steps.iter().enumerate() {
+                now = now.after_micros(*ahead);
+                clock.set(now);
+                let (key, cost) = (
+                    (step * 7 + usize::from(*dice)) % alone.len(),
+                    (*cost).max(1),
+                );
+                let place = key % all.len();
+                let call = Call::from(Key::from(key as u64)).costing(cost);
+                let call = if place == 0 {
+                    call
+                } else {
+                    call.under(Arc::clone(&own[place]))
+                };
+                if backend.decide_now(&set, &[call]).is_admitted() {
+                    let (state, verdict) = all[place].decide(alone[key].clone(), now, cost);
+                    prop_assert!(
+                        verdict.is_admitted(),
+                        "{} units of {} at {:?} of {:?}",
+                        cost,
+                        key,
+                        now,
+                        all[place]
+                    );
+                    alone[key] = state;
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
 const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// The clock has stepped back behind an instant at which keys were forgotten: keys without a place of their own are
-/// decided at that instant, and their waits and resets count from the clock's time.
+/// The clock has stepped back behind an instant at which keys were forgotten: keys without a place
+/// of their own are decided at that instant, and their waits and resets count from the clock's
+/// time.
 #[test]
 fn law_04_waits_count_from_a_clock_that_has_stepped_back() {
-    let queue = LeakyBucket::new(Rate::per_second(1)).max_wait(seconds(1)).build().unwrap();
-    for (algorithm, delays) in [(Gcra::new(Rate::per_second(1)).burst(2).build().unwrap(), false), (queue, true)] {
+    let queue = LeakyBucket::new(Rate::per_second(1))
+        .max_wait(seconds(1))
+        .build()
+        .unwrap();
+    for (algorithm, delays) in [
+        (
+            Gcra::new(Rate::per_second(1)).burst(2).build().unwrap(),
+            false,
+        ),
+        (queue, true),
+    ] {
         let (clock, policy) = (ManualClock::new(T0), Policy::new("p", algorithm).unwrap());
-        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(1).build();
+        let backend = MemoryBackend::builder()
+            .clock(clock.clone())
+            .max_keys(1)
+            .build();
         let second = Policy::new("second", FixedWindow::new(Rate::per_second(9))).unwrap();
-        let [set, second] = [policy, second].map(|policy| backend.prepare(PolicySet::new(policy).unwrap()).unwrap());
-        let ask =
-            |set: &MemorySet, key: &str, cost| backend.decide_now(set, &[Call::from(Key::from(key)).costing(cost)]);
+        let [set, second] = [policy, second]
+            .map(|policy| backend.prepare(PolicySet::new(policy).unwrap()).unwrap());
+        let ask = |set: &MemorySet, key: &str, cost| {
+            backend.decide_now(set, &[Call::from(Key::from(key)).costing(cost)])
+        };
         assert!(ask(&second, "forgotten", 1).is_admitted());
         clock.advance(seconds(1));
         let day = Policy::new("day", FixedWindow::new(Rate::per_day(9))).unwrap();
         let day = backend.prepare(PolicySet::new(day).unwrap()).unwrap();
-        assert!(!ask(&day, "fills the store", 1).statuses()[0].is_overflow(), "the other key was forgotten");
+        assert!(
+            !ask(&day, "fills the store", 1).statuses()[0].is_overflow(),
+            "the other key was forgotten"
+        );
         clock.set(T0);
-        let delay = |micros| if delays { seconds(micros) } else { Duration::ZERO };
-        let answer = |decision: &Decision| (decision.delay(), decision.reset_after(), decision.retry_after());
-        assert_eq!(answer(&ask(&set, "ada", 1)), (delay(1), seconds(2), Some(Duration::ZERO)), "{algorithm:?}");
+        let delay = |micros| {
+            if delays {
+                seconds(micros)
+            } else {
+                Duration::ZERO
+            }
+        };
+        let answer = |decision: &Decision| {
+            (
+                decision.delay(),
+                decision.reset_after(),
+                decision.retry_after(),
+            )
+        };
+        assert_eq!(
+            answer(&ask(&set, "ada", 1)),
+            (delay(1), seconds(2), Some(Duration::ZERO)),
+            "{algorithm:?}"
+        );
         let both = ask(&set, "ada", 1);
         assert_eq!(answer(&both), (delay(2), seconds(3), Some(Duration::ZERO)));
-        assert_eq!((both.remaining(), both.statuses()[0].is_overflow()), (0, true));
-        let window = both.statuses()[0].effective_window(&MemoryBackend::<ManualClock>::set(&set).policies()[0]);
+        assert_eq!(
+            (both.remaining(), both.statuses()[0].is_overflow()),
+            (0, true)
+        );
+        let window = both.statuses()[0]
+            .effective_window(&MemoryBackend::<ManualClock>::set(&set).policies()[0]);
         assert_eq!(window, seconds(2), "until the next unit");
-        assert_eq!(answer(&ask(&set, "ada", 1)), (Duration::ZERO, seconds(3), Some(seconds(2))));
-        assert_eq!(answer(&ask(&set, "ada", 3)), (Duration::ZERO, seconds(3), None), "never");
+        assert_eq!(
+            answer(&ask(&set, "ada", 1)),
+            (Duration::ZERO, seconds(3), Some(seconds(2)))
+        );
+        assert_eq!(
+            answer(&ask(&set, "ada", 3)),
+            (Duration::ZERO, seconds(3), None),
+            "never"
+        );
         assert_eq!(answer(&ask(&set, "ada", 0)).1, seconds(3));
     }
 }

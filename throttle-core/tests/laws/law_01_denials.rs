@@ -21,9 +21,21 @@ fn states_stay(case: &Case) -> TestCaseResult {
         let costs = raw.costs(&machine.capacities());
         let (decision, charge) = machine.decide(t, &costs);
         if !decision.is_admitted() || costs.iter().all(|cost| matches!(cost, None | Some(0))) {
-            prop_assert_eq!(&machine.states, &before, "at {}, costs {:?}: {:?}", t, costs, decision);
+            prop_assert_eq!(
+                &machine.states,
+                &before,
+                "at {}, costs {:?}: {:?}",
+                t,
+                costs,
+                decision
+            );
             prop_assert!(charge.is_none());
-            prop_assert!(decision.statuses().iter().all(|status| status.charged() == 0));
+            prop_assert!(
+                decision
+                    .statuses()
+                    .iter()
+                    .all(|status| status.charged() == 0)
+            );
         }
         // The states of members that were not charged are unchanged, too.
         for (policy, status) in decision.statuses().iter().enumerate() {
@@ -33,8 +45,8 @@ fn states_stay(case: &Case) -> TestCaseResult {
     Ok(())
 }
 
-/// The instant at which a refused request would be admitted does not move, however often the request is tried
-/// meanwhile.
+/// The instant at which a refused request would be admitted does not move, however often the
+/// request is tried meanwhile.
 fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
     let mut machine = InMemory::new(&case.tree);
     let mut t = case.start;
@@ -47,13 +59,20 @@ fn the_wait_does_not_grow(case: &Case) -> TestCaseResult {
         let rest = machine.peek(t).remaining();
         let _ = machine.take(t, rest.max(1));
     }
-    let Some(wait) = machine.take(t, 1).0.retry_after() else { return Ok(()) };
+    let Some(wait) = machine.take(t, 1).0.retry_after() else {
+        return Ok(());
+    };
     let until = t + wait.as_micros() as i64;
     for raw in &case.raws {
         t += raw.micros((until - t) / 2, false).min(until - t - 1);
         let decision = machine.take(t, 1).0;
         prop_assert!(!decision.is_admitted(), "admitted {} early", until - t);
-        prop_assert_eq!(decision.retry_after().map(|wait| t + wait.as_micros() as i64), Some(until));
+        prop_assert_eq!(
+            decision
+                .retry_after()
+                .map(|wait| t + wait.as_micros() as i64),
+            Some(until)
+        );
     }
     Ok(())
 }
@@ -65,12 +84,17 @@ fn law_01_state_without_a_writer_gets_one_by_a_charge_only() {
     let unnamed = set.policies()[0].algorithm().fresh();
     let mut states = [unnamed.clone()];
     for (cost, is_same) in [(0, true), (10, true), (1, false)] {
-        let _ = set.decide(&mut states, Timestamp::EPOCH, &[Call::from(Key::from("ada")).costing(cost)]);
+        let _ = set.decide(
+            &mut states,
+            Timestamp::EPOCH,
+            &[Call::from(Key::from("ada")).costing(cost)],
+        );
         assert_eq!(states[0] == unnamed, is_same, "{cost} units");
     }
 }
 
-/// The entry point for one algorithm, `(state, now, cost) -> (state, verdict)`, decides as a set of one does.
+/// The entry point for one algorithm, `(state, now, cost) -> (state, verdict)`, decides as a set of
+/// one does.
 fn one_algorithm_is_a_set_of_one(case: &Case) -> TestCaseResult {
     let mut machine = Pure::new(&case.tree);
     let algorithm = *machine.set.policies()[0].algorithm();
@@ -80,13 +104,25 @@ fn one_algorithm_is_a_set_of_one(case: &Case) -> TestCaseResult {
         let cost = raw.cost(algorithm.capacity());
         let before = state.clone();
         let (after, verdict) = algorithm.decide(state, Timestamp::from_micros(t), cost);
-        prop_assert!(verdict.is_admitted() && cost > 0 || after == before, "{} at {} left a trace", cost, t);
+        prop_assert!(
+            verdict.is_admitted() && cost > 0 || after == before,
+            "{} at {} left a trace",
+            cost,
+            t
+        );
         let reported = reported(&machine.take(t, cost).0);
         // A set names the parameters by which it has charged.
-        let [one, of_set] = [&after, &machine.states[0]].map(|state| state.clone().written_under(&algorithm));
+        let [one, of_set] =
+            [&after, &machine.states[0]].map(|state| state.clone().written_under(&algorithm));
         prop_assert_eq!(one, of_set);
-        prop_assert_eq!((verdict.is_admitted(), verdict.remaining()), (reported.allowed, reported.remaining));
-        prop_assert_eq!((verdict.retry_after_micros(), verdict.reset_after_micros()), (reported.retry, reported.reset));
+        prop_assert_eq!(
+            (verdict.is_admitted(), verdict.remaining()),
+            (reported.allowed, reported.remaining)
+        );
+        prop_assert_eq!(
+            (verdict.retry_after_micros(), verdict.reset_after_micros()),
+            (reported.retry, reported.reset)
+        );
         prop_assert_eq!(verdict.delay_micros(), reported.delay);
         state = after;
     }
@@ -95,7 +131,10 @@ fn one_algorithm_is_a_set_of_one(case: &Case) -> TestCaseResult {
 
 #[test]
 fn law_01_single_transitions_leave_the_state_equal_too() {
-    for_every_kind(|specs| cases(specs.prop_map(Tree::Leaf).boxed(), 50), one_algorithm_is_a_set_of_one);
+    for_every_kind(
+        |specs| cases(specs.prop_map(Tree::Leaf).boxed(), 50),
+        one_algorithm_is_a_set_of_one,
+    );
 }
 
 #[test]
@@ -109,5 +148,8 @@ fn law_01_hammering_does_not_move_the_retry() {
         case.start = case.start.min(1 << 52);
         case
     };
-    for_every_tree(|trees| cases(trees, 20).prop_map(early), the_wait_does_not_grow);
+    for_every_tree(
+        |trees| cases(trees, 20).prop_map(early),
+        the_wait_does_not_grow,
+    );
 }

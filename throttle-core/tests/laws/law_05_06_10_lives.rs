@@ -1,6 +1,7 @@
-//! Laws 5, 6 and 10, and every field of every decision: requests in tiers and under own parameters that change,
-//! settlements down and up, and forgetting in any order, against the reference in exact fractions. A composition is
-//! charged as a whole or not at all, no more is admitted than remains, and every charge is settled once.
+//! Laws 5, 6 and 10, and every field of every decision: requests in tiers and under own parameters
+//! that change, settlements down and up, and forgetting in any order, against the reference in
+//! exact fractions. A composition is charged as a whole or not at all, no more is admitted than
+//! remains, and every charge is settled once.
 
 use std::time::Duration;
 
@@ -28,19 +29,29 @@ fn lives(
     ops: impl Strategy<Value = Vec<Op>>,
     machines: fn(&Tree<Plan>, i64) -> Machines,
 ) {
-    run_times(times, what, &(trees, begins(starts()), ops), |(tree, start, ops)| {
-        live(tree, Key::from("key"), machines(tree, *start), *start, ops)
-    });
+    run_times(
+        times,
+        what,
+        &(trees, begins(starts()), ops),
+        |(tree, start, ops)| live(tree, Key::from("key"), machines(tree, *start), *start, ops),
+    );
 }
 
-/// A state in hand, and a store of one shard with room for all keys, so that new keys sweep the idle ones.
+/// A state in hand, and a store of one shard with room for all keys, so that new keys sweep the
+/// idle ones.
 fn roomy(tree: &Tree<Plan>, _: i64) -> Machines {
-    vec![Box::new(Pure::of(tree.set())), Box::new(InMemory::of(tree.set(), 100))]
+    vec![
+        Box::new(Pure::of(tree.set())),
+        Box::new(InMemory::of(tree.set(), 100)),
+    ]
 }
 
 /// A state in hand, and a nearly full store, which looks for idle keys with every new one.
 fn nearly_full(tree: &Tree<Plan>, start: i64) -> Machines {
-    vec![Box::new(Pure::of(tree.set())), Box::new(Filled::new(tree.set(), start, 97, 128))]
+    vec![
+        Box::new(Pure::of(tree.set())),
+        Box::new(Filled::new(tree.set(), start, 97, 128)),
+    ]
 }
 
 /// A store in which the key shares an overflow bucket from its first charge on.
@@ -59,7 +70,12 @@ impl Filled {
         let filler = PolicySet::new(Policy::new("filler", longest).unwrap()).unwrap();
         let filler = memory.backend.prepare(filler).unwrap();
         for key in 0..fillers {
-            assert!(memory.backend.decide_now(&filler, &[Call::from(Key::from(key))]).is_admitted());
+            assert!(
+                memory
+                    .backend
+                    .decide_now(&filler, &[Call::from(Key::from(key))])
+                    .is_admitted()
+            );
         }
         Self(memory)
     }
@@ -86,42 +102,85 @@ impl Machine for Filled {
     }
 }
 
-/// All but the shaper that refuses what it would delay: what it gives back depends on whether the schedule was free in
-/// between, which a store that has forgotten the key does not know.
+/// All but the shaper that refuses what it would delay: what it gives back depends on whether the
+/// schedule was free in between, which a store that has forgotten the key does not know.
 fn settled() -> impl Iterator<Item = Kind> {
-    Kind::ALL.into_iter().filter(|kind| *kind != Kind::Undelayed)
+    Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Undelayed)
 }
 
 #[test]
 fn law_05_06_10_lives_under_parameters_of_one_kind() {
     for kind in settled() {
-        lives(&format!("{kind:?}"), OF_A_KIND, alone(tiered(kind)), settling(60), nearly_full);
+        lives(
+            &format!("{kind:?}"),
+            OF_A_KIND,
+            alone(tiered(kind)),
+            settling(60),
+            nearly_full,
+        );
     }
 }
 
 #[test]
 fn law_05_06_10_lives_under_parameters_of_several_kinds() {
     let kinds: Vec<Kind> = settled().collect();
-    lives("several kinds", 2 * OF_SEVERAL, alone(mixed(&kinds)), settling(60), nearly_full);
-    lives("compositions", OF_SEVERAL, composed(&kinds), settling(60), roomy);
+    lives(
+        "several kinds",
+        2 * OF_SEVERAL,
+        alone(mixed(&kinds)),
+        settling(60),
+        nearly_full,
+    );
+    lives(
+        "compositions",
+        OF_SEVERAL,
+        composed(&kinds),
+        settling(60),
+        roomy,
+    );
 }
 
 #[test]
 fn law_08_lives_under_changing_parameters_on_hostile_clocks() {
     for kind in Kind::ALL {
-        lives(&format!("{kind:?}"), OF_A_KIND, alone(tiered(kind)), hostile(60), roomy);
+        lives(
+            &format!("{kind:?}"),
+            OF_A_KIND,
+            alone(tiered(kind)),
+            hostile(60),
+            roomy,
+        );
     }
-    lives("several kinds", 2 * OF_SEVERAL, alone(mixed(&Kind::ALL)), hostile(60), roomy);
-    lives("compositions", OF_SEVERAL, composed(&Kind::ALL), hostile(60), roomy);
+    lives(
+        "several kinds",
+        2 * OF_SEVERAL,
+        alone(mixed(&Kind::ALL)),
+        hostile(60),
+        roomy,
+    );
+    lives(
+        "compositions",
+        OF_SEVERAL,
+        composed(&Kind::ALL),
+        hostile(60),
+        roomy,
+    );
 }
 
 /// Without a change of parameters, an overflow bucket that one key uses is the key's own.
 #[test]
 fn law_08_lives_in_a_full_store_equal_the_reference() {
     for kind in settled() {
-        let trees = any_spec(kind).prop_map(|spec| Tree::Leaf(Plan::plain(spec))).boxed();
-        run_times(OF_A_KIND, &format!("{kind:?}"), &(trees, settling(60)), |(tree, ops)| {
-            live(tree, Key::from("key"), full(tree, TODAY), TODAY, ops)
-        });
+        let trees = any_spec(kind)
+            .prop_map(|spec| Tree::Leaf(Plan::plain(spec)))
+            .boxed();
+        run_times(
+            OF_A_KIND,
+            &format!("{kind:?}"),
+            &(trees, settling(60)),
+            |(tree, ops)| live(tree, Key::from("key"), full(tree, TODAY), TODAY, ops),
+        );
     }
 }

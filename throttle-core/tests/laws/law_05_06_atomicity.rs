@@ -1,5 +1,5 @@
-//! Laws 5 and 6: a composition charges all that its rule says or nothing, and requests that race for K units get
-//! exactly K, whatever runs at the same time.
+//! Laws 5 and 6: a composition charges all that its rule says or nothing, and requests that race
+//! for K units get exactly K, whatever runs at the same time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use proptest::test_runner::TestCaseResult;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Ban, Call, Exception, Receipt, Strikes, Treatment};
 use throttle_core::{
-    Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet,
-    PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
+    Algorithm, Cost, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, MemorySet,
+    Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, Timestamp,
 };
 use throttle_core::{AnyCharge, Backend, Clock};
 
@@ -28,13 +28,19 @@ fn may_be_charged(tree: &Tree<usize>, admitted: &[bool], charged: &[bool]) -> bo
     match tree {
         Tree::Leaf(leaf) => charged[*leaf],
         Tree::Audited(leaf) => charged[*leaf] == admitted[*leaf],
-        Tree::All(members) => members.iter().all(|member| may_be_charged(member, admitted, charged)),
+        Tree::All(members) => members
+            .iter()
+            .all(|member| may_be_charged(member, admitted, charged)),
         Tree::Any(members, every) => {
             let mut paid = false;
             members.iter().all(|member| {
                 let pays = admits(member) && (*every || !paid);
                 paid |= pays;
-                if pays { may_be_charged(member, admitted, charged) } else { untouched(member) }
+                if pays {
+                    may_be_charged(member, admitted, charged)
+                } else {
+                    untouched(member)
+                }
             })
         }
     }
@@ -60,18 +66,30 @@ fn all_or_nothing(case: &Case) -> TestCaseResult {
     let (step, mut t) = (case.tree.step(), case.start);
     for raw in &case.raws {
         t = clamp(t.saturating_add(raw.micros(step, true)));
-        let cost = raw.cost(machine.capacities().into_iter().min().unwrap_or(1)).max(1);
+        let cost = raw
+            .cost(machine.capacities().into_iter().min().unwrap_or(1))
+            .max(1);
         let before = machine.states.clone();
         let alone = |policy: usize| {
             let algorithm = machine.set.policies()[policy].algorithm();
-            algorithm.decide(before[policy].clone(), Timestamp::from_micros(t), cost).1.is_admitted()
+            algorithm
+                .decide(before[policy].clone(), Timestamp::from_micros(t), cost)
+                .1
+                .is_admitted()
         };
         let admitted: Vec<bool> = (0..before.len()).map(alone).collect();
         let decision = machine.take(t, cost).0;
         prop_assert_eq!(decision.is_admitted(), admits(&tree, &admitted));
-        let charged: Vec<bool> = (0..before.len()).map(|policy| decision.statuses()[policy].charged() > 0).collect();
+        let charged: Vec<bool> = (0..before.len())
+            .map(|policy| decision.statuses()[policy].charged() > 0)
+            .collect();
         if decision.is_admitted() {
-            prop_assert!(may_be_charged(&tree, &admitted, &charged), "{:?} charged of {:?}", charged, admitted);
+            prop_assert!(
+                may_be_charged(&tree, &admitted, &charged),
+                "{:?} charged of {:?}",
+                charged,
+                admitted
+            );
         } else {
             prop_assert_eq!(&machine.states, &before);
         }
@@ -85,23 +103,61 @@ fn law_05_all_or_nothing() {
 }
 
 fn frozen(max_keys: usize) -> MemoryBackend<ManualClock> {
-    MemoryBackend::builder().clock(ManualClock::new(Timestamp::from_micros(TODAY))).max_keys(max_keys).build()
+    MemoryBackend::builder()
+        .clock(ManualClock::new(Timestamp::from_micros(TODAY)))
+        .max_keys(max_keys)
+        .build()
 }
 
 fn one_of(name: &str, kind: Kind, limit: u64) -> Policy {
     let hour = 3_600_000_000;
     let spec = match kind {
-        Kind::Gcra => Spec::Gcra { limit, period: hour, burst: limit },
-        Kind::TokenBucket => Spec::TokenBucket { limit, period: hour, burst: limit },
-        Kind::LeakyMeter => Spec::LeakyMeter { limit, period: hour, burst: limit },
-        Kind::Interval => Spec::Interval { capacity: limit, refill: 1, interval: hour, aligned: false },
-        Kind::Fixed => Spec::Fixed { limit, window: 24 * hour, offset: 0 },
-        Kind::Log => Spec::Log { limit, window: hour },
-        Kind::Buckets => Spec::Buckets { limit, window: hour, buckets: 10 },
-        Kind::Calendar => {
-            Spec::Calendar { limit, cadence: Cadence::Month, offset_minutes: 0, anchor: Anchor::default() }
-        }
-        Kind::Shaper | Kind::Undelayed => Spec::Shaper { limit: 1, period: hour, max_wait: hour * (limit - 1) },
+        Kind::Gcra => Spec::Gcra {
+            limit,
+            period: hour,
+            burst: limit,
+        },
+        Kind::TokenBucket => Spec::TokenBucket {
+            limit,
+            period: hour,
+            burst: limit,
+        },
+        Kind::LeakyMeter => Spec::LeakyMeter {
+            limit,
+            period: hour,
+            burst: limit,
+        },
+        Kind::Interval => Spec::Interval {
+            capacity: limit,
+            refill: 1,
+            interval: hour,
+            aligned: false,
+        },
+        Kind::Fixed => Spec::Fixed {
+            limit,
+            window: 24 * hour,
+            offset: 0,
+        },
+        Kind::Log => Spec::Log {
+            limit,
+            window: hour,
+        },
+        Kind::Buckets => Spec::Buckets {
+            limit,
+            window: hour,
+            buckets: 10,
+        },
+        Kind::Calendar => Spec::Calendar {
+            limit,
+            cadence: Cadence::Month,
+            offset_minutes: 0,
+            anchor: Anchor::default(),
+        },
+        Kind::Shaper | Kind::Undelayed => Spec::Shaper {
+            limit: 1,
+            period: hour,
+            max_wait: hour * (limit - 1),
+        },
     };
     Policy::new(name, spec.algorithm()).expect("a valid name")
 }
@@ -121,7 +177,8 @@ async fn race(
     }
 }
 
-/// 64 tasks, 200 keys, K units each, on a clock that stands still: exactly K are admitted, a hundred times over.
+/// 64 tasks, 200 keys, K units each, on a clock that stands still: exactly K are admitted, a
+/// hundred times over.
 async fn exactly(k: u64, repetitions: u64) {
     const KEYS: u64 = 200;
     const TASKS: usize = 64;
@@ -132,21 +189,28 @@ async fn exactly(k: u64, repetitions: u64) {
         let backend = frozen(if repetition % 2 == 0 { 1_000_000 } else { 200 });
         let set = PolicySet::new(Policy::new("race", gcra).unwrap()).unwrap();
         let set = Arc::new(backend.prepare(set).unwrap());
-        let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
+        let admitted: Arc<Vec<AtomicU64>> =
+            Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
         let count = Arc::clone(&admitted);
         race(&backend, &set, TASKS, move |backend, set, task| {
             for round in 0..rounds {
                 for key in 0..KEYS {
                     // Tasks visit the keys in different orders.
                     let key = (key * 7 + task as u64 * 13 + round) % KEYS;
-                    let allowed = backend.decide_now(&set, &[Call::from(Key::from(key))]).is_admitted();
+                    let allowed = backend
+                        .decide_now(&set, &[Call::from(Key::from(key))])
+                        .is_admitted();
                     count[key as usize].fetch_add(allowed.into(), Ordering::Relaxed);
                 }
             }
         })
         .await;
         for (key, admitted) in admitted.iter().enumerate() {
-            assert_eq!(admitted.load(Ordering::Relaxed), k, "key {key}, repetition {repetition}");
+            assert_eq!(
+                admitted.load(Ordering::Relaxed),
+                k,
+                "key {key}, repetition {repetition}"
+            );
         }
         assert!(backend.keys() <= 1_000_000);
     }
@@ -167,23 +231,49 @@ async fn law_06_exactly_1000_of_64_tasks_on_200_keys() {
     exactly(1_000, 20).await;
 }
 
-/// Eight threads on two keys, which they name in both orders, of two policies: both states small, both large, and one
-/// of each. Other keys come, go and are reset beside them, so that tables grow and places of large states change hands.
+/// Eight threads on two keys, which they name in both orders, of two policies: both states small,
+/// both large, and one of each. Other keys come, go and are reset beside them, so that tables grow
+/// and places of large states change hands.
 #[test]
 fn law_06_eight_threads_on_small_and_large_states_admit_exactly_k() {
     const THREADS: u64 = 8;
     const DECISIONS: u64 = 3_000;
     const UNITS: u64 = 9_000;
-    let small = || FixedWindow::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
-    let log = || SlidingLog::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
-    let window = || SlidingWindow::new(Rate::per_day(UNITS)).into_algorithm().unwrap();
-    let pairs = [[small(), small()], [small(), log()], [window(), small()], [log(), window()]];
-    for (pair, max_keys) in pairs.into_iter().flat_map(|pair| [(pair, 1_000_000), (pair, 300), (pair, 100)]) {
+    let small = || {
+        FixedWindow::new(Rate::per_day(UNITS))
+            .into_algorithm()
+            .unwrap()
+    };
+    let log = || {
+        SlidingLog::new(Rate::per_day(UNITS))
+            .into_algorithm()
+            .unwrap()
+    };
+    let window = || {
+        SlidingWindow::new(Rate::per_day(UNITS))
+            .into_algorithm()
+            .unwrap()
+    };
+    let pairs = [
+        [small(), small()],
+        [small(), log()],
+        [window(), small()],
+        [log(), window()],
+    ];
+    for (pair, max_keys) in pairs
+        .into_iter()
+        .flat_map(|pair| [(pair, 1_000_000), (pair, 300), (pair, 100)])
+    {
         let backend = frozen(max_keys);
         let prepare = |names: [&str; 2], pair: [Algorithm; 2]| {
-            let member = |(name, algorithm)| PolicyTree::from(Policy::new(name, algorithm).unwrap());
+            let member =
+                |(name, algorithm)| PolicyTree::from(Policy::new(name, algorithm).unwrap());
             let members = names.into_iter().zip(pair).map(member).collect();
-            Arc::new(backend.prepare(PolicySet::new(PolicyTree::All(members)).unwrap()).unwrap())
+            Arc::new(
+                backend
+                    .prepare(PolicySet::new(PolicyTree::All(members)).unwrap())
+                    .unwrap(),
+            )
         };
         let (both, passing) = (prepare(["a", "b"], pair), prepare(["c", "d"], pair));
         let alone = PolicySet::new(Policy::new("alone", pair[1]).unwrap()).unwrap();
@@ -194,7 +284,11 @@ fn law_06_eight_threads_on_small_and_large_states_admit_exactly_k() {
                 let (backend, both, passing, alone) = (&backend, &both, &passing, &alone);
                 let (admitted, admitted_alone) = (&admitted, &admitted_alone);
                 scope.spawn(move || {
-                    let keys = if thread % 2 == 0 { ["x", "y"] } else { ["y", "x"] };
+                    let keys = if thread % 2 == 0 {
+                        ["x", "y"]
+                    } else {
+                        ["y", "x"]
+                    };
                     let everybody = keys.map(|key| Call::from(Key::from(key)));
                     for n in 0..DECISIONS {
                         let decision = backend.decide_now(both, &everybody);
@@ -202,13 +296,21 @@ fn law_06_eight_threads_on_small_and_large_states_admit_exactly_k() {
                         let decision = backend.decide_now(alone, &everybody[..1]);
                         admitted_alone.fetch_add(decision.is_admitted().into(), Ordering::Relaxed);
                         if n % 8 == 0 {
-                            // A key that only this thread uses, and no two of its policies in one shard.
-                            let keys = [0, 1].map(|half| Key::from(n * 2 * THREADS + 2 * thread + half));
+                            // A key that only this thread uses, and no two of its policies in one
+                            // shard.
+                            let keys =
+                                [0, 1].map(|half| Key::from(n * 2 * THREADS + 2 * thread + half));
                             let calls = keys.clone().map(Call::from);
                             for used in 1..=2 {
                                 let own = backend.decide_now(passing, &calls);
-                                for status in own.statuses().iter().filter(|status| !status.is_overflow()) {
-                                    assert_eq!(status.remaining(), UNITS - used, "charged by no other thread");
+                                for status in
+                                    own.statuses().iter().filter(|status| !status.is_overflow())
+                                {
+                                    assert_eq!(
+                                        status.remaining(),
+                                        UNITS - used,
+                                        "charged by no other thread"
+                                    );
                                 }
                             }
                             for (policy, key) in keys.iter().enumerate() {
@@ -219,21 +321,30 @@ fn law_06_eight_threads_on_small_and_large_states_admit_exactly_k() {
                 });
             }
         });
-        assert_eq!([admitted, admitted_alone].map(AtomicU64::into_inner), [2 * UNITS; 2], "{pair:?}");
+        assert_eq!(
+            [admitted, admitted_alone].map(AtomicU64::into_inner),
+            [2 * UNITS; 2],
+            "{pair:?}"
+        );
         let left = backend.decide_now(&both, &["x", "y"].map(|key| Call::peek(Key::from(key))));
         assert_eq!(left.remaining(), 0);
     }
 }
 
-/// One thread charges a key and gives the charge back, again and again. Threads that look at the key meanwhile see it
-/// as it is before or after a charge, and no mixture of the two.
+/// One thread charges a key and gives the charge back, again and again. Threads that look at the
+/// key meanwhile see it as it is before or after a charge, and no mixture of the two.
 #[test]
 fn law_06_looks_beside_charges_and_refunds_see_no_mixture() {
     const LOOKS: usize = 150_000;
-    // A unit each 1,500,000.5 µs, so that a charge changes the whole microseconds of a state and the part of one.
+    // A unit each 1,500,000.5 µs, so that a charge changes the whole microseconds of a state and
+    // the part of one.
     let gcra = Gcra::new(Rate::new(2, Duration::from_micros(3_000_001))).burst(4);
     let backend = frozen(1_000);
-    let set = Arc::new(backend.prepare(PolicySet::new(Policy::new("p", gcra).unwrap()).unwrap()).unwrap());
+    let set = Arc::new(
+        backend
+            .prepare(PolicySet::new(Policy::new("p", gcra).unwrap()).unwrap())
+            .unwrap(),
+    );
     let calls = [Call::from(Key::from("key"))];
     let first = backend.decide_now(&set, &calls).reset_after();
     let second = first + Duration::from_micros(1_500_000);
@@ -249,18 +360,25 @@ fn law_06_looks_beside_charges_and_refunds_see_no_mixture() {
         });
         while !looks.iter().all(|looking| looking.is_finished()) {
             let decision = backend.decide_now(&set, &calls);
-            backend.settle_now(&set, Receipt::of(&decision, &calls).expect("admitted").actual(0));
+            backend.settle_now(
+                &set,
+                Receipt::of(&decision, &calls).expect("admitted").actual(0),
+            );
         }
     });
 }
 
-/// Every algorithm, one key, mixed costs: the units admitted never exceed K, and requests of cost 1 use up the last of
-/// them.
+/// Every algorithm, one key, mixed costs: the units admitted never exceed K, and requests of cost 1
+/// use up the last of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
     for kind in Kind::ALL {
         let backend = frozen(1_000);
-        let set = Arc::new(backend.prepare(PolicySet::new(one_of("race", kind, 97)).unwrap()).unwrap());
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(one_of("race", kind, 97)).unwrap())
+                .unwrap(),
+        );
         let units = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&units);
         race(&backend, &set, 64, move |backend, set, task| {
@@ -280,12 +398,20 @@ async fn law_06_attack_34_exactly_k_units_of_every_algorithm() {
 async fn trap_v26_one_unit_for_fifty_callers() {
     let backend = frozen(1_000);
     let log = SlidingLog::new(Rate::per_hour(1));
-    let set = Arc::new(backend.prepare(PolicySet::new(Policy::new("one", log).unwrap()).unwrap()).unwrap());
+    let set = Arc::new(
+        backend
+            .prepare(PolicySet::new(Policy::new("one", log).unwrap()).unwrap())
+            .unwrap(),
+    );
     let callers = (0..50).map(|_| {
         let (backend, set) = (backend.clone(), Arc::clone(&set));
         tokio::spawn(async move {
             tokio::task::yield_now().await;
-            backend.decide(&set, &[Call::from(Key::from("key"))]).await.expect("memory never fails").is_admitted()
+            backend
+                .decide(&set, &[Call::from(Key::from("key"))])
+                .await
+                .expect("memory never fails")
+                .is_admitted()
         })
     });
     let mut admitted = 0;
@@ -301,12 +427,17 @@ fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
     use throttle_core::backend::Call;
     use throttle_core::{Gcra, Key, Policy, PolicySet, PolicyTree, Rate, Timestamp};
     let leaf = PolicyTree::from(Policy::new("leaf", Gcra::new(Rate::per_second(1))).unwrap());
-    let nested = (0..PolicySet::MAX_DEPTH).fold(leaf, |rule, _| PolicyTree::Any(vec![rule], Default::default()));
+    let nested = (0..PolicySet::MAX_DEPTH).fold(leaf, |rule, _| {
+        PolicyTree::Any(vec![rule], Default::default())
+    });
     let set = PolicySet::new(nested).unwrap();
     let mut states = [set.policies()[0].algorithm().fresh()];
     let call = [Call::from(Key::from("key"))];
     // If each level doubled the work, this would not end.
-    assert!(set.decide(&mut states, Timestamp::EPOCH, &call).is_admitted());
+    assert!(
+        set.decide(&mut states, Timestamp::EPOCH, &call)
+            .is_admitted()
+    );
     let denied = set.decide(&mut states, Timestamp::EPOCH, &call);
     assert_eq!((denied.is_admitted(), denied.binding()), (false, Some(0)));
 }
@@ -314,10 +445,20 @@ fn law_12_nesting_is_not_paid_for_twice_at_every_level() {
 /// A tree of so many policies: one `all`, one `any`, or both nested in each other.
 fn tree(shape: usize, members: Vec<PolicyTree>) -> PolicyTree {
     let any = |members, every: bool| {
-        PolicyTree::Any(members, if every { AnyCharge::EveryAdmitting } else { AnyCharge::First })
+        PolicyTree::Any(
+            members,
+            if every {
+                AnyCharge::EveryAdmitting
+            } else {
+                AnyCharge::First
+            },
+        )
     };
     let groups = |wrap: &dyn Fn(Vec<PolicyTree>) -> PolicyTree| -> Vec<PolicyTree> {
-        members.chunks(3).map(|group| wrap(group.to_vec())).collect()
+        members
+            .chunks(3)
+            .map(|group| wrap(group.to_vec()))
+            .collect()
     };
     match shape {
         0 => PolicyTree::All(members),
@@ -326,17 +467,23 @@ fn tree(shape: usize, members: Vec<PolicyTree>) -> PolicyTree {
         3 => PolicyTree::All(groups(&|group| any(group, false))),
         4 => PolicyTree::All(groups(&|group| any(vec![PolicyTree::All(group)], true))),
         5 => any(groups(&PolicyTree::All), false),
-        _ => any(groups(&|group| any(vec![PolicyTree::All(group)], false)), true),
+        _ => any(
+            groups(&|group| any(vec![PolicyTree::All(group)], false)),
+            true,
+        ),
     }
 }
 
-/// A set of any number of policies and any shape, of which any may not apply, decides as the pure function does. Some
-/// calls leave a reserve or have parameters of their own, and exceptions come and go.
+/// A set of any number of policies and any shape, of which any may not apply, decides as the pure
+/// function does. Some calls leave a reserve or have parameters of their own, and exceptions come
+/// and go.
 #[test]
 fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = move |bound: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % bound
     };
     for (count, shape) in (1..=20_usize).flat_map(|count| (0..7).map(move |shape| (count, shape))) {
@@ -344,16 +491,25 @@ fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
         let backend = MemoryBackend::builder().clock(clock.clone()).build();
         let algorithm = |n: usize, more: u64| match n % 5 {
             2 => SlidingLog::new(Rate::per_minute(9 + more)).build().unwrap(),
-            4 => FixedWindow::new(Rate::per_minute(5 + more)).build().unwrap(),
-            _ => Gcra::new(Rate::per_minute(7 + n as u64 + more)).build().unwrap(),
+            4 => FixedWindow::new(Rate::per_minute(5 + more))
+                .build()
+                .unwrap(),
+            _ => Gcra::new(Rate::per_minute(7 + n as u64 + more))
+                .build()
+                .unwrap(),
         };
         let policy = |n: usize| Policy::new(&format!("p{n}"), algorithm(n, 0)).unwrap();
-        let set = PolicySet::new(tree(shape, (0..count).map(|n| policy(n).into()).collect())).unwrap();
+        let set =
+            PolicySet::new(tree(shape, (0..count).map(|n| policy(n).into()).collect())).unwrap();
         let prepared = Arc::new(backend.prepare(set.clone()).unwrap());
-        let own: Vec<_> = (0..count).map(|n| policy(n).own(algorithm(n, 3)).unwrap()).collect();
+        let own: Vec<_> = (0..count)
+            .map(|n| policy(n).own(algorithm(n, 3)).unwrap())
+            .collect();
         let mut states: HashMap<(usize, u64), State> = HashMap::new();
         for step in 0..300 {
-            let keys: Vec<Option<u64>> = (0..count).map(|_| (below(4) > 0).then(|| below(3))).collect();
+            let keys: Vec<Option<u64>> = (0..count)
+                .map(|_| (below(4) > 0).then(|| below(3)))
+                .collect();
             let mut call = |place: usize, key: u64| {
                 let call = Call::from(Key::from(key)).costing(below(3));
                 match below(12) {
@@ -363,32 +519,56 @@ fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
                     _ => call,
                 }
             };
-            let calls: Vec<Call> =
-                keys.iter().enumerate().map(|(place, key)| key.map_or(Call::SKIP, |key| call(place, key))).collect();
+            let calls: Vec<Call> = keys
+                .iter()
+                .enumerate()
+                .map(|(place, key)| key.map_or(Call::SKIP, |key| call(place, key)))
+                .collect();
             let fresh = |place: usize| set.policies()[place].algorithm().fresh();
             if below(4) == 0 {
                 let (place, key) = (below(count as u64) as usize, below(3));
                 let [now, later] = [0, below(9_000_000)].map(|more| clock.now().after_micros(more));
-                let strikes = Strikes { banned_until: later, since: now, strikes: 1, level: 1 };
+                let strikes = Strikes {
+                    banned_until: later,
+                    since: now,
+                    strikes: 1,
+                    level: 1,
+                };
                 let (treatment, until) = match below(5) {
                     0 => (Treatment::Exempt, later),
                     1 => (Treatment::Blocked, later),
                     2 => (Treatment::Limit(Arc::clone(&own[place])), later),
-                    3 => (Treatment::Struck(strikes), later.after_micros(below(20_000_000))),
-                    _ => (Treatment::Struck(Strikes { banned_until: Timestamp::MIN, ..strikes }), later),
+                    3 => (
+                        Treatment::Struck(strikes),
+                        later.after_micros(below(20_000_000)),
+                    ),
+                    _ => (
+                        Treatment::Struck(Strikes {
+                            banned_until: Timestamp::MIN,
+                            ..strikes
+                        }),
+                        later,
+                    ),
                 };
-                let exception = Some(Exception { treatment, until: until.after_micros(1) });
+                let exception = Some(Exception {
+                    treatment,
+                    until: until.after_micros(1),
+                });
                 drop(backend.except(&prepared, place, &Key::from(key), exception.clone()));
                 let state = states.remove(&(place, key)).unwrap_or_else(|| fresh(place));
                 states.insert((place, key), state.excepted(exception));
             }
             let held = |(place, key): (usize, &Option<u64>)| {
-                key.and_then(|key| states.get(&(place, key)).cloned()).unwrap_or_else(|| fresh(place))
+                key.and_then(|key| states.get(&(place, key)).cloned())
+                    .unwrap_or_else(|| fresh(place))
             };
             let mut now: Vec<State> = keys.iter().enumerate().map(held).collect();
             let expected = set.decide(&mut now, clock.now(), &calls);
             let decision = backend.decide_now(&prepared, &calls);
-            assert_eq!(decision, expected, "{count} policies, shape {shape}, step {step}: {calls:?}");
+            assert_eq!(
+                decision, expected,
+                "{count} policies, shape {shape}, step {step}: {calls:?}"
+            );
             for (place, (key, state)) in keys.iter().zip(now).enumerate() {
                 if let Some(key) = key {
                     states.insert((place, *key), state);
@@ -399,21 +579,31 @@ fn law_05_any_mixture_of_calls_decides_as_the_pure_function_does() {
     }
 }
 
-/// Eight threads skip limits at random, and ask for some with a reserve, or under parameters of their own that say the
-/// same. One key has a strike, and one an exception of the same limit. Each limit admits exactly what it holds to those
-/// that it applied to, and no request is charged by a part of its set.
+/// Eight threads skip limits at random, and ask for some with a reserve, or under parameters of
+/// their own that say the same. One key has a strike, and one an exception of the same limit. Each
+/// limit admits exactly what it holds to those that it applied to, and no request is charged by a
+/// part of its set.
 #[test]
 fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
     for shape in 0..7 {
         let limits = [40_u64, 90, 60, 30, 70];
         let backend = frozen(10_000);
-        let kinds = [Kind::Gcra, Kind::Fixed, Kind::Log, Kind::TokenBucket, Kind::Buckets];
+        let kinds = [
+            Kind::Gcra,
+            Kind::Fixed,
+            Kind::Log,
+            Kind::TokenBucket,
+            Kind::Buckets,
+        ];
         let member = |n: usize| one_of(&format!("p{n}"), kinds[n], limits[n]).into();
         let set = PolicySet::new(tree(shape, (0..limits.len()).map(member).collect())).unwrap();
         let own: [_; 5] = std::array::from_fn(|n| Arc::new(*set.policies()[n].algorithm()));
         let set = Arc::new(backend.prepare(set).unwrap());
         drop(backend.strike(&set, 1, &Key::from(0), &Ban::after(2)));
-        let same = Exception { treatment: Treatment::Limit(Arc::clone(&own[3])), until: Timestamp::MAX };
+        let same = Exception {
+            treatment: Treatment::Limit(Arc::clone(&own[3])),
+            until: Timestamp::MAX,
+        };
         drop(backend.except(&set, 3, &Key::from(1), Some(same)));
         let charged: [AtomicU64; 5] = std::array::from_fn(|_| AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -422,7 +612,9 @@ fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
                 scope.spawn(move || {
                     let mut seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(thread + 1);
                     for _ in 0..400 {
-                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        seed = seed
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
                         // Some limits have the same key, and so the same shard.
                         let call = |n: usize| match seed >> (30 + 4 * n) & 15 {
                             0..7 => Call::SKIP,
@@ -430,25 +622,39 @@ fn law_06_limits_that_threads_skip_at_random_admit_exactly_what_they_hold() {
                             8 => Call::from(Key::from(n as u64 / 2)).under(Arc::clone(&own[n])),
                             _ => Call::from(Key::from(n as u64 / 2)),
                         };
-                        let decision = backend.decide_now(set, &std::array::from_fn::<_, 5, _>(call));
+                        let decision =
+                            backend.decide_now(set, &std::array::from_fn::<_, 5, _>(call));
                         for (charged, status) in charged.iter().zip(decision.statuses()) {
-                            assert!(decision.is_admitted() || status.charged() == 0, "{decision:?}");
+                            assert!(
+                                decision.is_admitted() || status.charged() == 0,
+                                "{decision:?}"
+                            );
                             charged.fetch_add(status.charged(), Ordering::Relaxed);
                         }
                     }
                 });
             }
         });
-        let left =
-            |n: usize| {
-                let peek = std::array::from_fn::<_, 5, _>(|of| {
-                    if of == n { Call::peek(Key::from(n as u64 / 2)) } else { Call::SKIP }
-                });
-                backend.decide_now(&set, &peek).statuses()[n].remaining()
-            };
+        let left = |n: usize| {
+            let peek = std::array::from_fn::<_, 5, _>(|of| {
+                if of == n {
+                    Call::peek(Key::from(n as u64 / 2))
+                } else {
+                    Call::SKIP
+                }
+            });
+            backend.decide_now(&set, &peek).statuses()[n].remaining()
+        };
         for (n, limit) in limits.into_iter().enumerate() {
-            assert_eq!(charged[n].load(Ordering::Relaxed) + left(n), limit, "limit {n} of shape {shape}");
+            assert_eq!(
+                charged[n].load(Ordering::Relaxed) + left(n),
+                limit,
+                "limit {n} of shape {shape}"
+            );
         }
-        assert!((0..limits.len()).any(|n| left(n) == 0), "shape {shape} uses some limit up");
+        assert!(
+            (0..limits.len()).any(|n| left(n) == 0),
+            "shape {shape} uses some limit up"
+        );
     }
 }

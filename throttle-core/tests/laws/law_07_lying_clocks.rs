@@ -1,5 +1,6 @@
-//! Law 7, time may lie: the admissions in any stretch stay within the algorithm's bound. On a clock that steps back,
-//! time counts forward only; on two clocks that differ, the bound is real time plus the skew, once.
+//! Law 7, time may lie: the admissions in any stretch stay within the algorithm's bound. On a clock
+//! that steps back, time counts forward only; on two clocks that differ, the bound is real time
+//! plus the skew, once.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -8,7 +9,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, BoxBackend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp};
+use throttle_core::{
+    Backend, BoxBackend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate, Timestamp,
+};
 
 use crate::support::bounds::{check_every_stretch, most_in_tree};
 use crate::support::machines::{InMemory, Machine, Pure};
@@ -55,7 +58,11 @@ fn two_clocks(case: &Case, machine: &mut impl Machine) -> TestCaseResult {
 /// Compositions of limits whose bounds hold in every stretch.
 fn for_every_small_tree(length: usize, check: impl Fn(&Case) -> TestCaseResult) {
     for kind in Kind::ALL {
-        run(&format!("{kind:?}"), &cases(small(kind).prop_map(Tree::Leaf).boxed(), length), &check);
+        run(
+            &format!("{kind:?}"),
+            &cases(small(kind).prop_map(Tree::Leaf).boxed(), length),
+            &check,
+        );
     }
     run("compositions", &cases(composite(), length), check);
 }
@@ -81,9 +88,21 @@ fn one_jump(case: &Case) -> TestCaseResult {
     let t = TODAY;
     drain(&mut machine, t);
     let fresh = Pure::new(&case.tree).peek(t).remaining();
-    let jumped = t + case.raws.iter().map(|raw| raw.micros(case.tree.step(), false)).max().unwrap_or(0).min(1 << 50);
+    let jumped = t + case
+        .raws
+        .iter()
+        .map(|raw| raw.micros(case.tree.step(), false))
+        .max()
+        .unwrap_or(0)
+        .min(1 << 50);
     let bought = machine.peek(jumped).remaining();
-    prop_assert!(bought <= fresh, "{} bought by a jump of {}, a burst is {}", bought, jumped - t, fresh);
+    prop_assert!(
+        bought <= fresh,
+        "{} bought by a jump of {}, a burst is {}",
+        bought,
+        jumped - t,
+        fresh
+    );
     Ok(())
 }
 
@@ -104,7 +123,9 @@ fn run_at_ends<M: Machine>(make: impl Fn(&Tree) -> M) {
         let tree = Tree::Leaf(spec);
         for t in [Timestamp::MIN, Timestamp::MAX].map(Timestamp::as_micros) {
             let mut machine = make(&tree);
-            let admitted = (0..100).filter(|_| machine.take(t, 1).0.is_admitted()).count() as u64;
+            let admitted = (0..100)
+                .filter(|_| machine.take(t, 1).0.is_admitted())
+                .count() as u64;
             assert_eq!(admitted, machine.capacities()[0], "{spec:?} at {t}");
         }
     }
@@ -114,27 +135,69 @@ fn run_at_ends<M: Machine>(make: impl Fn(&Tree) -> M) {
 pub(crate) fn every_algorithm() -> [Spec; 9] {
     let (limit, burst, period) = (5, 5, DAY);
     [
-        Spec::Gcra { limit, period, burst },
-        Spec::TokenBucket { limit, period, burst },
-        Spec::LeakyMeter { limit, period, burst },
-        Spec::Interval { capacity: 5, refill: 5, interval: DAY, aligned: false },
-        Spec::Fixed { limit, window: DAY, offset: 0 },
+        Spec::Gcra {
+            limit,
+            period,
+            burst,
+        },
+        Spec::TokenBucket {
+            limit,
+            period,
+            burst,
+        },
+        Spec::LeakyMeter {
+            limit,
+            period,
+            burst,
+        },
+        Spec::Interval {
+            capacity: 5,
+            refill: 5,
+            interval: DAY,
+            aligned: false,
+        },
+        Spec::Fixed {
+            limit,
+            window: DAY,
+            offset: 0,
+        },
         Spec::Log { limit, window: DAY },
-        Spec::Buckets { limit, window: DAY, buckets: 10 },
-        Spec::Calendar { limit, cadence: Cadence::Day, offset_minutes: 0, anchor: Anchor::default() },
-        Spec::Shaper { limit, period, max_wait: DAY / 5 * 4 },
+        Spec::Buckets {
+            limit,
+            window: DAY,
+            buckets: 10,
+        },
+        Spec::Calendar {
+            limit,
+            cadence: Cadence::Day,
+            offset_minutes: 0,
+            anchor: Anchor::default(),
+        },
+        Spec::Shaper {
+            limit,
+            period,
+            max_wait: DAY / 5 * 4,
+        },
     ]
 }
 
-/// Steps of an hour and of ten years, both ways: a step back admits nothing, a step forward one burst.
+/// Steps of an hour and of ten years, both ways: a step back admits nothing, a step forward one
+/// burst.
 #[test]
 fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
     for spec in every_algorithm() {
         let tree = Tree::Leaf(spec);
         for jump in [3_600_000_000_i64, 3_652 * DAY as i64] {
-            for mut machine in [Box::new(Pure::new(&tree)) as Box<dyn Machine>, Box::new(InMemory::new(&tree))] {
+            for mut machine in [
+                Box::new(Pure::new(&tree)) as Box<dyn Machine>,
+                Box::new(InMemory::new(&tree)),
+            ] {
                 let noon = TODAY / DAY as i64 * DAY as i64 + DAY as i64 / 2;
-                let mut burst = |t| (0..20).filter(|_| machine.take(t, 1).0.is_admitted()).count();
+                let mut burst = |t| {
+                    (0..20)
+                        .filter(|_| machine.take(t, 1).0.is_admitted())
+                        .count()
+                };
                 assert_eq!(burst(noon), 5, "{spec:?}");
                 assert_eq!(burst(noon - jump), 0, "{spec:?} back by {jump}");
                 assert_eq!(burst(noon), 0, "{spec:?} and forth");
@@ -142,7 +205,11 @@ fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
                 assert!(ahead <= 5, "{spec:?} forward by {jump}: {ahead}");
                 assert_eq!(burst(noon), 0, "{spec:?}: home again from {jump}");
                 for _ in 0..10 {
-                    assert_eq!(burst(noon + jump) + burst(noon - jump), 0, "{spec:?} there and back");
+                    assert_eq!(
+                        burst(noon + jump) + burst(noon - jump),
+                        0,
+                        "{spec:?} there and back"
+                    );
                 }
             }
         }
@@ -152,21 +219,37 @@ fn attack_41_clock_jumps_by_an_hour_and_by_ten_years() {
 /// At most two bursts are admitted across a boundary, however a client times its requests.
 #[test]
 fn attack_42_a_fixed_window_edge_lets_two_limits_through_and_no_more() {
-    let tree = Tree::Leaf(Spec::Fixed { limit: 100, window: 60_000_000, offset: 0 });
+    let tree = Tree::Leaf(Spec::Fixed {
+        limit: 100,
+        window: 60_000_000,
+        offset: 0,
+    });
     let mut machine = InMemory::new(&tree);
     let edge = TODAY / 60_000_000 * 60_000_000 + 60_000_000;
-    let mut admitted = |t| (0..150).filter(|_| machine.take(t, 1).0.is_admitted()).count();
+    let mut admitted = |t| {
+        (0..150)
+            .filter(|_| machine.take(t, 1).0.is_admitted())
+            .count()
+    };
     assert_eq!(admitted(edge - 1), 100);
     assert_eq!(admitted(edge), 100);
-    assert_eq!(admitted(edge - 1) + admitted(edge) + admitted(edge + 59_999_999), 0);
+    assert_eq!(
+        admitted(edge - 1) + admitted(edge) + admitted(edge + 59_999_999),
+        0
+    );
     assert_eq!(most_in_tree(&tree, 1), Some(200));
     // Half a second on each side of a second's end, for an algorithm without windows.
-    let mut gcra = InMemory::new(&Tree::Leaf(Spec::Gcra { limit: 100, period: 60_000_000, burst: 100 }));
+    let mut gcra = InMemory::new(&Tree::Leaf(Spec::Gcra {
+        limit: 100,
+        period: 60_000_000,
+        burst: 100,
+    }));
     let mut admitted = |t| (0..150).filter(|_| gcra.take(t, 1).0.is_admitted()).count();
     assert_eq!((admitted(edge - 1), admitted(edge)), (100, 0));
 }
 
-/// A decision as of a past instant is made as it would have been then; a future instant counts as now.
+/// A decision as of a past instant is made as it would have been then; a future instant counts as
+/// now.
 #[test]
 fn law_07_as_of_another_instant_nothing_comes_early() {
     let ms = |ms: i64| Timestamp::from_micros(TODAY + ms * 1_000);
@@ -178,7 +261,10 @@ fn law_07_as_of_another_instant_nothing_comes_early() {
     let calls = [Call::from(Key::CONSTANT)];
     let wait = |at| {
         let mut deciding = backend.decide_as_of(&prepared, &calls, ms(at));
-        let Poll::Ready(decided) = deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        let Poll::Ready(decided) = deciding
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        else {
             panic!("memory decides at once")
         };
         decided.unwrap().retry_after().unwrap().as_millis()
@@ -187,6 +273,9 @@ fn law_07_as_of_another_instant_nothing_comes_early() {
     assert_eq!((wait(0), wait(100)), (0, 100), "as of an instant to come");
     clock.advance(Duration::from_millis(350));
     // Three units have become free one after the other, and none twice.
-    assert_eq!((wait(99), wait(100), wait(150), wait(200), wait(300)), (1, 0, 50, 0, 0));
+    assert_eq!(
+        (wait(99), wait(100), wait(150), wait(200), wait(300)),
+        (1, 0, 50, 0, 0)
+    );
     assert_eq!((wait(100), wait(350), wait(400)), (300, 50, 50));
 }

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, Cost, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
+    Backend, Cost, Gcra, Key, KeyPart, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree,
+    Rate,
 };
 
 use crate::support::strategies::run;
@@ -41,7 +42,9 @@ fn key(parts: &[Part]) -> Key {
 }
 
 fn backend() -> MemoryBackend<ManualClock> {
-    MemoryBackend::builder().clock(ManualClock::default()).build()
+    MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build()
 }
 
 fn policy(name: &str, burst: u64) -> Policy {
@@ -54,13 +57,21 @@ fn law_11_different_parts_never_share_a_bucket_in_memory() {
     let keys = prop::collection::vec(prop::collection::vec(part(), 0..4), 1..60);
     run("keys", &keys, |keys| {
         let backend = backend();
-        let set = backend.prepare(PolicySet::new(policy("p", 3)).unwrap()).unwrap();
+        let set = backend
+            .prepare(PolicySet::new(policy("p", 3)).unwrap())
+            .unwrap();
         let mut seen = HashMap::new();
         for parts in keys {
             let times = seen.entry(parts.clone()).or_insert(0);
             *times += 1;
             let decision = backend.decide_now(&set, &[Call::from(key(parts))]);
-            prop_assert_eq!(decision.is_admitted(), *times <= 3, "{:?} for the {}th time", parts, times);
+            prop_assert_eq!(
+                decision.is_admitted(),
+                *times <= 3,
+                "{:?} for the {}th time",
+                parts,
+                times
+            );
             prop_assert_eq!(decision.remaining(), 3_u64.saturating_sub(*times));
         }
         Ok(())
@@ -74,14 +85,33 @@ fn law_11_two_policies_count_one_key_apart() {
     let set = backend.prepare(PolicySet::new(rule).unwrap()).unwrap();
     let key = || Key::from("key");
     let call = |cost| Call::new(key(), Cost::new(cost).unwrap());
-    assert!(backend.decide_now(&set, &[call(5), Call::SKIP]).is_admitted());
-    assert!(!backend.decide_now(&set, &[call(1), Call::SKIP]).is_admitted());
+    assert!(
+        backend
+            .decide_now(&set, &[call(5), Call::SKIP])
+            .is_admitted()
+    );
+    assert!(
+        !backend
+            .decide_now(&set, &[call(1), Call::SKIP])
+            .is_admitted()
+    );
     let decision = backend.decide_now(&set, &[Call::peek(key()), call(2)]);
-    assert_eq!([decision.statuses()[0].remaining(), decision.statuses()[1].remaining()], [0, 3]);
+    assert_eq!(
+        [
+            decision.statuses()[0].remaining(),
+            decision.statuses()[1].remaining()
+        ],
+        [0, 3]
+    );
 
-    // A policy of the same name in another set has the same budget; a policy of another name has its own.
-    let same = backend.prepare(PolicySet::new(policy("a", 5)).unwrap()).unwrap();
-    let other = backend.prepare(PolicySet::new(policy("aa", 5)).unwrap()).unwrap();
+    // A policy of the same name in another set has the same budget; a policy of another name has
+    // its own.
+    let same = backend
+        .prepare(PolicySet::new(policy("a", 5)).unwrap())
+        .unwrap();
+    let other = backend
+        .prepare(PolicySet::new(policy("aa", 5)).unwrap())
+        .unwrap();
     assert!(!backend.decide_now(&same, &[call(1)]).is_admitted());
     assert!(backend.decide_now(&other, &[call(5)]).is_admitted());
 }
@@ -89,7 +119,9 @@ fn law_11_two_policies_count_one_key_apart() {
 #[test]
 fn trap_v32_joined_parts_stay_apart() {
     let backend = backend();
-    let set = backend.prepare(PolicySet::new(policy("p", 1)).unwrap()).unwrap();
+    let set = backend
+        .prepare(PolicySet::new(policy("p", 1)).unwrap())
+        .unwrap();
     let pair = |a: &str, b: &str| Call::from(Key::builder().text(a).text(b).finish());
     assert!(backend.decide_now(&set, &[pair("a:b", "c")]).is_admitted());
     assert!(backend.decide_now(&set, &[pair("a", "b:c")]).is_admitted());
@@ -97,7 +129,8 @@ fn trap_v32_joined_parts_stay_apart() {
     assert!(!backend.decide_now(&set, &[pair("a", "b:c")]).is_admitted());
 }
 
-/// The first bits of addresses, for every number of bits: two addresses share a key exactly if they share these bits.
+/// The first bits of addresses, for every number of bits: two addresses share a key exactly if they
+/// share these bits.
 #[test]
 fn law_11_networks_are_the_first_bits_of_addresses_and_how_many() {
     let v4 = [0x0102_0304_u32, 0x0102_0305, 0x8102_0304, u32::MAX, 0].map(Ipv4Addr::from);
@@ -112,28 +145,60 @@ fn law_11_networks_are_the_first_bits_of_addresses_and_how_many() {
     for bits in 0..=255_u8 {
         for address in v4 {
             let kept = bits.min(32);
-            let mask = if kept == 0 { 0 } else { u32::MAX << (32 - kept) };
+            let mask = if kept == 0 {
+                0
+            } else {
+                u32::MAX << (32 - kept)
+            };
             let first = IpAddr::from(Ipv4Addr::from(u32::from(address) & mask));
             let key = network(address.into(), bits);
-            assert!(key.expose_parts().eq([KeyPart::Network(first, kept)]), "{address}/{bits}");
-            assert_eq!(key, network(address.to_ipv6_mapped().into(), bits), "the same bits of a mapped address");
+            assert!(
+                key.expose_parts().eq([KeyPart::Network(first, kept)]),
+                "{address}/{bits}"
+            );
+            assert_eq!(
+                key,
+                network(address.to_ipv6_mapped().into(), bits),
+                "the same bits of a mapped address"
+            );
             assert_eq!(key, network(first, kept));
             keys.insert((key, first, kept));
         }
         for address in v6.map(Ipv6Addr::from) {
             let kept = bits.min(128);
-            let mask = if kept == 0 { 0 } else { u128::MAX << (128 - kept) };
+            let mask = if kept == 0 {
+                0
+            } else {
+                u128::MAX << (128 - kept)
+            };
             let first = IpAddr::from(Ipv6Addr::from(u128::from(address) & mask));
             let key = network(address.into(), bits);
-            assert!(key.expose_parts().eq([KeyPart::Network(first, kept)]), "{address}/{bits}");
+            assert!(
+                key.expose_parts().eq([KeyPart::Network(first, kept)]),
+                "{address}/{bits}"
+            );
             assert_eq!(key.expose_bytes().len(), 2 + usize::from(kept.div_ceil(8)));
-            let behind = Key::builder().network(address.into(), bits).number(7).finish();
-            assert!(behind.expose_parts().eq([KeyPart::Network(first, kept), KeyPart::Number(7)]));
+            let behind = Key::builder()
+                .network(address.into(), bits)
+                .number(7)
+                .finish();
+            assert!(
+                behind
+                    .expose_parts()
+                    .eq([KeyPart::Network(first, kept), KeyPart::Number(7)])
+            );
             keys.insert((key, first, kept));
         }
     }
     let distinct: HashSet<&Key> = keys.iter().map(|(key, ..)| key).collect();
-    assert_eq!(distinct.len(), keys.len(), "each network has a key of its own");
-    assert_eq!(network(v6[0].to_be_bytes().into(), 128), Key::from(IpAddr::from(v6[0].to_be_bytes())));
+    assert_eq!(
+        distinct.len(),
+        keys.len(),
+        "each network has a key of its own"
+    );
+    assert_eq!(
+        network(v6[0].to_be_bytes().into(), 128),
+        Key::from(IpAddr::from(v6[0].to_be_bytes()))
+    );
     assert_eq!(network(v4[0].into(), 32), Key::from(IpAddr::from(v4[0])));
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendErrorKind, Clock, Gcra, Key, LocalShare, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
-    Timestamp,
+    Backend, BackendErrorKind, Clock, Gcra, Key, LocalShare, MemoryBackend, Policy, PolicySet,
+    PolicyTree, Rate, Timestamp,
 };
 
 const T0: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
@@ -37,12 +37,18 @@ impl Clock for Stoppable {
 }
 
 /// Stops a thread in the clock during `step`, and runs `meanwhile`, which must finish.
-fn stopped_in(clock: &Stoppable, step: impl FnOnce() + Send + 'static, meanwhile: impl FnOnce() + Send + 'static) {
+fn stopped_in(
+    clock: &Stoppable,
+    step: impl FnOnce() + Send + 'static,
+    meanwhile: impl FnOnce() + Send + 'static,
+) {
     let (reached, stopped) = channel();
     let (release, go_on) = channel();
     *clock.stop.lock().unwrap() = Some(Stop { reached, go_on });
     let held_up = thread::spawn(step);
-    stopped.recv_timeout(Duration::from_secs(60)).expect("the step reads the clock");
+    stopped
+        .recv_timeout(Duration::from_secs(60))
+        .expect("the step reads the clock");
     let (done, ended) = channel();
     let others = thread::spawn(move || {
         meanwhile();
@@ -57,10 +63,19 @@ fn stopped_in(clock: &Stoppable, step: impl FnOnce() + Send + 'static, meanwhile
 
 #[test]
 fn law_12_a_thread_that_is_stopped_in_the_clock_blocks_no_other_thread() {
-    let clock = Stoppable { stop: Arc::default() };
-    let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(4).build();
+    let clock = Stoppable {
+        stop: Arc::default(),
+    };
+    let backend = MemoryBackend::builder()
+        .clock(clock.clone())
+        .max_keys(4)
+        .build();
     let gcra = |name| Policy::new(name, Gcra::new(Rate::per_minute(60))).unwrap();
-    let one = Arc::new(backend.prepare(PolicySet::new(gcra("one")).unwrap()).unwrap());
+    let one = Arc::new(
+        backend
+            .prepare(PolicySet::new(gcra("one")).unwrap())
+            .unwrap(),
+    );
     let both = PolicyTree::All(vec![gcra("one").into(), gcra("two").into()]);
     let both = Arc::new(backend.prepare(PolicySet::new(both).unwrap()).unwrap());
     let calls = |key: &str, count: usize| vec![Call::from(Key::from(key)); count];
@@ -94,23 +109,41 @@ fn law_12_a_thread_that_is_stopped_in_the_clock_blocks_no_other_thread() {
             drop(backend.reset(&one, 0, &Key::from("key")));
             drop(backend.reset_all("on"));
             assert!(backend.keys() <= 4);
-            assert!(backend.prepare(PolicySet::new(gcra("three")).unwrap()).is_ok());
+            assert!(
+                backend
+                    .prepare(PolicySet::new(gcra("three")).unwrap())
+                    .is_ok()
+            );
         });
     }
 }
 
 #[test]
 fn law_12_a_thread_stopped_in_a_share_s_clock_blocks_no_other() {
-    let clock = Stoppable { stop: Arc::default() };
+    let clock = Stoppable {
+        stop: Arc::default(),
+    };
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let set = PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()).unwrap();
     let share = LocalShare::new(&store, &set, 2.try_into().unwrap()).unwrap();
     let calls = [Call::from(Key::from("key"))];
     let stopped = {
         let (share, calls) = (share.clone(), calls.clone());
-        move || assert!(share.decide(&calls, BackendErrorKind::Timeout).is_admitted())
+        move || {
+            assert!(
+                share
+                    .decide(&calls, BackendErrorKind::Timeout)
+                    .is_admitted()
+            )
+        }
     };
-    stopped_in(&clock, stopped, move || assert!(share.decide(&calls, BackendErrorKind::Timeout).is_admitted()));
+    stopped_in(&clock, stopped, move || {
+        assert!(
+            share
+                .decide(&calls, BackendErrorKind::Timeout)
+                .is_admitted()
+        )
+    });
 }
 
 /// A clock that panics once leaves the store as it was, and usable.
@@ -134,6 +167,10 @@ fn law_12_a_clock_that_panics_leaves_no_lock_behind() {
     let calls = [Call::from(Key::from("key"))];
     *clock.0.lock().unwrap() = true;
     let (failing, set, asked) = (backend.clone(), Arc::clone(&prepared), calls.clone());
-    assert!(thread::spawn(move || failing.decide_now(&set, &asked)).join().is_err());
+    assert!(
+        thread::spawn(move || failing.decide_now(&set, &asked))
+            .join()
+            .is_err()
+    );
     assert_eq!(backend.decide_now(&prepared, &calls).remaining(), 59);
 }

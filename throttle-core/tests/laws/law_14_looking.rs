@@ -14,8 +14,9 @@ use crate::support::spec::Tree;
 use crate::support::strategies::{for_every_tree, run, some_audited};
 use crate::support::trace::{Case, cases, clamp};
 
-/// Two stores receive one trace, and one of them is inspected in every way before each step. Their clocks do not step
-/// back, because then the decisions depend on what a store has forgotten, and so on its secret.
+/// Two stores receive one trace, and one of them is inspected in every way before each step. Their
+/// clocks do not step back, because then the decisions depend on what a store has forgotten, and so
+/// on its secret.
 fn looking_changes_nothing(case: &Case) -> TestCaseResult {
     let (quiet, observed) = (InMemory::new(&case.tree), InMemory::new(&case.tree));
     let prepared = Arc::new(observed.prepared.clone());
@@ -28,11 +29,19 @@ fn looking_changes_nothing(case: &Case) -> TestCaseResult {
             machine.clock.set(Timestamp::from_micros(t));
         }
         for key in 0..4_u64 {
-            let _ = observed.backend.decide_now(&prepared, &vec![Call::peek(Key::from(key)); costs.len()]);
+            let _ = observed
+                .backend
+                .decide_now(&prepared, &vec![Call::peek(Key::from(key)); costs.len()]);
         }
         let _ = (format!("{:?}", observed.backend), observed.backend.keys());
         let decision = observed.backend.decide_now(&prepared, &asked);
-        prop_assert_eq!(&decision, &quiet.backend.decide_now(&quiet.prepared, &asked), "at {}: {:?}", t, costs);
+        prop_assert_eq!(
+            &decision,
+            &quiet.backend.decide_now(&quiet.prepared, &asked),
+            "at {}: {:?}",
+            t,
+            costs
+        );
     }
     Ok(())
 }
@@ -43,7 +52,11 @@ fn law_14_looking_changes_no_decision() {
 }
 
 /// Limits with audited ones and without them receive one trace, and each charge is settled alike.
-fn audited_changes_nothing(case: &Case, make: fn(&Tree) -> Box<dyn Machine>, hostile: bool) -> TestCaseResult {
+fn audited_changes_nothing(
+    case: &Case,
+    make: fn(&Tree) -> Box<dyn Machine>,
+    hostile: bool,
+) -> TestCaseResult {
     let audited = case.tree.audited();
     let (mut with, mut without) = (make(&case.tree), make(&case.tree.without_audited()));
     let (step, mut t, mut open) = (case.tree.step(), case.start, Vec::<[Receipt; 2]>::new());
@@ -58,7 +71,10 @@ fn audited_changes_nothing(case: &Case, make: fn(&Tree) -> Box<dyn Machine>, hos
         let costs = raw.costs(&with.capacities());
         let (decision, charge) = with.decide(t, &costs);
         let (live, live_charge) = without.decide(t, &of_enforced(&audited, &costs));
-        prop_assert_eq!(enforced_part(&audited, &decision), (reported(&live), live.statuses().to_vec()));
+        prop_assert_eq!(
+            enforced_part(&audited, &decision),
+            (reported(&live), live.statuses().to_vec())
+        );
         open.extend(charge.zip(live_charge).map(|(one, other)| [one, other]));
     }
     Ok(())
@@ -67,17 +83,26 @@ fn audited_changes_nothing(case: &Case, make: fn(&Tree) -> Box<dyn Machine>, hos
 #[test]
 fn law_14_an_audited_limit_changes_no_decision() {
     let trees = || cases(some_audited(), 40);
-    run("algorithms", &trees(), |case| audited_changes_nothing(case, |tree| Box::new(Pure::new(tree)), true));
-    run("memory", &trees(), |case| audited_changes_nothing(case, |tree| Box::new(InMemory::new(tree)), false));
+    run("algorithms", &trees(), |case| {
+        audited_changes_nothing(case, |tree| Box::new(Pure::new(tree)), true)
+    });
+    run("memory", &trees(), |case| {
+        audited_changes_nothing(case, |tree| Box::new(InMemory::new(tree)), false)
+    });
 }
 
-/// Until the audited limits would refuse a request that is admitted, all states are what they are where they are
-/// enforced.
+/// Until the audited limits would refuse a request that is admitted, all states are what they are
+/// where they are enforced.
 fn states_are_those_of_enforced_limits(case: &Case) -> TestCaseResult {
     let enforced = case.tree.enforced();
     let (mut audits, mut enforces) = (Pure::new(&case.tree), Pure::new(&enforced));
     let (step, mut t) = (case.tree.step(), case.start);
-    let would_refuse = |decision: &Decision| decision.statuses().iter().any(|status| status.would_refuse());
+    let would_refuse = |decision: &Decision| {
+        decision
+            .statuses()
+            .iter()
+            .any(|status| status.would_refuse())
+    };
     for raw in &case.raws {
         t = clamp(t.saturating_add(raw.micros(step, true)));
         let costs = raw.costs(&audits.capacities());
@@ -95,5 +120,9 @@ fn states_are_those_of_enforced_limits(case: &Case) -> TestCaseResult {
 
 #[test]
 fn law_14_an_audited_limit_counts_as_if_enforced_until_it_would_refuse() {
-    run("compositions", &cases(some_audited(), 40), states_are_those_of_enforced_limits);
+    run(
+        "compositions",
+        &cases(some_audited(), 40),
+        states_are_those_of_enforced_limits,
+    );
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendErrorKind, Cost, DecidedBy, Decision, Gcra, Key, LocalShare, ManualClock, MemoryBackend, MemorySet,
-    Policy, PolicySet, PolicyTree, Rate, Timestamp,
+    Backend, BackendErrorKind, Cost, DecidedBy, Decision, Gcra, Key, LocalShare, ManualClock,
+    MemoryBackend, MemorySet, Policy, PolicySet, PolicyTree, Rate, Timestamp,
 };
 
 use crate::support::spec::Kind;
@@ -17,7 +17,9 @@ use crate::support::strategies::{for_every_tree, run, small};
 const WHY: BackendErrorKind = BackendErrorKind::Timeout;
 
 fn memory() -> MemoryBackend<ManualClock> {
-    MemoryBackend::builder().clock(ManualClock::new(Timestamp::from_micros(TODAY))).build()
+    MemoryBackend::builder()
+        .clock(ManualClock::new(Timestamp::from_micros(TODAY)))
+        .build()
 }
 
 fn processes(n: u32) -> NonZeroU32 {
@@ -41,7 +43,11 @@ fn gcra(name: &str, burst: u64) -> Policy {
 }
 
 fn both(a: u64, b: u64) -> PolicySet {
-    PolicySet::new(PolicyTree::All(vec![gcra("a", a).into(), gcra("b", b).into()])).unwrap()
+    PolicySet::new(PolicyTree::All(vec![
+        gcra("a", a).into(),
+        gcra("b", b).into(),
+    ]))
+    .unwrap()
 }
 
 /// A store, the set prepared on it, and this process's share.
@@ -55,7 +61,11 @@ impl Process {
     fn new(set: &PolicySet, n: u32) -> Self {
         let store = memory();
         let prepared = Arc::new(store.prepare(set.clone()).unwrap());
-        Self { store, set: prepared, share: share(set, n) }
+        Self {
+            store,
+            set: prepared,
+            share: share(set, n),
+        }
     }
 
     /// Decides at the store, and keeps the share warm.
@@ -67,33 +77,59 @@ impl Process {
 
     /// The remaining units of each policy, at the store and in the share.
     fn left(&self) -> (Vec<u64>, Vec<u64>) {
-        let calls = vec![peek(); MemoryBackend::<ManualClock>::set(&self.set).policies().len()];
-        let left = |decision: &Decision| decision.statuses().iter().map(|status| status.remaining()).collect();
-        (left(&self.store.decide_now(&self.set, &calls)), left(&self.share.decide(&calls, WHY)))
+        let calls = vec![
+            peek();
+            MemoryBackend::<ManualClock>::set(&self.set)
+                .policies()
+                .len()
+        ];
+        let left = |decision: &Decision| {
+            decision
+                .statuses()
+                .iter()
+                .map(|status| status.remaining())
+                .collect()
+        };
+        (
+            left(&self.store.decide_now(&self.set, &calls)),
+            left(&self.share.decide(&calls, WHY)),
+        )
     }
 }
 
-/// The store has failed, and every process has a fresh share: tests what they admit together at one instant.
+/// The store has failed, and every process has a fresh share: tests what they admit together at one
+/// instant.
 #[test]
 fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
     for kind in Kind::ALL {
-        run(&format!("{kind:?}"), &(small(kind), 1_u32..=6), |(spec, n)| {
-            let set = Tree::Leaf(*spec).set();
-            let (capacity, part) = (spec.algorithm().capacity(), spec.algorithm().share(processes(*n)).capacity());
-            let mut together = 0;
-            for _ in 0..*n {
-                let share = share(&set, *n);
-                let admitted = (0..=capacity).filter(|_| share.decide(&[ada(1)], WHY).is_admitted()).count() as u64;
-                // Without delays one request at a time is admitted, or those of a part of a microsecond.
-                prop_assert!(admitted == part || kind == Kind::Undelayed && admitted < part);
-                together += admitted;
-            }
-            // A queue also lets units leave at once, and several queues do so together: see the tests of shares.
-            if capacity >= u64::from(*n) && !matches!(kind, Kind::Shaper | Kind::Undelayed) {
-                prop_assert!(together <= capacity, "{} of {}", together, capacity);
-            }
-            Ok(())
-        });
+        run(
+            &format!("{kind:?}"),
+            &(small(kind), 1_u32..=6),
+            |(spec, n)| {
+                let set = Tree::Leaf(*spec).set();
+                let (capacity, part) = (
+                    spec.algorithm().capacity(),
+                    spec.algorithm().share(processes(*n)).capacity(),
+                );
+                let mut together = 0;
+                for _ in 0..*n {
+                    let share = share(&set, *n);
+                    let admitted = (0..=capacity)
+                        .filter(|_| share.decide(&[ada(1)], WHY).is_admitted())
+                        .count() as u64;
+                    // Without delays one request at a time is admitted, or those of a part of a
+                    // microsecond.
+                    prop_assert!(admitted == part || kind == Kind::Undelayed && admitted < part);
+                    together += admitted;
+                }
+                // A queue also lets units leave at once, and several queues do so together: see the
+                // tests of shares.
+                if capacity >= u64::from(*n) && !matches!(kind, Kind::Shaper | Kind::Undelayed) {
+                    prop_assert!(together <= capacity, "{} of {}", together, capacity);
+                }
+                Ok(())
+            },
+        );
     }
 }
 
@@ -101,23 +137,49 @@ fn processes_that_never_asked_a_store_admit_no_more_than_the_limit() {
 #[test]
 fn a_share_is_kept_warm() {
     for_every_tree(
-        |trees| (trees, 1_u32..=4, prop::collection::vec((1_u64..=6, 0_u32..8), 12)),
+        |trees| {
+            (
+                trees,
+                1_u32..=4,
+                prop::collection::vec((1_u64..=6, 0_u32..8), 12),
+            )
+        },
         |(tree, n, requests)| {
             let process = Process::new(&tree.set(), *n);
             let count = tree.leaves().len();
             let mut charged = vec![0_u64; count];
             for (cost, skipped) in requests {
                 // Now and then one policy does not apply.
-                let call = |place: usize| if place as u32 == *skipped && count > 1 { Call::SKIP } else { ada(*cost) };
+                let call = |place: usize| {
+                    if place as u32 == *skipped && count > 1 {
+                        Call::SKIP
+                    } else {
+                        ada(*cost)
+                    }
+                };
                 let calls: Vec<_> = (0..count).map(call).collect();
                 let decision = process.ask(&calls);
-                charged.iter_mut().zip(decision.statuses()).for_each(|(sum, status)| *sum += status.charged());
-                if tree.leaves().iter().any(|spec| matches!(spec, Spec::Undelayed { .. })) {
+                charged
+                    .iter_mut()
+                    .zip(decision.statuses())
+                    .for_each(|(sum, status)| *sum += status.charged());
+                if tree
+                    .leaves()
+                    .iter()
+                    .any(|spec| matches!(spec, Spec::Undelayed { .. }))
+                {
                     continue;
                 }
-                let shares = process.share.set().policies().iter().map(|policy| policy.algorithm().capacity());
-                let expected: Vec<_> =
-                    shares.zip(&charged).map(|(most, charged)| most.saturating_sub(*charged)).collect();
+                let shares = process
+                    .share
+                    .set()
+                    .policies()
+                    .iter()
+                    .map(|policy| policy.algorithm().capacity());
+                let expected: Vec<_> = shares
+                    .zip(&charged)
+                    .map(|(most, charged)| most.saturating_sub(*charged))
+                    .collect();
                 prop_assert_eq!(process.left().1, expected);
             }
             Ok(())
@@ -134,14 +196,22 @@ fn only_what_the_store_charged_is_noted() {
     assert_eq!(process.left().1, [2, 8]);
     let here = process.share.decide(&[ada(1), ada(1)], WHY);
     process.share.note(&here, &[ada(1), ada(1)]);
-    assert_eq!(process.left(), (vec![2, 8], vec![1, 7]), "a decision made here is charged here once");
-    process.share.note(&Decision::open(&[ada(1), ada(1)], WHY), &[ada(1), ada(1)]);
+    assert_eq!(
+        process.left(),
+        (vec![2, 8], vec![1, 7]),
+        "a decision made here is charged here once"
+    );
+    process
+        .share
+        .note(&Decision::open(&[ada(1), ada(1)], WHY), &[ada(1), ada(1)]);
     assert_eq!(process.left().1, [1, 7]);
     // More than remains, and more than the capacity.
     process.ask(&[ada(2), ada(2)]);
     assert_eq!(process.left().1, [0, 5]);
     // Decisions about other sets change nothing.
-    process.share.note(&Decision::not_limited(7), &vec![ada(1); 7]);
+    process
+        .share
+        .note(&Decision::not_limited(7), &vec![ada(1); 7]);
     process.share.note(&here, &[]);
 }
 
@@ -149,7 +219,10 @@ fn only_what_the_store_charged_is_noted() {
 #[test]
 fn a_share_in_a_full_store_is_still_charged() {
     let set = PolicySet::new(gcra("p", 4)).unwrap();
-    let store = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
+    let store = MemoryBackend::builder()
+        .max_keys(1)
+        .clock(ManualClock::default())
+        .build();
     let share = LocalShare::new(&store, &set, processes(1)).unwrap();
     let remote = Process::new(&set, 1);
     for name in ["ada", "eve", "bob", "eve"] {
@@ -160,44 +233,91 @@ fn a_share_in_a_full_store_is_still_charged() {
     assert_eq!(store.keys(), 1);
     assert_eq!(share.decide(&[peek()], WHY).remaining(), 3);
     let shared = share.decide(&[Call::peek(Key::from("someone new"))], WHY);
-    assert_eq!((shared.remaining(), shared.statuses()[0].is_overflow()), (1, true));
+    assert_eq!(
+        (shared.remaining(), shared.statuses()[0].is_overflow()),
+        (1, true)
+    );
 }
 
 #[test]
 fn a_decision_names_who_decided_it() {
     let set = both(8, 8);
-    let some = LocalShare::of_each(&memory(), &set, |place| (place == 1).then(|| processes(2))).unwrap();
-    let deciders =
-        |decision: &Decision| decision.statuses().iter().map(|status| status.decided_by()).collect::<Vec<_>>();
+    let some =
+        LocalShare::of_each(&memory(), &set, |place| (place == 1).then(|| processes(2))).unwrap();
+    let deciders = |decision: &Decision| {
+        decision
+            .statuses()
+            .iter()
+            .map(|status| status.decided_by())
+            .collect::<Vec<_>>()
+    };
 
     let mixed = some.decide(&[ada(1), ada(1)], WHY);
-    assert_eq!(deciders(&mixed), [DecidedBy::Open(WHY), DecidedBy::Local(WHY)]);
-    assert_eq!((mixed.decided_by(), mixed.degraded(), mixed.remaining()), (DecidedBy::Local(WHY), Some(WHY), 3));
-    assert_eq!(mixed.statuses().iter().map(|status| status.applies()).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(
+        deciders(&mixed),
+        [DecidedBy::Open(WHY), DecidedBy::Local(WHY)]
+    );
+    assert_eq!(
+        (mixed.decided_by(), mixed.degraded(), mixed.remaining()),
+        (DecidedBy::Local(WHY), Some(WHY), 3)
+    );
+    assert_eq!(
+        mixed
+            .statuses()
+            .iter()
+            .map(|status| status.applies())
+            .collect::<Vec<_>>(),
+        [false, true]
+    );
 
-    let first = LocalShare::of_each(&memory(), &set, |place| (place == 0).then(|| processes(2))).unwrap();
+    let first =
+        LocalShare::of_each(&memory(), &set, |place| (place == 0).then(|| processes(2))).unwrap();
     let mixed = first.decide(&[ada(1), ada(1)], WHY);
-    assert_eq!(deciders(&mixed), [DecidedBy::Local(WHY), DecidedBy::Open(WHY)]);
-    assert_eq!(mixed.decided_by(), DecidedBy::Local(WHY), "whichever comes first");
+    assert_eq!(
+        deciders(&mixed),
+        [DecidedBy::Local(WHY), DecidedBy::Open(WHY)]
+    );
+    assert_eq!(
+        mixed.decided_by(),
+        DecidedBy::Local(WHY),
+        "whichever comes first"
+    );
 
     let open = some.decide(&[ada(1), Call::SKIP], WHY);
     assert_eq!(
         (deciders(&open), open.decided_by()),
-        (vec![DecidedBy::Open(WHY), DecidedBy::Store], DecidedBy::Open(WHY))
+        (
+            vec![DecidedBy::Open(WHY), DecidedBy::Store],
+            DecidedBy::Open(WHY)
+        )
     );
     assert!(open.is_admitted());
     assert_eq!(open, Decision::open(&[ada(1), Call::SKIP], WHY));
 
     let process = Process::new(&set, 1);
     let store = process.ask(&[ada(1), ada(1)]);
-    assert_eq!((store.decided_by(), store.degraded()), (DecidedBy::Store, None));
+    assert_eq!(
+        (store.decided_by(), store.degraded()),
+        (DecidedBy::Store, None)
+    );
     // The same numbers from another source are a different decision.
     let here = share(&set, 1).decide(&[ada(1), ada(1)], WHY);
     assert_ne!(here, store);
-    assert_eq!((here.remaining(), here.reset_after()), (store.remaining(), store.reset_after()));
-    assert_ne!(here, share(&set, 1).decide(&[ada(1), ada(1)], BackendErrorKind::Suspended));
     assert_eq!(
-        [DecidedBy::Store, DecidedBy::Local(WHY), DecidedBy::Open(WHY)].map(DecidedBy::label),
+        (here.remaining(), here.reset_after()),
+        (store.remaining(), store.reset_after())
+    );
+    assert_ne!(
+        here,
+        share(&set, 1).decide(&[ada(1), ada(1)], BackendErrorKind::Suspended)
+    );
+    assert_eq!(
+        [
+            DecidedBy::Store,
+            DecidedBy::Local(WHY),
+            DecidedBy::Open(WHY)
+        ]
+        .map(DecidedBy::label),
         ["store", "local", "open"]
     );
 }
@@ -215,7 +335,9 @@ fn what_was_taken_here_is_settled_here() {
     assert_eq!(process.left(), (vec![7, 7], vec![3, 3]));
     // At the store, settling it gives nothing back and takes nothing more.
     for actual in [0, 8] {
-        process.store.settle_now(&process.set, receipt().actual(actual));
+        process
+            .store
+            .settle_now(&process.set, receipt().actual(actual));
         assert_eq!(process.left().0, [7, 7], "it was not charged there");
         process.share.reset(0, &Key::from("ada"));
         process.share.reset(1, &Key::from("ada"));
@@ -229,7 +351,9 @@ fn a_state_settles_only_what_the_store_took() {
     let now = Timestamp::from_micros(TODAY);
     let (mut state, _) = algorithm.decide(algorithm.fresh(), now, 5);
     let before = state.clone();
-    let receipt = Receipt::of(&share(&set, 1).decide(&[ada(5)], WHY), &[ada(5)]).unwrap().actual(0);
+    let receipt = Receipt::of(&share(&set, 1).decide(&[ada(5)], WHY), &[ada(5)])
+        .unwrap()
+        .actual(0);
     receipt.items()[0].apply_to(&set.policies()[0], &mut state, now);
     assert_eq!(state, before);
 }
@@ -241,15 +365,25 @@ fn what_was_taken_at_the_store_is_settled_there_and_here() {
         let calls = [ada(cost), ada(cost)];
         Receipt::of(&process.ask(&calls), &calls).unwrap()
     };
-    let less = process.share.settle(take(10).actual(4)).expect("the store took it");
+    let less = process
+        .share
+        .settle(take(10).actual(4))
+        .expect("the store took it");
     assert_eq!(process.left(), (vec![30, 30], vec![16, 16]));
     process.store.settle_now(&process.set, less);
     assert_eq!(process.left(), (vec![36, 36], vec![16, 16]));
-    let more = process.share.settle(take(2).actual(5)).expect("the store took it");
+    let more = process
+        .share
+        .settle(take(2).actual(5))
+        .expect("the store took it");
     process.store.settle_now(&process.set, more);
     assert_eq!(process.left(), (vec![31, 31], vec![11, 11]));
-    // Of 25 units only 11 had room. A share cannot give back more than it holds, and 22 of the 25 were used.
-    let much = process.share.settle(take(25).actual(22)).expect("the store took it");
+    // Of 25 units only 11 had room. A share cannot give back more than it holds, and 22 of the 25
+    // were used.
+    let much = process
+        .share
+        .settle(take(25).actual(22))
+        .expect("the store took it");
     process.store.settle_now(&process.set, much);
     assert_eq!(process.left(), (vec![9, 9], vec![0, 0]));
 }
@@ -271,9 +405,15 @@ fn forgetting_here_is_forgetting() {
 #[test]
 fn a_charge_of_an_overflow_bucket_is_settled_in_the_key_s_share() {
     let set = PolicySet::new(gcra("p", 9)).unwrap();
-    let full = MemoryBackend::builder().max_keys(1).clock(ManualClock::default()).build();
+    let full = MemoryBackend::builder()
+        .max_keys(1)
+        .clock(ManualClock::default())
+        .build();
     let prepared = full.prepare(set.clone()).unwrap();
-    assert!(full.decide_now(&prepared, &[Call::from(Key::from("fills the store"))]).is_admitted());
+    assert!(
+        full.decide_now(&prepared, &[Call::from(Key::from("fills the store"))])
+            .is_admitted()
+    );
     let share = share(&set, 1);
     let decision = full.decide_now(&prepared, &[ada(5)]);
     assert!(decision.statuses()[0].is_overflow());
@@ -287,13 +427,24 @@ fn a_charge_of_an_overflow_bucket_is_settled_in_the_key_s_share() {
 #[test]
 fn a_policy_without_a_share_is_neither_noted_nor_settled_here() {
     let (store, shares, set) = (memory(), memory(), both(9, 9));
-    let share = LocalShare::of_each(&shares, &set, |place| (place == 0).then(|| processes(1))).unwrap();
+    let share =
+        LocalShare::of_each(&shares, &set, |place| (place == 0).then(|| processes(1))).unwrap();
     // Another set of the process has a share in the policy that is open here.
-    let other = LocalShare::new(&shares, &PolicySet::new(gcra("b", 9)).unwrap(), processes(1)).unwrap();
+    let other = LocalShare::new(
+        &shares,
+        &PolicySet::new(gcra("b", 9)).unwrap(),
+        processes(1),
+    )
+    .unwrap();
     let (prepared, calls) = (Arc::new(store.prepare(set).unwrap()), [ada(3), ada(3)]);
-    let decision = store.decide_at_once(&prepared, &calls).expect("memory decides at once");
+    let decision = store
+        .decide_at_once(&prepared, &calls)
+        .expect("memory decides at once");
     share.note(&decision, &calls);
-    assert_eq!((shares.keys(), other.decide(&[ada(4)], WHY).remaining()), (1, 5));
+    assert_eq!(
+        (shares.keys(), other.decide(&[ada(4)], WHY).remaining()),
+        (1, 5)
+    );
     let receipt = Receipt::of(&decision, &calls).unwrap().actual(0);
     assert!(share.settle(receipt).is_some());
     assert_eq!(other.decide(&[peek()], WHY).remaining(), 5);

@@ -1,5 +1,5 @@
-//! What the memory backend says of itself, and how it keeps its bounds: its options, its clock, its numbers of keys
-//! and policies, and that it works for sets of any size.
+//! What the memory backend says of itself, and how it keeps its bounds: its options, its clock, its
+//! numbers of keys and policies, and that it works for sets of any size.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, Clock, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, PolicyTree, Rate,
-    SlidingLog, Timestamp,
+    Backend, Clock, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet,
+    PolicyTree, Rate, SlidingLog, Timestamp,
 };
 
 use crate::support::strategies::run;
@@ -36,7 +36,10 @@ fn a_store_of_no_keys_has_room_for_one() {
         let backend = builder.clock(ManualClock::new(T0)).build();
         let prepared = backend.prepare(set(per_day("p", 9))).unwrap();
         assert!(backend.decide_now(&prepared, &key(0)).is_admitted());
-        assert_eq!(format!("{backend:?}"), format!("MemoryBackend {{ keys: 1, max_keys: {room}, .. }}"));
+        assert_eq!(
+            format!("{backend:?}"),
+            format!("MemoryBackend {{ keys: 1, max_keys: {room}, .. }}")
+        );
         let overflows = |n| backend.decide_now(&prepared, &key(n)).statuses()[0].is_overflow();
         let expected: Vec<bool> = (0..5).map(|n| n >= room).collect();
         assert_eq!((0..5).map(overflows).collect::<Vec<_>>(), expected);
@@ -50,7 +53,9 @@ fn memory_decides_at_once_by_a_clock_that_it_knows_and_cannot_fail() {
     let prepared = Arc::new(backend.prepare(set(per_day("p", 9))).unwrap());
     assert!(!backend.can_fail());
     assert_eq!(backend.now(&prepared, &key(1)), Some(T0));
-    let decision = backend.decide_at_once(&prepared, &key(1)).expect("without waiting");
+    let decision = backend
+        .decide_at_once(&prepared, &key(1))
+        .expect("without waiting");
     assert_eq!(decision.remaining(), 8);
     let _ = backend.decide_now(&prepared, &key(2));
     assert_eq!(backend.keys_held(), Some(2));
@@ -62,10 +67,22 @@ fn law_05_keys_of_a_request_lie_in_any_two_shards() {
     let both = PolicyTree::All(vec![per_day("p", 1).into(), per_day("q", 2).into()]);
     let prepared = backend.prepare(set(both)).unwrap();
     for n in 0..100 {
-        let decisions =
-            [(); 2].map(|()| backend.decide_now(&prepared, &[n, 1_000 + n].map(|n| Call::from(Key::from(n)))));
-        assert_eq!(decisions.each_ref().map(|decision| decision.is_admitted()), [true, false], "{n}");
-        assert_eq!(decisions[1].statuses().iter().map(|status| status.remaining()).collect::<Vec<_>>(), [0, 1]);
+        let decisions = [(); 2].map(|()| {
+            backend.decide_now(&prepared, &[n, 1_000 + n].map(|n| Call::from(Key::from(n))))
+        });
+        assert_eq!(
+            decisions.each_ref().map(|decision| decision.is_admitted()),
+            [true, false],
+            "{n}"
+        );
+        assert_eq!(
+            decisions[1]
+                .statuses()
+                .iter()
+                .map(|status| status.remaining())
+                .collect::<Vec<_>>(),
+            [0, 1]
+        );
     }
 }
 
@@ -74,22 +91,41 @@ fn law_05_keys_of_a_request_lie_in_any_two_shards() {
 fn a_decision_as_of_an_instant_counts_from_then_but_not_from_the_future() {
     let clock = ManualClock::new(T0);
     let backend = MemoryBackend::builder().clock(clock.clone()).build();
-    let prepared = Arc::new(backend.prepare(set(Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap())).unwrap());
+    let prepared = Arc::new(
+        backend
+            .prepare(set(
+                Policy::new("p", Gcra::new(Rate::per_minute(60))).unwrap()
+            ))
+            .unwrap(),
+    );
     for (seconds, reset) in [(-5_i64, -4), (-60, -59), (0, 1), (5, 1), (3_600, 1)] {
         let at = Timestamp::from_micros(T0.as_micros() + seconds * 1_000_000);
         let asked = [Call::from(Key::from(seconds.to_string()))];
-        let decision = backend.decide_as_of(&prepared, &asked, at).into_inner().unwrap();
-        assert_eq!(decision.reset_after(), Duration::from_secs(1), "from the instant that counts");
+        let decision = backend
+            .decide_as_of(&prepared, &asked, at)
+            .into_inner()
+            .unwrap();
+        assert_eq!(
+            decision.reset_after(),
+            Duration::from_secs(1),
+            "from the instant that counts"
+        );
         let peek = [Call::peek(Key::from(seconds.to_string()))];
         let now = backend.decide_now(&prepared, &peek).reset_after();
-        assert_eq!(now, Duration::from_secs(u64::try_from(reset).unwrap_or(0)), "{seconds} s from now");
+        assert_eq!(
+            now,
+            Duration::from_secs(u64::try_from(reset).unwrap_or(0)),
+            "{seconds} s from now"
+        );
     }
 }
 
 #[test]
 fn a_set_that_another_store_prepared_is_refused_loudly() {
-    let [own, other] = [(), ()].map(|()| MemoryBackend::builder().clock(ManualClock::new(T0)).build());
-    let [prepared, foreign] = [&own, &other].map(|store| Arc::new(store.prepare(set(per_day("p", 9))).unwrap()));
+    let [own, other] =
+        [(), ()].map(|()| MemoryBackend::builder().clock(ManualClock::new(T0)).build());
+    let [prepared, foreign] =
+        [&own, &other].map(|store| Arc::new(store.prepare(set(per_day("p", 9))).unwrap()));
     let decision = own.decide_now(&prepared, &key(1));
     let receipt = || Receipt::of(&decision, &key(1)).unwrap().actual(0);
     let steps: [&dyn Fn(); 5] = [
@@ -102,7 +138,11 @@ fn a_set_that_another_store_prepared_is_refused_loudly() {
     for (n, step) in steps.into_iter().enumerate() {
         assert!(catch_unwind(AssertUnwindSafe(step)).is_err(), "step {n}");
     }
-    assert_eq!(own.decide_now(&prepared, &[Call::peek(Key::from(1))]).remaining(), 8);
+    assert_eq!(
+        own.decide_now(&prepared, &[Call::peek(Key::from(1))])
+            .remaining(),
+        8
+    );
 }
 
 /// More parameters of one policy than have numbers in a slot.
@@ -115,7 +155,9 @@ fn a_backend_decides_by_any_number_of_limits_of_one_name() {
     for round in 0..2 {
         for count in 2..=600 {
             let prepared = prepare(count);
-            let left = backend.decide_now(&prepared, &[Call::peek(Key::from(1))]).remaining();
+            let left = backend
+                .decide_now(&prepared, &[Call::peek(Key::from(1))])
+                .remaining();
             assert_eq!(left, count - 1, "one of {count} is used");
             let own = backend.decide_now(&prepared, &key(1_000 + count));
             assert_eq!(own.remaining(), count - 1 - round, "a key of its own");
@@ -124,29 +166,57 @@ fn a_backend_decides_by_any_number_of_limits_of_one_name() {
     assert!(!backend.decide_now(&first, &key(1)).is_admitted());
 }
 
-/// Whatever happens in a store too small for its keys, it loses count of none: without keys it has room for as many as
-/// ever.
+/// Whatever happens in a store too small for its keys, it loses count of none: without keys it has
+/// room for as many as ever.
 #[test]
 fn law_09_a_store_that_has_forgotten_all_keys_has_all_its_room() {
     fn tiered(name: &str, variant: u64) -> Policy {
         let tiers = [
-            ("window", FixedWindow::new(Rate::new(3 + variant, Duration::from_micros(70))).build().unwrap()),
-            ("log", SlidingLog::new(Rate::new(5, Duration::from_micros(50 + variant))).build().unwrap()),
-            ("gcra", Gcra::new(Rate::new(8, Duration::from_micros(90))).build().unwrap()),
+            (
+                "window",
+                FixedWindow::new(Rate::new(3 + variant, Duration::from_micros(70)))
+                    .build()
+                    .unwrap(),
+            ),
+            (
+                "log",
+                SlidingLog::new(Rate::new(5, Duration::from_micros(50 + variant)))
+                    .build()
+                    .unwrap(),
+            ),
+            (
+                "gcra",
+                Gcra::new(Rate::new(8, Duration::from_micros(90)))
+                    .build()
+                    .unwrap(),
+            ),
         ];
         Policy::tiered(name, tiers).unwrap()
     }
     fn forgets(max_keys: usize, raws: &[Raw]) -> Result<(), TestCaseError> {
         let clock = ManualClock::new(T0);
-        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
-        let both = |variant| set(PolicyTree::All(vec![tiered("a", variant).into(), tiered("b", variant).into()]));
+        let backend = MemoryBackend::builder()
+            .clock(clock.clone())
+            .max_keys(max_keys)
+            .build();
+        let both = |variant| {
+            set(PolicyTree::All(vec![
+                tiered("a", variant).into(),
+                tiered("b", variant).into(),
+            ]))
+        };
         let mut prepared = Arc::new(backend.prepare(both(0)).unwrap());
         let mut receipts = Vec::new();
         for raw in raws {
-            clock.set(Timestamp::from_micros(clock.now().as_micros() + raw.micros(30, true)));
+            clock.set(Timestamp::from_micros(
+                clock.now().as_micros() + raw.micros(30, true),
+            ));
             let tier = (raw.members % 3) as u8;
-            let calls = [raw.pick % 5, raw.pick / 5 % 4]
-                .map(|key| Call::from(Key::from(u64::from(key))).costing(raw.cost(4)).in_tier(tier));
+            let calls = [raw.pick % 5, raw.pick / 5 % 4].map(|key| {
+                Call::from(Key::from(u64::from(key)))
+                    .costing(raw.cost(4))
+                    .in_tier(tier)
+            });
             match raw.what {
                 0..=5 => {
                     let decision = backend.decide_now(&prepared, &calls);
@@ -157,19 +227,35 @@ fn law_09_a_store_that_has_forgotten_all_keys_has_all_its_room() {
                         backend.settle_now(&prepared, receipt.actual(u64::from(raw.pick % 8)));
                     }
                 }
-                8 => drop(backend.reset(&prepared, usize::from(raw.pick % 2), calls[0].key().unwrap())),
-                _ if raw.pick % 4 == 0 => drop(backend.reset_all(if raw.pick % 8 == 0 { "a" } else { "" })),
+                8 => drop(backend.reset(
+                    &prepared,
+                    usize::from(raw.pick % 2),
+                    calls[0].key().unwrap(),
+                )),
+                _ if raw.pick % 4 == 0 => {
+                    drop(backend.reset_all(if raw.pick % 8 == 0 { "a" } else { "" }))
+                }
                 _ => prepared = Arc::new(backend.prepare(both(u64::from(raw.pick) % 3)).unwrap()),
             }
-            prop_assert!(backend.keys() <= max_keys, "{} keys of {}", backend.keys(), max_keys);
+            prop_assert!(
+                backend.keys() <= max_keys,
+                "{} keys of {}",
+                backend.keys(),
+                max_keys
+            );
         }
         drop(backend.reset_all(""));
         prop_assert_eq!(backend.keys(), 0);
         let day = backend.prepare(set(per_day("day", 9))).unwrap();
-        let overflows = (0..=max_keys as u64).map(|n| backend.decide_now(&day, &key(n)).statuses()[0].is_overflow());
+        let overflows = (0..=max_keys as u64)
+            .map(|n| backend.decide_now(&day, &key(n)).statuses()[0].is_overflow());
         let expected: Vec<bool> = (0..=max_keys).map(|n| n == max_keys).collect();
         prop_assert_eq!(overflows.collect::<Vec<_>>(), expected);
         Ok(())
     }
-    run("tiny stores", &(1_usize..7, raws(80)), |(max_keys, raws)| forgets(*max_keys, raws));
+    run(
+        "tiny stores",
+        &(1_usize..7, raws(80)),
+        |(max_keys, raws)| forgets(*max_keys, raws),
+    );
 }

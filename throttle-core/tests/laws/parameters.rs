@@ -1,5 +1,5 @@
-//! Parameters that travel with the call: a key has one budget, whatever tier it is in and whatever parameters of its
-//! own it has, and a change between them buys nothing.
+//! Parameters that travel with the call: a key has one budget, whatever tier it is in and whatever
+//! parameters of its own it has, and a change between them buys nothing.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use proptest::sample::select;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, BackendErrorKind, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyMeter, LocalShare,
-    ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate, SlidingLog, SlidingWindow, Timestamp, TokenBucket,
+    Algorithm, Backend, BackendErrorKind, Decision, FixedWindow, Gcra, IntoAlgorithm, Key,
+    LeakyMeter, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate,
+    SlidingLog, SlidingWindow, Timestamp, TokenBucket,
 };
 
 use crate::support::spec::Kind;
@@ -33,7 +34,10 @@ fn call(cost: u64) -> Call {
 }
 
 fn tiered(tiers: &[Algorithm]) -> PolicySet {
-    let named = tiers.iter().enumerate().map(|(place, tier)| (format!("tier {place}"), *tier));
+    let named = tiers
+        .iter()
+        .enumerate()
+        .map(|(place, tier)| (format!("tier {place}"), *tier));
     PolicySet::new(Policy::tiered("policy", named).unwrap()).unwrap()
 }
 
@@ -49,7 +53,11 @@ impl Store {
         let clock = ManualClock::new(T0);
         let backend = MemoryBackend::builder().clock(clock.clone()).build();
         let set = backend.prepare(tiered(tiers)).unwrap();
-        Self { backend, set, clock }
+        Self {
+            backend,
+            set,
+            clock,
+        }
     }
 
     fn policy(&self) -> &Policy {
@@ -76,10 +84,14 @@ impl Store {
 /// Limits that count alike are one limit, however they are written, in memory and in stored bytes.
 #[test]
 fn law_08_tiers_that_count_alike_are_one() {
-    let alike = [Rate::per_minute(60), Rate::per_second(1)].map(|rate| Gcra::new(rate).burst(10).build().unwrap());
+    let alike = [Rate::per_minute(60), Rate::per_second(1)]
+        .map(|rate| Gcra::new(rate).burst(10).build().unwrap());
     assert_eq!(alike[0].tag(), alike[1].tag());
     let store = Store::of(&alike);
-    assert_eq!((store.left(0, 3), store.left(1, 1), store.left(0, 1)), (7, 6, 5));
+    assert_eq!(
+        (store.left(0, 3), store.left(1, 1), store.left(0, 1)),
+        (7, 6, 5)
+    );
 }
 
 /// The window within which the remaining units can be used, as headers state it.
@@ -88,21 +100,31 @@ fn effective_window_of_a_tier_follows_its_own_pace() {
     let store = Store::of(&[per_minute(60), per_minute(600)]);
     for (tier, seconds) in [(0, 50), (1, 58)] {
         let status = store.ask(call(10).in_tier(tier)).statuses()[0];
-        assert_eq!(status.effective_window(store.policy()).as_secs(), seconds, "tier {tier}");
+        assert_eq!(
+            status.effective_window(store.policy()).as_secs(),
+            seconds,
+            "tier {tier}"
+        );
     }
 }
 
-/// A store may have forgotten a key of which nothing is used, so it must not matter what wrote its state.
+/// A store may have forgotten a key of which nothing is used, so it must not matter what wrote its
+/// state.
 #[test]
 fn law_09_settling_ignores_what_wrote_a_state_that_counts_nothing() {
-    for (forgotten, actual, left) in [(false, 9, 55), (true, 9, 55), (false, 0, 60), (true, 0, 60)] {
+    for (forgotten, actual, left) in [(false, 9, 55), (true, 9, 55), (false, 0, 60), (true, 0, 60)]
+    {
         let store = Store::of(&[per_minute(60), per_minute(600)]);
         let (first, last) = (store.charge(0, 4), store.charge(1, 1));
         store.backend.settle_now(&store.set, last.actual(0));
         store.clock.set(T0.after_micros(10_000_000));
         assert_eq!(store.left(1, 0), 600);
         if forgotten {
-            drop(store.backend.reset(&Arc::new(store.set.clone()), 0, &Key::from("key")));
+            drop(
+                store
+                    .backend
+                    .reset(&Arc::new(store.set.clone()), 0, &Key::from("key")),
+            );
         }
         store.backend.settle_now(&store.set, first.actual(actual));
         assert_eq!(store.left(0, 0), left, "forgotten: {forgotten}");
@@ -111,12 +133,19 @@ fn law_09_settling_ignores_what_wrote_a_state_that_counts_nothing() {
 
 #[test]
 fn shares_are_noted_and_settled_under_the_parameters_charged() {
-    let (store, memory) = (Store::of(&[per_hour(10), per_hour(100)]), Store::of(&[per_hour(10), per_hour(100)]));
+    let (store, memory) = (
+        Store::of(&[per_hour(10), per_hour(100)]),
+        Store::of(&[per_hour(10), per_hour(100)]),
+    );
     let set = MemoryBackend::<ManualClock>::set(&store.set);
     let share = LocalShare::new(&memory.backend, set, NonZeroU32::new(2).unwrap()).unwrap();
     let own = store.policy().own(per_hour(200)).unwrap();
     for (under, half) in [(call(40).in_tier(1), 50), (call(40).under(own), 100)] {
-        let left = || share.decide(&[under.clone().costing(0)], BackendErrorKind::Timeout).remaining();
+        let left = || {
+            share
+                .decide(&[under.clone().costing(0)], BackendErrorKind::Timeout)
+                .remaining()
+        };
         let calls = [under.clone()];
         let decision = store.backend.decide_now(&store.set, &calls);
         share.note(&decision, &calls);
@@ -140,18 +169,27 @@ impl OneKey {
         let clock = ManualClock::new(T0);
         let backend = MemoryBackend::builder().clock(clock.clone()).build();
         let set = backend.prepare(tiered(&[per_minute(1)])).unwrap();
-        Self { backend, set, clock }
+        Self {
+            backend,
+            set,
+            clock,
+        }
     }
 
     fn ask(&self, by: &Algorithm, cost: u64, now: Timestamp) -> Decision {
         self.clock.set(now);
-        self.backend.decide_now(&self.set, &[call(cost).under(Arc::new(*by))])
+        self.backend
+            .decide_now(&self.set, &[call(cost).under(Arc::new(*by))])
     }
 }
 
 fn ask(state: &mut State, by: &Algorithm, cost: u64, now: Timestamp) -> Decision {
     let set = tiered(&[per_minute(1)]);
-    set.decide(std::slice::from_mut(state), now, &[call(cost).under(Arc::new(*by))])
+    set.decide(
+        std::slice::from_mut(state),
+        now,
+        &[call(cost).under(Arc::new(*by))],
+    )
 }
 
 /// Of any kinds, most of them small.
@@ -159,14 +197,18 @@ fn unlike() -> impl Strategy<Value = Vec<Algorithm>> {
     of_kinds(&Kind::ALL)
 }
 
-/// Without shapers, of which some hold nothing until all has drained, and all a part of a unit beyond their capacity.
+/// Without shapers, of which some hold nothing until all has drained, and all a part of a unit
+/// beyond their capacity.
 fn unlike_counters() -> impl Strategy<Value = Vec<Algorithm>> {
-    let kinds = Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Shaper | Kind::Undelayed));
+    let kinds = Kind::ALL
+        .into_iter()
+        .filter(|kind| !matches!(kind, Kind::Shaper | Kind::Undelayed));
     of_kinds(&kinds.collect::<Vec<_>>())
 }
 
 fn of_kinds(kinds: &[Kind]) -> impl Strategy<Value = Vec<Algorithm>> + use<> {
-    let spec = select(kinds.to_vec()).prop_flat_map(|kind| prop_oneof![3 => small(kind), 1 => any_spec(kind)]);
+    let spec = select(kinds.to_vec())
+        .prop_flat_map(|kind| prop_oneof![3 => small(kind), 1 => any_spec(kind)]);
     vec(spec.prop_map(|spec| spec.algorithm()), 2..4)
 }
 
@@ -185,7 +227,10 @@ fn ladder() -> impl Strategy<Value = Vec<Algorithm>> {
                 _ => FixedWindow::new(rate).into_algorithm(),
             }
         };
-        counts.into_iter().map(|count| tier(count).unwrap()).collect()
+        counts
+            .into_iter()
+            .map(|count| tier(count).unwrap())
+            .collect()
     })
 }
 
@@ -193,16 +238,29 @@ fn ladder() -> impl Strategy<Value = Vec<Algorithm>> {
 type Asked = Vec<(usize, u64, u64)>;
 
 fn asked(most: usize) -> impl Strategy<Value = Asked> {
-    vec((0..4_usize, 0..14_u64, prop_oneof![Just(0_u64), 0..40_u64, 0..900_u64]), 1..most)
+    vec(
+        (
+            0..4_usize,
+            0..14_u64,
+            prop_oneof![Just(0_u64), 0..40_u64, 0..900_u64],
+        ),
+        1..most,
+    )
 }
 
 /// Runs a check on each step of a history, with the parameters, the cost and the instant.
-fn each<'a>(all: &'a [Algorithm], asked: &'a Asked) -> impl Iterator<Item = (&'a Algorithm, u64, Timestamp)> + use<'a> {
+fn each<'a>(
+    all: &'a [Algorithm],
+    asked: &'a Asked,
+) -> impl Iterator<Item = (&'a Algorithm, u64, Timestamp)> + use<'a> {
     let at = asked.iter().scan(T0, |now, (_, _, ahead)| {
         *now = now.after_micros(*ahead);
         Some(*now)
     });
-    asked.iter().zip(at).map(|((place, cost, _), now)| (&all[place % all.len()], *cost, now))
+    asked
+        .iter()
+        .zip(at)
+        .map(|((place, cost, _), now)| (&all[place % all.len()], *cost, now))
 }
 
 /// Histories of each property: with the lives that equal the reference, more than 100,000 in all.
@@ -211,97 +269,150 @@ const HISTORIES: u32 = 6_000;
 /// Law 1 (i): the state stays the same value, in hand and in the bytes that a store keeps.
 #[test]
 fn law_01_refusals_and_looks_leave_the_state_as_it_was() {
-    run_times(HISTORIES, "refusals", &(unlike(), asked(60)), |(all, asked)| {
-        let mut state = all[0].fresh().written_under(&all[0]);
-        for (by, cost, now) in each(all, asked) {
-            for other in all {
-                let before = state.clone();
-                let left = ask(&mut state, other, 0, now).remaining();
-                for cost in [left + 1, other.capacity() + 1] {
-                    prop_assert!(!ask(&mut state, other, cost, now).is_admitted());
+    run_times(
+        HISTORIES,
+        "refusals",
+        &(unlike(), asked(60)),
+        |(all, asked)| {
+            let mut state = all[0].fresh().written_under(&all[0]);
+            for (by, cost, now) in each(all, asked) {
+                for other in all {
+                    let before = state.clone();
+                    let left = ask(&mut state, other, 0, now).remaining();
+                    for cost in [left + 1, other.capacity() + 1] {
+                        prop_assert!(!ask(&mut state, other, cost, now).is_admitted());
+                    }
+                    prop_assert_eq!(&state, &before, "under {:?} at {:?}", other, now);
+                    prop_assert_eq!(state.to_wire(other), before.to_wire(other));
                 }
-                prop_assert_eq!(&state, &before, "under {:?} at {:?}", other, now);
-                prop_assert_eq!(state.to_wire(other), before.to_wire(other));
+                let _ = ask(&mut state, by, cost, now);
             }
-            let _ = ask(&mut state, by, cost, now);
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
-/// Law 7 (ii): the largest tier alone would have admitted all that was admitted, if it forgets no unit later than the
-/// others do.
+/// Law 7 (ii): the largest tier alone would have admitted all that was admitted, if it forgets no
+/// unit later than the others do.
 #[test]
 fn law_07_a_change_of_tier_buys_no_more_than_the_largest_admits() {
-    run_times(HISTORIES, "ladders", &(ladder(), asked(200)), |(tiers, asked)| {
-        let (store, largest) = (OneKey::new(), tiers.last().unwrap());
-        let mut alone = largest.fresh();
-        for (by, cost, now) in each(tiers, asked) {
-            if store.ask(by, cost, now).is_admitted() {
-                let (state, verdict) = largest.decide(alone, now, cost);
-                prop_assert!(verdict.is_admitted(), "{} units at {:?} of {:?}", cost, now, largest);
-                alone = state;
+    run_times(
+        HISTORIES,
+        "ladders",
+        &(ladder(), asked(200)),
+        |(tiers, asked)| {
+            let (store, largest) = (OneKey::new(), tiers.last().unwrap());
+            let mut alone = largest.fresh();
+            for (by, cost, now) in each(tiers, asked) {
+                if store.ask(by, cost, now).is_admitted() {
+                    let (state, verdict) = largest.decide(alone, now, cost);
+                    prop_assert!(
+                        verdict.is_admitted(),
+                        "{} units at {:?} of {:?}",
+                        cost,
+                        now,
+                        largest
+                    );
+                    alone = state;
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
-/// For parameters of any kinds: at most the sum of what each of them alone would admit to a client that takes all units
-/// as soon as they are there.
+/// For parameters of any kinds: at most the sum of what each of them alone would admit to a client
+/// that takes all units as soon as they are there.
 #[test]
 fn law_07_a_change_of_parameters_buys_no_more_than_all_of_them_admit() {
-    run_times(HISTORIES, "unlike", &(unlike_counters(), asked(100)), |(all, asked)| {
-        let store = OneKey::new();
-        let mut alone: Vec<State> = all.iter().map(Algorithm::fresh).collect();
-        let (mut admitted, mut most) = (0, 0);
-        for (by, cost, now) in each(all, asked) {
-            for (by, state) in all.iter().zip(&mut alone) {
-                let left = by.peek(state, now).remaining();
-                *state = by.decide(state.clone(), now, left).0;
-                most += u128::from(left);
+    run_times(
+        HISTORIES,
+        "unlike",
+        &(unlike_counters(), asked(100)),
+        |(all, asked)| {
+            let store = OneKey::new();
+            let mut alone: Vec<State> = all.iter().map(Algorithm::fresh).collect();
+            let (mut admitted, mut most) = (0, 0);
+            for (by, cost, now) in each(all, asked) {
+                for (by, state) in all.iter().zip(&mut alone) {
+                    let left = by.peek(state, now).remaining();
+                    *state = by.decide(state.clone(), now, left).0;
+                    most += u128::from(left);
+                }
+                let cost = if cost == 13 {
+                    store.ask(by, 0, now).remaining()
+                } else {
+                    cost
+                };
+                admitted += u128::from(cost) * u128::from(store.ask(by, cost, now).is_admitted());
+                prop_assert!(
+                    admitted <= most,
+                    "{} admitted of {} at {:?}",
+                    admitted,
+                    most,
+                    now
+                );
             }
-            let cost = if cost == 13 { store.ask(by, 0, now).remaining() } else { cost };
-            admitted += u128::from(cost) * u128::from(store.ask(by, cost, now).is_admitted());
-            prop_assert!(admitted <= most, "{} admitted of {} at {:?}", admitted, most, now);
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
-/// A log holds more and is quicker than a bucket that drains a part of each unit sooner than the log forgets it. What
-/// drained at the bucket's pace is not known to the log.
+/// A log holds more and is quicker than a bucket that drains a part of each unit sooner than the
+/// log forgets it. What drained at the bucket's pace is not known to the log.
 #[test]
 fn law_07_units_drain_at_the_pace_of_the_parameters_charged_last() {
-    let log = SlidingLog::new(Rate::new(3, Duration::from_micros(10))).build().unwrap();
-    let bucket = Gcra::new(Rate::new(2, Duration::from_micros(10))).burst(1).build().unwrap();
+    let log = SlidingLog::new(Rate::new(3, Duration::from_micros(10)))
+        .build()
+        .unwrap();
+    let bucket = Gcra::new(Rate::new(2, Duration::from_micros(10)))
+        .burst(1)
+        .build()
+        .unwrap();
     let store = OneKey::new();
     assert!(store.ask(&bucket, 1, T0).is_admitted());
-    assert!(store.ask(&log, 3, T0.after_micros(5)).is_admitted(), "four within ten microseconds");
+    assert!(
+        store.ask(&log, 3, T0.after_micros(5)).is_admitted(),
+        "four within ten microseconds"
+    );
     assert!(!store.ask(&bucket, 1, T0.after_micros(14)).is_admitted());
 }
 
-/// Law 7 (iii): a smaller limit's charge counts in the larger one as so many units, and no refusal or look of it
-/// counts.
+/// Law 7 (iii): a smaller limit's charge counts in the larger one as so many units, and no refusal
+/// or look of it counts.
 #[test]
 fn law_07_a_charge_counts_its_units_under_every_other_parameters() {
-    run_times(HISTORIES, "charges", &(unlike_counters(), asked(60)), |(all, asked)| {
-        let store = OneKey::new();
-        for (by, cost, now) in each(all, asked) {
-            let left = || all.iter().map(|other| store.ask(other, 0, now).remaining()).collect::<Vec<_>>();
-            let before = left();
-            let is_admitted = store.ask(by, cost, now).is_admitted();
-            for ((other, before), after) in all.iter().zip(before).zip(left()) {
-                let expected = if is_admitted { before.saturating_sub(cost) } else { before };
-                prop_assert_eq!(after, expected, "{} by {:?}, in {:?}", cost, by, other);
+    run_times(
+        HISTORIES,
+        "charges",
+        &(unlike_counters(), asked(60)),
+        |(all, asked)| {
+            let store = OneKey::new();
+            for (by, cost, now) in each(all, asked) {
+                let left = || {
+                    all.iter()
+                        .map(|other| store.ask(other, 0, now).remaining())
+                        .collect::<Vec<_>>()
+                };
+                let before = left();
+                let is_admitted = store.ask(by, cost, now).is_admitted();
+                for ((other, before), after) in all.iter().zip(before).zip(left()) {
+                    let expected = if is_admitted {
+                        before.saturating_sub(cost)
+                    } else {
+                        before
+                    };
+                    prop_assert_eq!(after, expected, "{} by {:?}, in {:?}", cost, by, other);
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }
 
-/// However long the smaller limits' charges take to drain: the largest has no less than if all charges were its own,
-/// but for what the others hold, and for what they admitted that it would have refused.
+/// However long the smaller limits' charges take to drain: the largest has no less than if all
+/// charges were its own, but for what the others hold, and for what they admitted that it would
+/// have refused.
 #[test]
 fn law_07_smaller_limits_cost_the_largest_no_more_than_they_hold() {
     let slow = (ladder(), 1..50_u64).prop_map(|(mut tiers, slower)| {
@@ -319,10 +430,19 @@ fn law_07_smaller_limits_cost_the_largest_no_more_than_they_hold() {
         let held = smaller.iter().map(Algorithm::capacity).max().unwrap();
         let (mut alone, mut refused) = (largest.fresh().written_under(largest), 0);
         for (by, cost, now) in each(tiers, asked) {
-            let left = [store.ask(largest, 0, now).remaining(), largest.peek(&alone, now).remaining()];
-            prop_assert!(left[0] + held + refused >= left[1], "{:?} left at {:?}", left, now);
+            let left = [
+                store.ask(largest, 0, now).remaining(),
+                largest.peek(&alone, now).remaining(),
+            ];
+            prop_assert!(
+                left[0] + held + refused >= left[1],
+                "{:?} left at {:?}",
+                left,
+                now
+            );
             if store.ask(by, cost, now).is_admitted() {
-                // Units that drained sooner under the smaller limits left room that the largest does not have alone.
+                // Units that drained sooner under the smaller limits left room that the largest
+                // does not have alone.
                 let fits = cost.min(largest.peek(&alone, now).remaining());
                 refused += cost - fits;
                 alone = largest.decide(alone, now, fits).0;
@@ -332,37 +452,50 @@ fn law_07_smaller_limits_cost_the_largest_no_more_than_they_hold() {
     });
 }
 
-/// Every report is true at any time: the remaining units are admitted and one more is not, and waits and resets end
-/// exactly when they were reported to.
+/// Every report is true at any time: the remaining units are admitted and one more is not, and
+/// waits and resets end exactly when they were reported to.
 #[test]
 fn law_02_03_04_reports_under_any_parameters_are_true() {
-    run_times(HISTORIES, "reports", &(unlike(), asked(30), 1..14_u64), |(all, asked, cost)| {
-        let mut state = all[0].fresh().written_under(&all[0]);
-        let mut last = T0;
-        for (by, cost, now) in each(all, asked) {
-            (_, last) = (ask(&mut state, by, cost, now), now);
-        }
-        for by in all {
-            let asked = |cost: u64, at: Timestamp| ask(&mut state.clone(), by, cost, at);
-            let remaining = asked(0, last).remaining();
-            prop_assert!(remaining == 0 || asked(remaining, last).is_admitted());
-            prop_assert!(!asked(remaining + 1, last).is_admitted());
-            match asked(*cost, last).retry_after() {
-                None => prop_assert!(*cost > by.capacity()),
-                Some(wait) if wait.is_zero() => prop_assert!(*cost <= remaining),
-                Some(wait) => {
-                    let wait = wait.as_micros() as u64;
-                    prop_assert!(asked(*cost, last.after_micros(wait)).is_admitted());
-                    prop_assert!(!asked(*cost, last.after_micros(wait - 1)).is_admitted());
+    run_times(
+        HISTORIES,
+        "reports",
+        &(unlike(), asked(30), 1..14_u64),
+        |(all, asked, cost)| {
+            let mut state = all[0].fresh().written_under(&all[0]);
+            let mut last = T0;
+            for (by, cost, now) in each(all, asked) {
+                (_, last) = (ask(&mut state, by, cost, now), now);
+            }
+            for by in all {
+                let asked = |cost: u64, at: Timestamp| ask(&mut state.clone(), by, cost, at);
+                let remaining = asked(0, last).remaining();
+                prop_assert!(remaining == 0 || asked(remaining, last).is_admitted());
+                prop_assert!(!asked(remaining + 1, last).is_admitted());
+                match asked(*cost, last).retry_after() {
+                    None => prop_assert!(*cost > by.capacity()),
+                    Some(wait) if wait.is_zero() => prop_assert!(*cost <= remaining),
+                    Some(wait) => {
+                        let wait = wait.as_micros() as u64;
+                        prop_assert!(asked(*cost, last.after_micros(wait)).is_admitted());
+                        prop_assert!(!asked(*cost, last.after_micros(wait - 1)).is_admitted());
+                    }
+                }
+                let reset = asked(0, last).reset_after().as_micros() as u64;
+                let at_reset = asked(0, last.after_micros(reset));
+                prop_assert_eq!(
+                    (at_reset.remaining(), at_reset.reset_after()),
+                    (by.capacity(), Duration::ZERO)
+                );
+                if let Some(before) = reset.checked_sub(1) {
+                    prop_assert_eq!(
+                        asked(0, last.after_micros(before))
+                            .reset_after()
+                            .as_micros(),
+                        1
+                    );
                 }
             }
-            let reset = asked(0, last).reset_after().as_micros() as u64;
-            let at_reset = asked(0, last.after_micros(reset));
-            prop_assert_eq!((at_reset.remaining(), at_reset.reset_after()), (by.capacity(), Duration::ZERO));
-            if let Some(before) = reset.checked_sub(1) {
-                prop_assert_eq!(asked(0, last.after_micros(before)).reset_after().as_micros(), 1);
-            }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
 }

@@ -1,4 +1,5 @@
-//! Shares of a limit: they can always be counted, are as large as possible, and together never exceed the limit.
+//! Shares of a limit: they can always be counted, are as large as possible, and together never
+//! exceed the limit.
 
 use std::num::NonZeroU32;
 
@@ -33,19 +34,24 @@ fn counted(spec: &Spec, share: &Algorithm) -> bool {
         && in_range(period)
         && in_range(capacity)
         && match spec {
-            Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => fits(count, period, capacity),
+            Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => {
+                fits(count, period, capacity)
+            }
             // The wait is at least the time that the capacity less one unit takes.
             Spec::Shaper { .. } | Spec::Undelayed { .. } => {
                 let wait = u128::from(capacity - 1) * u128::from(period) / u128::from(count);
                 u64::try_from(wait).is_ok_and(|wait| fits_wait(count, period, wait))
             }
-            Spec::Interval { .. } => {
-                capacity.div_ceil(count).checked_mul(period).is_some_and(|micros| micros <= EXACT_MAX)
-            }
+            Spec::Interval { .. } => capacity
+                .div_ceil(count)
+                .checked_mul(period)
+                .is_some_and(|micros| micros <= EXACT_MAX),
             Spec::Buckets { buckets, .. } => {
                 capacity == count
                     && period % buckets == 0
-                    && capacity.checked_mul(period / buckets).is_some_and(|n| n <= EXACT_MAX)
+                    && capacity
+                        .checked_mul(period / buckets)
+                        .is_some_and(|n| n <= EXACT_MAX)
             }
             Spec::Fixed { .. } | Spec::Log { .. } | Spec::Calendar { .. } => capacity == count,
         }
@@ -53,7 +59,11 @@ fn counted(spec: &Spec, share: &Algorithm) -> bool {
 
 /// Units that are refilled at once, if that differs from the capacity.
 fn portion(spec: &Spec) -> u64 {
-    if let Spec::Interval { refill, .. } = spec { *refill } else { u64::MAX }
+    if let Spec::Interval { refill, .. } = spec {
+        *refill
+    } else {
+        u64::MAX
+    }
 }
 
 #[test]
@@ -65,15 +75,25 @@ fn every_share_can_be_counted_and_is_no_faster() {
             let share = whole.share(nonzero(*n));
             prop_assert_eq!(share.name(), whole.name());
             prop_assert!(counted(spec, &share), "{:?}", share);
-            let windowed =
-                matches!(spec, Spec::Fixed { .. } | Spec::Log { .. } | Spec::Buckets { .. } | Spec::Calendar { .. });
+            let windowed = matches!(
+                spec,
+                Spec::Fixed { .. }
+                    | Spec::Log { .. }
+                    | Spec::Buckets { .. }
+                    | Spec::Calendar { .. }
+            );
             if windowed {
                 prop_assert_eq!(share.rate().period(), whole.rate().period());
             }
             // The longest time that is possible: 142 years.
             let once = share.rate().count() == 1 && share.rate().period_micros() >= EXACT_MAX / 2;
             if !once && (!windowed || whole.capacity() >= wide) {
-                prop_assert!(no_faster(share.rate(), *n, whole.rate()), "{} of {}", share.rate(), whole.rate());
+                prop_assert!(
+                    no_faster(share.rate(), *n, whole.rate()),
+                    "{} of {}",
+                    share.rate(),
+                    whole.rate()
+                );
             }
             Ok(())
         },
@@ -83,7 +103,10 @@ fn every_share_can_be_counted_and_is_no_faster() {
 #[test]
 fn share_of_a_bucket_that_is_refilled_each_microsecond_is_exact() {
     let bucket = |capacity, refill| {
-        IntervalBucket::new(capacity).refill(refill, std::time::Duration::from_micros(1)).into_algorithm().unwrap()
+        IntervalBucket::new(capacity)
+            .refill(refill, std::time::Duration::from_micros(1))
+            .into_algorithm()
+            .unwrap()
     };
     assert_eq!(bucket(10, 4).share(nonzero(2)), bucket(5, 2));
 }
@@ -110,7 +133,10 @@ fn every_share_is_as_large_as_it_may_be() {
                 Spec::Shaper { .. } | Spec::Undelayed { .. } => prop_assert!(share.capacity() >= 1),
                 _ => prop_assert_eq!(share.capacity(), part),
             }
-            let exact = matches!(spec, Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. });
+            let exact = matches!(
+                spec,
+                Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. }
+            );
             if exact && whole.capacity() >= wide {
                 let product = |a: u64, b: u64| BigUint::from(a) * BigUint::from(b);
                 let (mine, all) = (share.rate(), whole.rate());
@@ -139,28 +165,45 @@ fn the_share_of_one_is_the_whole() {
 fn beyond(spec: &Spec, n: u64) -> Option<u64> {
     let capacity = spec.algorithm().capacity();
     match spec {
-        Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => Some(n.saturating_sub(capacity)),
+        Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyMeter { .. } => {
+            Some(n.saturating_sub(capacity))
+        }
         Spec::Interval { .. } => Some(n.saturating_sub(capacity) + n.saturating_sub(portion(spec))),
         Spec::Shaper { .. } | Spec::Undelayed { .. } => Some(n - 1),
         _ => (capacity >= n).then_some(0),
     }
 }
 
-/// N processes without a common store, each with its share, and what they admit together in any stretch of time.
+/// N processes without a common store, each with its share, and what they admit together in any
+/// stretch of time.
 #[test]
 fn shares_together_never_exceed_the_limit() {
     let events = || prop::collection::vec((any::<u8>(), 0_u8..8, 0_u32..1_000, 0_u8..4), 60);
     for kind in Kind::ALL {
-        let cases = (prop_oneof![3 => small(kind), 1 => any_spec(kind)], 1_u32..=5, events());
+        let cases = (
+            prop_oneof![3 => small(kind), 1 => any_spec(kind)],
+            1_u32..=5,
+            events(),
+        );
         run(&format!("{kind:?}"), &cases, |(spec, n, events)| {
-            let Some(beyond) = beyond(spec, (*n).into()) else { return Ok(()) };
+            let Some(beyond) = beyond(spec, (*n).into()) else {
+                return Ok(());
+            };
             let share = spec.algorithm().share(nonzero(*n));
             let mut states = vec![share.fresh(); *n as usize];
             let (mut now, mut admitted) = (TODAY, Vec::new());
             for (who, pace, part, size) in events {
                 // Often at the same instant, rarely far apart.
-                now += [0, 0, 0, 0, 1, spec.step() * i64::from(*part) / 1_000, spec.step(), 3 * spec.step()]
-                    [usize::from(*pace)];
+                now += [
+                    0,
+                    0,
+                    0,
+                    0,
+                    1,
+                    spec.step() * i64::from(*part) / 1_000,
+                    spec.step(),
+                    3 * spec.step(),
+                ][usize::from(*pace)];
                 if now > Timestamp::MAX.as_micros() {
                     break;
                 }
@@ -200,8 +243,16 @@ fn shares_are_what_one_would_write_by_hand() {
     use throttle_core::{IntervalBucket, LeakyBucket};
 
     let (minutes, micros) = (|n: u64| Duration::from_secs(60 * n), Duration::from_micros);
-    let rare = |wait| LeakyBucket::new(Rate::new(3, micros(1 << 40))).max_wait(wait).build();
-    let spaced = |wait| LeakyBucket::new(Rate::new(1, micros(3_665_038_759_253_334))).max_wait(wait).build();
+    let rare = |wait| {
+        LeakyBucket::new(Rate::new(3, micros(1 << 40)))
+            .max_wait(wait)
+            .build()
+    };
+    let spaced = |wait| {
+        LeakyBucket::new(Rate::new(1, micros(3_665_038_759_253_334)))
+            .max_wait(wait)
+            .build()
+    };
     for (whole, n, share) in [
         (
             IntervalBucket::new(100).refill(10, minutes(1)).build(),
@@ -210,9 +261,15 @@ fn shares_are_what_one_would_write_by_hand() {
         ),
         // One a minute cannot be divided by five: each share gets one every five minutes.
         (
-            IntervalBucket::new(100).refill(1, minutes(1)).aligned().build(),
+            IntervalBucket::new(100)
+                .refill(1, minutes(1))
+                .aligned()
+                .build(),
             5,
-            IntervalBucket::new(20).refill(1, minutes(5)).aligned().build(),
+            IntervalBucket::new(20)
+                .refill(1, minutes(5))
+                .aligned()
+                .build(),
         ),
         // A burst of four fits ten a minute, and each of the two shares gets half of both.
         (
@@ -221,14 +278,22 @@ fn shares_are_what_one_would_write_by_hand() {
             IntervalBucket::new(2).refill(2, minutes(1)).build(),
         ),
         (
-            LeakyBucket::new(Rate::per_second(10)).max_wait(minutes(1)).build(),
+            LeakyBucket::new(Rate::per_second(10))
+                .max_wait(minutes(1))
+                .build(),
             10,
-            LeakyBucket::new(Rate::per_second(1)).max_wait(minutes(1)).build(),
+            LeakyBucket::new(Rate::per_second(1))
+                .max_wait(minutes(1))
+                .build(),
         ),
-        // Three in 2^40 µs by ten thousand is beyond what can be counted: one in so many whole microseconds. The wait
-        // stays, and where both exceed 2^52 it is the rest.
+        // Three in 2^40 µs by ten thousand is beyond what can be counted: one in so many whole
+        // microseconds. The wait stays, and where both exceed 2^52 it is the rest.
         (rare(minutes(1)), 10_000, spaced(minutes(1))),
-        (rare(micros(1 << 50)), 10_000, spaced(micros((1 << 52) - 1 - 3_665_038_759_253_334))),
+        (
+            rare(micros(1 << 50)),
+            10_000,
+            spaced(micros((1 << 52) - 1 - 3_665_038_759_253_334)),
+        ),
     ] {
         assert_eq!(whole.unwrap().share(nonzero(n)), share.unwrap());
     }

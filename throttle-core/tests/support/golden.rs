@@ -1,4 +1,5 @@
-//! The golden vectors: a file of suites, each with an algorithm, its parameters, and operations with expected results.
+//! The golden vectors: a file of suites, each with an algorithm, its parameters, and operations
+//! with expected results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, Decision, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Policy,
-    PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AnyCharge, CalendarQuota, Decision, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
+    LeakyMeter, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 #[derive(Deserialize)]
@@ -56,8 +57,13 @@ impl Expect {
             remaining: decision.remaining(),
             retry_after_us: decision.retry_after().map(micros),
             reset_after_us: micros(decision.reset_after()),
-            delay_us: (spec.is_shaper() && decision.is_admitted() && cost > 0).then(|| micros(decision.delay())),
-            binding: if spec.is_composite() { decision.binding() } else { None },
+            delay_us: (spec.is_shaper() && decision.is_admitted() && cost > 0)
+                .then(|| micros(decision.delay())),
+            binding: if spec.is_composite() {
+                decision.binding()
+            } else {
+                None
+            },
         }
     }
 }
@@ -65,16 +71,20 @@ impl Expect {
 /// The vendored file, or the one that `THROTTLE_GOLDEN` names.
 pub(crate) fn load() -> File {
     let named = std::env::var("THROTTLE_GOLDEN");
-    let mut path = PathBuf::from(
-        named.unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../throttle-core/tests/golden.json").into()),
-    );
+    let mut path = PathBuf::from(named.unwrap_or_else(|_| {
+        concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../throttle-core/tests/golden.json"
+        )
+        .into()
+    }));
     if path.is_relative() && !path.exists() {
-        // Tests run in the directory of their crate, but the variable usually names a file from the directory of the
-        // repository.
+        // Tests run in the directory of their crate, but the variable usually names a file from the
+        // directory of the repository.
         path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     }
-    let text =
-        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("THROTTLE_GOLDEN={}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("THROTTLE_GOLDEN={}: {error}", path.display()));
     let path = path.display();
     let file: File = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
     assert_eq!(file.format, 1, "{path} has another format");
@@ -84,7 +94,9 @@ pub(crate) fn load() -> File {
 
 impl Spec {
     fn number(&self, name: &str) -> u64 {
-        self.params[name].as_u64().unwrap_or_else(|| panic!("{name} in {self:?}"))
+        self.params[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{name} in {self:?}"))
     }
 
     fn signed(&self, name: &str) -> i64 {
@@ -96,22 +108,40 @@ impl Spec {
     }
 
     fn rate(&self, period: &str) -> Rate {
-        Rate::new(self.number("limit"), Duration::from_micros(self.number(period)))
+        Rate::new(
+            self.number("limit"),
+            Duration::from_micros(self.number(period)),
+        )
     }
 
     pub(crate) fn algorithm(&self) -> Algorithm {
         match self.algorithm.as_str() {
-            "gcra" => Gcra::new(self.rate("period_us")).burst(self.number("burst")).build(),
-            "token_bucket" => TokenBucket::new(self.rate("period_us")).burst(self.number("burst")).build(),
-            "leaky_meter" => LeakyMeter::new(self.rate("period_us")).capacity(self.number("burst")).build(),
+            "gcra" => Gcra::new(self.rate("period_us"))
+                .burst(self.number("burst"))
+                .build(),
+            "token_bucket" => TokenBucket::new(self.rate("period_us"))
+                .burst(self.number("burst"))
+                .build(),
+            "leaky_meter" => LeakyMeter::new(self.rate("period_us"))
+                .capacity(self.number("burst"))
+                .build(),
             "interval_bucket" => {
                 let interval = Duration::from_micros(self.number("interval_us"));
-                let bucket = IntervalBucket::new(self.number("capacity")).refill(self.number("refill"), interval);
-                if self.text("align") == Some("epoch") { bucket.aligned().build() } else { bucket.build() }
+                let bucket = IntervalBucket::new(self.number("capacity"))
+                    .refill(self.number("refill"), interval);
+                if self.text("align") == Some("epoch") {
+                    bucket.aligned().build()
+                } else {
+                    bucket.build()
+                }
             }
-            "fixed_window" => FixedWindow::new(self.rate("window_us")).offset_micros(self.signed("offset_us")).build(),
+            "fixed_window" => FixedWindow::new(self.rate("window_us"))
+                .offset_micros(self.signed("offset_us"))
+                .build(),
             "sliding_log" => SlidingLog::new(self.rate("window_us")).build(),
-            "sliding_buckets" => SlidingWindow::new(self.rate("window_us")).buckets(self.number("buckets")).build(),
+            "sliding_buckets" => SlidingWindow::new(self.rate("window_us"))
+                .buckets(self.number("buckets"))
+                .build(),
             "calendar_quota" => {
                 let limit = self.number("limit");
                 let quota = match self.text("cadence") {
@@ -120,11 +150,15 @@ impl Spec {
                     Some("month") => CalendarQuota::monthly(limit),
                     other => panic!("cadence {other:?}"),
                 };
-                quota.utc_offset_minutes(self.signed("offset_minutes") as i32).build()
+                quota
+                    .utc_offset_minutes(self.signed("offset_minutes") as i32)
+                    .build()
             }
             "shaper" => {
                 let wait = Duration::from_micros(self.number("max_wait_us"));
-                LeakyBucket::new(self.rate("period_us")).max_wait(wait).build()
+                LeakyBucket::new(self.rate("period_us"))
+                    .max_wait(wait)
+                    .build()
             }
             other => panic!("unknown algorithm {other}"),
         }
@@ -137,10 +171,17 @@ impl Spec {
 
     fn rule_named(&self, name: &str) -> PolicyTree {
         if self.algorithm != "composite" {
-            return Policy::new(name, self.algorithm()).expect("a valid name").into();
+            return Policy::new(name, self.algorithm())
+                .expect("a valid name")
+                .into();
         }
-        let children: Vec<Spec> = serde_json::from_value(self.params["children"].clone()).expect("children");
-        let members = children.iter().enumerate().map(|(i, child)| child.rule_named(&format!("{name}.{i}"))).collect();
+        let children: Vec<Spec> =
+            serde_json::from_value(self.params["children"].clone()).expect("children");
+        let members = children
+            .iter()
+            .enumerate()
+            .map(|(i, child)| child.rule_named(&format!("{name}.{i}")))
+            .collect();
         match (self.text("mode"), self.text("charge")) {
             (Some("all"), _) => PolicyTree::All(members),
             (Some("any"), Some("first")) => PolicyTree::Any(members, AnyCharge::First),

@@ -1,5 +1,6 @@
-//! The life of one key whose tier and own parameters change: requests of several classes, settlements, forgetting and
-//! time in any order, on several machines at once, each compared with the reference in every field of every decision.
+//! The life of one key whose tier and own parameters change: requests of several classes,
+//! settlements, forgetting and time in any order, on several machines at once, each compared with
+//! the reference in every field of every decision.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,12 +17,13 @@ use super::reference::{Paid, Reference, reported};
 use super::spec::{Leaf, TODAY, Tree};
 use super::trace::clamp;
 
-/// One operation, relative to the limits, so that it shrinks. A list with fewer entries than policies is repeated.
+/// One operation, relative to the limits, so that it shrinks. A list with fewer entries than
+/// policies is repeated.
 #[derive(Clone)]
 pub(crate) enum Op {
     Decide([Ask; 3]),
-    /// One of the open receipts, what each policy turns out to have cost, and the numbers of the parameters to peek
-    /// under afterwards.
+    /// One of the open receipts, what each policy turns out to have cost, and the numbers of the
+    /// parameters to peek under afterwards.
     Settle(u8, [Cost; 3], [u8; 3]),
     Pass(Time),
     Forget,
@@ -32,7 +34,16 @@ impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&match self {
             Self::Decide(asks) => {
-                format!("Decide({:?})", asks.map(|Ask { number, units, reserve }| (number, units, reserve)))
+                format!(
+                    "Decide({:?})",
+                    asks.map(
+                        |Ask {
+                             number,
+                             units,
+                             reserve,
+                         }| (number, units, reserve)
+                    )
+                )
             }
             Self::Settle(pick, costs, numbers) => format!("Settle({pick}, {costs:?}, {numbers:?})"),
             Self::Pass(time) => format!("Pass({time:?})"),
@@ -127,7 +138,11 @@ fn ask() -> impl Strategy<Value = Ask> {
         1 => Just(Units::TooMany),
     ];
     // A number without parameters stands for the first tier.
-    (0..8_u8, units).prop_map(|(number, units)| Ask { number, units, reserve: Units::Skip })
+    (0..8_u8, units).prop_map(|(number, units)| Ask {
+        number,
+        units,
+        reserve: Units::Skip,
+    })
 }
 
 /// What a request asks of each policy. Half of the requests leave nothing free.
@@ -144,7 +159,10 @@ fn asks() -> impl Strategy<Value = [Ask; 3]> {
     let reserves = prop_oneof![Just([Units::Skip; 3]), [reserve(), reserve(), reserve()]];
     ([ask(), ask(), ask()], reserves).prop_map(|(asks, reserves)| {
         let mut reserves = reserves.into_iter();
-        asks.map(|ask| Ask { reserve: reserves.next().unwrap_or(Units::Skip), ..ask })
+        asks.map(|ask| Ask {
+            reserve: reserves.next().unwrap_or(Units::Skip),
+            ..ask
+        })
     })
 }
 
@@ -182,8 +200,8 @@ pub(crate) fn settling(length: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length)
 }
 
-/// On a clock that also steps back. Nothing is settled or forgotten: whether that is allowed depends on the order of
-/// events, which such a clock does not show.
+/// On a clock that also steps back. Nothing is settled or forgotten: whether that is allowed
+/// depends on the order of events, which such a clock does not show.
 pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     let back = prop_oneof![2 => any::<u32>().prop_map(Time::Back), 1 => any::<u32>().prop_map(Time::FarBack)];
     let op = prop_oneof![
@@ -194,8 +212,9 @@ pub(crate) fn hostile(length: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..length)
 }
 
-/// When a life begins: at any instant, and often at one at which the windows of all small limits begin, also those of
-/// different lengths, so that windows cannot be distinguished by their beginning.
+/// When a life begins: at any instant, and often at one at which the windows of all small limits
+/// begin, also those of different lengths, so that windows cannot be distinguished by their
+/// beginning.
 pub(crate) fn begins(starts: impl Strategy<Value = i64> + 'static) -> impl Strategy<Value = i64> {
     // Their lengths divide it: 60, 100, 333, 97, 7, 37 and 33 µs.
     const TOGETHER: i64 = 248_717_700;
@@ -236,7 +255,19 @@ pub(crate) fn live<'a>(
     // A life that begins beyond the exact range of a double continues there.
     let far = if start.abs() > FAR { i64::MAX } else { FAR };
     let (now, wait, reset) = (start, 0, 0);
-    let mut life = Life { tree, key, machines, reference, open, charged, has_forgotten, now, far, wait, reset };
+    let mut life = Life {
+        tree,
+        key,
+        machines,
+        reference,
+        open,
+        charged,
+        has_forgotten,
+        now,
+        far,
+        wait,
+        reset,
+    };
     for op in ops {
         match op {
             Op::Decide(asks) => life.ask(asks)?,
@@ -262,23 +293,54 @@ impl Life<'_> {
         self.decide(&costs, &numbers, &reserves)
     }
 
-    fn decide(&mut self, costs: &[Option<u64>], numbers: &[u8], reserves: &[u64]) -> TestCaseResult {
-        let mut asked = costs.iter().enumerate().filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
-        self.has_forgotten |= !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
-        let calls: Vec<Call> =
-            self.calls(costs, numbers).zip(reserves).map(|(call, reserve)| call.reserving(*reserve)).collect();
+    fn decide(
+        &mut self,
+        costs: &[Option<u64>],
+        numbers: &[u8],
+        reserves: &[u64],
+    ) -> TestCaseResult {
+        let mut asked = costs
+            .iter()
+            .enumerate()
+            .filter(|(_, cost)| cost.is_some_and(|cost| cost > 0));
+        self.has_forgotten |=
+            !self.charged.is_empty() && asked.any(|(leaf, _)| !self.charged.contains(&leaf));
+        let calls: Vec<Call> = self
+            .calls(costs, numbers)
+            .zip(reserves)
+            .map(|(call, reserve)| call.reserving(*reserve))
+            .collect();
         let (expected, paid) = self.reference.decide_in(self.now, costs, numbers, reserves);
         let now = self.now;
-        let decisions: Vec<Decision> =
-            self.machines.iter_mut().map(|machine| machine.decide_calls(now, &calls)).collect();
+        let decisions: Vec<Decision> = self
+            .machines
+            .iter_mut()
+            .map(|machine| machine.decide_calls(now, &calls))
+            .collect();
         for (place, decision) in decisions.iter().enumerate() {
             let reported = reported(decision);
-            prop_assert_eq!(&reported, &expected, "machine {} at {}, {:?}", place, now, calls);
-            prop_assert_eq!(decision, &decisions[0], "machine {} and the first at {}", place, now);
+            prop_assert_eq!(
+                &reported,
+                &expected,
+                "machine {} at {}, {:?}",
+                place,
+                now,
+                calls
+            );
+            prop_assert_eq!(
+                decision,
+                &decisions[0],
+                "machine {} and the first at {}",
+                place,
+                now
+            );
         }
         self.wait = expected.retry.map_or(0, |micros| micros as i64);
         self.reset = expected.reset as i64;
-        let receipts: Vec<Receipt> = decisions.iter().filter_map(|decision| Receipt::of(decision, &calls)).collect();
+        let receipts: Vec<Receipt> = decisions
+            .iter()
+            .filter_map(|decision| Receipt::of(decision, &calls))
+            .collect();
         if !receipts.is_empty() {
             self.charged.extend(paid.iter().map(|(leaf, _)| *leaf));
             self.open.push(Open { receipts, paid });
@@ -291,10 +353,14 @@ impl Life<'_> {
         if self.open.is_empty() {
             return Ok(());
         }
-        let Open { mut receipts, paid } = self.open.swap_remove(usize::from(pick) % self.open.len());
+        let Open { mut receipts, paid } =
+            self.open.swap_remove(usize::from(pick) % self.open.len());
         for (leaf, paid) in paid {
             let actual = costs[leaf % costs.len()].actual(paid.cost as u64);
-            receipts = receipts.into_iter().map(|receipt| receipt.actual_of(leaf, actual)).collect();
+            receipts = receipts
+                .into_iter()
+                .map(|receipt| receipt.actual_of(leaf, actual))
+                .collect();
             self.reference.settle(self.now, leaf, paid, actual);
         }
         for (machine, receipt) in self.machines.iter_mut().zip(receipts) {
@@ -330,8 +396,13 @@ impl Life<'_> {
             let mut costs = vec![None; policies];
             costs[policy] = Some(0);
             let (numbers, reserves) = (vec![0; policies], vec![0; policies]);
-            let looked = self.reference.decide_in(self.now, &costs, &numbers, &reserves).0;
-            let unused = looked.members[policy].as_ref().is_some_and(|member| member.reset == 0);
+            let looked = self
+                .reference
+                .decide_in(self.now, &costs, &numbers, &reserves)
+                .0;
+            let unused = looked.members[policy]
+                .as_ref()
+                .is_some_and(|member| member.reset == 0);
             for machine in self.machines.iter_mut().filter(|_| unused) {
                 machine.forget(self.now, policy, &self.key);
             }
@@ -339,7 +410,11 @@ impl Life<'_> {
     }
 
     fn calls(&self, costs: &[Option<u64>], numbers: &[u8]) -> impl Iterator<Item = Call> {
-        let each = self.tree.leaves().into_iter().zip(costs.iter().zip(numbers));
+        let each = self
+            .tree
+            .leaves()
+            .into_iter()
+            .zip(costs.iter().zip(numbers));
         each.map(|(plan, (cost, number))| plan.call(&self.key, *cost, *number))
     }
 }

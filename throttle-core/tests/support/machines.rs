@@ -1,9 +1,11 @@
-//! The crate's two ways to decide, behind one trait: the algorithms on states in hand, and the memory backend.
+//! The crate's two ways to decide, behind one trait: the algorithms on states in hand, and the
+//! memory backend.
 
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, Cost, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet, Timestamp,
+    Algorithm, Backend, Cost, Decision, Key, ManualClock, MemoryBackend, MemorySet, PolicySet,
+    Timestamp,
 };
 
 use super::spec::Tree;
@@ -11,7 +13,10 @@ use super::spec::Tree;
 pub(crate) fn call(key: &Key, cost: Option<u64>) -> Call {
     match cost {
         None => Call::SKIP,
-        Some(cost) => Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost)),
+        Some(cost) => Cost::new(cost).map_or_else(
+            |_| Call::peek(key.clone()),
+            |cost| Call::new(key.clone(), cost),
+        ),
     }
 }
 
@@ -46,7 +51,11 @@ pub(crate) trait Machine {
     }
 
     fn capacities(&self) -> Vec<u64> {
-        self.set().policies().iter().map(|policy| policy.algorithm().capacity()).collect()
+        self.set()
+            .policies()
+            .iter()
+            .map(|policy| policy.algorithm().capacity())
+            .collect()
     }
 }
 
@@ -62,7 +71,11 @@ impl Pure {
     }
 
     pub(crate) fn of(set: PolicySet) -> Self {
-        let states = set.policies().iter().map(|policy| fresh(policy.algorithm())).collect();
+        let states = set
+            .policies()
+            .iter()
+            .map(|policy| fresh(policy.algorithm()))
+            .collect();
         Self { set, states }
     }
 }
@@ -73,13 +86,18 @@ impl Machine for Pure {
     }
 
     fn decide_calls(&mut self, t: i64, calls: &[Call]) -> Decision {
-        self.set.decide(&mut self.states, Timestamp::from_micros(t), calls)
+        self.set
+            .decide(&mut self.states, Timestamp::from_micros(t), calls)
     }
 
     fn settle(&mut self, t: i64, charge: Receipt) {
         for item in charge.items() {
             let policy = &self.set.policies()[item.policy()];
-            item.apply_to(policy, &mut self.states[item.policy()], Timestamp::from_micros(t));
+            item.apply_to(
+                policy,
+                &mut self.states[item.policy()],
+                Timestamp::from_micros(t),
+            );
         }
     }
 
@@ -107,15 +125,29 @@ impl InMemory {
 
     pub(crate) fn of(set: PolicySet, max_keys: usize) -> Self {
         let clock = ManualClock::default();
-        let backend = MemoryBackend::builder().clock(clock.clone()).max_keys(max_keys).build();
+        let backend = MemoryBackend::builder()
+            .clock(clock.clone())
+            .max_keys(max_keys)
+            .build();
         let prepared = backend.prepare(set).expect("the backend holds it");
-        Self { clock, backend, prepared }
+        Self {
+            clock,
+            backend,
+            prepared,
+        }
     }
 
     /// Decides about another key.
-    pub(crate) fn take_for(&self, t: i64, key: impl Into<Key>, cost: u64) -> (Decision, Option<Receipt>) {
+    pub(crate) fn take_for(
+        &self,
+        t: i64,
+        key: impl Into<Key>,
+        cost: u64,
+    ) -> (Decision, Option<Receipt>) {
         self.clock.set(Timestamp::from_micros(t));
-        let policies = MemoryBackend::<ManualClock>::set(&self.prepared).policies().len();
+        let policies = MemoryBackend::<ManualClock>::set(&self.prepared)
+            .policies()
+            .len();
         let calls = calls(&key.into(), &vec![Some(cost); policies]);
         let decision = self.backend.decide_now(&self.prepared, &calls);
         let charge = Receipt::of(&decision, &calls);

@@ -1,5 +1,9 @@
 //! Support that the tests of this crate share.
-#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses its own part"
+)]
 
 pub(crate) mod audited;
 pub(crate) mod bounds;

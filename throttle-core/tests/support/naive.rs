@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Gcra, Key, ManualClock, Policy, PolicySet, Rate,
-    Timestamp,
+    Algorithm, Backend, BackendError, Clock, ConfigError, Decision, Gcra, Key, ManualClock, Policy,
+    PolicySet, Rate, Timestamp,
 };
 
 pub(crate) type Place = (String, Key);
@@ -28,7 +28,12 @@ pub(crate) fn place(policy: &Policy, key: &Key) -> Place {
 impl Naive {
     pub(crate) fn decide_at(&self, set: &PolicySet, calls: &[Call], now: Timestamp) -> Decision {
         let mut stored = self.states.lock().unwrap();
-        let asked = |i: usize| calls.get(i).filter(|call| call.key().is_some()).unwrap_or(&Call::SKIP);
+        let asked = |i: usize| {
+            calls
+                .get(i)
+                .filter(|call| call.key().is_some())
+                .unwrap_or(&Call::SKIP)
+        };
         let place = |policy: &Policy, i: usize| Some(place(policy, asked(i).key()?));
         let policies = || set.policies().iter().enumerate();
         let load = |(i, policy)| load(&stored, asked(i).parameters(policy), place(policy, i));
@@ -59,13 +64,16 @@ impl Naive {
 /// A key's state, whichever parameters wrote it, or a fresh one for those that ask.
 fn load(stored: &States, by: &Algorithm, place: Option<Place>) -> State {
     let known = place.and_then(|place| stored.get(&place));
-    known.cloned().unwrap_or_else(|| by.fresh().written_under(by))
+    known
+        .cloned()
+        .unwrap_or_else(|| by.fresh().written_under(by))
 }
 
 /// The first instant from which a state cannot be distinguished from a fresh one.
 pub(crate) fn fresh_at(state: &State) -> Timestamp {
     // The state names what wrote it, so any algorithm will do.
-    static ANY: LazyLock<Algorithm> = LazyLock::new(|| Gcra::new(Rate::per_second(1)).build().unwrap());
+    static ANY: LazyLock<Algorithm> =
+        LazyLock::new(|| Gcra::new(Rate::per_second(1)).build().unwrap());
     ANY.fresh_at(state)
 }
 
@@ -97,7 +105,10 @@ impl Backend for Naive {
     }
 
     fn reset_all(&self, prefix: &str) -> Self::Done {
-        self.states.lock().unwrap().retain(|(policy, _), _| !policy.starts_with(prefix));
+        self.states
+            .lock()
+            .unwrap()
+            .retain(|(policy, _), _| !policy.starts_with(prefix));
         ready(Ok(()))
     }
 }

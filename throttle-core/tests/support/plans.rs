@@ -12,7 +12,8 @@ use super::machines::call;
 use super::spec::{Kind, Leaf, Spec, Tree};
 use super::strategies::{realistic, small};
 
-/// A limit in each tier, of which the only one is a limit without tiers, and parameters of a key's own.
+/// A limit in each tier, of which the only one is a limit without tiers, and parameters of a key's
+/// own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) tiers: Vec<Spec>,
@@ -25,26 +26,41 @@ impl Plan {
     }
 
     pub(crate) fn of(tiers: Vec<Spec>) -> Self {
-        Self { tiers, own: Vec::new() }
+        Self {
+            tiers,
+            own: Vec::new(),
+        }
     }
 
     fn build(&self, name: &str) -> Result<Policy, ConfigError> {
         if let [only] = &*self.tiers {
             return Policy::new(name, only.algorithm());
         }
-        let tiers = self.tiers.iter().enumerate().map(|(place, tier)| (format!("t{place}"), tier.algorithm()));
+        let tiers = self
+            .tiers
+            .iter()
+            .enumerate()
+            .map(|(place, tier)| (format!("t{place}"), tier.algorithm()));
         Policy::tiered(name, tiers)
     }
 
-    /// The parameters of that number: the tiers, then the key's own. Another number stands for the first tier.
+    /// The parameters of that number: the tiers, then the key's own. Another number stands for the
+    /// first tier.
     pub(crate) fn parameters(&self, number: u8) -> &Spec {
-        self.tiers.iter().chain(&self.own).nth(number.into()).unwrap_or(&self.tiers[0])
+        self.tiers
+            .iter()
+            .chain(&self.own)
+            .nth(number.into())
+            .unwrap_or(&self.tiers[0])
     }
 
     /// A call under the parameters of that number.
     pub(crate) fn call(&self, key: &Key, cost: Option<u64>, number: u8) -> Call {
         let call = call(key, cost);
-        match self.own.get(usize::from(number).wrapping_sub(self.tiers.len())) {
+        match self
+            .own
+            .get(usize::from(number).wrapping_sub(self.tiers.len()))
+        {
             Some(own) => call.under(Arc::new(own.algorithm())),
             None => call.in_tier(number),
         }
@@ -57,12 +73,17 @@ impl Leaf for Plan {
     }
 
     fn step(&self) -> i64 {
-        self.tiers.iter().chain(&self.own).map(Spec::step).max().unwrap_or(1)
+        self.tiers
+            .iter()
+            .chain(&self.own)
+            .map(Spec::step)
+            .max()
+            .unwrap_or(1)
     }
 }
 
-/// One to four tiers and up to three of a key's own parameters: those of several random limits that recover within
-/// times of one order.
+/// One to four tiers and up to three of a key's own parameters: those of several random limits that
+/// recover within times of one order.
 fn plans(specs: impl Strategy<Value = Spec> + Clone + 'static) -> BoxedStrategy<Plan> {
     let plan = |(tiers, own): (Vec<Spec>, Vec<Spec>)| {
         let mut plan = Plan::of(Vec::new());
@@ -73,10 +94,16 @@ fn plans(specs: impl Strategy<Value = Spec> + Clone + 'static) -> BoxedStrategy<
             }
         }
         let policy = plan.policy("plan");
-        plan.own = own.into_iter().filter(|own| policy.own(own.algorithm()).is_ok()).take(3).collect();
+        plan.own = own
+            .into_iter()
+            .filter(|own| policy.own(own.algorithm()).is_ok())
+            .take(3)
+            .collect();
         (plan.tiers.len() + plan.own.len() > 1).then_some(plan)
     };
-    (vec(specs.clone(), 1..7), vec(specs, 0..6)).prop_filter_map("has only one set of parameters", plan).boxed()
+    (vec(specs.clone(), 1..7), vec(specs, 0..6))
+        .prop_filter_map("has only one set of parameters", plan)
+        .boxed()
 }
 
 /// Tiers and own parameters of one kind.

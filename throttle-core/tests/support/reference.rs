@@ -1,8 +1,8 @@
-//! A second implementation of the contract, in exact fractions, one plain rule per line. It shares nothing with the
-//! crate but the contract: no scaled integers, no envelope, no packed state.
+//! A second implementation of the contract, in exact fractions, one plain rule per line. It shares
+//! nothing with the crate but the contract: no scaled integers, no envelope, no packed state.
 //!
-//! Fractions of `i128` are enough: denominators are periods or counts below 2^53, values are instants or levels below
-//! 2^54, and overflow panics in tests.
+//! Fractions of `i128` are enough: denominators are periods or counts below 2^53, values are
+//! instants or levels below 2^54, and overflow panics in tests.
 
 mod composite;
 mod rates;
@@ -64,8 +64,8 @@ pub(crate) enum Place {
     },
 }
 
-/// One limiter. Costs are at least 1. `can`, `retry` and `take` are called only with costs up to the capacity, and
-/// `take` only if the cost was admitted.
+/// One limiter. Costs are at least 1. `can`, `retry` and `take` are called only with costs up to
+/// the capacity, and `take` only if the cost was admitted.
 pub(crate) trait Model: Debug {
     fn capacity(&self) -> i128;
     fn can(&self, t: i128, cost: i128) -> bool;
@@ -79,7 +79,8 @@ pub(crate) trait Model: Debug {
         0
     }
 
-    /// The place of the latest charge that counts, as one of a charge that other parameters have made.
+    /// The place of the latest charge that counts, as one of a charge that other parameters have
+    /// made.
     fn latest(&self, _t: i128, _other: Paid) -> Place {
         Place::Anywhere
     }
@@ -89,8 +90,8 @@ pub(crate) trait Model: Debug {
         false
     }
 
-    /// Selects the parameters of later questions: the tiers, then the key's own; the first tier if there are none of
-    /// that number.
+    /// Selects the parameters of later questions: the tiers, then the key's own; the first tier if
+    /// there are none of that number.
     fn ask_in(&mut self, _number: usize) {}
 
     /// The number of the selected parameters.
@@ -112,20 +113,59 @@ pub(crate) trait Model: Debug {
 
 pub(crate) fn model(spec: &Spec) -> Box<dyn Model> {
     match *spec {
-        Spec::Gcra { limit, period, burst } => Box::new(rates::Gcra::new(limit, period, burst)),
-        Spec::TokenBucket { limit, period, burst } => Box::new(rates::TokenBucket::new(limit, period, burst)),
-        Spec::LeakyMeter { limit, period, burst } => Box::new(rates::LeakyMeter::new(limit, period, burst)),
-        Spec::Shaper { limit, period, max_wait } => Box::new(rates::Shaper::new(limit, period, max_wait, true)),
-        Spec::Undelayed { limit, period, max_wait } => Box::new(rates::Shaper::new(limit, period, max_wait, false)),
-        Spec::Interval { capacity, refill, interval, aligned } => {
-            Box::new(windows::Interval::new(capacity, refill, interval, aligned))
-        }
-        Spec::Fixed { limit, window, offset } => Box::new(windows::Windowed::fixed(limit, window, offset)),
-        Spec::Calendar { limit, cadence, offset_minutes, anchor } => {
-            Box::new(windows::Windowed::calendar(limit, cadence, offset_minutes, anchor))
-        }
+        Spec::Gcra {
+            limit,
+            period,
+            burst,
+        } => Box::new(rates::Gcra::new(limit, period, burst)),
+        Spec::TokenBucket {
+            limit,
+            period,
+            burst,
+        } => Box::new(rates::TokenBucket::new(limit, period, burst)),
+        Spec::LeakyMeter {
+            limit,
+            period,
+            burst,
+        } => Box::new(rates::LeakyMeter::new(limit, period, burst)),
+        Spec::Shaper {
+            limit,
+            period,
+            max_wait,
+        } => Box::new(rates::Shaper::new(limit, period, max_wait, true)),
+        Spec::Undelayed {
+            limit,
+            period,
+            max_wait,
+        } => Box::new(rates::Shaper::new(limit, period, max_wait, false)),
+        Spec::Interval {
+            capacity,
+            refill,
+            interval,
+            aligned,
+        } => Box::new(windows::Interval::new(capacity, refill, interval, aligned)),
+        Spec::Fixed {
+            limit,
+            window,
+            offset,
+        } => Box::new(windows::Windowed::fixed(limit, window, offset)),
+        Spec::Calendar {
+            limit,
+            cadence,
+            offset_minutes,
+            anchor,
+        } => Box::new(windows::Windowed::calendar(
+            limit,
+            cadence,
+            offset_minutes,
+            anchor,
+        )),
         Spec::Log { limit, window } => Box::new(sliding::Log::new(limit, window)),
-        Spec::Buckets { limit, window, buckets } => Box::new(sliding::Buckets::new(limit, window, buckets)),
+        Spec::Buckets {
+            limit,
+            window,
+            buckets,
+        } => Box::new(sliding::Buckets::new(limit, window, buckets)),
     }
 }
 
@@ -189,6 +229,10 @@ pub(crate) fn reported(decision: &throttle_core::Decision) -> Answer {
         reset: micros(decision.reset_after()),
         delay: micros(decision.delay()),
         binding: decision.binding(),
-        members: decision.statuses().iter().map(|status| status.applies().then(|| member(status))).collect(),
+        members: decision
+            .statuses()
+            .iter()
+            .map(|status| status.applies().then(|| member(status)))
+            .collect(),
     }
 }

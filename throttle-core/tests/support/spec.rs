@@ -1,10 +1,12 @@
-//! Configurations as plain numbers, from which both the crate's policies and the reference are built.
+//! Configurations as plain numbers, from which both the crate's policies and the reference are
+//! built.
 
 use std::time::Duration;
 
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter,
-    Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AnyCharge, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket,
+    LeakyBucket, LeakyMeter, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 
 pub(crate) const SECOND: u64 = 1_000_000;
@@ -61,16 +63,57 @@ pub(crate) struct Anchor {
 /// One limit. Lengths are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Spec {
-    Gcra { limit: u64, period: u64, burst: u64 },
-    TokenBucket { limit: u64, period: u64, burst: u64 },
-    LeakyMeter { limit: u64, period: u64, burst: u64 },
-    Interval { capacity: u64, refill: u64, interval: u64, aligned: bool },
-    Fixed { limit: u64, window: u64, offset: i64 },
-    Log { limit: u64, window: u64 },
-    Buckets { limit: u64, window: u64, buckets: u64 },
-    Calendar { limit: u64, cadence: Cadence, offset_minutes: i32, anchor: Anchor },
-    Shaper { limit: u64, period: u64, max_wait: u64 },
-    Undelayed { limit: u64, period: u64, max_wait: u64 },
+    Gcra {
+        limit: u64,
+        period: u64,
+        burst: u64,
+    },
+    TokenBucket {
+        limit: u64,
+        period: u64,
+        burst: u64,
+    },
+    LeakyMeter {
+        limit: u64,
+        period: u64,
+        burst: u64,
+    },
+    Interval {
+        capacity: u64,
+        refill: u64,
+        interval: u64,
+        aligned: bool,
+    },
+    Fixed {
+        limit: u64,
+        window: u64,
+        offset: i64,
+    },
+    Log {
+        limit: u64,
+        window: u64,
+    },
+    Buckets {
+        limit: u64,
+        window: u64,
+        buckets: u64,
+    },
+    Calendar {
+        limit: u64,
+        cadence: Cadence,
+        offset_minutes: i32,
+        anchor: Anchor,
+    },
+    Shaper {
+        limit: u64,
+        period: u64,
+        max_wait: u64,
+    },
+    Undelayed {
+        limit: u64,
+        period: u64,
+        max_wait: u64,
+    },
 }
 
 pub(crate) fn rate(count: u64, micros: u64) -> Rate {
@@ -80,21 +123,56 @@ pub(crate) fn rate(count: u64, micros: u64) -> Rate {
 impl Spec {
     pub(crate) fn build(&self) -> Result<Algorithm, ConfigError> {
         match *self {
-            Self::Gcra { limit, period, burst } => Gcra::new(rate(limit, period)).burst(burst).build(),
-            Self::TokenBucket { limit, period, burst } => TokenBucket::new(rate(limit, period)).burst(burst).build(),
-            Self::LeakyMeter { limit, period, burst } => LeakyMeter::new(rate(limit, period)).capacity(burst).build(),
-            Self::Interval { capacity, refill, interval, aligned } => {
-                let bucket = IntervalBucket::new(capacity).refill(refill, Duration::from_micros(interval));
-                if aligned { bucket.aligned().build() } else { bucket.build() }
+            Self::Gcra {
+                limit,
+                period,
+                burst,
+            } => Gcra::new(rate(limit, period)).burst(burst).build(),
+            Self::TokenBucket {
+                limit,
+                period,
+                burst,
+            } => TokenBucket::new(rate(limit, period)).burst(burst).build(),
+            Self::LeakyMeter {
+                limit,
+                period,
+                burst,
+            } => LeakyMeter::new(rate(limit, period)).capacity(burst).build(),
+            Self::Interval {
+                capacity,
+                refill,
+                interval,
+                aligned,
+            } => {
+                let bucket =
+                    IntervalBucket::new(capacity).refill(refill, Duration::from_micros(interval));
+                if aligned {
+                    bucket.aligned().build()
+                } else {
+                    bucket.build()
+                }
             }
-            Self::Fixed { limit, window, offset } => {
-                FixedWindow::new(rate(limit, window)).offset_micros(offset).build()
-            }
+            Self::Fixed {
+                limit,
+                window,
+                offset,
+            } => FixedWindow::new(rate(limit, window))
+                .offset_micros(offset)
+                .build(),
             Self::Log { limit, window } => SlidingLog::new(rate(limit, window)).build(),
-            Self::Buckets { limit, window, buckets } => {
-                SlidingWindow::new(rate(limit, window)).buckets(buckets).build()
-            }
-            Self::Calendar { limit, cadence, offset_minutes, anchor } => {
+            Self::Buckets {
+                limit,
+                window,
+                buckets,
+            } => SlidingWindow::new(rate(limit, window))
+                .buckets(buckets)
+                .build(),
+            Self::Calendar {
+                limit,
+                cadence,
+                offset_minutes,
+                anchor,
+            } => {
                 let quota = match cadence {
                     Cadence::Day => CalendarQuota::daily(limit),
                     Cadence::Week => CalendarQuota::weekly(limit),
@@ -105,39 +183,92 @@ impl Spec {
                     Some(0) => quota.anchor_last_day(),
                     Some(day) => quota.anchor_day(day),
                 };
-                quota.anchor_hour(anchor.hour).utc_offset_minutes(offset_minutes).build()
+                quota
+                    .anchor_hour(anchor.hour)
+                    .utc_offset_minutes(offset_minutes)
+                    .build()
             }
-            Self::Shaper { limit, period, max_wait } => {
-                LeakyBucket::new(rate(limit, period)).max_wait(Duration::from_micros(max_wait)).build()
-            }
-            Self::Undelayed { limit, period, max_wait } => {
-                LeakyBucket::new(rate(limit, period)).max_wait(Duration::from_micros(max_wait)).without_delay().build()
-            }
+            Self::Shaper {
+                limit,
+                period,
+                max_wait,
+            } => LeakyBucket::new(rate(limit, period))
+                .max_wait(Duration::from_micros(max_wait))
+                .build(),
+            Self::Undelayed {
+                limit,
+                period,
+                max_wait,
+            } => LeakyBucket::new(rate(limit, period))
+                .max_wait(Duration::from_micros(max_wait))
+                .without_delay()
+                .build(),
         }
     }
 
     pub(crate) fn algorithm(&self) -> Algorithm {
-        self.build().unwrap_or_else(|error| panic!("{self:?}: {error}"))
+        self.build()
+            .unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
     /// Whether both count alike in everything, so that a state has the same meaning in both.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         let drain = |spec: &Self| match *spec {
-            Self::Gcra { limit, period, burst } => Some((Kind::Gcra, limit, period, burst)),
-            Self::TokenBucket { limit, period, burst } => Some((Kind::TokenBucket, limit, period, burst)),
-            Self::LeakyMeter { limit, period, burst } => Some((Kind::LeakyMeter, limit, period, burst)),
-            Self::Shaper { limit, period, max_wait } => Some((Kind::Shaper, limit, period, max_wait)),
-            Self::Undelayed { limit, period, max_wait } => Some((Kind::Undelayed, limit, period, max_wait)),
+            Self::Gcra {
+                limit,
+                period,
+                burst,
+            } => Some((Kind::Gcra, limit, period, burst)),
+            Self::TokenBucket {
+                limit,
+                period,
+                burst,
+            } => Some((Kind::TokenBucket, limit, period, burst)),
+            Self::LeakyMeter {
+                limit,
+                period,
+                burst,
+            } => Some((Kind::LeakyMeter, limit, period, burst)),
+            Self::Shaper {
+                limit,
+                period,
+                max_wait,
+            } => Some((Kind::Shaper, limit, period, max_wait)),
+            Self::Undelayed {
+                limit,
+                period,
+                max_wait,
+            } => Some((Kind::Undelayed, limit, period, max_wait)),
             _ => None,
         };
         match (self, other) {
-            (Self::Fixed { offset, .. }, Self::Fixed { limit, window, offset: other }) => {
+            (
+                Self::Fixed { offset, .. },
+                Self::Fixed {
+                    limit,
+                    window,
+                    offset: other,
+                },
+            ) => {
                 let first = |offset: i64| offset.rem_euclid(*window as i64);
-                let same = Self::Fixed { limit: *limit, window: *window, offset: *offset };
+                let same = Self::Fixed {
+                    limit: *limit,
+                    window: *window,
+                    offset: *offset,
+                };
                 *self == same && first(*offset) == first(*other)
             }
-            (Self::Calendar { limit, cadence, .. }, Self::Calendar { limit: count, cadence: other_cadence, .. }) => {
-                limit == count && cadence == other_cadence && self.minutes_ahead() == other.minutes_ahead()
+            (
+                Self::Calendar { limit, cadence, .. },
+                Self::Calendar {
+                    limit: count,
+                    cadence: other_cadence,
+                    ..
+                },
+            ) => {
+                limit == count
+                    && cadence == other_cadence
+                    && self.minutes_ahead() == other.minutes_ahead()
             }
             _ => match (drain(self), drain(other)) {
                 // Two a second are four in two seconds.
@@ -150,9 +281,17 @@ impl Spec {
         }
     }
 
-    /// How far the clock by which a quota's periods begin is ahead of UTC: six o'clock at +01:00 is five at +00:00.
+    /// How far the clock by which a quota's periods begin is ahead of UTC: six o'clock at +01:00 is
+    /// five at +00:00.
     fn minutes_ahead(&self) -> i32 {
-        let Self::Calendar { offset_minutes, anchor, .. } = self else { return 0 };
+        let Self::Calendar {
+            offset_minutes,
+            anchor,
+            ..
+        } = self
+        else {
+            return 0;
+        };
         let days = anchor.day.map_or(0, |day| i32::from(day) - 1);
         offset_minutes - 60 * i32::from(anchor.hour) - 24 * 60 * days
     }
@@ -166,16 +305,28 @@ impl Spec {
             | Self::Shaper { limit, period, .. }
             | Self::Undelayed { limit, period, .. } => (period / limit).max(1),
             Self::Interval { interval, .. } => interval,
-            Self::Fixed { window, .. } | Self::Log { window, .. } | Self::Buckets { window, .. } => window,
-            Self::Calendar { cadence: Cadence::Day, .. } => DAY,
-            Self::Calendar { cadence: Cadence::Week, .. } => 7 * DAY,
-            Self::Calendar { cadence: Cadence::Month, .. } => 30 * DAY,
+            Self::Fixed { window, .. }
+            | Self::Log { window, .. }
+            | Self::Buckets { window, .. } => window,
+            Self::Calendar {
+                cadence: Cadence::Day,
+                ..
+            } => DAY,
+            Self::Calendar {
+                cadence: Cadence::Week,
+                ..
+            } => 7 * DAY,
+            Self::Calendar {
+                cadence: Cadence::Month,
+                ..
+            } => 30 * DAY,
         };
         micros as i64
     }
 }
 
-/// A composition; the flag of an `any` says whether every admitting member is charged, or only the first.
+/// A composition; the flag of an `any` says whether every admitting member is charged, or only the
+/// first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Tree<L = Spec> {
     Leaf(L),
@@ -198,7 +349,9 @@ impl<L> Tree<L> {
     pub(crate) fn leaves(&self) -> Vec<&L> {
         match self {
             Self::Leaf(leaf) | Self::Audited(leaf) => vec![leaf],
-            Self::All(members) | Self::Any(members, _) => members.iter().flat_map(Self::leaves).collect(),
+            Self::All(members) | Self::Any(members, _) => {
+                members.iter().flat_map(Self::leaves).collect()
+            }
         }
     }
 
@@ -209,7 +362,9 @@ impl<L> Tree<L> {
     {
         match self {
             Self::All(members) => {
-                let enforced = members.iter().filter(|member| !matches!(member, Self::Audited(_)));
+                let enforced = members
+                    .iter()
+                    .filter(|member| !matches!(member, Self::Audited(_)));
                 Self::All(enforced.map(Self::without_audited).collect())
             }
             other => other.clone(),
@@ -233,7 +388,9 @@ impl<L> Tree<L> {
         match self {
             Self::Leaf(_) => vec![false],
             Self::Audited(_) => vec![true],
-            Self::All(members) | Self::Any(members, _) => members.iter().flat_map(Self::audited).collect(),
+            Self::All(members) | Self::Any(members, _) => {
+                members.iter().flat_map(Self::audited).collect()
+            }
         }
     }
 }
@@ -262,12 +419,25 @@ impl<L: Leaf> Tree<L> {
             Self::Leaf(leaf) | Self::Audited(leaf) => {
                 *next += 1;
                 let policy = leaf.policy(&format!("p{next}"));
-                if matches!(self, Self::Audited(_)) { policy.audit().into() } else { policy.into() }
+                if matches!(self, Self::Audited(_)) {
+                    policy.audit().into()
+                } else {
+                    policy.into()
+                }
             }
-            Self::All(members) => PolicyTree::All(members.iter().map(|member| member.rule(next)).collect()),
+            Self::All(members) => {
+                PolicyTree::All(members.iter().map(|member| member.rule(next)).collect())
+            }
             Self::Any(members, every) => {
-                let charge = if *every { AnyCharge::EveryAdmitting } else { AnyCharge::First };
-                PolicyTree::Any(members.iter().map(|member| member.rule(next)).collect(), charge)
+                let charge = if *every {
+                    AnyCharge::EveryAdmitting
+                } else {
+                    AnyCharge::First
+                };
+                PolicyTree::Any(
+                    members.iter().map(|member| member.rule(next)).collect(),
+                    charge,
+                )
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Random configurations: small ones, where every edge is near, and realistic ones, up to the edge of what can be
-//! counted exactly.
+//! Random configurations: small ones, where every edge is near, and realistic ones, up to the edge
+//! of what can be counted exactly.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -35,8 +35,17 @@ pub(crate) fn run<S: Strategy>(what: &str, cases: &S, check: impl Fn(&S::Value) 
 }
 
 /// Runs a check on so many random cases.
-pub(crate) fn run_times<S: Strategy>(times: u32, what: &str, cases: &S, check: impl Fn(&S::Value) -> TestCaseResult) {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, cases: times, ..Config::default() });
+pub(crate) fn run_times<S: Strategy>(
+    times: u32,
+    what: &str,
+    cases: &S,
+    check: impl Fn(&S::Value) -> TestCaseResult,
+) {
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        cases: times,
+        ..Config::default()
+    });
     if let Err(error) = runner.run(cases, |case| check(&case)) {
         panic!("{what}: {error}");
     }
@@ -52,28 +61,68 @@ pub(crate) fn small(kind: Kind) -> BoxedStrategy<Spec> {
     let period = || select(vec![1_u64, 2, 3, 7, 10, 60, 97, 100, 333]);
     let burst = || select(vec![1_u64, 2, 3, 5, 8]);
     match kind {
-        Kind::Gcra => {
-            (limit(), period(), burst()).prop_map(|(limit, period, burst)| Spec::Gcra { limit, period, burst }).boxed()
-        }
+        Kind::Gcra => (limit(), period(), burst())
+            .prop_map(|(limit, period, burst)| Spec::Gcra {
+                limit,
+                period,
+                burst,
+            })
+            .boxed(),
         Kind::TokenBucket => (limit(), period(), burst())
-            .prop_map(|(limit, period, burst)| Spec::TokenBucket { limit, period, burst })
+            .prop_map(|(limit, period, burst)| Spec::TokenBucket {
+                limit,
+                period,
+                burst,
+            })
             .boxed(),
         Kind::LeakyMeter => (limit(), period(), burst())
-            .prop_map(|(limit, period, burst)| Spec::LeakyMeter { limit, period, burst })
+            .prop_map(|(limit, period, burst)| Spec::LeakyMeter {
+                limit,
+                period,
+                burst,
+            })
             .boxed(),
-        Kind::Interval => (burst(), select(vec![1_u64, 2, 3, 9]), select(vec![1_u64, 4, 10, 37]), any::<bool>())
-            .prop_map(|(capacity, refill, interval, aligned)| Spec::Interval { capacity, refill, interval, aligned })
+        Kind::Interval => (
+            burst(),
+            select(vec![1_u64, 2, 3, 9]),
+            select(vec![1_u64, 4, 10, 37]),
+            any::<bool>(),
+        )
+            .prop_map(|(capacity, refill, interval, aligned)| Spec::Interval {
+                capacity,
+                refill,
+                interval,
+                aligned,
+            })
             .boxed(),
         Kind::Fixed => (limit(), period(), select(vec![0_i64, 0, 1, -13, 25]))
-            .prop_map(|(limit, window, offset)| Spec::Fixed { limit, window, offset })
+            .prop_map(|(limit, window, offset)| Spec::Fixed {
+                limit,
+                window,
+                offset,
+            })
             .boxed(),
-        Kind::Log => (limit(), period()).prop_map(|(limit, window)| Spec::Log { limit, window }).boxed(),
-        Kind::Buckets => (limit(), select(vec![1_u64, 3, 10, 33]), select(vec![1_u64, 2, 3, 10]))
-            .prop_map(|(limit, width, buckets)| Spec::Buckets { limit, window: width * buckets, buckets })
+        Kind::Log => (limit(), period())
+            .prop_map(|(limit, window)| Spec::Log { limit, window })
+            .boxed(),
+        Kind::Buckets => (
+            limit(),
+            select(vec![1_u64, 3, 10, 33]),
+            select(vec![1_u64, 2, 3, 10]),
+        )
+            .prop_map(|(limit, width, buckets)| Spec::Buckets {
+                limit,
+                window: width * buckets,
+                buckets,
+            })
             .boxed(),
         Kind::Calendar => calendar(limit().boxed()),
         Kind::Shaper => (limit(), period(), select(vec![0_u64, 1, 10, 50, 200]))
-            .prop_map(|(limit, period, max_wait)| Spec::Shaper { limit, period, max_wait })
+            .prop_map(|(limit, period, max_wait)| Spec::Shaper {
+                limit,
+                period,
+                max_wait,
+            })
             .boxed(),
         Kind::Undelayed => small(Kind::Shaper).prop_map(undelayed).boxed(),
     }
@@ -86,20 +135,44 @@ fn calendar(limit: BoxedStrategy<u64>) -> BoxedStrategy<Spec> {
         (Just(Cadence::Week), (1..=7_u8).prop_map(Some)),
         (Just(Cadence::Month), (0..=28_u8).prop_map(Some)),
     ];
-    (limit, cadence, prop_oneof![Just(0), 0..=23_u8], select(vec![0, 60, -720, 840, 345, -1, -840]))
-        .prop_map(|(limit, (cadence, day), hour, offset_minutes)| Spec::Calendar {
-            limit,
-            cadence,
-            offset_minutes,
-            anchor: Anchor { day, hour },
-        })
+    (
+        limit,
+        cadence,
+        prop_oneof![Just(0), 0..=23_u8],
+        select(vec![0, 60, -720, 840, 345, -1, -840]),
+    )
+        .prop_map(
+            |(limit, (cadence, day), hour, offset_minutes)| Spec::Calendar {
+                limit,
+                cadence,
+                offset_minutes,
+                anchor: Anchor { day, hour },
+            },
+        )
         .boxed()
 }
 
-/// Seconds to months, up to a million units; primes, so that no factor is shared; now and then the largest that fits.
+/// Seconds to months, up to a million units; primes, so that no factor is shared; now and then the
+/// largest that fits.
 pub(crate) fn realistic(kind: Kind) -> BoxedStrategy<Spec> {
-    let limit = || select(vec![1_u64, 3, 7, 60, 100, 5_000, 99_991, 999_983, 1_000_000]);
-    let period = || select(vec![1_u64, 1_000, SECOND, 3 * SECOND, MINUTE, HOUR, DAY, 30 * DAY, 365 * DAY]);
+    let limit = || {
+        select(vec![
+            1_u64, 3, 7, 60, 100, 5_000, 99_991, 999_983, 1_000_000,
+        ])
+    };
+    let period = || {
+        select(vec![
+            1_u64,
+            1_000,
+            SECOND,
+            3 * SECOND,
+            MINUTE,
+            HOUR,
+            DAY,
+            30 * DAY,
+            365 * DAY,
+        ])
+    };
     let rates = move || (limit(), period(), 0_u8..8, any::<u32>());
     let bursty = move |make: fn(u64, u64, u64) -> Spec| {
         let built = move |(limit, period, how, part): (u64, u64, u8, u32)| {
@@ -109,32 +182,69 @@ pub(crate) fn realistic(kind: Kind) -> BoxedStrategy<Spec> {
         rates().prop_filter_map("fits no burst", built).boxed()
     };
     match kind {
-        Kind::Gcra => bursty(|limit, period, burst| Spec::Gcra { limit, period, burst }),
-        Kind::TokenBucket => bursty(|limit, period, burst| Spec::TokenBucket { limit, period, burst }),
-        Kind::LeakyMeter => bursty(|limit, period, burst| Spec::LeakyMeter { limit, period, burst }),
+        Kind::Gcra => bursty(|limit, period, burst| Spec::Gcra {
+            limit,
+            period,
+            burst,
+        }),
+        Kind::TokenBucket => bursty(|limit, period, burst| Spec::TokenBucket {
+            limit,
+            period,
+            burst,
+        }),
+        Kind::LeakyMeter => bursty(|limit, period, burst| Spec::LeakyMeter {
+            limit,
+            period,
+            burst,
+        }),
         Kind::Interval => (rates(), any::<bool>())
-            .prop_filter_map("takes too long to fill", |((refill, interval, how, part), aligned)| {
-                let capacity = within(how, part, refill, refill.saturating_mul(20));
-                let fits = capacity.div_ceil(refill).checked_mul(interval).is_some_and(|micros| micros <= EXACT_MAX);
-                fits.then_some(Spec::Interval { capacity, refill, interval, aligned })
-            })
+            .prop_filter_map(
+                "takes too long to fill",
+                |((refill, interval, how, part), aligned)| {
+                    let capacity = within(how, part, refill, refill.saturating_mul(20));
+                    let fits = capacity
+                        .div_ceil(refill)
+                        .checked_mul(interval)
+                        .is_some_and(|micros| micros <= EXACT_MAX);
+                    fits.then_some(Spec::Interval {
+                        capacity,
+                        refill,
+                        interval,
+                        aligned,
+                    })
+                },
+            )
             .boxed(),
         Kind::Fixed => (limit(), period(), -DAY_I..DAY_I)
-            .prop_map(|(limit, window, offset)| Spec::Fixed { limit, window, offset })
+            .prop_map(|(limit, window, offset)| Spec::Fixed {
+                limit,
+                window,
+                offset,
+            })
             .boxed(),
-        Kind::Log => (limit(), period()).prop_map(|(limit, window)| Spec::Log { limit, window }).boxed(),
+        Kind::Log => (limit(), period())
+            .prop_map(|(limit, window)| Spec::Log { limit, window })
+            .boxed(),
         Kind::Buckets => (limit(), period(), select(vec![1_u64, 2, 5, 10, 100, 1_000]))
             .prop_filter_map("counts past what is exact", |(limit, period, buckets)| {
                 let window = period.div_ceil(buckets) * buckets;
                 let counted = limit.checked_mul(window / buckets)?;
-                (counted <= EXACT_MAX).then_some(Spec::Buckets { limit, window, buckets })
+                (counted <= EXACT_MAX).then_some(Spec::Buckets {
+                    limit,
+                    window,
+                    buckets,
+                })
             })
             .boxed(),
         Kind::Calendar => calendar(limit().boxed()),
         Kind::Shaper => rates()
             .prop_filter_map("fits no wait", |(limit, period, how, part)| {
                 let most = most_wait(limit, period)?;
-                Some(Spec::Shaper { limit, period, max_wait: within(how, part, SECOND, most) })
+                Some(Spec::Shaper {
+                    limit,
+                    period,
+                    max_wait: within(how, part, SECOND, most),
+                })
             })
             .boxed(),
         Kind::Undelayed => realistic(Kind::Shaper).prop_map(undelayed).boxed(),
@@ -143,7 +253,15 @@ pub(crate) fn realistic(kind: Kind) -> BoxedStrategy<Spec> {
 
 fn undelayed(shaper: Spec) -> Spec {
     match shaper {
-        Spec::Shaper { limit, period, max_wait } => Spec::Undelayed { limit, period, max_wait },
+        Spec::Shaper {
+            limit,
+            period,
+            max_wait,
+        } => Spec::Undelayed {
+            limit,
+            period,
+            max_wait,
+        },
         other => other,
     }
 }
@@ -153,7 +271,17 @@ const DAY_I: i64 = DAY as i64;
 /// A value from 1 to `most`: often the usual value, often at the edge.
 fn within(how: u8, part: u32, usual: u64, most: u64) -> u64 {
     let any = ((u128::from(most) * u128::from(part)) >> 32) as u64;
-    [1, 5, usual, usual.saturating_mul(3), most, most.saturating_sub(1), most / 2, any][usize::from(how)].clamp(1, most)
+    [
+        1,
+        5,
+        usual,
+        usual.saturating_mul(3),
+        most,
+        most.saturating_sub(1),
+        most / 2,
+        any,
+    ][usize::from(how)]
+    .clamp(1, most)
 }
 
 /// Nested compositions of small limits, a quarter of them beside an audited one.
@@ -171,13 +299,25 @@ fn all_enforced() -> BoxedStrategy<Tree> {
         ]
     });
     // A bare leaf is no composition.
-    nested.prop_map(|tree| if matches!(tree, Tree::Leaf(_)) { Tree::All(vec![tree]) } else { tree }).boxed()
+    nested
+        .prop_map(|tree| {
+            if matches!(tree, Tree::Leaf(_)) {
+                Tree::All(vec![tree])
+            } else {
+                tree
+            }
+        })
+        .boxed()
 }
 
 /// A composition beside one or two audited limits.
 pub(crate) fn some_audited() -> BoxedStrategy<Tree> {
     let audited = Union::new(Kind::ALL.map(small)).prop_map(Tree::Audited);
-    (all_enforced(), prop::collection::vec(audited, 1..=2), 0..3_usize)
+    (
+        all_enforced(),
+        prop::collection::vec(audited, 1..=2),
+        0..3_usize,
+    )
         .prop_map(|(tree, mut members, place)| {
             members.insert(place.min(members.len()), tree);
             Tree::All(members)

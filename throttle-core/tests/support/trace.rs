@@ -22,9 +22,16 @@ pub(crate) struct Raw {
 impl fmt::Debug for Raw {
     /// On one line, so that a failing trace can be read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, what, cost, members, pick } = self;
+        let Self {
+            step,
+            what,
+            cost,
+            members,
+            pick,
+        } = self;
         f.write_str(&format!(
-            "Raw {{ step: {step:?}, what: {what}, cost: {cost:?}, members: {members}, pick: {pick} }}"
+            "Raw {{ step: {step:?}, what: {what}, cost: {cost:?}, members: {members}, pick: \
+                {pick} }}"
         ))
     }
 }
@@ -92,7 +99,13 @@ impl Raw {
                 _ if capacities.len() == 1 => Some(self.cost(*capacity)),
                 0 | 1 => None,
                 2 => Some(0),
-                3 => Some(Self { cost: (die as u8 + self.cost.0 % 8, self.cost.1), ..*self }.cost(*capacity)),
+                3 => Some(
+                    Self {
+                        cost: (die as u8 + self.cost.0 % 8, self.cost.1),
+                        ..*self
+                    }
+                    .cost(*capacity),
+                ),
                 _ => Some(self.cost(*capacity)),
             }
         };

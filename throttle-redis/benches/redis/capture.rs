@@ -1,4 +1,5 @@
-//! A connection that remembers the script it was sent, and a call of it: so what is measured beside is the same script.
+//! A connection that remembers the script it was sent, and a call of it: so what is measured beside
+//! is the same script.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,12 +19,21 @@ impl Captured {
     /// What the backend sends to decide about a set.
     pub(crate) fn of(server: &Server, set: PolicySet) -> Self {
         let seen = Arc::new(Mutex::new(Self::default()));
-        let connector = Seeing(Single::new(&server.url()).expect("a URL"), Arc::clone(&seen));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let connector = Seeing(
+            Single::new(&server.url()).expect("a URL"),
+            Arc::clone(&seen),
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             server.command(&["SCRIPT", "FLUSH"]);
             let patient = std::time::Duration::from_secs(5);
-            let backend = RedisBackend::builder(connector).deadline(patient).build().expect("valid options");
+            let backend = RedisBackend::builder(connector)
+                .deadline(patient)
+                .build()
+                .expect("valid options");
             let calls = vec![Call::from(Key::from("seen")); set.policies().len()];
             let prepared = Arc::new(backend.prepare(set).expect("a set"));
             backend.decide(&prepared, &calls).await.expect("a decision");
@@ -32,15 +42,22 @@ impl Captured {
         seen.clone()
     }
 
-    /// The script with its arguments written into it, for tools that cannot send binary ones; keys stay arguments.
+    /// The script with its arguments written into it, for tools that cannot send binary ones; keys
+    /// stay arguments.
     pub(crate) fn with_arguments(&self) -> String {
-        let keys: usize = String::from_utf8_lossy(&self.call[2]).parse().expect("a number of keys");
+        let keys: usize = String::from_utf8_lossy(&self.call[2])
+            .parse()
+            .expect("a number of keys");
         let word = |word: &Vec<u8>| {
             let escaped: String = word.iter().map(|byte| format!("\\{byte:03}")).collect();
             format!("'{escaped}'")
         };
         let words: Vec<String> = self.call[3 + keys..].iter().map(word).collect();
-        format!("local ARGV = {{{}}}\n{}", words.join(", "), String::from_utf8_lossy(&self.source))
+        format!(
+            "local ARGV = {{{}}}\n{}",
+            words.join(", "),
+            String::from_utf8_lossy(&self.source)
+        )
     }
 }
 

@@ -26,7 +26,8 @@ where
             .map(|task| {
                 let step = Arc::clone(&step);
                 tokio::spawn(async move {
-                    let (mut random, mut each) = (task.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Vec::new());
+                    let (mut random, mut each) =
+                        (task.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, Vec::new());
                     loop {
                         let start = Instant::now();
                         if start >= until {
@@ -63,15 +64,37 @@ pub(crate) fn benchmark(
     let (port, pipeline) = (server.port().to_string(), pipeline.to_string());
     let (range, keyed) = (KEYS.to_string(), keys.len().to_string());
     let (clients, count) = (clients.to_string(), count.to_string());
-    let mut words = vec!["-c", "1", "redis-benchmark", "-p", &port, "-c", &clients, "-P", &pipeline, "-n", &count];
+    let mut words = vec![
+        "-c",
+        "1",
+        "redis-benchmark",
+        "-p",
+        &port,
+        "-c",
+        &clients,
+        "-P",
+        &pipeline,
+        "-n",
+        &count,
+    ];
     words.extend(["-r", &range, "--csv", "EVALSHA", &sha, &keyed]);
     words.extend(keys);
-    let output = Command::new("taskset").args(words).output().expect("redis-benchmark, and taskset");
+    let output = Command::new("taskset")
+        .args(words)
+        .output()
+        .expect("redis-benchmark, and taskset");
     let text = String::from_utf8_lossy(&output.stdout);
     // "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
     let line = text.lines().last().unwrap_or_default();
-    let figures: Vec<f64> = line.rsplitn(8, ',').filter_map(|word| word.trim_matches('"').parse().ok()).collect();
-    assert!(figures.len() >= 7, "redis-benchmark said: {text} {}", String::from_utf8_lossy(&output.stderr));
+    let figures: Vec<f64> = line
+        .rsplitn(8, ',')
+        .filter_map(|word| word.trim_matches('"').parse().ok())
+        .collect();
+    assert!(
+        figures.len() >= 7,
+        "redis-benchmark said: {text} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     // From the end: max, p99, p95, p50, min, avg, rps.
     vec![figures[6], figures[3] * 1e3, figures[1] * 1e3]
 }

@@ -6,9 +6,14 @@
 //! ROUNDS=7 cargo bench …                                        more rounds than 5; rows are their medians
 //! ```
 //!
-//! The server runs on the first processor and the client on the second, where `taskset` is there to see to it.
+//! The server runs on the first processor and the client on the second, where `taskset` is there to
+//! see to it.
 
-#![allow(clippy::print_stdout, clippy::float_arithmetic, reason = "it prints figures")]
+#![allow(
+    clippy::print_stdout,
+    clippy::float_arithmetic,
+    reason = "it prints figures"
+)]
 
 mod capture;
 mod cluster;
@@ -23,7 +28,10 @@ use std::process::Command;
 use throttle_test_servers::{Cluster, Server};
 
 fn main() {
-    let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let wanted: Vec<String> = env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with('-'))
+        .collect();
     let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     let server = Server::start();
     if let Some(process) = server.process_id() {
@@ -31,7 +39,10 @@ fn main() {
     }
     pin(std::process::id(), "1");
     let version = server.info("redis_version");
-    println!("redis {version}, {} rounds, medians (least to most)\n", measure::rounds());
+    println!(
+        "redis {version}, {} rounds, medians (least to most)\n",
+        measure::rounds()
+    );
     if wants("script") {
         scripts::run(&server);
     }
@@ -40,11 +51,16 @@ fn main() {
     }
     if wants("cluster") {
         let servers = Cluster::start();
-        servers.nodes().filter_map(Server::process_id).for_each(|process| pin(process, "0"));
+        servers
+            .nodes()
+            .filter_map(Server::process_id)
+            .for_each(|process| pin(process, "0"));
         cluster::run(&servers);
     }
 }
 
 fn pin(process: u32, processor: &str) {
-    let _ = Command::new("taskset").args(["-a", "-p", "-c", processor, &process.to_string()]).output();
+    let _ = Command::new("taskset")
+        .args(["-a", "-p", "-c", processor, &process.to_string()])
+        .output();
 }

@@ -22,19 +22,43 @@ return {1, math.floor((tolerance - (tat - now)) / interval), 0}";
 const COUNT: usize = 200_000;
 
 pub(crate) fn policy(name: &str) -> Policy {
-    Policy::new(name, Gcra::new(Rate::per_second(1_000)).into_algorithm().expect("a rate")).expect("a policy")
+    Policy::new(
+        name,
+        Gcra::new(Rate::per_second(1_000))
+            .into_algorithm()
+            .expect("a rate"),
+    )
+    .expect("a policy")
 }
 
 pub(crate) fn run(server: &Server) {
     let one = Captured::of(server, PolicySet::new(policy("p")).expect("a set")).with_arguments();
     let three = ["p", "q", "r"].map(|name| policy(name).into()).to_vec();
-    let three = Captured::of(server, PolicySet::new(PolicyTree::All(three)).expect("a set")).with_arguments();
+    let three = Captured::of(
+        server,
+        PolicySet::new(PolicyTree::All(three)).expect("a set"),
+    )
+    .with_arguments();
     let key = "throttle{all}p:__rand_int__";
-    let keys = [key, "throttle{all}q:__rand_int__", "throttle{all}r:__rand_int__"];
+    let keys = [
+        key,
+        "throttle{all}q:__rand_int__",
+        "throttle{all}r:__rand_int__",
+    ];
     let rows: [(&str, &str, &[&str], usize); 6] = [
-        ("float GCRA, text state, P=16", FLOAT, &["float:__rand_int__"], 16),
+        (
+            "float GCRA, text state, P=16",
+            FLOAT,
+            &["float:__rand_int__"],
+            16,
+        ),
         ("exact GCRA, P=16", &one, &[key], 16),
-        ("float GCRA, text state, P=1", FLOAT, &["float:__rand_int__"], 1),
+        (
+            "float GCRA, text state, P=1",
+            FLOAT,
+            &["float:__rand_int__"],
+            1,
+        ),
         ("exact GCRA, P=1", &one, &[key], 1),
         ("three limits in one decision, P=16", &three, &keys, 16),
         ("three limits in one decision, P=1", &three, &keys, 1),
@@ -55,7 +79,11 @@ pub(crate) fn run(server: &Server) {
         let (mid, least, most) = cpu(row);
         println!("| {name} | {mid:.2} ({least:.2}–{most:.2}) |");
     }
-    println!("\nexact ÷ float: {:.2} at P=16, {:.2} at P=1", cpu(1).0 / cpu(0).0, cpu(3).0 / cpu(2).0);
+    println!(
+        "\nexact ÷ float: {:.2} at P=16, {:.2} at P=1",
+        cpu(1).0 / cpu(0).0,
+        cpu(3).0 / cpu(2).0
+    );
     println!(
         "three calls ÷ three limits in one: {:.2} at P=16, {:.2} at P=1\n",
         3.0 * cpu(1).0 / cpu(4).0,

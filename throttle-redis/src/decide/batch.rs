@@ -1,11 +1,12 @@
-//! Batches the decisions of a set that wait for the connection: they travel in one call. On a cluster, they are those
-//! about one slot.
+//! Batches the decisions of a set that wait for the connection: they travel in one call. On a
+//! cluster, they are those about one slot.
 //!
-//! A few calls are under way at once, and each carries all waiting decisions. While calls with many decisions are under
-//! way, a single decision waits until one of them has ended instead of starting a call of its own, and later decisions
-//! join it. A decision that arrives alone does not wait. A call takes its decisions when its task runs, not when it is
-//! spawned, so the decisions of the tasks that run before it travel with it. A call carries at most [`CALL`] of work,
-//! so that it does not delay the calls behind it.
+//! A few calls are under way at once, and each carries all waiting decisions. While calls with many
+//! decisions are under way, a single decision waits until one of them has ended instead of starting
+//! a call of its own, and later decisions join it. A decision that arrives alone does not wait. A
+//! call takes its decisions when its task runs, not when it is spawned, so the decisions of the
+//! tasks that run before it travel with it. A call carries at most [`CALL`] of work, so that it
+//! does not delay the calls behind it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,17 +28,20 @@ use crate::script::request::Ask;
 use crate::script::server_work::CALL;
 use crate::shared::Shared;
 
-/// Calls of a set that are under way at once: enough that the server has the next call when it has answered one.
+/// Calls of a set that are under way at once: enough that the server has the next call when it has
+/// answered one.
 const CALLS_IN_FLIGHT: usize = 6;
 
-/// A call carries at least the decisions under way divided by this, unless those are few. About three calls share the
-/// decisions of a busy process then: the server always has work, and most of a call's cost is shared by many.
+/// A call carries at least the decisions under way divided by this, unless those are few. About
+/// three calls share the decisions of a busy process then: the server always has work, and most of
+/// a call's cost is shared by many.
 const SHARE: usize = 2;
 
 /// How long after its deadline a decision waits for an answer that says so.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The decisions of one set that wait for a call, and the calls under way. Clones are the same batcher.
+/// The decisions of one set that wait for a call, and the calls under way. Clones are the same
+/// batcher.
 #[derive(Clone, Default)]
 pub(crate) struct Batcher(Arc<Mutex<Waiting>>);
 
@@ -46,16 +50,18 @@ struct Waiting {
     queue: VecDeque<Job>,
     in_flight: SmallVec<[InFlight; CALLS_IN_FLIGHT]>,
     started: u64,
-    /// Whether the call that ended last carried several decisions: its callers may ask again, one after the other.
+    /// Whether the call that ended last carried several decisions: its callers may ask again, one
+    /// after the other.
     is_busy: bool,
     /// The runtime that sends the queued decisions.
     runtime: Option<Handle>,
-    /// While a task that a caller has spawned is about to start a call: the instant at which its runtime counts as
-    /// standing still.
+    /// While a task that a caller has spawned is about to start a call: the instant at which its
+    /// runtime counts as standing still.
     starting: Option<Instant>,
 }
 
-/// A call under way: its number, the decisions in it, and the instant by which all of them have timed out.
+/// A call under way: its number, the decisions in it, and the instant by which all of them have
+/// timed out.
 struct InFlight {
     number: u64,
     decisions: usize,
@@ -94,20 +100,36 @@ type Answer = oneshot::Sender<Result<Part, CallError>>;
 type Answered = oneshot::Receiver<Result<Part, CallError>>;
 
 impl Batcher {
-    pub(crate) async fn ask(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
+    pub(crate) async fn ask(
+        &self,
+        shared: &Arc<Shared>,
+        ask: &Arc<Ask>,
+        until: Instant,
+    ) -> Result<Part, CallError> {
         let (claim, mut answered) = match self.enqueue(shared, ask, until)? {
-            // Boxed because a busy process queues its decisions: each of their futures would have room for it.
+            // Boxed because a busy process queues its decisions: each of their futures would have
+            // room for it.
             Enqueued::Now(_call) => return Box::pin(call::decide_one(shared, ask, until)).await,
             Enqueued::Queued(claim, answered) => (claim, answered),
         };
         match timeout_at(until + GRACE, &mut answered).await {
             Ok(Ok(answer)) => answer,
-            // No call has taken the job, or the call's runtime was stopped, stands still or is overloaded.
-            _ => Err(if claim.take() { CallError::Expired } else { CallError::Late }),
+            // No call has taken the job, or the call's runtime was stopped, stands still or is
+            // overloaded.
+            _ => Err(if claim.take() {
+                CallError::Expired
+            } else {
+                CallError::Late
+            }),
         }
     }
 
-    fn enqueue(&self, shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Enqueued, CallError> {
+    fn enqueue(
+        &self,
+        shared: &Arc<Shared>,
+        ask: &Arc<Ask>,
+        until: Instant,
+    ) -> Result<Enqueued, CallError> {
         // The gauge is code of a recorder, and must not run under a lock.
         let _waiting = shared.link.counters.observed.waiting();
         let mut waiting = self.0.lock();
@@ -117,7 +139,11 @@ impl Batcher {
         if waiting.may_travel_alone() {
             let number = waiting.start(1, until);
             let (shared, batcher) = (Arc::clone(shared), Arc::clone(&self.0));
-            return Ok(Enqueued::Now(BatchCall { shared, batcher, number: Some(number) }));
+            return Ok(Enqueued::Now(BatchCall {
+                shared,
+                batcher,
+                number: Some(number),
+            }));
         }
         if waiting.queue.len() >= shared.options.queue {
             // If the calls under way were given up above, the queue would stay full for ever.
@@ -126,7 +152,14 @@ impl Batcher {
         }
         let (answer, answered) = oneshot::channel();
         let (work, claim) = (ask.work(), Arc::<Claim>::default());
-        let job = Job { ask: Arc::clone(ask), work, until, answer, claim: Arc::clone(&claim), _waiting };
+        let job = Job {
+            ask: Arc::clone(ask),
+            work,
+            until,
+            answer,
+            claim: Arc::clone(&claim),
+            _waiting,
+        };
         waiting.queue.push_back(job);
         // The caller's runtime is running; that of an earlier decision may have shut down.
         waiting.runtime = Some(Handle::current());
@@ -144,7 +177,8 @@ impl Waiting {
     /// Whether a call with `count` decisions may start.
     fn may_start(&self, count: usize) -> bool {
         let under_way = self.decisions();
-        self.in_flight.len() < CALLS_IN_FLIGHT && (under_way < CALLS_IN_FLIGHT || count * SHARE >= under_way)
+        self.in_flight.len() < CALLS_IN_FLIGHT
+            && (under_way < CALLS_IN_FLIGHT || count * SHARE >= under_way)
     }
 
     /// Whether a decision that asks now starts a call at once, without a task.
@@ -159,7 +193,11 @@ impl Waiting {
 
     fn start(&mut self, count: usize, until: Instant) -> u64 {
         self.started += 1;
-        self.in_flight.push(InFlight { number: self.started, decisions: count, over: until + GRACE });
+        self.in_flight.push(InFlight {
+            number: self.started,
+            decisions: count,
+            over: until + GRACE,
+        });
         self.started
     }
 
@@ -169,8 +207,8 @@ impl Waiting {
         }
     }
 
-    /// Gives up the calls of a runtime that stands still: such calls do not end, and other decisions must not wait for
-    /// them.
+    /// Gives up the calls of a runtime that stands still: such calls do not end, and other
+    /// decisions must not wait for them.
     fn give_up_stalled(&mut self) {
         let (now, before) = (Instant::now(), self.in_flight.len());
         self.in_flight.retain(|call| call.over > now);
@@ -181,7 +219,8 @@ impl Waiting {
         }
     }
 
-    /// Returns the runtime for a task that starts a call, if a call may start and no task is about to.
+    /// Returns the runtime for a task that starts a call, if a call may start and no task is about
+    /// to.
     fn next_start(&mut self, spawned: Spawned) -> Option<Handle> {
         if self.queue.is_empty() || self.starting.is_some() || !self.may_start(self.queue.len()) {
             return None;
@@ -198,16 +237,27 @@ impl Waiting {
         if self.queue.is_empty() || !self.may_start(self.queue.len()) {
             return None;
         }
-        // With no call under way, half of the queue starts now and the other half at once behind it, so that the server
-        // has work while the answers of the first half are read. Otherwise the server is busy, and all of it starts.
+        // With no call under way, half of the queue starts now and the other half at once behind
+        // it, so that the server has work while the answers of the first half are read. Otherwise
+        // the server is busy, and all of it starts.
         let is_idle = self.in_flight.is_empty() || (self.is_busy && self.decisions() == 1);
-        let share = if is_idle { self.queue.len().div_ceil(2) } else { self.queue.len() };
+        let share = if is_idle {
+            self.queue.len().div_ceil(2)
+        } else {
+            self.queue.len()
+        };
         let mut work = 0;
         let fits = |job: &&Job| {
             work += job.work;
             work <= CALL
         };
-        let count = self.queue.iter().take(share.min(most)).take_while(fits).count().max(1);
+        let count = self
+            .queue
+            .iter()
+            .take(share.min(most))
+            .take_while(fits)
+            .count()
+            .max(1);
         let jobs: Vec<Job> = self.queue.drain(..count).collect();
         let until = jobs.iter().map(|job| job.until).max()?;
         let number = self.start(count, until);
@@ -224,13 +274,14 @@ impl Waiting {
 enum Spawned {
     /// A caller, which then waits for its answer: the task runs soon.
     ByCaller,
-    /// A call that has ended. The caller of that call goes on, perhaps for long, before its thread runs other tasks, so
-    /// later decisions do not rely on the task.
+    /// A call that has ended. The caller of that call goes on, perhaps for long, before its thread
+    /// runs other tasks, so later decisions do not rely on the task.
     ByEndedCall,
 }
 
-/// The task takes its jobs when it runs: the tasks that run before it may ask too, and their decisions join the call.
-/// The lock is released before the task is spawned, because a runtime that is shutting down drops it at once.
+/// The task takes its jobs when it runs: the tasks that run before it may ask too, and their
+/// decisions join the call. The lock is released before the task is spawned, because a runtime that
+/// is shutting down drops it at once.
 fn spawn_start(
     shared: &Arc<Shared>,
     batcher: &Arc<Mutex<Waiting>>,
@@ -240,13 +291,17 @@ fn spawn_start(
     let runtime = waiting.next_start(spawned);
     drop(waiting);
     if let Some(runtime) = runtime {
-        let call = BatchCall { shared: Arc::clone(shared), batcher: Arc::clone(batcher), number: None };
+        let call = BatchCall {
+            shared: Arc::clone(shared),
+            batcher: Arc::clone(batcher),
+            number: None,
+        };
         runtime.spawn(call.start());
     }
 }
 
-/// A call that a task is about to start, or that is under way. When this is dropped the call has ended, whatever its
-/// outcome.
+/// A call that a task is about to start, or that is under way. When this is dropped the call has
+/// ended, whatever its outcome.
 struct BatchCall {
     shared: Arc<Shared>,
     batcher: Arc<Mutex<Waiting>>,
@@ -258,7 +313,12 @@ impl BatchCall {
     async fn start(mut self) {
         let jobs = self.take_jobs();
         // What the call has no room for starts right behind it.
-        spawn_start(&self.shared, &self.batcher, self.batcher.lock(), Spawned::ByEndedCall);
+        spawn_start(
+            &self.shared,
+            &self.batcher,
+            self.batcher.lock(),
+            Spawned::ByEndedCall,
+        );
         send(&self.shared, jobs).await;
     }
 
@@ -267,7 +327,9 @@ impl BatchCall {
         let mut waiting = self.batcher.lock();
         waiting.starting = None;
         waiting.runtime = Some(Handle::current());
-        let (number, jobs) = waiting.next_call(self.shared.options.max_batch).unwrap_or_default();
+        let (number, jobs) = waiting
+            .next_call(self.shared.options.max_batch)
+            .unwrap_or_default();
         self.number = Some(number);
         jobs
     }
@@ -287,18 +349,25 @@ impl Drop for BatchCall {
     }
 }
 
-/// Sends all jobs in one call, except those whose caller left or whose deadline passed: these are dropped, and not
-/// charged. Callers whose deadline passes during the call find that out themselves.
+/// Sends all jobs in one call, except those whose caller left or whose deadline passed: these are
+/// dropped, and not charged. Callers whose deadline passes during the call find that out
+/// themselves.
 async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) {
     jobs.retain(Job::is_due);
-    let Some(last) = jobs.iter().map(|job| job.until).max() else { return };
+    let Some(last) = jobs.iter().map(|job| job.until).max() else {
+        return;
+    };
     match room_for(shared, &jobs, last).await {
         Ok(_room) => {
             jobs.retain(|job| job.is_due() && job.claim.take());
-            let (asks, answers): (Vec<_>, Vec<_>) = jobs.into_iter().map(|job| (job.ask, job.answer)).unzip();
+            let (asks, answers): (Vec<_>, Vec<_>) =
+                jobs.into_iter().map(|job| (job.ask, job.answer)).unzip();
             match call::decide_batch(shared, &asks, last).await {
                 // A decision is charged even if its caller no longer waits.
-                Ok(parts) => answers.into_iter().zip(parts).for_each(|(answer, part)| drop(answer.send(Ok(part)))),
+                Ok(parts) => answers
+                    .into_iter()
+                    .zip(parts)
+                    .for_each(|(answer, part)| drop(answer.send(Ok(part)))),
                 Err(error) => fail(answers, &error),
             }
         }
@@ -307,11 +376,17 @@ async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) {
 }
 
 fn fail(answers: impl IntoIterator<Item = Answer>, error: &CallError) {
-    answers.into_iter().for_each(|answer| drop(answer.send(Err(error.clone()))));
+    answers
+        .into_iter()
+        .for_each(|answer| drop(answer.send(Err(error.clone()))));
 }
 
 /// Waits for a connection and for room at the server.
-async fn room_for<'a>(shared: &'a Shared, jobs: &[Job], last: Instant) -> Result<Held<'a>, CallError> {
+async fn room_for<'a>(
+    shared: &'a Shared,
+    jobs: &[Job],
+    last: Instant,
+) -> Result<Held<'a>, CallError> {
     let (link, ask) = (&shared.link, &jobs[0].ask);
     let (slot, work) = (ask.slot, jobs.iter().map(|job| job.work).sum());
     if !link.is_connected() || link.is_silent() {

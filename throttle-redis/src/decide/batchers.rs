@@ -1,7 +1,8 @@
-//! Batches the decisions of a set that may travel together: on a cluster, those about keys in one hash slot; and only
-//! those that are in the same tiers.
+//! Batches the decisions of a set that may travel together: on a cluster, those about keys in one
+//! hash slot; and only those that are in the same tiers.
 //!
-//! Each slot has a queue and calls under way of its own, so that keys in other slots wait for none of them.
+//! Each slot has a queue and calls under way of its own, so that keys in other slots wait for none
+//! of them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,19 +39,26 @@ impl Batchers {
         tiers: Tiers,
         until: Instant,
     ) -> Result<Part, CallError> {
-        self.enter((ask.slot, tiers)).batcher.ask(shared, ask, until).await
+        self.enter((ask.slot, tiers))
+            .batcher
+            .ask(shared, ask, until)
+            .await
     }
 
     fn enter(&self, of: Together) -> Entered<'_> {
         let mut batchers = self.0.lock();
         let in_use = batchers.entry(of.clone()).or_default();
         in_use.decisions += 1;
-        Entered { batchers: self, of, batcher: in_use.batcher.clone() }
+        Entered {
+            batchers: self,
+            of,
+            batcher: in_use.batcher.clone(),
+        }
     }
 }
 
-/// A decision in a batcher. The last one to leave removes the batcher: a hot key keeps it, and keys that come and go
-/// leave nothing behind.
+/// A decision in a batcher. The last one to leave removes the batcher: a hot key keeps it, and keys
+/// that come and go leave nothing behind.
 struct Entered<'a> {
     batchers: &'a Batchers,
     of: Together,

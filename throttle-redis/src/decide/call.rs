@@ -13,27 +13,53 @@ use crate::script::reply::{Part, Parts, split};
 use crate::script::request::{Ask, words};
 use crate::shared::Shared;
 
-pub(crate) async fn decide_one(shared: &Arc<Shared>, ask: &Arc<Ask>, until: Instant) -> Result<Part, CallError> {
-    let _room = shared.link.room_for_one(&shared.link.room, (ask.slot, ask.work()), until).await?;
+pub(crate) async fn decide_one(
+    shared: &Arc<Shared>,
+    ask: &Arc<Ask>,
+    until: Instant,
+) -> Result<Part, CallError> {
+    let _room = shared
+        .link
+        .room_for_one(&shared.link.room, (ask.slot, ask.work()), until)
+        .await?;
     let parts = decide_batch(shared, std::slice::from_ref(ask), until).await?;
-    parts.into_iter().next().ok_or(CallError::Malformed("the script answered nothing"))
+    parts
+        .into_iter()
+        .next()
+        .ok_or(CallError::Malformed("the script answered nothing"))
 }
 
-/// Decides several requests of the same set, which have their parameters in common, in one call. The caller has taken
-/// the room for it.
-pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Arc<Ask>], until: Instant) -> Result<Parts, CallError> {
-    let Some(first) = asks.first() else { return Ok(Parts::new()) };
+/// Decides several requests of the same set, which have their parameters in common, in one call.
+/// The caller has taken the room for it.
+pub(crate) async fn decide_batch(
+    shared: &Arc<Shared>,
+    asks: &[Arc<Ask>],
+    until: Instant,
+) -> Result<Parts, CallError> {
+    let Some(first) = asks.first() else {
+        return Ok(Parts::new());
+    };
     let (slot, is_divisible) = (first.slot, asks.len() > 1);
     // Calls that left while these decisions waited may have found that the slot is moving.
     if is_divisible && shared.link.moving.contains(slot) {
         return Err(CallError::Divided);
     }
     let mut observed = shared.link.counters.observed.call(asks.len());
-    let (script, name) = (&first.prepared.scripts.decide, first.names.first().map_or(&[][..], Vec::as_slice));
-    let call = ScriptCall { script, slot, name, is_divisible, command: || question(shared, asks, first) };
+    let (script, name) = (
+        &first.prepared.scripts.decide,
+        first.names.first().map_or(&[][..], Vec::as_slice),
+    );
+    let call = ScriptCall {
+        script,
+        slot,
+        name,
+        is_divisible,
+        command: || question(shared, asks, first),
+    };
     let reply = observed.see(call.run(&shared.link, until).await)?;
     let applying = asks.iter().map(|ask| ask.names.len());
-    let parts = split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"));
+    let parts =
+        split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"));
     let parts = observed.see(parts)?;
     if first.as_of.is_none()
         && shared.options.clock.is_none()
@@ -45,15 +71,25 @@ pub(crate) async fn decide_batch(shared: &Arc<Shared>, asks: &[Arc<Ask>], until:
 }
 
 fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {
-    let names = || asks.iter().flat_map(|ask| ask.names.iter().map(Vec::as_slice));
+    let names = || {
+        asks.iter()
+            .flat_map(|ask| ask.names.iter().map(Vec::as_slice))
+    };
     let script = &first.prepared.scripts.decide;
-    let mut command = head(shared, script, names, first.as_of, asks.len() * first.calls.len());
+    let mut command = head(
+        shared,
+        script,
+        names,
+        first.as_of,
+        asks.len() * first.calls.len(),
+    );
     first.headers().for_each(|header| command.push(header));
     words(asks.iter().map(Arc::as_ref)).for_each(|word| command.push(word));
     command
 }
 
-/// The words that every script call begins with, and room for one header and `more` numbers behind them.
+/// The words that every script call begins with, and room for one header and `more` numbers behind
+/// them.
 pub(super) fn head<'n, N: Iterator<Item = &'n [u8]>>(
     shared: &Shared,
     script: &Script,
@@ -84,7 +120,9 @@ pub(crate) fn time_word(shared: &Shared, as_of: Option<Timestamp>) -> String {
 mod tests {
 
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, BackendErrorKind, Gcra, Key, ManualClock, Policy, PolicySet, Rate};
+    use throttle_core::{
+        Backend, BackendErrorKind, Gcra, Key, ManualClock, Policy, PolicySet, Rate,
+    };
 
     use super::*;
     use crate::RedisBackend;
@@ -94,14 +132,19 @@ mod tests {
 
     fn set(backend: &RedisBackend) -> Arc<RedisSet> {
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
-        Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"))
+        Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        )
     }
 
     #[test]
     fn scripts_get_no_time_an_instant_or_the_time_of_a_given_clock() {
         let clock = ManualClock::default();
         clock.set(Timestamp::from_micros(70));
-        let builder = || RedisBackend::builder(crate::Single::new("redis://127.0.0.1:1").expect("a URL"));
+        let builder =
+            || RedisBackend::builder(crate::Single::new("redis://127.0.0.1:1").expect("a URL"));
         let servers = builder().build().expect("valid options");
         let own = builder().clock(clock).build().expect("valid options");
         for (backend, as_of, word) in [
@@ -112,7 +155,10 @@ mod tests {
             // Only a past instant is decided as of.
             (&own, Some(90), "70"),
         ] {
-            assert_eq!(time_word(&backend.shared, as_of.map(Timestamp::from_micros)), word);
+            assert_eq!(
+                time_word(&backend.shared, as_of.map(Timestamp::from_micros)),
+                word
+            );
         }
     }
 
@@ -120,12 +166,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_clock_of_a_server_is_known_by_its_replies_to_decisions_as_of_now() {
         let store = ByHand::cluster();
-        let backend = RedisBackend::builder(store.clone()).per_key_slot().readable_keys().build();
+        let backend = RedisBackend::builder(store.clone())
+            .per_key_slot()
+            .readable_keys()
+            .build();
         let backend = backend.expect("valid options");
         store.connect(Ok(())).await;
         let set = set(&backend);
         let [ada, bob] = ["ada", "bob"].map(|key| [Call::from(Key::from(key))]);
-        let range = |calls: &[Call]| backend.shared.link.range(set.ask(&backend.shared, calls).slot);
+        let range = |calls: &[Call]| {
+            backend
+                .shared
+                .link
+                .range(set.ask(&backend.shared, calls).slot)
+        };
         assert!(range(&ada) != range(&bob) && range(&ada) != 0 && range(&bob) != 0);
         let as_of = tokio::spawn(backend.decide_as_of(&set, &ada, Timestamp::EPOCH));
         store.next().await.admit().await;
@@ -135,28 +189,50 @@ mod tests {
         store.next().await.admit().await;
         assert!(now.await.expect("no panic").is_ok());
         assert!(backend.now(&set, &ada).is_some());
-        assert_eq!(backend.now(&set, &bob), None, "another server has another clock");
+        assert_eq!(
+            backend.now(&set, &bob),
+            None,
+            "another server has another clock"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reply_that_is_no_answer_says_what_is_wrong_with_it() {
         let now = 1e15_f64.to_le_bytes();
         for (reply, why) in [
-            (Reply::Bytes(now.to_vec()), "the script's reply is cut short"),
-            (Reply::Bytes([&now[..], b"A\0\0\0\0x"].concat()), "the script's reply is cut short"),
+            (
+                Reply::Bytes(now.to_vec()),
+                "the script's reply is cut short",
+            ),
+            (
+                Reply::Bytes([&now[..], b"A\0\0\0\0x"].concat()),
+                "the script's reply is cut short",
+            ),
             (Reply::Nil, "the script's reply is no string"),
-            (Reply::Status("OK".to_owned()), "the script's reply is no string"),
+            (
+                Reply::Status("OK".to_owned()),
+                "the script's reply is no string",
+            ),
         ] {
             for max_batch in [1, 64] {
                 let store = ByHand::default();
                 let builder = RedisBackend::builder(store.clone()).max_batch(max_batch);
                 let backend = builder.build().expect("valid options");
                 store.connect(Ok(())).await;
-                let deciding = tokio::spawn(backend.decide(&set(&backend), &[Call::from(Key::from("ada"))]));
+                let deciding =
+                    tokio::spawn(backend.decide(&set(&backend), &[Call::from(Key::from("ada"))]));
                 store.next().await.answer(Ok(reply.clone())).await;
-                let error = deciding.await.expect("no panic").expect_err("it is no answer");
-                assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, false));
-                let source = std::error::Error::source(&error).expect("a reason").to_string();
+                let error = deciding
+                    .await
+                    .expect("no panic")
+                    .expect_err("it is no answer");
+                assert_eq!(
+                    (error.kind(), error.is_uncharged()),
+                    (BackendErrorKind::Protocol, false)
+                );
+                let source = std::error::Error::source(&error)
+                    .expect("a reason")
+                    .to_string();
                 assert_eq!(source, why, "{reply:?}");
             }
         }

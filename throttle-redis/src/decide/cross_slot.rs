@@ -1,11 +1,12 @@
-//! Decides sets whose keys are in different slots of a cluster. Each policy reserves where its key is; if the set
-//! refuses, the reservations are given back exactly.
+//! Decides sets whose keys are in different slots of a cluster. Each policy reserves where its key
+//! is; if the set refuses, the reservations are given back exactly.
 //!
-//! A reservation is a charge, so what is left of the key's use then counts under the parameters of the request, also
-//! where the set refuses.
+//! A reservation is a charge, so what is left of the key's use then counts under the parameters of
+//! the request, also where the set refuses.
 //!
-//! This never admits too much: a refused request ends up charged nowhere, and until then it is charged too early rather
-//! than too late. It may refuse early: two requests that each hold what the other needs both see less than there is.
+//! This never admits too much: a refused request ends up charged nowhere, and until then it is
+//! charged too early rather than too late. It may refuse early: two requests that each hold what
+//! the other needs both see less than there is.
 
 use std::sync::Arc;
 
@@ -32,10 +33,17 @@ pub(crate) fn is_needed(shared: &Shared, ask: &Ask) -> bool {
         && ask.names.iter().any(|name| hash_slot::of(name) != ask.slot)
 }
 
-/// Runs in a task of its own, so that the reservations are given back even if the request drops its decision.
-pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: Arc<Ask>) -> Result<Decision, CallError> {
+/// Runs in a task of its own, so that the reservations are given back even if the request drops its
+/// decision.
+pub(crate) async fn decide(
+    shared: &Arc<Shared>,
+    set: &Arc<RedisSet>,
+    ask: Arc<Ask>,
+) -> Result<Decision, CallError> {
     let task = tokio::spawn(reserve(Arc::clone(shared), Arc::clone(set), ask));
-    task.await.unwrap_or(Err(CallError::Malformed("the task that reserved was stopped")))
+    task.await.unwrap_or(Err(CallError::Malformed(
+        "the task that reserved was stopped",
+    )))
 }
 
 /// One policy's part.
@@ -47,30 +55,53 @@ struct Reserved {
     decision: Decision,
 }
 
-async fn reserve(shared: Arc<Shared>, set: Arc<RedisSet>, ask: Arc<Ask>) -> Result<Decision, CallError> {
+async fn reserve(
+    shared: Arc<Shared>,
+    set: Arc<RedisSet>,
+    ask: Arc<Ask>,
+) -> Result<Decision, CallError> {
     let until = Instant::now() + shared.link.deadline;
     let singles = set.singles(&shared);
     let mut asking = JoinSet::new();
-    for (policy, call) in ask.calls.iter().enumerate().filter(|(_, call)| call.key().is_some()) {
-        let (shared, single, calls) = (Arc::clone(&shared), Arc::clone(&singles[policy]), [call.clone()]);
+    for (policy, call) in ask
+        .calls
+        .iter()
+        .enumerate()
+        .filter(|(_, call)| call.key().is_some())
+    {
+        let (shared, single, calls) = (
+            Arc::clone(&shared),
+            Arc::clone(&singles[policy]),
+            [call.clone()],
+        );
         asking.spawn(async move { reserve_one(&shared, &single, policy, calls, until).await });
     }
     let (mut reserved, mut error) = (Vec::new(), None::<CallError>);
     while let Some(one) = asking.join_next().await {
-        match one.unwrap_or(Err(CallError::Malformed("the task that reserved was stopped"))) {
+        match one.unwrap_or(Err(CallError::Malformed(
+            "the task that reserved was stopped",
+        ))) {
             Ok(one) => reserved.push(one),
             // Report an error after which the request may be charged in preference to any other.
-            Err(failed) if error.as_ref().is_none_or(CallError::is_uncharged) => error = Some(failed),
+            Err(failed) if error.as_ref().is_none_or(CallError::is_uncharged) => {
+                error = Some(failed)
+            }
             Err(_) => {}
         }
     }
     if let Some(error) = error {
         let left = give_back(&shared, &set, reserved.iter(), until).await;
         // A reservation that could not be given back stays charged.
-        return Err(if left { CallError::PartlyCharged(Box::new(error)) } else { error });
+        return Err(if left {
+            CallError::PartlyCharged(Box::new(error))
+        } else {
+            error
+        });
     }
     let decision = decide_all(&ask, &reserved);
-    let in_vain = reserved.iter().filter(|one| decision.statuses()[one.policy].charged() == 0);
+    let in_vain = reserved
+        .iter()
+        .filter(|one| decision.statuses()[one.policy].charged() == 0);
     give_back(&shared, &set, in_vain, until).await;
     Ok(decision)
 }
@@ -87,16 +118,28 @@ async fn reserve_one(
     let decision = answer(&ask, &part)?;
     if decision.is_admitted() {
         // Kept refusals of this key may be untrue now.
-        shared.shortcut.note(&ask, &part, &decision, shared.shortcut.asking(&ask));
+        shared
+            .shortcut
+            .note(&ask, &part, &decision, shared.shortcut.asking(&ask));
     }
     let state = only_state(&ask, &part)?;
-    Ok(Reserved { policy, calls, now: part.now, state, decision })
+    Ok(Reserved {
+        policy,
+        calls,
+        now: part.now,
+        state,
+        decision,
+    })
 }
 
 /// Decides by the set's rule from the parts, each at its own server's time.
 fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
     let set = &ask.prepared.set;
-    let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+    let mut states: SmallVec<[State; 3]> = set
+        .policies()
+        .iter()
+        .map(|policy| policy.algorithm().fresh())
+        .collect();
     let mut times: SmallVec<[Timestamp; 3]> = SmallVec::from_elem(Timestamp::EPOCH, states.len());
     for one in reserved {
         states[one.policy].clone_from(&one.state);
@@ -105,8 +148,8 @@ fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
     set.decide_each(&mut states, &times, &ask.calls)
 }
 
-/// Returns whether a reservation could not be given back before `until`. Giving back continues after that, and no
-/// request waits for it.
+/// Returns whether a reservation could not be given back before `until`. Giving back continues
+/// after that, and no request waits for it.
 async fn give_back(
     shared: &Arc<Shared>,
     set: &Arc<RedisSet>,
@@ -116,7 +159,10 @@ async fn give_back(
     let mut giving = JoinSet::new();
     for one in reserved {
         if let Some(receipt) = Receipt::of(&one.decision, &one.calls) {
-            let (shared, single) = (Arc::clone(shared), Arc::clone(&set.singles(shared)[one.policy]));
+            let (shared, single) = (
+                Arc::clone(shared),
+                Arc::clone(&set.singles(shared)[one.policy]),
+            );
             giving.spawn(async move { settle::settle(&shared, &single, &receipt.actual(0)).await });
         }
     }
@@ -135,7 +181,9 @@ async fn give_back(
 mod tests {
     use std::time::Duration;
 
-    use throttle_core::{Backend, BackendError, FixedWindow, Key, Policy, PolicySet, PolicyTree, Rate};
+    use throttle_core::{
+        Backend, BackendError, FixedWindow, Key, Policy, PolicySet, PolicyTree, Rate,
+    };
     use tokio::task::JoinHandle;
 
     use super::*;
@@ -154,10 +202,19 @@ mod tests {
     /// A connected cluster, and a set of policies that must all admit.
     async fn fixture<const N: usize>(names: [&str; N]) -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::cluster();
-        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
-        let backend = builder.deadline(Duration::from_secs(1)).build().expect("valid options");
+        let builder = RedisBackend::builder(store.clone())
+            .per_key_slot()
+            .readable_keys();
+        let backend = builder
+            .deadline(Duration::from_secs(1))
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
-        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        let policy = |name| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(9)))
+                .expect("a policy")
+                .into()
+        };
         let set = PolicySet::new(PolicyTree::All(names.map(policy).to_vec())).expect("a set");
         let prepared = Arc::new(backend.prepare(set).expect("a set"));
         (store, backend, prepared)
@@ -169,7 +226,13 @@ mod tests {
         let calls = ["ada", "bob"].map(|key| Call::from(Key::from(key)));
         let deciding = tokio::spawn(backend.decide(&prepared, &calls));
         let (first, second) = (store.next().await, store.next().await);
-        Fixture { store, backend, deciding, first, second }
+        Fixture {
+            store,
+            backend,
+            deciding,
+            first,
+            second,
+        }
     }
 
     fn refused() -> Result<Reply, crate::link::connection::Fault> {
@@ -178,10 +241,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reservation_that_is_not_given_back_in_time_may_stay_charged() {
-        for (answer, uncharged) in
-            [(Some(Ok(Reply::Bytes(b"A".to_vec()))), true), (Some(refused()), false), (None, false)]
-        {
-            let Fixture { store, deciding, first, second, .. } = reserving().await;
+        for (answer, uncharged) in [
+            (Some(Ok(Reply::Bytes(b"A".to_vec()))), true),
+            (Some(refused()), false),
+            (None, false),
+        ] {
+            let Fixture {
+                store,
+                deciding,
+                first,
+                second,
+                ..
+            } = reserving().await;
             let names = first.keys();
             first.admit().await;
             second.answer(refused()).await;
@@ -194,21 +265,42 @@ mod tests {
                 }
                 None => Some(giving_back),
             };
-            let error = deciding.await.expect("no panic").expect_err("one policy was not decided");
+            let error = deciding
+                .await
+                .expect("no panic")
+                .expect_err("one policy was not decided");
             assert_eq!(error.is_uncharged(), uncharged, "{answer:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn giving_back_goes_on_after_the_deadline() {
-        let Fixture { store, backend, deciding, first, second } = reserving().await;
+        let Fixture {
+            store,
+            backend,
+            deciding,
+            first,
+            second,
+        } = reserving().await;
         let (names, link) = (first.keys(), &backend.shared.link);
         let range = link.range(hash_slot::of(names[0].as_bytes()));
-        assert_ne!(range, link.range(hash_slot::of(second.keys()[0].as_bytes())));
+        assert_ne!(
+            range,
+            link.range(hash_slot::of(second.keys()[0].as_bytes()))
+        );
         first.admit().await;
-        let room = link.room.take_now(range, u32::MAX).expect("nothing is under way at that server");
+        let room = link
+            .room
+            .take_now(range, u32::MAX)
+            .expect("nothing is under way at that server");
         second.answer(refused()).await;
-        assert!(!deciding.await.expect("no panic").expect_err("one policy was not decided").is_uncharged());
+        assert!(
+            !deciding
+                .await
+                .expect("no panic")
+                .expect_err("one policy was not decided")
+                .is_uncharged()
+        );
         assert!(store.is_idle().await, "there is no room to give back");
         drop(room);
         assert_eq!(store.next().await.keys(), names);
@@ -216,7 +308,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_drops_its_decision_gives_back_what_it_reserved() {
-        let Fixture { store, deciding, first, second, .. } = reserving().await;
+        let Fixture {
+            store,
+            deciding,
+            first,
+            second,
+            ..
+        } = reserving().await;
         deciding.abort();
         turns().await;
         let names = first.keys();
@@ -225,30 +323,55 @@ mod tests {
         assert_eq!(store.next().await.keys(), names);
     }
 
-    /// The error after which units may stay charged is reported, in whichever order the answers come.
+    /// The error after which units may stay charged is reported, in whichever order the answers
+    /// come.
     #[tokio::test(start_paused = true)]
     async fn an_error_after_which_units_may_be_charged_is_reported_before_any_other() {
-        for [first, second] in [[FaultKind::Refused, FaultKind::Lost], [FaultKind::Lost, FaultKind::Refused]] {
+        for [first, second] in [
+            [FaultKind::Refused, FaultKind::Lost],
+            [FaultKind::Lost, FaultKind::Refused],
+        ] {
             let fixture = reserving().await;
             fixture.first.answer(Err(fault(first))).await;
             fixture.second.answer(Err(fault(second))).await;
-            let error = fixture.deciding.await.expect("no panic").expect_err("nothing was decided");
-            assert_eq!((error.kind(), error.is_uncharged()), (throttle_core::BackendErrorKind::Unavailable, false));
+            let error = fixture
+                .deciding
+                .await
+                .expect("no panic")
+                .expect_err("nothing was decided");
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (throttle_core::BackendErrorKind::Unavailable, false)
+            );
         }
     }
 
     /// Each policy is decided by the clock of the server that holds its key.
     #[tokio::test(start_paused = true)]
     async fn each_policy_is_decided_at_the_time_of_its_own_server() {
-        let Fixture { deciding, first, second, .. } = reserving().await;
+        let Fixture {
+            deciding,
+            first,
+            second,
+            ..
+        } = reserving().await;
         let day = 86_400_000_000_u64;
         for (sent, into_the_day) in [(first, 1_000_000), (second, 3_000_000)] {
             let now = (20_000 * day + into_the_day) as f64;
-            sent.answer(Ok(Reply::Bytes([&now.to_le_bytes()[..], b"A\0\0\0\0"].concat()))).await;
+            sent.answer(Ok(Reply::Bytes(
+                [&now.to_le_bytes()[..], b"A\0\0\0\0"].concat(),
+            )))
+            .await;
         }
         let decision = deciding.await.expect("no panic").expect("a decision");
-        let resets = decision.statuses().iter().map(|status| u64::try_from(status.reset_after().as_micros()));
-        assert_eq!(resets.collect::<Vec<_>>(), [Ok(day - 1_000_000), Ok(day - 3_000_000)]);
+        let resets = decision
+            .statuses()
+            .iter()
+            .map(|status| u64::try_from(status.reset_after().as_micros()));
+        assert_eq!(
+            resets.collect::<Vec<_>>(),
+            [Ok(day - 1_000_000), Ok(day - 3_000_000)]
+        );
     }
 
     /// The policy in the middle has no key in this request.
@@ -263,7 +386,10 @@ mod tests {
             sent.admit().await;
         }
         let decision = deciding.await.expect("no panic").expect("a decision");
-        let told = decision.statuses().iter().map(|status| (status.applies(), status.charged()));
+        let told = decision
+            .statuses()
+            .iter()
+            .map(|status| (status.applies(), status.charged()));
         assert_eq!(told.collect::<Vec<_>>(), [(true, 1), (false, 0), (true, 1)]);
         assert!(store.is_idle().await, "nothing is given back");
     }
@@ -271,22 +397,50 @@ mod tests {
     /// What one policy reserved is given back when the other one refuses, and only that.
     #[tokio::test(start_paused = true)]
     async fn of_a_refused_request_each_reservation_is_given_back_once() {
-        let Fixture { store, backend, deciding, first, second } = reserving().await;
+        let Fixture {
+            store,
+            backend,
+            deciding,
+            first,
+            second,
+        } = reserving().await;
         let names = first.keys();
         first.admit().await;
         let window = FixedWindow::new(Rate::per_day(9)).build().expect("a limit");
         let now = Timestamp::from_micros(1_790_000_000_000_000);
-        let used = window.decide(window.fresh(), now, 9).0.to_wire(&window).expect("a value");
+        let used = window
+            .decide(window.fresh(), now, 9)
+            .0
+            .to_wire(&window)
+            .expect("a value");
         let length = u32::try_from(used.len()).expect("short").to_le_bytes();
-        let refusal = [&(now.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+        let refusal = [
+            &(now.as_micros() as f64).to_le_bytes()[..],
+            b"D",
+            &length,
+            &used,
+        ]
+        .concat();
         second.answer(Ok(Reply::Bytes(refusal))).await;
         let giving_back = store.next().await;
         assert_eq!(giving_back.keys(), names);
-        assert_eq!(giving_back.words().last().map(String::as_str), Some("0"), "nothing was used");
+        assert_eq!(
+            giving_back.words().last().map(String::as_str),
+            Some("0"),
+            "nothing was used"
+        );
         giving_back.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
         let decision = deciding.await.expect("no panic").expect("a decision");
-        assert_eq!((decision.is_admitted(), decision.binding()), (false, Some(1)));
-        assert!(decision.statuses().iter().all(|status| status.charged() == 0));
+        assert_eq!(
+            (decision.is_admitted(), decision.binding()),
+            (false, Some(1))
+        );
+        assert!(
+            decision
+                .statuses()
+                .iter()
+                .all(|status| status.charged() == 0)
+        );
         assert!(store.is_idle().await && backend.stats().failures == 0);
     }
 }

@@ -20,7 +20,11 @@ use crate::stats::Count;
 use one_slot::decide_in_one_slot;
 use set::RedisSet;
 
-pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<Ask>) -> Result<Decision, CallError> {
+pub(crate) async fn decide(
+    shared: &Arc<Shared>,
+    set: &Arc<RedisSet>,
+    ask: &Arc<Ask>,
+) -> Result<Decision, CallError> {
     if ask.names.is_empty() {
         return Ok(Decision::not_limited(ask.calls.len()));
     }
@@ -50,17 +54,24 @@ pub(crate) async fn decide(shared: &Arc<Shared>, set: &Arc<RedisSet>, ask: &Arc<
     decided
 }
 
-/// Such a failure may never end, and the breaker learns nothing from it while other keys are decided.
+/// Such a failure may never end, and the breaker learns nothing from it while other keys are
+/// decided.
 #[cold]
 fn warn(set: &RedisSet, ask: &Ask, error: &CallError) {
     if let Some(kept_back) = set.undecided.pass() {
-        let applying = set.set().policies().iter().zip(&ask.calls).filter(|(_, call)| call.key().is_some());
+        let applying = set
+            .set()
+            .policies()
+            .iter()
+            .zip(&ask.calls)
+            .filter(|(_, call)| call.key().is_some());
         let policies: Vec<&str> = applying.map(|(policy, _)| policy.name()).collect();
         tracing::warn!(
             ?policies,
             why = %error,
             kept_back,
-            "the rate-limit store answered, but not with a decision; requests with such keys are decided by on_error"
+            "the rate-limit store answered, but not with a decision; requests with such keys are \
+                decided by on_error"
         );
     }
 }
@@ -68,7 +79,11 @@ fn warn(set: &RedisSet, ask: &Ask, error: &CallError) {
 /// The present instant of the clock that decides about a request, if it is known.
 pub(crate) fn now(shared: &Shared, ask: &Ask) -> Option<Timestamp> {
     // Servers have clocks of their own.
-    if cross_slot::is_needed(shared, ask) { None } else { shared.now(ask.slot) }
+    if cross_slot::is_needed(shared, ask) {
+        None
+    } else {
+        shared.now(ask.slot)
+    }
 }
 
 #[cfg(test)]
@@ -83,13 +98,17 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
 
-    /// It is allocated for each decision, and allocators are quick up to this size. Arguments by value and rare waits
-    /// that are not boxed multiply its size.
+    /// It is allocated for each decision, and allocators are quick up to this size. Arguments by
+    /// value and rare waits that are not boxed multiply its size.
     #[test]
     fn future_of_a_decision_is_small() {
         let backend = RedisBackend::new("redis://127.0.0.1:1").expect("a URL");
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(5))).expect("a policy");
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        );
         let ask = set.ask(&backend.shared, &[Call::from(Key::from("ada"))]);
         let size = size_of_val(&decide(&backend.shared, &set, &ask));
         assert!(size <= 1_024, "{size} bytes");
@@ -100,7 +119,11 @@ mod tests {
     }
 
     fn set<const N: usize>(backend: &RedisBackend, names: [&str; N]) -> Arc<RedisSet> {
-        let policy = |name| Policy::new(name, Gcra::new(Rate::per_minute(1))).expect("a policy").into();
+        let policy = |name| {
+            Policy::new(name, Gcra::new(Rate::per_minute(1)))
+                .expect("a policy")
+                .into()
+        };
         let set = PolicySet::new(PolicyTree::All(names.map(policy).to_vec())).expect("a set");
         Arc::new(backend.prepare(set).expect("a set"))
     }
@@ -108,18 +131,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_outcome_of_a_decision_is_counted_once() {
         let store = ByHand::default();
-        let builder = RedisBackend::builder(store.clone()).deny_cache(10).breaker_threshold(1_000);
+        let builder = RedisBackend::builder(store.clone())
+            .deny_cache(10)
+            .breaker_threshold(1_000);
         let backend = builder.build().expect("valid options");
         store.connect(Ok(())).await;
         let set = set(&backend, ["p"]);
         let counted = || {
             let stats = backend.stats();
-            [stats.decisions, stats.failures, stats.unknown, stats.cached_refusals, stats.calls]
+            [
+                stats.decisions,
+                stats.failures,
+                stats.unknown,
+                stats.cached_refusals,
+                stats.calls,
+            ]
         };
         let decide = || tokio::spawn(backend.decide(&set, &calls(["ada", "ada"])[..1]));
         let deciding = decide();
         store.next().await.admit().await;
-        assert!(deciding.await.expect("no panic").expect("a decision").is_admitted());
+        assert!(
+            deciding
+                .await
+                .expect("no panic")
+                .expect("a decision")
+                .is_admitted()
+        );
         assert_eq!(counted(), [1, 0, 0, 0, 1]);
         for (kind, unknown) in [(FaultKind::Refused, 0), (FaultKind::Other, 1)] {
             let deciding = decide();
@@ -128,26 +165,54 @@ mod tests {
             assert_eq!(counted(), [1, 1 + unknown, unknown, 0, 2 + unknown]);
         }
         let algorithm = set.set().policies()[0].algorithm();
-        let used = algorithm.decide(algorithm.fresh(), NOW, 1).0.to_wire(algorithm).expect("a value");
+        let used = algorithm
+            .decide(algorithm.fresh(), NOW, 1)
+            .0
+            .to_wire(algorithm)
+            .expect("a value");
         let length = u32::try_from(used.len()).expect("short").to_le_bytes();
-        let reply = [&(NOW.as_micros() as f64).to_le_bytes()[..], b"D", &length, &used].concat();
+        let reply = [
+            &(NOW.as_micros() as f64).to_le_bytes()[..],
+            b"D",
+            &length,
+            &used,
+        ]
+        .concat();
         let deciding = decide();
         store.next().await.answer(Ok(Reply::Bytes(reply))).await;
-        assert!(!deciding.await.expect("no panic").expect("a decision").is_admitted());
+        assert!(
+            !deciding
+                .await
+                .expect("no panic")
+                .expect("a decision")
+                .is_admitted()
+        );
         assert_eq!(counted(), [2, 2, 1, 0, 4]);
-        assert!(!decide().await.expect("no panic").expect("a decision").is_admitted());
+        assert!(
+            !decide()
+                .await
+                .expect("no panic")
+                .expect("a decision")
+                .is_admitted()
+        );
         assert_eq!(counted(), [2, 2, 1, 1, 4], "the cache answers");
     }
 
-    /// Policies with the same key are decided in one atomic step, also where each key has a slot of its own.
+    /// Policies with the same key are decided in one atomic step, also where each key has a slot of
+    /// its own.
     #[tokio::test(start_paused = true)]
     async fn keys_in_one_slot_of_a_cluster_are_decided_in_one_call_by_one_clock() {
         let store = ByHand::cluster();
-        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys();
+        let builder = RedisBackend::builder(store.clone())
+            .per_key_slot()
+            .readable_keys();
         let backend = builder.build().expect("valid options");
         store.connect(Ok(())).await;
         let set = set(&backend, ["a", "b"]);
-        for (keys, sent_keys, knows_time) in [(["ada", "ada"], vec![2], true), (["ada", "bob"], vec![1, 1], false)] {
+        for (keys, sent_keys, knows_time) in [
+            (["ada", "ada"], vec![2], true),
+            (["ada", "bob"], vec![1, 1], false),
+        ] {
             let deciding = tokio::spawn(backend.decide(&set, &calls(keys)));
             for count in sent_keys {
                 let sent = store.next().await;
@@ -156,8 +221,18 @@ mod tests {
                 reply.extend(vec![0; 4 * count]);
                 sent.answer(Ok(Reply::Bytes(reply))).await;
             }
-            assert!(deciding.await.expect("no panic").expect("a decision").is_admitted());
-            assert_eq!(backend.now(&set, &calls(keys)).is_some(), knows_time, "{keys:?}");
+            assert!(
+                deciding
+                    .await
+                    .expect("no panic")
+                    .expect("a decision")
+                    .is_admitted()
+            );
+            assert_eq!(
+                backend.now(&set, &calls(keys)).is_some(),
+                knows_time,
+                "{keys:?}"
+            );
         }
     }
 }

@@ -34,7 +34,9 @@ pub(crate) async fn ask_in_one_slot(
 ) -> Result<Part, CallError> {
     let _permission = shared.link.permission(ask.slot)?;
     // All decisions in one call are made as of one instant, and by the same parameters.
-    let tiers = ask.tiers().filter(|_| ask.as_of.is_none() && shared.options.max_batch > 1);
+    let tiers = ask
+        .tiers()
+        .filter(|_| ask.as_of.is_none() && shared.options.max_batch > 1);
     match tiers {
         Some(tiers) if !shared.link.is_cluster() => match tiers.iter().all(|tier| *tier == 0) {
             true => set.batcher.ask(shared, ask, until).await,
@@ -42,8 +44,14 @@ pub(crate) async fn ask_in_one_slot(
             false => Box::pin(set.batchers.ask(shared, ask, tiers, until)).await,
         },
         tiers => {
-            let _place = set.waiting.try_acquire().map_err(|_| CallError::Saturated)?;
-            let _room = shared.link.room_for_one(&set.room, (ask.slot, ask.work()), until).await?;
+            let _place = set
+                .waiting
+                .try_acquire()
+                .map_err(|_| CallError::Saturated)?;
+            let _room = shared
+                .link
+                .room_for_one(&set.room, (ask.slot, ask.work()), until)
+                .await?;
             match tiers {
                 // A call reaches keys of one slot only.
                 Some(tiers) => Box::pin(ask_with_its_slot(shared, set, ask, tiers, until)).await,
@@ -53,7 +61,8 @@ pub(crate) async fn ask_in_one_slot(
     }
 }
 
-/// Asks in one call with other decisions about the slot, or by itself while the slot moves to another server.
+/// Asks in one call with other decisions about the slot, or by itself while the slot moves to
+/// another server.
 async fn ask_with_its_slot(
     shared: &Arc<Shared>,
     set: &RedisSet,
@@ -75,7 +84,9 @@ mod tests {
     use std::time::Duration;
 
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, BackendErrorKind, FixedWindow, Key, Policy, PolicySet, Rate, Timestamp};
+    use throttle_core::{
+        Backend, BackendErrorKind, FixedWindow, Key, Policy, PolicySet, Rate, Timestamp,
+    };
 
     use super::*;
     use crate::RedisBackend;
@@ -84,11 +95,17 @@ mod tests {
 
     async fn fixture() -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::default();
-        let builder = RedisBackend::builder(store.clone()).breaker_threshold(1).deadline(Duration::from_secs(1));
+        let builder = RedisBackend::builder(store.clone())
+            .breaker_threshold(1)
+            .deadline(Duration::from_secs(1));
         let backend = builder.build().expect("valid options");
         store.connect(Ok(())).await;
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        );
         (store, backend, set)
     }
 
@@ -99,19 +116,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_decision_at_a_time_tries_a_store_that_gave_a_sign_of_life() {
         let (store, backend, set) = fixture().await;
-        backend.shared.link.learn(0, b"", None, Err(&CallError::Fault(fault(FaultKind::Other))));
-        store.later().await.answer(Err(fault(FaultKind::NoScript))).await;
+        backend.shared.link.learn(
+            0,
+            b"",
+            None,
+            Err(&CallError::Fault(fault(FaultKind::Other))),
+        );
+        store
+            .later()
+            .await
+            .answer(Err(fault(FaultKind::NoScript)))
+            .await;
         let on_trial = tokio::spawn(backend.decide(&set, &call()));
         let sent = store.next().await;
         for _ in 0..3 {
-            let error = backend.decide(&set, &call()).await.expect_err("another one is on trial");
+            let error = backend
+                .decide(&set, &call())
+                .await
+                .expect_err("another one is on trial");
             assert_eq!(error.kind(), BackendErrorKind::Suspended);
         }
         sent.admit().await;
         assert!(on_trial.await.expect("no panic").is_ok());
         let next = tokio::spawn(backend.decide(&set, &call()));
         store.next().await.admit().await;
-        assert!(next.await.expect("no panic").is_ok(), "the trial has closed the breaker");
+        assert!(
+            next.await.expect("no panic").is_ok(),
+            "the trial has closed the breaker"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -121,7 +153,10 @@ mod tests {
         let _deciding: Vec<_> = (0..20).map(|at| tokio::spawn(as_of(at))).collect();
         for at in 0..20 {
             let sent = store.next().await;
-            assert_eq!((sent.keys().len(), sent.words()[4].as_str()), (1, format!("@{at}").as_str()));
+            assert_eq!(
+                (sent.keys().len(), sent.words()[4].as_str()),
+                (1, format!("@{at}").as_str())
+            );
         }
     }
 
@@ -129,17 +164,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn decisions_under_own_parameters_travel_alone_within_the_queue() {
         let store = ByHand::default();
-        let builder = RedisBackend::builder(store.clone()).queue(2).deadline(Duration::from_secs(1));
+        let builder = RedisBackend::builder(store.clone())
+            .queue(2)
+            .deadline(Duration::from_secs(1));
         let backend = builder.build().expect("valid options");
         store.connect(Ok(())).await;
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(9))).expect("a policy");
-        let own = policy.own(FixedWindow::new(Rate::per_day(12))).expect("parameters");
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
+        let own = policy
+            .own(FixedWindow::new(Rate::per_day(12)))
+            .expect("parameters");
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        );
         let [call] = call();
         let calls = [call.under(Arc::clone(&own))];
         let deciding = [(); 2].map(|()| tokio::spawn(backend.decide(&set, &calls)));
         let sent = [store.next().await, store.next().await];
-        let error = backend.decide(&set, &calls).await.expect_err("both places are taken");
+        let error = backend
+            .decide(&set, &calls)
+            .await
+            .expect_err("both places are taken");
         assert_eq!(error.kind(), BackendErrorKind::Saturated);
         for (sent, deciding) in sent.into_iter().zip(deciding) {
             assert_eq!(sent.command.args().nth(6), Some(own.tag().as_slice()));
@@ -153,12 +199,23 @@ mod tests {
         let (_store, backend, set) = fixture().await;
         let is_saturated = |decided: Result<Decision, throttle_core::BackendError>| {
             let error = decided.expect_err("there is no room");
-            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Saturated, true));
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (BackendErrorKind::Saturated, true)
+            );
         };
-        let room = set.room.take_now(0, u32::MAX).expect("nothing is under way");
+        let room = set
+            .room
+            .take_now(0, u32::MAX)
+            .expect("nothing is under way");
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         drop(room);
-        let _room = backend.shared.link.room.take_now(0, u32::MAX).expect("nothing is under way");
+        let _room = backend
+            .shared
+            .link
+            .room
+            .take_now(0, u32::MAX)
+            .expect("nothing is under way");
         is_saturated(backend.decide_as_of(&set, &call(), Timestamp::EPOCH).await);
         is_saturated(backend.decide(&set, &call()).await);
         assert_eq!(backend.stats().calls, 0);

@@ -15,8 +15,8 @@ use crate::script::prepared::Prepared;
 use crate::script::request::Ask;
 use crate::shared::Shared;
 
-/// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts and its batch of
-/// waiting decisions.
+/// A set of policies that a [`RedisBackend`](crate::RedisBackend) has prepared, with its scripts
+/// and its batch of waiting decisions.
 ///
 /// ```
 /// use throttle_core::{Backend, Gcra, Policy, PolicySet, Rate};
@@ -50,7 +50,11 @@ impl RedisSet {
     pub(crate) fn new(shared: &Shared, set: PolicySet) -> Self {
         Self {
             backend: shared.id,
-            names: set.policies().iter().map(|policy| shared.keyspace.policy(policy.name())).collect(),
+            names: set
+                .policies()
+                .iter()
+                .map(|policy| shared.keyspace.policy(policy.name()))
+                .collect(),
             prepared: Arc::new(Prepared::new(set)),
             undecided: OncePerMinute::default(),
             batcher: Batcher::default(),
@@ -68,8 +72,14 @@ impl RedisSet {
     /// Each policy as a set of its own.
     pub(crate) fn singles(&self, shared: &Shared) -> &[Arc<RedisSet>] {
         self.singles.get_or_init(|| {
-            let set = |policy: &Policy| PolicySet::new(policy.clone()).expect("a policy of a set is a set");
-            self.set().policies().iter().map(|policy| Arc::new(Self::new(shared, set(policy)))).collect()
+            let set = |policy: &Policy| {
+                PolicySet::new(policy.clone()).expect("a policy of a set is a set")
+            };
+            self.set()
+                .policies()
+                .iter()
+                .map(|policy| Arc::new(Self::new(shared, set(policy))))
+                .collect()
         })
     }
 
@@ -79,20 +89,42 @@ impl RedisSet {
     }
 
     /// The same, to be decided as of an instant that has passed.
-    pub(crate) fn ask_as_of(&self, shared: &Shared, calls: &[Call], as_of: Option<Timestamp>) -> Arc<Ask> {
+    pub(crate) fn ask_as_of(
+        &self,
+        shared: &Shared,
+        calls: &[Call],
+        as_of: Option<Timestamp>,
+    ) -> Arc<Ask> {
         let count = self.names.len();
-        let calls = calls.iter().chain(std::iter::repeat(&Call::SKIP)).take(count).cloned();
+        let calls = calls
+            .iter()
+            .chain(std::iter::repeat(&Call::SKIP))
+            .take(count)
+            .cloned();
         let calls: SmallVec<[Call; 3]> = calls.collect();
-        let applying = calls.iter().zip(&self.names).filter_map(|(call, policy)| Some((call.key()?, policy)));
-        let names: SmallVec<[Vec<u8>; 3]> = applying.map(|(key, policy)| shared.keyspace.name(policy, key)).collect();
+        let applying = calls
+            .iter()
+            .zip(&self.names)
+            .filter_map(|(call, policy)| Some((call.key()?, policy)));
+        let names: SmallVec<[Vec<u8>; 3]> = applying
+            .map(|(key, policy)| shared.keyspace.name(policy, key))
+            .collect();
         let slot = names.first().map_or(0, |name| shared.slot(name));
-        Arc::new(Ask { prepared: Arc::clone(&self.prepared), calls, names, slot, as_of })
+        Arc::new(Ask {
+            prepared: Arc::clone(&self.prepared),
+            calls,
+            names,
+            slot,
+            as_of,
+        })
     }
 }
 
 impl fmt::Debug for RedisSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisSet").field("set", self.set()).finish_non_exhaustive()
+        f.debug_struct("RedisSet")
+            .field("set", self.set())
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,7 +151,10 @@ mod tests {
     #[test]
     fn a_name_may_stand_for_several_limits() {
         let backend = backend();
-        let (_five, _hundred) = (prepare(&backend, limit("p", 5)), prepare(&backend, limit("p", 100)));
+        let (_five, _hundred) = (
+            prepare(&backend, limit("p", 5)),
+            prepare(&backend, limit("p", 100)),
+        );
         assert!(prepare(&backend, limit("p", 7)).is_ok());
     }
 
@@ -127,18 +162,28 @@ mod tests {
     #[tokio::test]
     async fn a_set_has_as_many_places_as_the_queue_and_half_of_the_room() {
         let single = crate::Single::new("redis://127.0.0.1:1").expect("a URL");
-        let backend = RedisBackend::builder(single).queue(7).build().expect("valid options");
+        let backend = RedisBackend::builder(single)
+            .queue(7)
+            .build()
+            .expect("valid options");
         let set = prepare(&backend, limit("p", 5)).expect("a set");
         assert_eq!(set.waiting.available_permits(), 7);
-        let permits = |room: &InFlightLimit| room.take_now(0, u32::MAX).map(|held| held.num_permits());
-        assert_eq!((permits(&backend.shared.link.room), permits(&set.room)), (Some(6_250), Some(3_125)));
+        let permits =
+            |room: &InFlightLimit| room.take_now(0, u32::MAX).map(|held| held.num_permits());
+        assert_eq!(
+            (permits(&backend.shared.link.room), permits(&set.room)),
+            (Some(6_250), Some(3_125))
+        );
     }
 
     #[test]
     fn a_request_has_one_call_for_each_policy() {
         let backend = backend();
         let policies = ["a", "b"].map(|name| limit(name, 5).into()).to_vec();
-        let set = RedisSet::new(&backend.shared, PolicySet::new(PolicyTree::All(policies)).expect("a set"));
+        let set = RedisSet::new(
+            &backend.shared,
+            PolicySet::new(PolicyTree::All(policies)).expect("a set"),
+        );
         let call = || Call::from(Key::from("ada"));
         for (calls, asked) in [
             (vec![], vec![false, false]),
@@ -147,8 +192,17 @@ mod tests {
             (vec![call(); 3], vec![true, true]),
         ] {
             let ask = set.ask(&backend.shared, &calls);
-            assert_eq!(ask.calls.iter().map(|call| call.key().is_some()).collect::<Vec<_>>(), asked);
-            assert_eq!(ask.names.len(), asked.iter().filter(|asked| **asked).count());
+            assert_eq!(
+                ask.calls
+                    .iter()
+                    .map(|call| call.key().is_some())
+                    .collect::<Vec<_>>(),
+                asked
+            );
+            assert_eq!(
+                ask.names.len(),
+                asked.iter().filter(|asked| **asked).count()
+            );
             assert!(ask.as_of.is_none());
         }
     }
@@ -157,7 +211,10 @@ mod tests {
     fn a_set_shows_its_policies() {
         let set = prepare(&backend(), limit("per-user", 5)).expect("a set");
         let shown = format!("{set:?}");
-        assert!(shown.starts_with("RedisSet { set: PolicySet {") && shown.ends_with(", .. }"), "{shown}");
+        assert!(
+            shown.starts_with("RedisSet { set: PolicySet {") && shown.ends_with(", .. }"),
+            "{shown}"
+        );
         assert!(shown.contains("\"per-user\""), "{shown}");
     }
 }

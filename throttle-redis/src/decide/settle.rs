@@ -17,11 +17,15 @@ use crate::script::server_work;
 use crate::shared::Shared;
 use crate::stats::Count;
 
-/// No request waits for a settlement, so it waits longer than a decision for the answer of a busy store, or of a store
-/// that a busy process reads late.
+/// No request waits for a settlement, so it waits longer than a decision for the answer of a busy
+/// store, or of a store that a busy process reads late.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), CallError> {
+pub(crate) async fn settle(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    receipt: &Receipt,
+) -> Result<(), CallError> {
     let settled = settle_by_slot(shared, set, receipt).await;
     if settled.is_err() {
         shared.link.counters.count(Count::SettlingFailed);
@@ -29,11 +33,19 @@ pub(crate) async fn settle(shared: &Arc<Shared>, set: &RedisSet, receipt: &Recei
     settled
 }
 
-async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt) -> Result<(), CallError> {
+async fn settle_by_slot(
+    shared: &Arc<Shared>,
+    set: &RedisSet,
+    receipt: &Receipt,
+) -> Result<(), CallError> {
     let prepared = &*set.prepared;
     let named = |item| name_of(shared, set, item);
     if shared.keyspace.is_single_slot() || !shared.link.is_cluster() {
-        let items: Vec<_> = receipt.items().iter().filter_map(|item| Some((named(item)?, item))).collect();
+        let items: Vec<_> = receipt
+            .items()
+            .iter()
+            .filter_map(|item| Some((named(item)?, item)))
+            .collect();
         return settle_in_one_slot(shared, prepared, &items).await;
     }
     // A server that fails must not prevent the charges of other slots from being settled.
@@ -46,12 +58,17 @@ async fn settle_by_slot(shared: &Arc<Shared>, set: &RedisSet, receipt: &Receipt)
     settled
 }
 
-/// Returns `None` also for what was charged to the process's own share, because the store holds nothing of it.
+/// Returns `None` also for what was charged to the process's own share, because the store holds
+/// nothing of it.
 fn name_of(shared: &Shared, set: &RedisSet, item: &ReceiptItem) -> Option<Vec<u8>> {
     if item.decided_by() != DecidedBy::Store {
         return None;
     }
-    Some(shared.keyspace.name(set.names.get(item.policy())?, item.key()))
+    Some(
+        shared
+            .keyspace
+            .name(set.names.get(item.policy())?, item.key()),
+    )
 }
 
 async fn settle_in_one_slot(
@@ -59,11 +76,13 @@ async fn settle_in_one_slot(
     prepared: &Prepared,
     items: &[(Vec<u8>, &ReceiptItem)],
 ) -> Result<(), CallError> {
-    let Some((first, _)) = items.first() else { return Ok(()) };
+    let Some((first, _)) = items.first() else {
+        return Ok(());
+    };
     let slot = shared.slot(first);
     let _permission = shared.link.permission(slot)?;
-    // A settlement is not given up because many others wait: the units that it gives back would be lost. Its deadline
-    // begins when it is sent.
+    // A settlement is not given up because many others wait: the units that it gives back would be
+    // lost. Its deadline begins when it is sent.
     let work = items.iter().filter_map(|(_, item)| {
         let own = server_work::of_one(item.parameters(prepared.set.policies().get(item.policy())?));
         Some(own.max(*prepared.work.get(item.policy())?))
@@ -71,7 +90,13 @@ async fn settle_in_one_slot(
     let work = work.sum();
     let room = shared.link.room.take(shared.link.range(slot), work).await;
     let now = Instant::now();
-    let mut settling = Box::pin(settle_by(shared, prepared, items, slot, now + PATIENCE.max(shared.link.deadline)));
+    let mut settling = Box::pin(settle_by(
+        shared,
+        prepared,
+        items,
+        slot,
+        now + PATIENCE.max(shared.link.deadline),
+    ));
     if let Ok(settled) = timeout_at(now + shared.link.deadline, &mut settling).await {
         return settled;
     }
@@ -87,34 +112,55 @@ async fn settle_by(
     slot: u16,
     until: Instant,
 ) -> Result<(), CallError> {
-    let of = |policy| items.iter().map(|(_, item)| *item).find(|item| item.policy() == policy);
-    let (script, names) = (&prepared.scripts.settle, || items.iter().map(|(name, _)| name.as_slice()));
+    let of = |policy| {
+        items
+            .iter()
+            .map(|(_, item)| *item)
+            .find(|item| item.policy() == policy)
+    };
+    let (script, names) = (&prepared.scripts.settle, || {
+        items.iter().map(|(name, _)| name.as_slice())
+    });
     let command = || {
         let mut command = head(shared, script, names, None, 5 * items.len());
         headers(&prepared.set, of).for_each(|header| command.push(header));
-        items.iter().flat_map(|(_, item)| words(item)).for_each(|word| command.push(word));
+        items
+            .iter()
+            .flat_map(|(_, item)| words(item))
+            .for_each(|word| command.push(word));
         command
     };
     let name = names().next().unwrap_or_default();
-    let call = ScriptCall { script, slot, name, is_divisible: false, command };
+    let call = ScriptCall {
+        script,
+        slot,
+        name,
+        is_divisible: false,
+        command,
+    };
     // A request that was refused before the settlement may be admitted after it.
     let _forgetting = shared.shortcut.forgetting(|| names().collect());
     match call.run(&shared.link, until).await?.as_slice() {
         b"A" => Ok(()),
-        b"W" => Err(CallError::Malformed("a key holds something that is no state of a limit")),
+        b"W" => Err(CallError::Malformed(
+            "a key holds something that is no state of a limit",
+        )),
         _ => Err(CallError::Malformed("the script's reply has no flag")),
     }
 }
 
-/// One header for each policy: that of the parameters under which its charge was made, which `of` returns by the
-/// policy's place.
+/// One header for each policy: that of the parameters under which its charge was made, which `of`
+/// returns by the policy's place.
 pub(crate) fn headers<'a>(
     set: &'a PolicySet,
     of: impl Fn(usize) -> Option<&'a ReceiptItem> + 'a,
 ) -> impl Iterator<Item = Vec<u8>> + 'a {
     let policies = set.policies().iter().enumerate();
-    policies
-        .map(move |(place, policy)| of(place).map_or_else(|| policy.algorithm(), |item| item.parameters(policy)).tag())
+    policies.map(move |(place, policy)| {
+        of(place)
+            .map_or_else(|| policy.algorithm(), |item| item.parameters(policy))
+            .tag()
+    })
 }
 
 /// The policy, the place of the charge, the units taken, and the units used.
@@ -136,7 +182,8 @@ mod tests {
 
     use throttle_core::backend::Call;
     use throttle_core::{
-        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, Policy, PolicyTree, Rate,
+        Backend, BackendErrorKind, FixedWindow, Key, Limiter, LocalShare, MemoryBackend, Policy,
+        PolicyTree, Rate,
     };
 
     use super::*;
@@ -145,7 +192,11 @@ mod tests {
     use crate::link::tests::by_hand::{ByHand, fault, turns};
 
     fn two() -> PolicyTree {
-        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        let policy = |name| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(9)))
+                .expect("a policy")
+                .into()
+        };
         PolicyTree::All(vec![policy("a"), policy("b")])
     }
 
@@ -157,12 +208,18 @@ mod tests {
     fn receipt() -> Receipt {
         let memory = Limiter::in_memory(two()).expect("a set");
         let decision = memory.check("ada", 1);
-        Receipt::of(&decision, &calls()).expect("a charge").actual(0)
+        Receipt::of(&decision, &calls())
+            .expect("a charge")
+            .actual(0)
     }
 
     async fn prepared(store: &ByHand, backend: &RedisBackend) -> Arc<RedisSet> {
         store.connect(Ok(())).await;
-        Arc::new(backend.prepare(PolicySet::new(two()).expect("a set")).expect("a set"))
+        Arc::new(
+            backend
+                .prepare(PolicySet::new(two()).expect("a set"))
+                .expect("a set"),
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -175,7 +232,11 @@ mod tests {
             (cluster(), true, vec![1, 1]),
         ] {
             let builder = RedisBackend::builder(store.clone());
-            let builder = if is_spread { builder.per_key_slot() } else { builder.single_slot("x") };
+            let builder = if is_spread {
+                builder.per_key_slot()
+            } else {
+                builder.single_slot("x")
+            };
             let backend = builder.build().expect("valid options");
             let set = prepared(&store, &backend).await;
             let settling = tokio::spawn(backend.settle(&set, receipt()));
@@ -191,10 +252,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_charge_to_the_own_share_is_not_settled_at_the_store() {
         let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let backend = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
         let set = prepared(&store, &backend).await;
         let memory = MemoryBackend::new();
-        let share = LocalShare::new(&memory, RedisBackend::set(&set), NonZeroU32::MIN).expect("a share");
+        let share =
+            LocalShare::new(&memory, RedisBackend::set(&set), NonZeroU32::MIN).expect("a share");
         let decision = share.decide(&calls(), BackendErrorKind::Unavailable);
         let receipt = Receipt::of(&decision, &calls()).expect("a charge");
         assert!(backend.settle(&set, receipt.actual(0)).await.is_ok());
@@ -204,41 +268,82 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn while_the_breaker_is_open_no_settlement_is_sent() {
         let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).breaker_threshold(1).build().expect("valid options");
+        let backend = RedisBackend::builder(store.clone())
+            .breaker_threshold(1)
+            .build()
+            .expect("valid options");
         let set = prepared(&store, &backend).await;
-        backend.shared.link.learn(0, b"", None, Err(&CallError::Fault(fault(FaultKind::Other))));
-        let error = backend.settle(&set, receipt()).await.expect_err("the breaker is open");
-        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Suspended, true));
-        assert_eq!((backend.stats().calls, backend.stats().failed_settlements), (0, 1));
+        backend.shared.link.learn(
+            0,
+            b"",
+            None,
+            Err(&CallError::Fault(fault(FaultKind::Other))),
+        );
+        let error = backend
+            .settle(&set, receipt())
+            .await
+            .expect_err("the breaker is open");
+        assert_eq!(
+            (error.kind(), error.is_uncharged()),
+            (BackendErrorKind::Suspended, true)
+        );
+        assert_eq!(
+            (backend.stats().calls, backend.stats().failed_settlements),
+            (0, 1)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn deadline_of_a_settlement_begins_when_it_is_sent() {
         let store = ByHand::default();
-        let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+        let backend = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
         let set = prepared(&store, &backend).await;
-        let room = backend.shared.link.room.take_now(0, u32::MAX).expect("nothing else is under way");
+        let room = backend
+            .shared
+            .link
+            .room
+            .take_now(0, u32::MAX)
+            .expect("nothing else is under way");
         let settling = tokio::spawn(backend.settle(&set, receipt()));
         turns().await;
         tokio::time::advance(10 * backend.shared.link.deadline).await;
         assert!(store.is_idle().await, "there is no room");
         drop(room);
-        store.next().await.answer(Ok(Reply::Bytes(b"A".to_vec()))).await;
+        store
+            .next()
+            .await
+            .answer(Ok(Reply::Bytes(b"A".to_vec())))
+            .await;
         assert!(settling.await.expect("no panic").is_ok());
     }
 
     #[test]
     fn the_words_of_a_charge_are_numbers_that_a_script_counts_exactly() {
-        let shaper = throttle_core::LeakyBucket::new(Rate::per_second(3)).max_wait(std::time::Duration::from_secs(9));
-        let memory = Limiter::in_memory(Policy::new("p", shaper).expect("a policy")).expect("a set");
+        let shaper = throttle_core::LeakyBucket::new(Rate::per_second(3))
+            .max_wait(std::time::Duration::from_secs(9));
+        let memory =
+            Limiter::in_memory(Policy::new("p", shaper).expect("a policy")).expect("a set");
         assert!(memory.check("ada", 1).is_admitted());
         let decision = memory.check("ada", 2);
         let calls = [Call::from(Key::from("ada")).costing(2)];
-        let receipt = Receipt::of(&decision, &calls).expect("a charge").actual(u64::MAX);
+        let receipt = Receipt::of(&decision, &calls)
+            .expect("a charge")
+            .actual(u64::MAX);
         let item = &receipt.items()[0];
         let (at, frac) = item.mark();
-        assert!(frac > 0, "a third of a second is no whole number of microseconds");
-        let expected = ["1".to_owned(), at.to_string(), frac.to_string(), "2".to_owned(), MOST.to_string()];
+        assert!(
+            frac > 0,
+            "a third of a second is no whole number of microseconds"
+        );
+        let expected = [
+            "1".to_owned(),
+            at.to_string(),
+            frac.to_string(),
+            "2".to_owned(),
+            MOST.to_string(),
+        ];
         assert_eq!(words(item), expected);
     }
 
@@ -248,13 +353,27 @@ mod tests {
         let no_flag = "the script's reply has no flag";
         for (answer, why) in [("W", no_state), ("x", no_flag), ("", no_flag)] {
             let store = ByHand::default();
-            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            let backend = RedisBackend::builder(store.clone())
+                .build()
+                .expect("valid options");
             let set = prepared(&store, &backend).await;
             let settling = tokio::spawn(backend.settle(&set, receipt()));
-            store.next().await.answer(Ok(Reply::Bytes(answer.as_bytes().to_vec()))).await;
-            let error = settling.await.expect("no panic").expect_err("it is not accepted");
-            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Protocol, false));
-            let source = std::error::Error::source(&error).expect("a reason").to_string();
+            store
+                .next()
+                .await
+                .answer(Ok(Reply::Bytes(answer.as_bytes().to_vec())))
+                .await;
+            let error = settling
+                .await
+                .expect("no panic")
+                .expect_err("it is not accepted");
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (BackendErrorKind::Protocol, false)
+            );
+            let source = std::error::Error::source(&error)
+                .expect("a reason")
+                .to_string();
             assert_eq!(source, why, "{answer:?}");
             assert!(store.is_idle().await && backend.stats().failed_settlements == 1);
         }
@@ -263,18 +382,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_two_slots_that_fail_the_first_error_is_reported() {
         use BackendErrorKind::{Protocol, Unavailable};
-        for (faults, kind) in
-            [([FaultKind::Refused, FaultKind::Lost], Protocol), ([FaultKind::Lost, FaultKind::Refused], Unavailable)]
-        {
+        for (faults, kind) in [
+            ([FaultKind::Refused, FaultKind::Lost], Protocol),
+            ([FaultKind::Lost, FaultKind::Refused], Unavailable),
+        ] {
             let store = ByHand::cluster();
-            let builder = RedisBackend::builder(store.clone()).per_key_slot().breaker_threshold(100);
+            let builder = RedisBackend::builder(store.clone())
+                .per_key_slot()
+                .breaker_threshold(100);
             let backend = builder.build().expect("valid options");
             let set = prepared(&store, &backend).await;
             let settling = tokio::spawn(backend.settle(&set, receipt()));
             for fails in faults {
                 store.next().await.answer(Err(fault(fails))).await;
             }
-            assert_eq!(settling.await.expect("no panic").expect_err("both fail").kind(), kind);
+            assert_eq!(
+                settling
+                    .await
+                    .expect("no panic")
+                    .expect_err("both fail")
+                    .kind(),
+                kind
+            );
         }
     }
 
@@ -282,15 +411,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_settlement_takes_room_for_the_work_of_each_of_its_charges() {
         let policy = two();
-        let work: u32 =
-            PolicySet::new(policy).expect("a set").policies().iter().map(crate::script::server_work::of).sum();
+        let work: u32 = PolicySet::new(policy)
+            .expect("a set")
+            .policies()
+            .iter()
+            .map(crate::script::server_work::of)
+            .sum();
         for (free, is_sent) in [(work, true), (work - 1, false)] {
             let store = ByHand::default();
-            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            let backend = RedisBackend::builder(store.clone())
+                .build()
+                .expect("valid options");
             let set = prepared(&store, &backend).await;
             let room = &backend.shared.link.room;
-            let all = room.take_now(0, u32::MAX).expect("nothing is under way").num_permits();
-            let _held = room.take_now(0, u32::try_from(all).expect("few") - free).expect("nothing is under way");
+            let all = room
+                .take_now(0, u32::MAX)
+                .expect("nothing is under way")
+                .num_permits();
+            let _held = room
+                .take_now(0, u32::try_from(all).expect("few") - free)
+                .expect("nothing is under way");
             let settling = tokio::spawn(backend.settle(&set, receipt()));
             assert_eq!(!store.is_idle().await, is_sent, "room for {free} of {work}");
             settling.abort();
@@ -301,7 +441,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_charge_is_settled_under_the_parameters_that_made_it() {
         let window = |count| FixedWindow::new(Rate::per_day(count));
-        let policy = Policy::tiered("p", [("low", window(9)), ("high", window(90))]).expect("tiers");
+        let policy =
+            Policy::tiered("p", [("low", window(9)), ("high", window(90))]).expect("tiers");
         let own = policy.own(window(30)).expect("parameters");
         let ada = || Call::from(Key::from("ada"));
         for (call, tag) in [
@@ -309,11 +450,20 @@ mod tests {
             (ada().in_tier(1), policy.tier(1).algorithm().tag()),
             (ada().under(Arc::clone(&own)), own.tag()),
         ] {
-            let (store, memory, set) = (ByHand::default(), MemoryBackend::new(), PolicySet::new(policy.clone()));
+            let (store, memory, set) = (
+                ByHand::default(),
+                MemoryBackend::new(),
+                PolicySet::new(policy.clone()),
+            );
             let set = set.expect("a set");
-            let charged = memory.decide_now(&memory.prepare(set.clone()).expect("a set"), std::slice::from_ref(&call));
+            let charged = memory.decide_now(
+                &memory.prepare(set.clone()).expect("a set"),
+                std::slice::from_ref(&call),
+            );
             let receipt = Receipt::of(&charged, &[call]).expect("a charge");
-            let backend = RedisBackend::builder(store.clone()).build().expect("valid options");
+            let backend = RedisBackend::builder(store.clone())
+                .build()
+                .expect("valid options");
             store.connect(Ok(())).await;
             let set = Arc::new(backend.prepare(set).expect("a set"));
             let _settling = tokio::spawn(backend.settle(&set, receipt));

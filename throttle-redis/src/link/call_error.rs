@@ -21,7 +21,8 @@ pub(crate) enum CallError {
     Overdue,
     /// Not sent: too many decisions wait already.
     Saturated,
-    /// Did not run: it is about several decisions, and their slot is moving. Each can be asked about by itself.
+    /// Did not run: it is about several decisions, and their slot is moving. Each can be asked
+    /// about by itself.
     Divided,
     /// The answer makes no sense.
     Malformed(&'static str),
@@ -30,8 +31,8 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether the store answered, and the answer is no decision. It may answer the same for ever, about some keys
-    /// only.
+    /// Whether the store answered, and the answer is no decision. It may answer the same for ever,
+    /// about some keys only.
     pub(crate) fn is_an_answer(&self) -> bool {
         match self {
             Self::Fault(fault) => !matches!(fault.kind(), FaultKind::NotSent | FaultKind::Lost),
@@ -45,7 +46,12 @@ impl CallError {
     pub(crate) fn is_uncharged(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.did_not_run(),
-            Self::TooLate | Self::Expired | Self::Suspended | Self::Overdue | Self::Saturated | Self::Divided => true,
+            Self::TooLate
+            | Self::Expired
+            | Self::Suspended
+            | Self::Overdue
+            | Self::Saturated
+            | Self::Divided => true,
             Self::Late | Self::Malformed(_) | Self::PartlyCharged(_) => false,
         }
     }
@@ -79,13 +85,16 @@ impl fmt::Display for CallError {
 impl From<CallError> for BackendError {
     fn from(failed: CallError) -> Self {
         let kind = failed.kind();
-        let error = if failed.is_uncharged() { Self::new(kind).uncharged() } else { Self::new(kind) };
+        let error = if failed.is_uncharged() {
+            Self::new(kind).uncharged()
+        } else {
+            Self::new(kind)
+        };
         match failed {
             CallError::Fault(fault) => error.with_source(fault),
             CallError::Malformed(what) => error.with_source(what),
-            CallError::Overdue => {
-                error.with_source("calls are suspended, because several answers in a row came too late")
-            }
+            CallError::Overdue => error
+                .with_source("calls are suspended, because several answers in a row came too late"),
             CallError::PartlyCharged(first) => error.with_source(Self::from(*first)),
             _ => error,
         }
@@ -143,29 +152,100 @@ mod tests {
             ),
             (CallError::Saturated, Saturated, true, None),
             (CallError::Divided, Unavailable, true, None),
-            (CallError::Malformed("makes no sense"), Protocol, false, Some("makes no sense")),
+            (
+                CallError::Malformed("makes no sense"),
+                Protocol,
+                false,
+                Some("makes no sense"),
+            ),
             (
                 CallError::PartlyCharged(Box::new(CallError::Suspended)),
                 Suspended,
                 false,
-                Some("calls to the rate-limit store are suspended after repeated failures; nothing was charged"),
+                Some(
+                    "calls to the rate-limit store are suspended after repeated failures; nothing \
+                        was charged",
+                ),
             ),
-            (fault(FaultKind::NotSent), Unavailable, true, Some("what the server said")),
-            (fault(FaultKind::Lost), Unavailable, false, Some("what the server said")),
-            (fault(FaultKind::NotNow), Unavailable, true, Some("what the server said")),
-            (fault(FaultKind::ReadOnly), Unavailable, true, Some("what the server said")),
-            (fault(FaultKind::Moved(address())), Unavailable, true, Some("what the server said")),
-            (fault(FaultKind::Ask(address())), Unavailable, true, Some("what the server said")),
-            (fault(FaultKind::NoScript), Protocol, true, Some("what the server said")),
-            (fault(FaultKind::OutOfMemory), Protocol, true, Some("what the server said")),
-            (fault(FaultKind::Refused), Protocol, true, Some("what the server said")),
-            (fault(FaultKind::Script), Protocol, false, Some("what the server said")),
-            (fault(FaultKind::Other), Protocol, false, Some("what the server said")),
+            (
+                fault(FaultKind::NotSent),
+                Unavailable,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::Lost),
+                Unavailable,
+                false,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::NotNow),
+                Unavailable,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::ReadOnly),
+                Unavailable,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::Moved(address())),
+                Unavailable,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::Ask(address())),
+                Unavailable,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::NoScript),
+                Protocol,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::OutOfMemory),
+                Protocol,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::Refused),
+                Protocol,
+                true,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::Script),
+                Protocol,
+                false,
+                Some("what the server said"),
+            ),
+            (
+                fault(FaultKind::Other),
+                Protocol,
+                false,
+                Some("what the server said"),
+            ),
         ];
         for (call, kind, uncharged, source) in all {
             let error = BackendError::from(call.clone());
-            assert_eq!((error.kind(), error.is_uncharged()), (kind, uncharged), "{call:?}");
-            assert_eq!(error.source().map(ToString::to_string).as_deref(), source, "{call:?}");
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (kind, uncharged),
+                "{call:?}"
+            );
+            assert_eq!(
+                error.source().map(ToString::to_string).as_deref(),
+                source,
+                "{call:?}"
+            );
         }
     }
 }

@@ -16,13 +16,18 @@ struct Asked {
 }
 
 impl Doubt {
-    /// Adds a late answer. Returns whether to ask the server: nothing asks it, or what asked it has not ended after
-    /// `patience`, because its runtime stands still.
+    /// Adds a late answer. Returns whether to ask the server: nothing asks it, or what asked it has
+    /// not ended after `patience`, because its runtime stands still.
     pub(super) fn add(&self, patience: Duration) -> bool {
         let (now, mut asked) = (Instant::now(), self.0.lock());
         let late = asked.as_ref().map_or(0, |asked| asked.late) + 1;
-        let is_asked = asked.as_ref().is_some_and(|asked| now < asked.at + patience);
-        let at = asked.as_ref().filter(|_| is_asked).map_or(now, |asked| asked.at);
+        let is_asked = asked
+            .as_ref()
+            .is_some_and(|asked| now < asked.at + patience);
+        let at = asked
+            .as_ref()
+            .filter(|_| is_asked)
+            .map_or(now, |asked| asked.at);
         *asked = Some(Asked { at, late });
         !is_asked
     }

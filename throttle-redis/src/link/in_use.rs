@@ -13,22 +13,28 @@ use super::call_error::CallError;
 use super::connection::{Fault, FaultKind};
 use super::live_connection::LiveConnection;
 
-/// How often a request that waits for a connection checks whether the connection is still being opened.
+/// How often a request that waits for a connection checks whether the connection is still being
+/// opened.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// The connection may have ended unnoticed if no command was answered for this long before a decision began.
+/// The connection may have ended unnoticed if no command was answered for this long before a
+/// decision began.
 const IDLE: Duration = Duration::from_micros(200);
 
-/// Turns of the runtime until the end of a connection is known: in one its sockets are read, in the next the task of
-/// the connection runs.
+/// Turns of the runtime until the end of a connection is known: in one its sockets are read, in the
+/// next the task of the connection runs.
 const TURNS: u32 = 2;
 
-/// A connection that ends this soon, before anything was answered, was of no use to the requests that waited for it.
+/// A connection that ends this soon, before anything was answered, was of no use to the requests
+/// that waited for it.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
 impl Link {
     /// Returns the connection. Waits for it while it is being opened, until that fails.
-    pub(crate) async fn live(self: &Arc<Self>, until: Instant) -> Result<Arc<LiveConnection>, CallError> {
+    pub(crate) async fn live(
+        self: &Arc<Self>,
+        until: Instant,
+    ) -> Result<Arc<LiveConnection>, CallError> {
         // The end of the connection may have arrived, and not have been read yet.
         for _ in 0..TURNS {
             yield_now().await;
@@ -44,8 +50,8 @@ impl Link {
         let mut attempts = self.attempts.subscribe();
         let failed = attempts.borrow().failed;
         loop {
-            // The runtime of the task that connects may stand still, so this request checks the task for as long as it
-            // waits.
+            // The runtime of the task that connects may stand still, so this request checks the
+            // task for as long as it waits.
             self.reconnect();
             self.wanted.notify_one();
             let look_again = until.min(Instant::now() + LOOK_AGAIN);
@@ -53,12 +59,19 @@ impl Link {
             let settled = attempts.wait_for(|attempts| is_open() || attempts.failed > failed);
             if timeout_at(look_again, settled).await.is_ok() {
                 // If a silent connection cannot be replaced, it stays in use.
-                return self.current.load_full().ok_or_else(|| CallError::Fault(self.no_connection()));
+                return self
+                    .current
+                    .load_full()
+                    .ok_or_else(|| CallError::Fault(self.no_connection()));
             }
             if look_again == until {
                 // An attempt that hangs after one that failed is no better news.
                 let is_cut_off = !self.is_connected() && self.attempts.borrow().why.is_some();
-                return Err(if is_cut_off { CallError::Fault(self.no_connection()) } else { CallError::TooLate });
+                return Err(if is_cut_off {
+                    CallError::Fault(self.no_connection())
+                } else {
+                    CallError::TooLate
+                });
             }
         }
     }
@@ -100,7 +113,8 @@ impl Link {
         self.began + answered + IDLE > now
     }
 
-    /// Returns the connection that replaces one on which a command could not be sent, or what came of that.
+    /// Returns the connection that replaces one on which a command could not be sent, or what came
+    /// of that.
     pub(crate) async fn next_after<T>(
         self: &Arc<Self>,
         live: &LiveConnection,
@@ -137,19 +151,32 @@ impl Link {
         }
     }
 
-    /// Notes that a connection has ended, and opens another one. May be called outside of a runtime.
+    /// Notes that a connection has ended, and opens another one. May be called outside of a
+    /// runtime.
     pub(super) fn note_end(self: &Arc<Self>, generation: u64, opened: Instant) {
         if self.take(generation) {
             if let Some(kept_back) = self.ends.pass() {
-                tracing::info!(kept_back, "the connection to the rate-limit store has ended; another one is opened");
+                tracing::info!(
+                    kept_back,
+                    "the connection to the rate-limit store has ended; another one is opened"
+                );
             }
-            // Requests that wait for a connection do not wait on for one that ends as soon as it is open.
-            let answered =
-                Duration::from_micros(self.answered.iter().map(|at| at.load(Ordering::Relaxed)).max().unwrap_or(0));
+            // Requests that wait for a connection do not wait on for one that ends as soon as it is
+            // open.
+            let answered = Duration::from_micros(
+                self.answered
+                    .iter()
+                    .map(|at| at.load(Ordering::Relaxed))
+                    .max()
+                    .unwrap_or(0),
+            );
             if opened.elapsed() < AT_ONCE && self.began + answered <= opened {
                 self.attempts.send_modify(|attempts| {
                     attempts.failed += 1;
-                    attempts.why = Some(Fault::new(FaultKind::NotSent, "the connection ended as soon as it was open"));
+                    attempts.why = Some(Fault::new(
+                        FaultKind::NotSent,
+                        "the connection ended as soon as it was open",
+                    ));
                 });
             }
             self.reconnect_here();
@@ -159,11 +186,16 @@ impl Link {
     /// Takes a connection out of use. Returns whether it was in use.
     fn take(&self, generation: u64) -> bool {
         let current = self.current.load();
-        if current.as_ref().is_none_or(|current| current.generation != generation) {
+        if current
+            .as_ref()
+            .is_none_or(|current| current.generation != generation)
+        {
             return false;
         }
         let dropped = self.current.compare_and_swap(&current, None);
-        let taken = dropped.as_ref().is_some_and(|dropped| dropped.generation == generation);
+        let taken = dropped
+            .as_ref()
+            .is_some_and(|dropped| dropped.generation == generation);
         if taken {
             self.silent_since.store(0, Ordering::Release);
         }
@@ -171,7 +203,10 @@ impl Link {
     }
 
     pub(super) fn is_current(&self, generation: u64) -> bool {
-        self.current.load().as_ref().is_some_and(|current| current.generation == generation)
+        self.current
+            .load()
+            .as_ref()
+            .is_some_and(|current| current.generation == generation)
     }
 
     /// Starts the task that reconnects if there is a runtime; otherwise the next decision does.

@@ -18,8 +18,8 @@ use crate::stats::Count;
 pub(super) const NO_ANSWER: &str = "no answer within the deadline";
 
 impl Link {
-    /// Learns from the answer to a command about a key. A missing answer is counted by [`send`](Self::send), because
-    /// the caller's deadline may end before the store's.
+    /// Learns from the answer to a command about a key. A missing answer is counted by
+    /// [`send`](Self::send), because the caller's deadline may end before the store's.
     #[inline]
     pub(crate) fn learn(
         self: &Arc<Self>,
@@ -43,7 +43,8 @@ impl Link {
         self.fail(slot, name, Failure::Fault, fault);
         let broken = match fault.kind() {
             FaultKind::ReadOnly => true,
-            // A cluster connection reopens its own connections. It is replaced only if that does not help.
+            // A cluster connection reopens its own connections. It is replaced only if that does
+            // not help.
             FaultKind::Lost | FaultKind::NotSent => !self.is_cluster(),
             _ => false,
         };
@@ -53,14 +54,24 @@ impl Link {
     }
 
     /// Counts a failure of the store.
-    pub(super) fn fail(self: &Arc<Self>, slot: u16, name: &[u8], failure: Failure, why: impl fmt::Display) {
+    pub(super) fn fail(
+        self: &Arc<Self>,
+        slot: u16,
+        name: &[u8],
+        failure: Failure,
+        why: impl fmt::Display,
+    ) {
         if self.is_cluster() {
-            *self.suspects[self.range(slot)].lock() = Suspect { slot, name: name.to_owned() };
+            *self.suspects[self.range(slot)].lock() = Suspect {
+                slot,
+                name: name.to_owned(),
+            };
         }
         if self.breakers[self.range(slot)].fail(failure) {
             self.counters.count(Count::BreakerOpened);
             self.counters.observed.breaker_changed();
-            tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a sign of life");
+            tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a \
+                sign of life");
             self.reconnect();
         }
     }
@@ -79,7 +90,10 @@ impl Link {
         }
         let (link, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
         tokio::spawn(async move {
-            match underway.verdict(|| link.has_answered_since(range, sent)).await {
+            match underway
+                .verdict(|| link.has_answered_since(range, sent))
+                .await
+            {
                 Verdict::Answered(Err(fault)) if !fault.is_a_sign_of_life() => {
                     link.learn(slot, &name, Some(&live), Err(&CallError::Fault(fault)));
                 }
@@ -93,9 +107,15 @@ impl Link {
         });
     }
 
-    /// Counts a late answer. If a server of a cluster has answered nothing else either, it is asked for a sign of life
-    /// first: the connection to it may have ended without a word, and is opened again for that.
-    fn note_late(self: &Arc<Self>, (slot, name): (u16, &[u8]), live: &Arc<LiveConnection>, sent: Instant) {
+    /// Counts a late answer. If a server of a cluster has answered nothing else either, it is asked
+    /// for a sign of life first: the connection to it may have ended without a word, and is opened
+    /// again for that.
+    fn note_late(
+        self: &Arc<Self>,
+        (slot, name): (u16, &[u8]),
+        live: &Arc<LiveConnection>,
+        sent: Instant,
+    ) {
         let range = self.range(slot);
         if !self.is_cluster() && !self.is_current(live.generation) {
             // It says nothing about the connection that has replaced its own.
@@ -104,7 +124,10 @@ impl Link {
         if !self.is_cluster() || self.has_answered_since(range, sent) {
             return self.fail(slot, name, Failure::Late, NO_ANSWER);
         }
-        *self.suspects[range].lock() = Suspect { slot, name: name.to_owned() };
+        *self.suspects[range].lock() = Suspect {
+            slot,
+            name: name.to_owned(),
+        };
         if !self.doubts[range].add(2 * self.deadline) {
             return;
         }
@@ -119,11 +142,13 @@ impl Link {
         });
     }
 
-    /// If nothing has arrived within a deadline since a command was sent, the connection may have ended without a word:
-    /// another one is opened, and replaces it. Whether the store is at fault is decided later.
+    /// If nothing has arrived within a deadline since a command was sent, the connection may have
+    /// ended without a word: another one is opened, and replaces it. Whether the store is at fault
+    /// is decided later.
     fn note_silence(self: &Arc<Self>, live: &LiveConnection, range: usize, sent: Instant) {
         let is_over = sent.elapsed() + EARLY >= self.deadline;
-        // If nothing has arrived since a silent connection was replaced, the connection was not at fault.
+        // If nothing has arrived since a silent connection was replaced, the connection was not at
+        // fault.
         let renewed = self.renewed.load(Ordering::Relaxed);
         let may_help = renewed == 0 || self.answered[0].load(Ordering::Relaxed) > renewed;
         if is_over
@@ -132,7 +157,8 @@ impl Link {
             && self.is_current(live.generation)
             && !self.has_answered_since(range, sent)
         {
-            self.silent_since.store(self.micros().max(1), Ordering::Release);
+            self.silent_since
+                .store(self.micros().max(1), Ordering::Release);
             self.reconnect();
         }
     }

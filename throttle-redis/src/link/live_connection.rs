@@ -21,7 +21,11 @@ pub(crate) struct LiveConnection {
 
 impl LiveConnection {
     pub(super) fn new(connection: Box<dyn Connection>, generation: u64) -> Self {
-        Self { connection, generation, loading: Default::default() }
+        Self {
+            connection,
+            generation,
+            loading: Default::default(),
+        }
     }
 
     /// Sends one command and waits for its answer.
@@ -38,9 +42,17 @@ impl LiveConnection {
     }
 
     /// Asks a server of a cluster which server has which slots.
-    pub(crate) async fn ask_for_slots(&self, server: Route, until: Instant) -> Result<SlotMap, CallError> {
-        let reply = self.call(Command::new("CLUSTER").arg("SLOTS").to(server), until).await?;
-        SlotMap::read(reply, "").ok_or(CallError::Malformed("CLUSTER SLOTS answered something else"))
+    pub(crate) async fn ask_for_slots(
+        &self,
+        server: Route,
+        until: Instant,
+    ) -> Result<SlotMap, CallError> {
+        let reply = self
+            .call(Command::new("CLUSTER").arg("SLOTS").to(server), until)
+            .await?;
+        SlotMap::read(reply, "").ok_or(CallError::Malformed(
+            "CLUSTER SLOTS answered something else",
+        ))
     }
 
     /// Calls `notify` when the connection ends.
@@ -48,13 +60,14 @@ impl LiveConnection {
         self.connection.on_end(Box::new(notify));
     }
 
-    /// Sends one command at `now` that the store has `deadline` to answer, however long the caller waits.
+    /// Sends one command at `now` that the store has `deadline` to answer, however long the caller
+    /// waits.
     pub(super) fn send(&self, command: Command, now: Instant, deadline: Duration) -> SentCommand {
         SentCommand::new(self.connection.call(command), now, deadline)
     }
 
-    /// Loads a script into the server of a slot with `load`, unless another decision has loaded it since `missed`.
-    /// Returns whether it did.
+    /// Loads a script into the server of a slot with `load`, unless another decision has loaded it
+    /// since `missed`. Returns whether it did.
     pub(crate) async fn load(
         &self,
         script: &Script,
@@ -64,12 +77,15 @@ impl LiveConnection {
         load: impl Future<Output = Result<Reply, CallError>>,
     ) -> Result<bool, CallError> {
         let range = usize::from(slot) * RANGES / SLOTS;
-        // The decision that loads the script may never be polled again. After half of the remaining time, this decision
-        // loads it too.
+        // The decision that loads the script may never be polled again. After half of the remaining
+        // time, this decision loads it too.
         let now = Instant::now();
         let patience = now + until.saturating_duration_since(now) / 2;
         let mut loaded = timeout_at(patience, self.loading[range].lock()).await.ok();
-        if loaded.as_ref().is_some_and(|loaded| loaded.get(script.sha()).is_some_and(|at| *at >= missed)) {
+        if loaded
+            .as_ref()
+            .is_some_and(|loaded| loaded.get(script.sha()).is_some_and(|at| *at >= missed))
+        {
             return Ok(false);
         }
         match load.await {

@@ -1,8 +1,9 @@
-//! The link to the store: one connection, which is watched, reopened when it breaks, and not used while the store is
-//! down.
+//! The link to the store: one connection, which is watched, reopened when it breaks, and not used
+//! while the store is down.
 //!
-//! `permission` says whether the store may be asked, `in_use` which connection to use, `send` waits for room and sends,
-//! and `learn` notes what an answer, or none, says about the server. `reconnect` mends the link.
+//! `permission` says whether the store may be asked, `in_use` which connection to use, `send` waits
+//! for room and sends, and `learn` notes what an answer, or none, says about the server.
+//! `reconnect` mends the link.
 
 pub(crate) mod call_error;
 pub(crate) mod connection;
@@ -45,8 +46,8 @@ use crate::counters::Counters;
 use crate::observed::Label;
 use crate::once_per_minute::OncePerMinute;
 
-/// The work under way to a server at a time is a deadline's time divided by this. Further work waits here, and can
-/// still be given up uncharged.
+/// The work under way to a server at a time is a deadline's time divided by this. Further work
+/// waits here, and can still be given up uncharged.
 const SHARE: u32 = 4;
 /// The same share for one of the ranges, of which a server may have several.
 const SHARE_OF_RANGE: u32 = 8;
@@ -54,23 +55,27 @@ const SHARE_OF_RANGE: u32 = 8;
 pub(crate) struct Link {
     connector: Box<dyn Connector>,
     current: ArcSwapOption<LiveConnection>,
-    /// Since when the connection is being replaced because nothing arrives on it, in microseconds since the beginning;
-    /// 0 for not at all. Never set for a cluster, whose connection covers several servers.
+    /// Since when the connection is being replaced because nothing arrives on it, in microseconds
+    /// since the beginning; 0 for not at all. Never set for a cluster, whose connection covers
+    /// several servers.
     silent_since: AtomicU64,
-    /// When a silent connection was last replaced, in microseconds since the beginning; 0 for never.
+    /// When a silent connection was last replaced, in microseconds since the beginning; 0 for
+    /// never.
     renewed: AtomicU64,
     /// The outcomes of attempts to connect, for requests that wait for a connection.
     attempts: watch::Sender<Attempts>,
     /// A request waits for a connection.
     wanted: Arc<Notify>,
     breakers: Arc<[Breaker]>,
-    /// For each breaker's slots, the slot that failed last and a key in it: it shows best whether that server is
-    /// healthy.
+    /// For each breaker's slots, the slot that failed last and a key in it: it shows best whether
+    /// that server is healthy.
     suspects: Vec<Mutex<Suspect>>,
-    /// For each breaker's slots, the late answers of a server that is being asked for a sign of life.
+    /// For each breaker's slots, the late answers of a server that is being asked for a sign of
+    /// life.
     doubts: Vec<Doubt>,
     began: Instant,
-    /// For each breaker's slots, when a command was last answered, in microseconds since the beginning.
+    /// For each breaker's slots, when a command was last answered, in microseconds since the
+    /// beginning.
     answered: Vec<AtomicU64>,
     /// For each breaker's slots, the clock of their server.
     clocks: Vec<ServerClock>,
@@ -102,7 +107,12 @@ struct Attempts {
 }
 
 impl Link {
-    pub(crate) fn new(connector: Box<dyn Connector>, deadline: Duration, threshold: u32, label: Label) -> Arc<Self> {
+    pub(crate) fn new(
+        connector: Box<dyn Connector>,
+        deadline: Duration,
+        threshold: u32,
+        label: Label,
+    ) -> Arc<Self> {
         let ranges = if connector.is_cluster() { RANGES } else { 1 };
         let breakers: Arc<[Breaker]> = (0..ranges).map(|_| Breaker::new(threshold)).collect();
         let share = if ranges > 1 { SHARE_OF_RANGE } else { SHARE };
@@ -128,7 +138,8 @@ impl Link {
             ends: OncePerMinute::default(),
             deadline,
         });
-        // If the backend is built inside a runtime, the connection is ready before the first request.
+        // If the backend is built inside a runtime, the connection is ready before the first
+        // request.
         link.reconnect_here();
         link
     }
@@ -137,8 +148,8 @@ impl Link {
         self.connector.is_cluster()
     }
 
-    /// The limit on the work under way of one set that is not batched: half of the total, so that no set takes all of
-    /// it.
+    /// The limit on the work under way of one set that is not batched: half of the total, so that
+    /// no set takes all of it.
     pub(crate) fn room_of_set(&self) -> InFlightLimit {
         self.room.half()
     }

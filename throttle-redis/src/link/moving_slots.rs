@@ -11,16 +11,21 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// Slots that share an entry count as moving together, which costs calls and nothing else.
 const ENTRIES: usize = 256;
 
-/// While a slot moves, a call about several of its keys may find them at two servers, and neither runs the call.
+/// While a slot moves, a call about several of its keys may find them at two servers, and neither
+/// runs the call.
 pub(crate) struct MovingSlots {
     began: Instant,
-    /// For each entry, when a server last said so, in microseconds since the beginning; 0 for never.
+    /// For each entry, when a server last said so, in microseconds since the beginning; 0 for
+    /// never.
     noted: [AtomicU64; ENTRIES],
 }
 
 impl MovingSlots {
     pub(super) fn new() -> Self {
-        Self { began: Instant::now(), noted: [const { AtomicU64::new(0) }; ENTRIES] }
+        Self {
+            began: Instant::now(),
+            noted: [const { AtomicU64::new(0) }; ENTRIES],
+        }
     }
 
     pub(super) fn note(&self, slot: u16) {

@@ -16,8 +16,8 @@ use crate::stats::Count;
 
 /// How long an attempt to connect may take.
 const CONNECT: Duration = Duration::from_millis(400);
-/// The same for all servers of a cluster. The client waits for a server that hangs, and that server must not block the
-/// others.
+/// The same for all servers of a cluster. The client waits for a server that hangs, and that server
+/// must not block the others.
 const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
 
 /// A connection younger than this is not replaced for lack of a sign of life.
@@ -41,8 +41,8 @@ impl Link {
         self.reconnecting.lock().report(number, self.deadline)
     }
 
-    /// Whether the task may end. Checked under the lock, so that a request that finds the link broken after this starts
-    /// another task.
+    /// Whether the task may end. Checked under the lock, so that a request that finds the link
+    /// broken after this starts another task.
     fn is_mended(&self) -> bool {
         let mut reconnecting = self.reconnecting.lock();
         let mended = !self.is_broken();
@@ -61,12 +61,17 @@ impl Link {
         !self.is_connected() || self.is_silent()
     }
 
-    /// Opens a connection. If another task has taken over meanwhile, the connection is dropped: the runtime of this
-    /// task stood still, and may do so again.
+    /// Opens a connection. If another task has taken over meanwhile, the connection is dropped: the
+    /// runtime of this task stood still, and may do so again.
     async fn connect(self: &Arc<Self>, task: u64) -> Result<(), Fault> {
-        let limit = if self.is_cluster() { CONNECT_CLUSTER } else { CONNECT };
+        let limit = if self.is_cluster() {
+            CONNECT_CLUSTER
+        } else {
+            CONNECT
+        };
         let connecting = timeout(limit, self.connector.connect()).await;
-        let opened = connecting.unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
+        let opened = connecting
+            .unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
         match opened {
             Ok(_) if !self.goes_on(task) => Ok(()),
             Ok(connection) => {
@@ -77,7 +82,9 @@ impl Link {
             }
             Err(fault) => {
                 let fault = match self.connector.address() {
-                    Some(address) => Fault::new(fault.kind().clone(), format!("{address}: {fault}")),
+                    Some(address) => {
+                        Fault::new(fault.kind().clone(), format!("{address}: {fault}"))
+                    }
                     None => fault,
                 };
                 self.counters.count(Count::ConnectingFailed);
@@ -112,7 +119,9 @@ impl Link {
 
     /// Asks for a sign of life for each open breaker. Returns whether all of them got one.
     async fn probe(self: &Arc<Self>) -> bool {
-        let Some(live) = self.current.load_full() else { return false };
+        let Some(live) = self.current.load_full() else {
+            return false;
+        };
         let mut asking = JoinSet::new();
         for range in (0..self.breakers.len()).filter(|range| self.breakers[*range].is_open()) {
             let (link, live) = (Arc::clone(self), Arc::clone(&live));
@@ -132,20 +141,29 @@ impl Link {
         all
     }
 
-    /// Calls a script that no server has. A `PING` could be answered by a server that does not serve the slot, because
-    /// a cluster client asks another server in place of a dead one; and the user may not be permitted to send it.
+    /// Calls a script that no server has. A `PING` could be answered by a server that does not
+    /// serve the slot, because a cluster client asks another server in place of a dead one; and the
+    /// user may not be permitted to send it.
     pub(super) async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
         let Suspect { slot, name } = self.suspects[range].lock().clone();
         let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
         for _ in 0..=SIGN_REDIRECTIONS {
             let call = Command::new("EVALSHA").arg(NO_SCRIPT);
-            let call = if self.is_cluster() { call.arg("1").arg(&name) } else { call.arg("0") };
+            let call = if self.is_cluster() {
+                call.arg("1").arg(&name)
+            } else {
+                call.arg("0")
+            };
             let call = call.to(route);
-            let Err(CallError::Fault(fault)) = live.call(call, until).await else { return false };
+            let Err(CallError::Fault(fault)) = live.call(call, until).await else {
+                return false;
+            };
             if *fault.kind() == FaultKind::NoScript {
                 return true;
             }
-            let Some(redirection) = fault.redirection() else { return false };
+            let Some(redirection) = fault.redirection() else {
+                return false;
+            };
             route = redirection;
         }
         false
@@ -158,20 +176,27 @@ async fn reconnect(link: Weak<Link>, number: u64) {
     let mut connected_at: Option<Instant> = None;
     loop {
         let going_on = link.upgrade().filter(|link| link.goes_on(number));
-        let Some((wait, wanted)) = going_on.map(|link| (link.pauses.lock().wait(), Arc::clone(&link.wanted))) else {
+        let Some((wait, wanted)) =
+            going_on.map(|link| (link.pauses.lock().wait(), Arc::clone(&link.wanted)))
+        else {
             return;
         };
         // A request that waits for a connection cuts the pause short.
         if timeout(wait, wanted.notified()).await.is_ok() {
             let going_on = link.upgrade().filter(|link| link.goes_on(number));
-            let Some(wait) = going_on.map(|link| link.pauses.lock().short_wait()) else { return };
+            let Some(wait) = going_on.map(|link| link.pauses.lock().short_wait()) else {
+                return;
+            };
             tokio::time::sleep(wait).await;
         }
-        let Some(link) = link.upgrade().filter(|link| link.goes_on(number)) else { return };
+        let Some(link) = link.upgrade().filter(|link| link.goes_on(number)) else {
+            return;
+        };
         link.pauses.lock().begin();
         let stale = connected_at.is_none_or(|at| at.elapsed() > YOUNG);
-        // A connection without a sign of life is replaced: its server may have gone silent, or another may have taken
-        // its place. The connection of a cluster is also one to servers that answer.
+        // A connection without a sign of life is replaced: its server may have gone silent, or
+        // another may have taken its place. The connection of a cluster is also one to servers that
+        // answer.
         if link.needs_connection() || (!link.probe().await && stale && !link.is_cluster()) {
             if !link.goes_on(number) {
                 return;

@@ -1,4 +1,5 @@
-//! When the next attempt to reconnect is due, and whether the task that makes the attempts is alive.
+//! When the next attempt to reconnect is due, and whether the task that makes the attempts is
+//! alive.
 
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ const BEGINS: Duration = Duration::from_millis(100);
 /// How long the task may take for one step, beyond the deadline of a decision.
 const STEP: Duration = Duration::from_secs(2);
 
-/// The pauses between attempts. They outlive the task: a server that gives signs of life but fails every decision would
-/// otherwise be tried at each of them.
+/// The pauses between attempts. They outlive the task: a server that gives signs of life but fails
+/// every decision would otherwise be tried at each of them.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     pause: Duration,
@@ -31,32 +32,44 @@ pub(super) struct Pauses {
 impl Pauses {
     /// How long to wait before the next attempt.
     pub(super) fn wait(&self) -> Duration {
-        self.last.map_or(Duration::ZERO, |(_, next)| next.saturating_duration_since(Instant::now()))
+        self.last.map_or(Duration::ZERO, |(_, next)| {
+            next.saturating_duration_since(Instant::now())
+        })
     }
 
     /// How long to wait before the next attempt if a request waits for it.
     pub(super) fn short_wait(&self) -> Duration {
-        self.last.map_or(Duration::ZERO, |(last, _)| (last + WANTED_PAUSE).saturating_duration_since(Instant::now()))
+        self.last.map_or(Duration::ZERO, |(last, _)| {
+            (last + WANTED_PAUSE).saturating_duration_since(Instant::now())
+        })
     }
 
     /// Notes that an attempt begins. Pauses grow until no attempt was needed for a while.
     pub(super) fn begin(&mut self) {
         let now = Instant::now();
-        let recently = self.last.is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
-        self.pause = if recently { (self.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
+        let recently = self
+            .last
+            .is_some_and(|(last, _)| now.saturating_duration_since(last) < CALM);
+        self.pause = if recently {
+            (self.pause * 2).min(LONGEST_PAUSE)
+        } else {
+            PAUSE
+        };
         self.last = Some((now, now + jittered(self.pause)));
     }
 }
 
-/// Half of a pause to all of it, so that processes that lost the store together do not come back together.
+/// Half of a pause to all of it, so that processes that lost the store together do not come back
+/// together.
 fn jittered(pause: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
     let share = RandomState::new().hash_one(0_u8) % 512;
     pause * (512 + share as u32) / 1024
 }
 
-/// The task that reconnects. Its runtime may be shut down, or stand still, at any point. Then a request that finds the
-/// link broken starts another task in its own runtime, and the earlier task ends when it resumes.
+/// The task that reconnects. Its runtime may be shut down, or stand still, at any point. Then a
+/// request that finds the link broken starts another task in its own runtime, and the earlier task
+/// ends when it resumes.
 #[derive(Debug)]
 pub(super) struct Reconnecting {
     /// How many tasks were started.
@@ -70,7 +83,12 @@ pub(super) struct Reconnecting {
 
 impl Default for Reconnecting {
     fn default() -> Self {
-        Self { started: 0, active: 0, task: None, due: Instant::now() }
+        Self {
+            started: 0,
+            active: 0,
+            task: None,
+            due: Instant::now(),
+        }
     }
 }
 
@@ -112,7 +130,10 @@ mod tests {
         assert_eq!(pauses.wait(), Duration::ZERO);
         let mut begin = || {
             pauses.begin();
-            assert!((pauses.pause / 2..=pauses.pause).contains(&pauses.wait()), "{pauses:?}");
+            assert!(
+                (pauses.pause / 2..=pauses.pause).contains(&pauses.wait()),
+                "{pauses:?}"
+            );
             pauses.pause.as_millis()
         };
         assert_eq!([(); 4].map(|()| begin()), [100, 200, 350, 350]);
@@ -154,13 +175,23 @@ mod tests {
         assert!(!reconnecting.is_at_work(), "its runtime stands still");
 
         let second = start(&mut reconnecting);
-        assert!(reconnecting.report(first, Duration::ZERO), "the next one has not begun");
-        assert!(reconnecting.report(second, Duration::ZERO) && !reconnecting.report(first, Duration::ZERO));
+        assert!(
+            reconnecting.report(first, Duration::ZERO),
+            "the next one has not begun"
+        );
+        assert!(
+            reconnecting.report(second, Duration::ZERO)
+                && !reconnecting.report(first, Duration::ZERO)
+        );
         reconnecting.end();
         assert!(!reconnecting.is_at_work());
         let third = start(&mut reconnecting);
         assert!(reconnecting.report(third, Duration::ZERO));
-        assert!(![first, second].into_iter().any(|earlier| reconnecting.report(earlier, Duration::ZERO)));
+        assert!(
+            ![first, second]
+                .into_iter()
+                .any(|earlier| reconnecting.report(earlier, Duration::ZERO))
+        );
     }
 
     /// Its runtime was shut down, or it has ended.

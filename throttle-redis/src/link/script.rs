@@ -6,7 +6,9 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn new(source: String) -> Self {
-        let sha = sha1_smol::Sha1::from(source.as_bytes()).digest().to_string();
+        let sha = sha1_smol::Sha1::from(source.as_bytes())
+            .digest()
+            .to_string();
         Self { source, sha }
     }
 

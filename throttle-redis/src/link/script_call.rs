@@ -32,15 +32,24 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
     fn load(&self, route: Route) -> Command {
         let route = match route {
             // `ASKING` is for commands with keys, and this one has none.
-            Route::Address { host, port, .. } => Route::Address { host, port, asking: false },
+            Route::Address { host, port, .. } => Route::Address {
+                host,
+                port,
+                asking: false,
+            },
             route => route,
         };
-        Command::new("SCRIPT").arg("LOAD").arg(self.script.source()).to(route)
+        Command::new("SCRIPT")
+            .arg("LOAD")
+            .arg(self.script.source())
+            .to(route)
     }
 
     /// Runs the call, and lets the link learn from its outcome.
     pub(crate) async fn run(&self, link: &Arc<Link>, until: Instant) -> Result<Vec<u8>, CallError> {
-        let mut live = link.live_for((self.slot, self.name), Instant::now(), until).await?;
+        let mut live = link
+            .live_for((self.slot, self.name), Instant::now(), until)
+            .await?;
         let answer = loop {
             let answer = self.run_on(link, &live, until).await;
             // The connection of a cluster opens its own connections again.
@@ -60,14 +69,25 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
             }
             answer => answer,
         };
-        link.learn(self.slot, self.name, Some(&live), answer.as_ref().map(|_| ()));
+        link.learn(
+            self.slot,
+            self.name,
+            Some(&live),
+            answer.as_ref().map(|_| ()),
+        );
         answer
     }
 
     /// Sends the call again only after an answer that proves that it did not run.
-    async fn run_on(&self, link: &Arc<Link>, live: &Arc<LiveConnection>, until: Instant) -> Result<Vec<u8>, CallError> {
+    async fn run_on(
+        &self,
+        link: &Arc<Link>,
+        live: &Arc<LiveConnection>,
+        until: Instant,
+    ) -> Result<Vec<u8>, CallError> {
         let about = (self.slot, self.name);
-        let (mut route, mut redirections, mut pause) = (Route::Slot(self.slot), 0, Duration::from_millis(1));
+        let (mut route, mut redirections, mut pause) =
+            (Route::Slot(self.slot), 0, Duration::from_millis(1));
         for attempt in 0.. {
             if attempt > 0 {
                 link.counters.count(Count::Repeated);
@@ -76,12 +96,17 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
             link.counters.count(Count::Called);
             let command = (self.command)().to(route.clone());
             let fault = match link.send(live, about, command, sent, until).await {
-                Ok(reply) => return reply.into_bytes().ok_or(CallError::Malformed("the script's reply is no string")),
+                Ok(reply) => {
+                    return reply
+                        .into_bytes()
+                        .ok_or(CallError::Malformed("the script's reply is no string"));
+                }
                 Err(CallError::Fault(fault)) => fault,
                 Err(error) => return Err(error),
             };
             if link.is_cluster() && matches!(fault.kind(), FaultKind::Ask(_) | FaultKind::NotNow) {
-                // Not every `NotNow` is about a slot that moves. The others cost calls for a moment, and nothing else.
+                // Not every `NotNow` is about a slot that moves. The others cost calls for a
+                // moment, and nothing else.
                 link.moving.note(self.slot);
                 if self.is_divisible {
                     link.counters.count(Count::Repeated);
@@ -95,18 +120,19 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
             }
             route = match fault.kind() {
                 FaultKind::NoScript => {
-                    // Load into the server that answered, which may differ from the one that the client has for the
-                    // slot.
+                    // Load into the server that answered, which may differ from the one that the
+                    // client has for the slot.
                     let load = self.load(route.clone());
                     let load = async { link.send(live, about, load, Instant::now(), until).await };
-                    // Boxed because it is rare, as is a pause: every call's future would have room for it.
+                    // Boxed because it is rare, as is a pause: every call's future would have room
+                    // for it.
                     if Box::pin(live.load(self.script, self.slot, sent, until, load)).await? {
                         link.counters.count(Count::Loaded);
                     }
                     route
                 }
-                // A redirection to a server that the client does not know yet fails; meanwhile the client refreshes its
-                // slot map.
+                // A redirection to a server that the client does not know yet fails; meanwhile the
+                // client refreshes its slot map.
                 FaultKind::NotSent if redirections > 0 && Instant::now() + pause < until => {
                     Box::pin(sleep_until(Instant::now() + pause)).await;
                     pause *= 2;
@@ -115,8 +141,8 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 FaultKind::NotNow if Instant::now() + pause < until => {
                     Box::pin(sleep_until(Instant::now() + pause)).await;
                     pause *= 2;
-                    // While the keys of a call are on both sides of a slot, the source of Redis 6.2 redirects each
-                    // time.
+                    // While the keys of a call are on both sides of a slot, the source of Redis 6.2
+                    // redirects each time.
                     redirections = redirections.min(1);
                     Route::Slot(self.slot)
                 }
@@ -158,8 +184,20 @@ mod tests {
         let (link, until) = (Arc::clone(link), Instant::now() + DEADLINE);
         tokio::spawn(async move {
             let script = Script::new("return ARGV[3]".to_owned());
-            let command = || Command::new("EVALSHA").arg(script.sha()).arg("1").arg("key").arg("1");
-            let call = ScriptCall { script: &script, slot, name: b"key", is_divisible: false, command };
+            let command = || {
+                Command::new("EVALSHA")
+                    .arg(script.sha())
+                    .arg("1")
+                    .arg("key")
+                    .arg("1")
+            };
+            let call = ScriptCall {
+                script: &script,
+                slot,
+                name: b"key",
+                is_divisible: false,
+                command,
+            };
             call.run(&link, until).await
         })
     }
@@ -173,7 +211,11 @@ mod tests {
     }
 
     fn address(host: &str, asking: bool) -> Route {
-        Route::Address { host: host.to_owned(), port: 1, asking }
+        Route::Address {
+            host: host.to_owned(),
+            port: 1,
+            asking,
+        }
     }
 
     /// Whether it is a call of the script, and its route.
@@ -193,7 +235,11 @@ mod tests {
         sent.answer(Err(fault(FaultKind::NoScript))).await;
         let sent = store.next().await;
         assert_eq!(sent.words()[..2], ["SCRIPT", "LOAD"]);
-        assert_eq!(sent.command.route(), &address("b", false), "there is no key to ask about");
+        assert_eq!(
+            sent.command.route(),
+            &address("b", false),
+            "there is no key to ask about"
+        );
         sent.answer(Ok(Reply::Nil)).await;
         let sent = store.next().await;
         assert_eq!(call(&sent), (true, &address("b", true)));
@@ -205,9 +251,16 @@ mod tests {
     async fn a_call_whose_script_was_not_loaded_in_time_was_not_sent() {
         let (store, link) = connected().await;
         let calling = begin(&link);
-        store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+        store
+            .next()
+            .await
+            .answer(Err(fault(FaultKind::NoScript)))
+            .await;
         let _loading = store.next().await;
-        assert!(matches!(calling.await.expect("no panic"), Err(CallError::TooLate)));
+        assert!(matches!(
+            calling.await.expect("no panic"),
+            Err(CallError::TooLate)
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,8 +272,13 @@ mod tests {
             sent.answer(moved(host)).await;
         }
         assert!(store.is_idle().await);
-        let error = calling.await.expect("no panic").expect_err("not a fifth one");
-        assert!(matches!(error, CallError::Fault(fault) if fault.redirection() == Some(address("e", false))));
+        let error = calling
+            .await
+            .expect("no panic")
+            .expect_err("not a fifth one");
+        assert!(
+            matches!(error, CallError::Fault(fault) if fault.redirection() == Some(address("e", false)))
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -229,10 +287,18 @@ mod tests {
         let calling = begin(&link);
         for _ in 0..=REDIRECTIONS {
             store.next().await.answer(ask("b")).await;
-            store.next().await.answer(Err(fault(FaultKind::NotNow))).await;
+            store
+                .next()
+                .await
+                .answer(Err(fault(FaultKind::NotNow)))
+                .await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        store.next().await.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
+        store
+            .next()
+            .await
+            .answer(Ok(Reply::Bytes(b"1".to_vec())))
+            .await;
         assert_eq!(calling.await.expect("no panic").expect("answered"), b"1");
     }
 
@@ -247,7 +313,11 @@ mod tests {
             sent.answer(Err(fault(kind.clone()))).await;
             assert!(store.is_idle().await, "not at once");
             tokio::time::sleep(Duration::from_millis(2)).await;
-            assert_eq!(call(&store.next().await), (true, &Route::Slot(SLOT)), "{kind:?}");
+            assert_eq!(
+                call(&store.next().await),
+                (true, &Route::Slot(SLOT)),
+                "{kind:?}"
+            );
         }
     }
 
@@ -255,8 +325,15 @@ mod tests {
     async fn a_call_that_could_not_be_sent_is_not_repeated_without_a_redirection() {
         let (store, link) = connected().await;
         let calling = begin(&link);
-        store.next().await.answer(Err(fault(FaultKind::NotSent))).await;
-        assert!(matches!(calling.await.expect("no panic"), Err(CallError::Fault(_))));
+        store
+            .next()
+            .await
+            .answer(Err(fault(FaultKind::NotSent)))
+            .await;
+        assert!(matches!(
+            calling.await.expect("no panic"),
+            Err(CallError::Fault(_))
+        ));
         assert_eq!(link.counters.read().repeated, 0);
     }
 
@@ -264,8 +341,15 @@ mod tests {
     async fn a_script_that_fails_on_a_value_is_no_failure_of_the_server() {
         let (store, link) = connected().await;
         let calling = begin(&link);
-        store.next().await.answer(Err(fault(FaultKind::Script))).await;
-        assert!(matches!(calling.await.expect("no panic"), Err(CallError::Malformed(_))));
+        store
+            .next()
+            .await
+            .answer(Err(fault(FaultKind::Script)))
+            .await;
+        assert!(matches!(
+            calling.await.expect("no panic"),
+            Err(CallError::Malformed(_))
+        ));
         assert!(link.is_healthy());
     }
 
@@ -288,8 +372,14 @@ mod tests {
                 }
             }
             let error = calling.await.expect("no panic").expect_err("it never runs");
-            assert!(matches!(&error, CallError::Fault(fault) if *fault.kind() == kind), "{error:?}");
-            assert!(began.elapsed() < DEADLINE, "the next repetition would be too late");
+            assert!(
+                matches!(&error, CallError::Fault(fault) if *fault.kind() == kind),
+                "{error:?}"
+            );
+            assert!(
+                began.elapsed() < DEADLINE,
+                "the next repetition would be too late"
+            );
             assert!((5..=12).contains(&calls), "{calls} calls");
             let stats = link.counters.read();
             assert_eq!((stats.calls, stats.repeated), (calls, calls - 1));
@@ -301,7 +391,8 @@ mod tests {
         let (store, link) = connected().await;
         let calling = begin(&link);
         for _ in 0..3 {
-            // A call that left at the instant of the last load may have met a server without the script.
+            // A call that left at the instant of the last load may have met a server without the
+            // script.
             let loading = loop {
                 let sent = store.next().await;
                 if sent.words()[0] == "SCRIPT" {
@@ -312,7 +403,11 @@ mod tests {
             };
             loading.answer(Ok(Reply::Nil)).await;
         }
-        store.next().await.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
+        store
+            .next()
+            .await
+            .answer(Ok(Reply::Bytes(b"1".to_vec())))
+            .await;
         assert!(calling.await.expect("no panic").is_ok());
         assert_eq!(link.counters.read().scripts_loaded, 3);
     }
@@ -322,15 +417,31 @@ mod tests {
     async fn a_call_loads_a_script_itself_when_half_of_its_time_is_over() {
         let (store, link) = connected().await;
         let (_first, began) = (begin(&link), Instant::now());
-        store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+        store
+            .next()
+            .await
+            .answer(Err(fault(FaultKind::NoScript)))
+            .await;
         let _unanswered = store.next().await;
         let second = begin(&link);
-        store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+        store
+            .next()
+            .await
+            .answer(Err(fault(FaultKind::NoScript)))
+            .await;
         let sent = store.later().await;
         assert_eq!(sent.words()[0], "SCRIPT");
-        assert!(began.elapsed() >= DEADLINE / 2 && began.elapsed() < 3 * DEADLINE / 4, "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() >= DEADLINE / 2 && began.elapsed() < 3 * DEADLINE / 4,
+            "{:?}",
+            began.elapsed()
+        );
         sent.answer(Ok(Reply::Nil)).await;
-        store.next().await.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
+        store
+            .next()
+            .await
+            .answer(Ok(Reply::Bytes(b"1".to_vec())))
+            .await;
         assert!(second.await.expect("no panic").is_ok());
     }
 }

@@ -12,7 +12,8 @@ use super::in_flight_limit::{Held, InFlightLimit};
 use super::live_connection::LiveConnection;
 
 impl Link {
-    /// Waits until `until` for room for one decision: at the server, or the share of it that a set may take.
+    /// Waits until `until` for room for one decision: at the server, or the share of it that a set
+    /// may take.
     #[inline]
     pub(crate) async fn room_for_one<'a>(
         &self,
@@ -25,17 +26,28 @@ impl Link {
             return Ok(held);
         }
         let _waiting = self.counters.observed.waiting();
-        room.take_by(range, work, until).await.ok_or(CallError::Expired)
+        room.take_by(range, work, until)
+            .await
+            .ok_or(CallError::Expired)
     }
 
     /// Waits for room at the server of a slot until `until`.
     #[inline]
-    pub(crate) async fn room_by(&self, slot: u16, work: u32, until: Instant) -> Result<Held<'_>, CallError> {
-        self.room.take_by(self.range(slot), work, until).await.ok_or(CallError::Expired)
+    pub(crate) async fn room_by(
+        &self,
+        slot: u16,
+        work: u32,
+        until: Instant,
+    ) -> Result<Held<'_>, CallError> {
+        self.room
+            .take_by(self.range(slot), work, until)
+            .await
+            .ok_or(CallError::Expired)
     }
 
-    /// Sends a command about a key at `now`, and waits for the answer until `until`. The store has a full deadline,
-    /// counted from `now`: the link also learns from an answer that arrives after the caller's deadline.
+    /// Sends a command about a key at `now`, and waits for the answer until `until`. The store has
+    /// a full deadline, counted from `now`: the link also learns from an answer that arrives after
+    /// the caller's deadline.
     ///
     /// Not an `async fn`, whose future would have room for the command.
     pub(crate) fn send<'a>(

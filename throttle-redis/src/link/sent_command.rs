@@ -10,30 +10,34 @@ use super::connection::{Fault, Pending, Reply};
 /// How often the process looks for an answer within a deadline.
 const LOOKS: u32 = 5;
 
-/// How many more looks are allowed if one of them came late. Late looks count only after `PATIENCE` has run out.
+/// How many more looks are allowed if one of them came late. Late looks count only after `PATIENCE`
+/// has run out.
 const MORE_LOOKS: u32 = 15;
 
 /// The time between looks after the deadline: one turn of the runtime to its sockets and its tasks.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Deadlines after which the command counts as late although the process stays busy, or although the store answers
-/// other commands.
+/// Deadlines after which the command counts as late although the process stays busy, or although
+/// the store answers other commands.
 const PATIENCE: u32 = 4;
 
-/// A look that comes later than planned by more than this shows that the process is busy. Timers are up to 1 ms late.
+/// A look that comes later than planned by more than this shows that the process is busy. Timers
+/// are up to 1 ms late.
 const LAG: Duration = Duration::from_millis(2);
 
-/// This many tasks that no worker has started yet also show a busy process: the connection's task may be among them.
+/// This many tasks that no worker has started yet also show a busy process: the connection's task
+/// may be among them.
 const CROWD: usize = 64;
 
-/// A look that comes early by less than this counts, because a caller's own deadline ends just before it.
+/// A look that comes early by less than this counts, because a caller's own deadline ends just
+/// before it.
 pub(super) const EARLY: Duration = Duration::from_millis(1);
 
 /// A deadline that is over once the answer has been looked for often enough.
 ///
-/// A process with thousands of tasks to run reads its sockets late. An answer that arrived in time is still unread
-/// then, and a plain timer would blame the store. Each look is one turn of the runtime, in which it could have read the
-/// answer.
+/// A process with thousands of tasks to run reads its sockets late. An answer that arrived in time
+/// is still unread then, and a plain timer would blame the store. Each look is one turn of the
+/// runtime, in which it could have read the answer.
 #[derive(Debug)]
 struct Looks {
     began: Instant,
@@ -45,7 +49,13 @@ struct Looks {
 
 impl Looks {
     fn begin(began: Instant, deadline: Duration) -> Self {
-        Self { began, deadline, due: began + deadline / LOOKS, left: LOOKS, lagged: false }
+        Self {
+            began,
+            deadline,
+            due: began + deadline / LOOKS,
+            left: LOOKS,
+            lagged: false,
+        }
     }
 
     fn patience(&self) -> Instant {
@@ -91,7 +101,10 @@ pub(super) enum Verdict {
 impl SentCommand {
     /// The store's deadline begins `now`. Nothing is sent before the first wait for the answer.
     pub(super) fn new(answer: Pending<Reply>, now: Instant, deadline: Duration) -> Self {
-        Self { answer, looks: Looks::begin(now, deadline) }
+        Self {
+            answer,
+            looks: Looks::begin(now, deadline),
+        }
     }
 
     /// Returns the answer if it arrives before `until`.
@@ -119,14 +132,18 @@ impl SentCommand {
         self.looks.began
     }
 
-    /// Waits as long as the store has time to answer. A store that has answered other commands meanwhile is alive, and
-    /// the answer itself will show whether it is slow.
+    /// Waits as long as the store has time to answer. A store that has answered other commands
+    /// meanwhile is alive, and the answer itself will show whether it is slow.
     pub(super) async fn verdict(mut self, answers_others: impl Fn() -> bool) -> Verdict {
         while !self.is_overdue() || (answers_others() && Instant::now() < self.looks.patience()) {
             match timeout_at(self.looks.due, &mut self.answer).await {
-                Ok(answer) if self.looks.began.elapsed() <= self.looks.deadline => return Verdict::Answered(answer),
+                Ok(answer) if self.looks.began.elapsed() <= self.looks.deadline => {
+                    return Verdict::Answered(answer);
+                }
                 // The look that found the answer may itself have been late.
-                Ok(_) if self.looks.lagged || self.looks.is_late(Instant::now()) => return Verdict::Undecided,
+                Ok(_) if self.looks.lagged || self.looks.is_late(Instant::now()) => {
+                    return Verdict::Undecided;
+                }
                 Ok(_) => return Verdict::Late,
                 Err(_) => self.looks.look_in_vain(Instant::now()),
             }
@@ -143,7 +160,10 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(25);
 
-    async fn verdict_of(answer_after: Duration, busy: impl Future<Output = ()> + Send + 'static) -> Verdict {
+    async fn verdict_of(
+        answer_after: Duration,
+        busy: impl Future<Output = ()> + Send + 'static,
+    ) -> Verdict {
         let answer: Pending<Reply> = Box::pin(async move {
             tokio::time::sleep(answer_after).await;
             Ok(Reply::Nil)
@@ -156,7 +176,8 @@ mod tests {
         }
     }
 
-    /// Holds the test's clock still, and then moves it forward by `by`, as if no task had run meanwhile.
+    /// Holds the test's clock still, and then moves it forward by `by`, as if no task had run
+    /// meanwhile.
     async fn stall(after: Duration, by: Duration) {
         tokio::time::sleep(after).await;
         tokio::time::advance(by).await;
@@ -166,7 +187,10 @@ mod tests {
     async fn law_13_an_answer_after_the_deadline_is_the_stores_fault() {
         for after in [26, 30, 1_000] {
             let verdict = verdict_of(Duration::from_millis(after), std::future::ready(())).await;
-            assert!(matches!(verdict, Verdict::Late), "answered after {after} ms");
+            assert!(
+                matches!(verdict, Verdict::Late),
+                "answered after {after} ms"
+            );
         }
     }
 
@@ -183,7 +207,11 @@ mod tests {
         let stall = stall(Duration::from_millis(2), Duration::from_millis(60));
         let verdict = verdict_of(Duration::from_secs(3_600), stall).await;
         assert!(matches!(verdict, Verdict::Late));
-        assert!(began.elapsed() < Duration::from_millis(60) + 2 * DEADLINE, "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_millis(60) + 2 * DEADLINE,
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -202,7 +230,12 @@ mod tests {
             });
             let mut underway = SentCommand::new(answer, Instant::now(), DEADLINE);
             tokio::spawn(stall(Duration::from_millis(2), Duration::from_millis(30)));
-            assert!(underway.answer_by(Instant::now() + DEADLINE).await.is_none());
+            assert!(
+                underway
+                    .answer_by(Instant::now() + DEADLINE)
+                    .await
+                    .is_none()
+            );
             underway.verdict(|| true).await
         };
         assert!(matches!(verdict(90).await, Verdict::Undecided));
@@ -218,7 +251,10 @@ mod tests {
         let mut underway = SentCommand::new(answer, Instant::now(), DEADLINE);
         let until = Instant::now() + Duration::from_millis(3);
         assert!(underway.answer_by(until).await.is_none() && !underway.is_overdue());
-        assert!(matches!(underway.verdict(|| false).await, Verdict::Answered(Ok(Reply::Nil))));
+        assert!(matches!(
+            underway.verdict(|| false).await,
+            Verdict::Answered(Ok(Reply::Nil))
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,18 +267,32 @@ mod tests {
             });
             let mut underway = SentCommand::new(answer, began, DEADLINE);
             assert!(underway.answer_by(began + DEADLINE).await.is_none() && underway.is_overdue());
-            assert!(matches!(underway.verdict(|| true).await, Verdict::Late), "answered after {after} ms");
-            assert!((judged..judged + 3).contains(&(began.elapsed().as_millis() as u64)), "{:?}", began.elapsed());
+            assert!(
+                matches!(underway.verdict(|| true).await, Verdict::Late),
+                "answered after {after} ms"
+            );
+            assert!(
+                (judged..judged + 3).contains(&(began.elapsed().as_millis() as u64)),
+                "{:?}",
+                began.elapsed()
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn law_13_a_look_just_before_its_time_counts_and_an_earlier_one_does_not() {
-        for (before, counts) in [(Duration::from_micros(900), true), (Duration::from_micros(1_100), false)] {
+        for (before, counts) in [
+            (Duration::from_micros(900), true),
+            (Duration::from_micros(1_100), false),
+        ] {
             let mut looks = Looks::begin(Instant::now(), DEADLINE);
             let due = looks.due;
             looks.look_in_vain(due - before);
-            assert_eq!((looks.left < LOOKS, looks.due > due), (counts, counts), "{before:?} before its time");
+            assert_eq!(
+                (looks.left < LOOKS, looks.due > due),
+                (counts, counts),
+                "{before:?} before its time"
+            );
         }
     }
 
@@ -252,7 +302,10 @@ mod tests {
         let mut looks = Looks::begin(began, DEADLINE);
         let late = LAG + Duration::from_micros(1);
         looks.look_in_vain(looks.due + late);
-        assert_eq!((looks.left, looks.due), (LOOKS + MORE_LOOKS, began + 2 * DEADLINE / LOOKS));
+        assert_eq!(
+            (looks.left, looks.due),
+            (LOOKS + MORE_LOOKS, began + 2 * DEADLINE / LOOKS)
+        );
         for _ in 0..100 {
             looks.look_in_vain(looks.due + late);
             assert_eq!(looks.left, LOOKS + MORE_LOOKS, "the process is busy");
@@ -263,7 +316,11 @@ mod tests {
         for left in (0..LOOKS + MORE_LOOKS).rev() {
             let now = looks.due + late;
             looks.look_in_vain(now);
-            assert_eq!((looks.left, looks.due), (left, now + TURN), "the store has had its time");
+            assert_eq!(
+                (looks.left, looks.due),
+                (left, now + TURN),
+                "the store has had its time"
+            );
         }
     }
 
@@ -284,7 +341,9 @@ mod tests {
         let spawn = move |count: usize| {
             let runtime = runtime.clone();
             // A thread outside of the runtime leaves its tasks in the common queue.
-            std::thread::spawn(move || (0..count).for_each(|_| drop(runtime.spawn(std::future::ready(())))))
+            std::thread::spawn(move || {
+                (0..count).for_each(|_| drop(runtime.spawn(std::future::ready(()))))
+            })
         };
         spawn(CROWD).join().expect("no panic");
         assert!(!looks.is_late(Instant::now()));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use throttle_core::Timestamp;
 use tokio::time::Instant;
 
-/// After this time without a reply the clock counts as unknown: two quartzes differ by about 0.5 ms by then, or one
-/// clock was set.
+/// After this time without a reply the clock counts as unknown: two quartzes differ by about 0.5 ms
+/// by then, or one clock was set.
 const KNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// A server's clock. It is at least as late as the quickest replies show.
@@ -22,7 +22,11 @@ pub(crate) struct ServerClock {
 
 impl Default for ServerClock {
     fn default() -> Self {
-        Self { began: Instant::now(), at_beginning: AtomicI64::new(0), read: AtomicU64::new(0) }
+        Self {
+            began: Instant::now(),
+            at_beginning: AtomicI64::new(0),
+            read: AtomicU64::new(0),
+        }
     }
 }
 
@@ -32,10 +36,14 @@ impl ServerClock {
         let read = self.elapsed().max(1);
         let new = now.as_micros().saturating_sub_unsigned(read);
         let old = self.at_beginning.load(Ordering::Relaxed);
-        // An earlier time than expected shows a reply that was read late, or a clock that was set back. The estimate
-        // follows in steps, so that a late reply changes little.
+        // An earlier time than expected shows a reply that was read late, or a clock that was set
+        // back. The estimate follows in steps, so that a late reply changes little.
         let is_known = self.read.swap(read, Ordering::Relaxed) > 0;
-        let next = if is_known && new < old { old - (old.saturating_sub(new) / 8).max(1) } else { new };
+        let next = if is_known && new < old {
+            old - (old.saturating_sub(new) / 8).max(1)
+        } else {
+            new
+        };
         self.at_beginning.store(next, Ordering::Relaxed);
     }
 
@@ -45,7 +53,9 @@ impl ServerClock {
         if read == 0 || elapsed.saturating_sub(read) > KNOWN_FOR.as_micros() as u64 {
             return None;
         }
-        Some(Timestamp::from_micros(self.at_beginning.load(Ordering::Relaxed)).after_micros(elapsed))
+        Some(
+            Timestamp::from_micros(self.at_beginning.load(Ordering::Relaxed)).after_micros(elapsed),
+        )
     }
 
     fn elapsed(&self) -> u64 {

@@ -19,7 +19,12 @@ async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
 }
 
 async fn connected_to(store: ByHand, threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
-    let link = Link::new(Box::new(store.clone()), DEADLINE, threshold, Label::default());
+    let link = Link::new(
+        Box::new(store.clone()),
+        DEADLINE,
+        threshold,
+        Label::default(),
+    );
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     (store, link, live)
@@ -33,7 +38,10 @@ fn sending(
     within: Duration,
 ) -> JoinHandle<Result<Reply, CallError>> {
     let (link, live, until) = (Arc::clone(link), Arc::clone(live), Instant::now() + within);
-    tokio::spawn(async move { link.send(&live, (0, key), Command::new("GET"), Instant::now(), until).await })
+    tokio::spawn(async move {
+        link.send(&live, (0, key), Command::new("GET"), Instant::now(), until)
+            .await
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,11 +55,21 @@ async fn inside_a_runtime_the_connection_is_opened_before_the_first_request() {
 #[tokio::test(start_paused = true)]
 async fn a_command_whose_deadline_has_passed_is_not_sent() {
     let (store, link, live) = connected(1).await;
-    let sent = link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now()).await;
+    let sent = link
+        .send(
+            &live,
+            (0, b"key"),
+            Command::new("GET"),
+            Instant::now(),
+            Instant::now(),
+        )
+        .await;
     assert!(matches!(sent, Err(CallError::TooLate)) && store.is_idle().await);
     let called = live.call(Command::new("GET"), Instant::now()).await;
     assert!(matches!(called, Err(CallError::TooLate)) && store.is_idle().await);
-    let called = live.call(Command::new("GET"), Instant::now() + DEADLINE).await;
+    let called = live
+        .call(Command::new("GET"), Instant::now() + DEADLINE)
+        .await;
     assert!(matches!(called, Err(CallError::Late)), "it was sent");
 }
 
@@ -70,11 +88,17 @@ async fn a_store_that_answers_other_commands_has_more_time_for_one() {
             other.answer(answer).await;
             assert_eq!(quick.await.expect("no panic").is_ok(), is_ok);
         }
-        assert!(matches!(slow.await.expect("no panic"), Err(CallError::Late)));
+        assert!(matches!(
+            slow.await.expect("no panic"),
+            Err(CallError::Late)
+        ));
         tokio::time::sleep(DEADLINE / 2).await;
         assert_eq!(link.is_healthy(), answer.is_some(), "{answer:?}");
         tokio::time::sleep(4 * DEADLINE).await;
-        assert!(!link.is_healthy(), "the command is late whatever else is answered");
+        assert!(
+            !link.is_healthy(),
+            "the command is late whatever else is answered"
+        );
     }
 }
 
@@ -98,14 +122,29 @@ async fn requests_learn_that_the_first_connection_cannot_be_opened() {
     let store = ByHand::default();
     let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
     let waiting = Arc::clone(&link);
-    let waiting =
-        tokio::spawn(async move { waiting.live_for((0, b"key"), Instant::now(), Instant::now() + 9 * DEADLINE).await });
+    let waiting = tokio::spawn(async move {
+        waiting
+            .live_for((0, b"key"), Instant::now(), Instant::now() + 9 * DEADLINE)
+            .await
+    });
     let began = Instant::now();
     store.connect(Err(fault(FaultKind::NotSent))).await;
-    let Err(CallError::Fault(fault)) = waiting.await.expect("no panic") else { panic!("there is a connection") };
-    assert_eq!((fault.kind(), fault.to_string().as_str()), (&FaultKind::NotSent, "there is no connection: by hand"));
-    assert!(began.elapsed() < DEADLINE, "it does not wait for the next attempt");
-    assert_eq!(link.counters.read().breaker_openings, 1, "a failure of the store");
+    let Err(CallError::Fault(fault)) = waiting.await.expect("no panic") else {
+        panic!("there is a connection")
+    };
+    assert_eq!(
+        (fault.kind(), fault.to_string().as_str()),
+        (&FaultKind::NotSent, "there is no connection: by hand")
+    );
+    assert!(
+        began.elapsed() < DEADLINE,
+        "it does not wait for the next attempt"
+    );
+    assert_eq!(
+        link.counters.read().breaker_openings,
+        1,
+        "a failure of the store"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +153,8 @@ async fn a_request_waits_for_the_first_connection_until_its_deadline() {
         let store = ByHand::default();
         let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
         let waiting = Arc::clone(&link);
-        let waiting = tokio::spawn(async move { waiting.live(Instant::now() + 3 * LOOK_AGAIN / 2).await });
+        let waiting =
+            tokio::spawn(async move { waiting.live(Instant::now() + 3 * LOOK_AGAIN / 2).await });
         turns().await;
         tokio::time::sleep(LOOK_AGAIN + Duration::from_millis(1)).await;
         if opens {
@@ -132,30 +172,61 @@ async fn a_request_waits_for_the_first_connection_until_its_deadline() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure() {
     use FaultKind::{Lost, Moved, NoScript, NotNow, OutOfMemory, Script};
-    let faults = [(NoScript, false), (Moved(None), false), (NotNow, false), (Script, false), (OutOfMemory, true)];
+    let faults = [
+        (NoScript, false),
+        (Moved(None), false),
+        (NotNow, false),
+        (Script, false),
+        (OutOfMemory, true),
+    ];
     let faults = faults.map(|(kind, fails)| (Err(fault(kind)), fails, true));
-    for (answer, fails, keeps) in
-        faults.into_iter().chain([(Ok(Reply::Nil), false, true), (Err(fault(Lost)), true, false)])
-    {
+    for (answer, fails, keeps) in faults.into_iter().chain([
+        (Ok(Reply::Nil), false, true),
+        (Err(fault(Lost)), true, false),
+    ]) {
         let (store, link, live) = connected(2).await;
         link.fail(0, b"key", Failure::Fault, "the first of two");
-        let sent =
-            link.send(&live, (0, b"key"), Command::new("GET"), Instant::now(), Instant::now() + DEADLINE / 10).await;
+        let sent = link
+            .send(
+                &live,
+                (0, b"key"),
+                Command::new("GET"),
+                Instant::now(),
+                Instant::now() + DEADLINE / 10,
+            )
+            .await;
         assert!(matches!(sent, Err(CallError::Late)));
         store.next().await.answer(answer.clone()).await;
-        assert_eq!(link.counters.read().breaker_openings, u64::from(fails), "{answer:?}");
+        assert_eq!(
+            link.counters.read().breaker_openings,
+            u64::from(fails),
+            "{answer:?}"
+        );
         assert_eq!(link.is_connected(), keeps, "{answer:?}");
         link.fail(0, b"key", Failure::Fault, "one more");
-        assert_eq!(link.counters.read().breaker_openings, u64::from(fails), "a success begins the count anew");
+        assert_eq!(
+            link.counters.read().breaker_openings,
+            u64::from(fails),
+            "a success begins the count anew"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
-    for (error, lost, overdue) in [(false, false, true), (true, false, false), (false, true, false)] {
+    for (error, lost, overdue) in [
+        (false, false, true),
+        (true, false, false),
+        (false, true, false),
+    ] {
         let (_store, link, live) = connected(1).await;
         if error {
-            link.learn(0, b"key", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+            link.learn(
+                0,
+                b"key",
+                None,
+                Err(&CallError::Fault(fault(FaultKind::Other))),
+            );
         } else {
             link.fail(0, b"key", Failure::Late, NO_ANSWER);
         }
@@ -163,8 +234,15 @@ async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
             link.drop_connection(&live);
         }
         let refused = link.permission(0).expect_err("the breaker is open");
-        assert_eq!(matches!(refused, CallError::Overdue), overdue, "{refused:?}");
-        assert!(overdue || matches!(refused, CallError::Suspended), "{refused:?}");
+        assert_eq!(
+            matches!(refused, CallError::Overdue),
+            overdue,
+            "{refused:?}"
+        );
+        assert!(
+            overdue || matches!(refused, CallError::Suspended),
+            "{refused:?}"
+        );
     }
 }
 
@@ -176,19 +254,34 @@ async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection(
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     for (broken, healthy) in [(0, 16_383), (16_383, 0)] {
-        link.learn(broken, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Lost))));
-        assert!(link.permission(broken).is_err() && link.permission(healthy).is_ok() && !link.is_healthy());
-        assert!(link.is_connected(), "the client opens its connection to that server again");
+        link.learn(
+            broken,
+            b"key",
+            Some(&live),
+            Err(&CallError::Fault(fault(FaultKind::Lost))),
+        );
+        assert!(
+            link.permission(broken).is_err()
+                && link.permission(healthy).is_ok()
+                && !link.is_healthy()
+        );
+        assert!(
+            link.is_connected(),
+            "the client opens its connection to that server again"
+        );
         link.breakers[link.range(broken)].half_open();
         link.learn(broken, b"key", Some(&live), Ok(()));
         assert!(link.is_healthy());
     }
 }
 
-/// A cluster's client opens its own connections again; a replica must be left whatever the connection is.
+/// A cluster's client opens its own connections again; a replica must be left whatever the
+/// connection is.
 #[tokio::test(start_paused = true)]
 async fn fault_of_a_connection_or_replica_drops_the_connection() {
-    use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
+    use FaultKind::{
+        Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script,
+    };
 
     for (kind, drops_single, drops_cluster) in [
         (NotSent, true, false),
@@ -203,12 +296,25 @@ async fn fault_of_a_connection_or_replica_drops_the_connection() {
         (Script, false, false),
         (Other, false, false),
     ] {
-        for (store, drops) in [(ByHand::default(), drops_single), (ByHand::cluster(), drops_cluster)] {
+        for (store, drops) in [
+            (ByHand::default(), drops_single),
+            (ByHand::cluster(), drops_cluster),
+        ] {
             let link = Link::new(Box::new(store.clone()), DEADLINE, 100, Label::default());
             store.connect(Ok(())).await;
             let live = link.current.load_full().expect("a connection");
-            link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(kind.clone()))));
-            assert_eq!(link.is_connected(), !drops, "{kind:?}, cluster: {}", link.is_cluster());
+            link.learn(
+                0,
+                b"key",
+                Some(&live),
+                Err(&CallError::Fault(fault(kind.clone()))),
+            );
+            assert_eq!(
+                link.is_connected(),
+                !drops,
+                "{kind:?}, cluster: {}",
+                link.is_cluster()
+            );
         }
     }
 }
@@ -228,7 +334,12 @@ async fn errors_that_say_nothing_about_the_server_are_no_failures() {
         link.learn(0, b"key", Some(&live), Err(&error));
         assert!(link.is_healthy(), "{error:?}");
     }
-    link.learn(0, b"key", Some(&live), Err(&CallError::Fault(fault(FaultKind::Refused))));
+    link.learn(
+        0,
+        b"key",
+        Some(&live),
+        Err(&CallError::Fault(fault(FaultKind::Refused))),
+    );
     assert!(!link.is_healthy());
 }
 
@@ -237,11 +348,17 @@ async fn errors_that_say_nothing_about_the_server_are_no_failures() {
 async fn law_13_decisions_wait_for_the_connection_that_replaces_an_ended_one() {
     let (store, link, live) = connected(1).await;
     store.end_connection();
-    assert!(!link.is_connected() && !link.is_healthy(), "it is noticed when it comes");
+    assert!(
+        !link.is_connected() && !link.is_healthy(),
+        "it is noticed when it comes"
+    );
     let waiting: Vec<_> = (0..100)
         .map(|_| {
             let link = Arc::clone(&link);
-            tokio::spawn(async move { link.live_for((0, b"key"), Instant::now(), Instant::now() + DEADLINE).await })
+            tokio::spawn(async move {
+                link.live_for((0, b"key"), Instant::now(), Instant::now() + DEADLINE)
+                    .await
+            })
         })
         .collect();
     tokio::time::sleep(DEADLINE / 2).await;
@@ -276,41 +393,73 @@ async fn law_13_silent_connection_is_replaced_while_requests_wait() {
         let (store, link, live) = connected(1).await;
         let silent = sending(&link, &live, b"key", DEADLINE);
         let _unanswered = store.next().await;
-        assert!(matches!(silent.await.expect("no panic"), Err(CallError::Late)));
+        assert!(matches!(
+            silent.await.expect("no panic"),
+            Err(CallError::Late)
+        ));
         turns().await;
         assert_eq!(link.counters.read().breaker_openings, 1);
-        assert!(link.permission(0).is_ok() && !link.is_healthy(), "the next connection may work");
+        assert!(
+            link.permission(0).is_ok() && !link.is_healthy(),
+            "the next connection may work"
+        );
         let waiting = Arc::clone(&link);
         let waiting = tokio::spawn(async move { waiting.live(Instant::now() + DEADLINE).await });
-        store.connect(if heals { Ok(()) } else { Err(fault(FaultKind::NotSent)) }).await;
+        store
+            .connect(if heals {
+                Ok(())
+            } else {
+                Err(fault(FaultKind::NotSent))
+            })
+            .await;
         let next = waiting.await.expect("no panic").expect("a connection");
-        assert_eq!((next.generation != live.generation, link.is_healthy()), (heals, heals));
-        assert_eq!(matches!(link.permission(0), Err(CallError::Overdue)), !heals, "the store stays busy");
+        assert_eq!(
+            (next.generation != live.generation, link.is_healthy()),
+            (heals, heals)
+        );
+        assert_eq!(
+            matches!(link.permission(0), Err(CallError::Overdue)),
+            !heals,
+            "the store stays busy"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_on_which_something_arrives_is_not_silent() {
     let (store, link, live) = connected(100).await;
-    let (slow, quick) = (sending(&link, &live, b"slow", DEADLINE), sending(&link, &live, b"quick", DEADLINE));
+    let (slow, quick) = (
+        sending(&link, &live, b"slow", DEADLINE),
+        sending(&link, &live, b"quick", DEADLINE),
+    );
     let (_unanswered, other) = (store.next().await, store.next().await);
     tokio::time::sleep(DEADLINE / 2).await;
     other.answer(Ok(Reply::Nil)).await;
     assert!(quick.await.expect("no panic").is_ok());
-    assert!(matches!(slow.await.expect("no panic"), Err(CallError::Late)));
+    assert!(matches!(
+        slow.await.expect("no panic"),
+        Err(CallError::Late)
+    ));
     assert_eq!(store.connecting().await, 0);
     assert!(link.is_healthy());
 }
 
-/// A server of a cluster whose connection has fallen silent is asked for a sign of life, before late answers count.
+/// A server of a cluster whose connection has fallen silent is asked for a sign of life, before
+/// late answers count.
 #[tokio::test(start_paused = true)]
 async fn law_13_late_answers_of_a_cluster_count_without_a_sign_of_life() {
     for is_alive in [true, false] {
         let (store, link, live) = connected_to(ByHand::cluster(), 2).await;
-        let late = [sending(&link, &live, b"a", DEADLINE), sending(&link, &live, b"b", DEADLINE)];
+        let late = [
+            sending(&link, &live, b"a", DEADLINE),
+            sending(&link, &live, b"b", DEADLINE),
+        ];
         let _unanswered = [store.next().await, store.next().await];
         for late in late {
-            assert!(matches!(late.await.expect("no panic"), Err(CallError::Late)));
+            assert!(matches!(
+                late.await.expect("no panic"),
+                Err(CallError::Late)
+            ));
         }
         let sign = store.later().await;
         assert_eq!(sign.words()[0], "EVALSHA");
@@ -329,7 +478,10 @@ async fn law_12_store_that_is_silent_on_two_connections_opens_the_breaker() {
     let late = async |live: &Arc<LiveConnection>| {
         let sent = sending(&link, live, b"key", DEADLINE);
         let unanswered = store.next().await;
-        assert!(matches!(sent.await.expect("no panic"), Err(CallError::Late)));
+        assert!(matches!(
+            sent.await.expect("no panic"),
+            Err(CallError::Late)
+        ));
         turns().await;
         unanswered
     };
@@ -339,7 +491,10 @@ async fn law_12_store_that_is_silent_on_two_connections_opens_the_breaker() {
     let next = link.current.load_full().expect("a connection");
     assert!(next.generation != live.generation && link.is_healthy());
     let _second = late(&next).await;
-    assert!(store.connecting().await == 0 && link.is_connected(), "another one would not help");
+    assert!(
+        store.connecting().await == 0 && link.is_connected(),
+        "another one would not help"
+    );
     let _third = late(&next).await;
     assert_eq!(link.counters.read().breaker_openings, 1);
     assert!(matches!(link.permission(0), Err(CallError::Overdue)));

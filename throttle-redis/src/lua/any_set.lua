@@ -1,6 +1,7 @@
--- Decides a set of policies: the requests that the text above did not decide. The tree is in pre-order: a policy as its
--- number, `all` as 0, an `any` that charges the first as -1, an `any` that charges every admitting member as -2, and above
--- an audited policy -3; and for each node the last node below it.
+-- Decides a set of policies: the requests that the text above did not decide. The tree is in
+-- pre-order: a policy as its number, `all` as 0, an `any` that charges the first as -1, an `any`
+-- that charges every admitting member as -2, and above an audited policy -3; and for each node the
+-- last node below it.
 
 local nodes, last = {@nodes@}, {@last@}
 
@@ -50,8 +51,8 @@ end
 
 local key, word = decided, 2 + count + decided
 
--- Behind an `r`, each request's costs are followed by as many reserves: the units that it leaves free. The texts above
--- take no such calls: there is a word too many, and it is no cost.
+-- Behind an `r`, each request's costs are followed by as many reserves: the units that it leaves
+-- free. The texts above take no such calls: there is a word too many, and it is no cost.
 local reserves = ARGV[word + 1] == 'r'
 if reserves then word = word + 1 end
 
@@ -72,8 +73,9 @@ local function pass()
   reply[#reply + 1] = concat(parts)
 end
 
--- The value of a key that other parameters have charged, as the call's read it: as many units are used as the writer
--- counts now, at most all. A shaper holds a part of a unit beyond its capacity, which counts as one, too.
+-- The value of a key that other parameters have charged, as the call's read it: as many units are
+-- used as the writer counts now, at most all. A shaper holds a part of a unit beyond its capacity,
+-- which counts as one, too.
 local function converted(p, cell)
   local capacity, left, in_use = left_of(p, false), left_of(cell.writer, cell.value)
   local counted = left_of(cell.writer, false) - max(0, left)
@@ -130,8 +132,8 @@ local function decide_rest()
           payloads[i], instants[i], admits[places[i]] = payload, instant, payload ~= nil
         end
         if value and kind.tell and not cell.writer and not cell.over then
-          -- The next unit that is no part of the reserve ends another wait than a refused cost of several units: both
-          -- follow from the whole value only.
+          -- The next unit that is no part of the reserve ends another wait than a refused cost of
+          -- several units: both follow from the whole value only.
           if reserve == 0 then
             told = kind.tell(value, p.at, now, cost, p[1], p[2])
           elseif cost <= 1 or payloads[i] then

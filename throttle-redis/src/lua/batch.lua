@@ -1,5 +1,6 @@
--- Decides one policy: a batch of several requests. Each request sees what those before it have charged. The first one
--- that is not usual ends it: the general text decides that request and the rest.
+-- Decides one policy: a batch of several requests. Each request sees what those before it have
+-- charged. The first one that is not usual ends it: the general text decides that request and the
+-- rest.
 
 if sub(ARGV[3], 1, 1) == '@letter@' then
   local failed

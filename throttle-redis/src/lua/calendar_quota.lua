@@ -1,8 +1,8 @@
 -- The start of the day, week or month, and the units used in it. Civil time is UTC plus shift µs.
 
 -- part: try
--- Days since 1970-01-01 of the first of a month, where month 13 is January of the next year. Years begin in March, so
--- that the odd day is the last.
+-- Days since 1970-01-01 of the first of a month, where month 13 is January of the next year. Years
+-- begin in March, so that the odd day is the last.
 local function first_of_month(year, month)
   local y = month > 2 and year or year - 1
   local m = (month - 3) % 12

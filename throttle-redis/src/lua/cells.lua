@@ -1,5 +1,5 @@
--- A key's content: its value, behind a header that names the parameters that wrote it, or nothing. It is read once, and
--- written once, after everything is decided.
+-- A key's content: its value, behind a header that names the parameters that wrote it, or nothing.
+-- It is read once, and written once, after everything is decided.
 
 local known = {}
 
@@ -42,8 +42,9 @@ local function replace(key, value, fresh)
   cell.value, cell.writer, cell.fresh = value, nil, fresh
 end
 
--- Takes the exception off a value that no parameters have written: the bytes in front of the key's own value, which are
--- kept when it is written, and the treatment, if it is not over. Returns the parameters that wrote the value beneath.
+-- Takes the exception off a value that no parameters have written: the bytes in front of the key's
+-- own value, which are kept when it is written, and the treatment, if it is not over. Returns the
+-- parameters that wrote the value beneath.
 local function uncover(cell, value)
   if sub(value, 1, 1) ~= 'x' or #value < 10 then return nil end
   local treatment, ends = sub(value, 2, 2), unpack('<d', value, 3)
@@ -65,7 +66,8 @@ local function uncover(cell, value)
   return cell.value and parameters_of(cell.value) or not cell.value and cell.by
 end
 
--- The cell of a policy's key, with the parameters that decide, and those that wrote the value if they are others.
+-- The cell of a policy's key, with the parameters that decide, and those that wrote the value if
+-- they are others.
 local function cell_of(key, i)
   local cell = cells[key]
   if cell then return cell end

@@ -1,5 +1,5 @@
--- Sets an exception over a key's state, or lifts it if there are no bytes for one, or counts a strike by the numbers of
--- a ban.
+-- Sets an exception over a key's state, or lifts it if there are no bytes for one, or counts a
+-- strike by the numbers of a ban.
 
 -- The bytes after one more strike, and whether it has begun a ban; nothing if it does not count.
 local function struck(cell, after, growth, within, length, up_to, forgotten)

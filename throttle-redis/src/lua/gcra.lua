@@ -31,7 +31,8 @@ local function settle_gcra(value, at, now, _, _, cost, actual, p, q, depth)
     return try_gcra(value, at, now, min(actual - cost, (look_gcra(value, at, now, p, q, depth))), p, q, depth)
   end
   local whole, frac = unpack('<dd', value, at)
-  -- Another algorithm with a larger capacity may have charged it: in this state no more than the depth can be owed.
+  -- Another algorithm with a larger capacity may have charged it: in this state no more than the
+  -- depth can be owed.
   local back = min((cost - actual) * q, depth)
   local carried = floor(back / p)
   whole, frac = whole - carried, frac - (back - carried * p)

@@ -1,6 +1,6 @@
 -- The time of the last charge, then the next free slot as in gcra: whole µs, and frac p-ths of one.
--- Its clock never falls behind the last charge. The variant 1 refuses what would be delayed. There the first number is
--- the time since which each charge has followed the one before it at once.
+-- Its clock never falls behind the last charge. The variant 1 refuses what would be delayed. There
+-- the first number is the time since which each charge has followed the one before it at once.
 
 -- part: try
 local function slot_leaky_bucket(value, at, now)
@@ -44,8 +44,8 @@ local function later_leaky_bucket(whole, frac, cost, p, q)
   return whole + carried, debt - carried * p
 end
 
--- A slot is given back only if no later slot is scheduled. Without delays, a part of a charge is given back unless the
--- schedule was free since. If it is free now, there is nothing to give back.
+-- A slot is given back only if no later slot is scheduled. Without delays, a part of a charge is
+-- given back unless the schedule was free since. If it is free now, there is nothing to give back.
 local function settle_leaky_bucket(value, at, now, slot, part, cost, actual, p, q, depth, variant)
   if actual > cost then
     local left = look_leaky_bucket(value, at, now, p, q, depth)

@@ -1,5 +1,6 @@
--- One request to which all policies of a plain `all` apply, with parameters of the kinds that the set was prepared with,
--- on values that these wrote: the usual case, without tables or a tree. Any other case continues below.
+-- One request to which all policies of a plain `all` apply, with parameters of the kinds that the
+-- set was prepared with, on values that these wrote: the usual case, without tables or a tree. Any
+-- other case continues below.
 
 -- part: open
 if #KEYS == @count@ and #ARGV == @words@ and @kinds@ then

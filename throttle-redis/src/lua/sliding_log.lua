@@ -1,7 +1,9 @@
--- The sum of units, then a time and units for each run, oldest first. Units of the last window count.
+-- The sum of units, then a time and units for each run, oldest first. Units of the last window
+-- count.
 
 -- part: try
--- The first run that counts, the units that count, and the instant, which never falls behind the newest run.
+-- The first run that counts, the units that count, and the instant, which never falls behind the
+-- newest run.
 local function live_sliding_log(value, at, now, window)
   if not value then return at, 0, now end
   local used, from = unpack('<d', value, at)
@@ -33,7 +35,8 @@ local function try_sliding_log(value, at, now, cost, limit, window)
 end
 
 -- part: tell
--- A shorter log with the same answer for this cost: the oldest run, the run that determines the wait, the newest.
+-- A shorter log with the same answer for this cost: the oldest run, the run that determines the
+-- wait, the newest.
 local function tell_sliding_log(value, at, now, cost, limit, window)
   local from, used = live_sliding_log(value, at, now, window)
   if #value - from < 48 then return sub(value, 1, at - 1) .. pack('<d', used) .. sub(value, from) end

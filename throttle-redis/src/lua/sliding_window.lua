@@ -1,5 +1,6 @@
--- The time of the last charge, then the counters of the sub-windows up to the one of that charge and one more, as a
--- ring: sub-window n has the place n modulo their number. The newest count in full, the oldest by its overlap.
+-- The time of the last charge, then the counters of the sub-windows up to the one of that charge
+-- and one more, as a ring: sub-window n has the place n modulo their number. The newest count in
+-- full, the oldest by its overlap.
 
 -- part: try
 local function ring_sliding_window(value, at, now, width, buckets)
@@ -18,8 +19,8 @@ local function used_sliding_window(counters, last, now, width, buckets)
   local index = floor(instant / width)
   local full, fading = 0, 0
   if index - buckets <= newest then
-    -- Counted in steps: adding one to a senseless number may not change it, and a loop up to it would not end. The
-    -- newest is no later than the instant, unless the width makes no sense.
+    -- Counted in steps: adding one to a senseless number may not change it, and a loop up to it
+    -- would not end. The newest is no later than the instant, unless the width makes no sense.
     for step = 0, min(newest - index, 0) + buckets - 1 do
       full = full + counters[(newest - step) % (buckets + 1) + 1]
     end

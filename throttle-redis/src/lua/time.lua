@@ -1,5 +1,6 @@
--- The instant of the decision: now by the server's clock, or, after an `@`, a past instant for requests that were due
--- then; how far it goes back is bounded. A plain number is the time of a test's clock.
+-- The instant of the decision: now by the server's clock, or, after an `@`, a past instant for
+-- requests that were due then; how far it goes back is bounded. A plain number is the time of a
+-- test's clock.
 
 local time, now = ARGV[1]
 if time == '' or sub(time, 1, 1) == '@' then

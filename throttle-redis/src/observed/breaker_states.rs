@@ -9,8 +9,9 @@ use crate::breaker::Breaker;
 
 /// The breakers of a backend, and what the gauges show of them.
 ///
-/// The gauges are moved by the difference to what they show already, so that those of several backends with one name
-/// add up. Breakers are counted under the lock: of two that change at once, the second count sees both.
+/// The gauges are moved by the difference to what they show already, so that those of several
+/// backends with one name add up. Breakers are counted under the lock: of two that change at once,
+/// the second count sees both.
 #[derive(Debug)]
 pub(super) struct BreakerStates {
     breakers: Arc<[Breaker]>,
@@ -19,7 +20,10 @@ pub(super) struct BreakerStates {
 
 impl BreakerStates {
     pub(super) fn new(breakers: Arc<[Breaker]>) -> Self {
-        Self { breakers, shown: Mutex::default() }
+        Self {
+            breakers,
+            shown: Mutex::default(),
+        }
     }
 
     pub(super) fn are_shown(&self) -> bool {
@@ -89,7 +93,8 @@ mod tests {
             while !is_next.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
-            // Time to come to the lock. If the thread is later than this, the test passes without proving anything.
+            // Time to come to the lock. If the thread is later than this, the test passes without
+            // proving anything.
             std::thread::sleep(Duration::from_millis(50));
             assert!(breakers[1].fail(Failure::Fault));
             drop(moving);

@@ -1,8 +1,8 @@
 //! The series of a backend: their names, units and texts, and the handles to them.
 
 use metrics::{
-    Counter, Gauge, Histogram, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
+    Counter, Gauge, Histogram, SharedString, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
 };
 use throttle_core::BackendErrorKind;
 
@@ -35,7 +35,11 @@ const STATES: [&str; 3] = ["closed", "half_open", "open"];
 impl Handles {
     pub(super) fn register(backend: &SharedString) -> Self {
         describe_counter!(FAILED, Unit::Count, "Decisions that failed.");
-        describe_counter!(CALLS, Unit::Count, "Script calls that carried decisions, by how they ended.");
+        describe_counter!(
+            CALLS,
+            Unit::Count,
+            "Script calls that carried decisions, by how they ended."
+        );
         describe_histogram!(BATCH, Unit::Count, "Decisions in a script call.");
         describe_gauge!(
             WAITING,
@@ -45,7 +49,9 @@ impl Handles {
         describe_gauge!(BREAKERS, Unit::Count, "Breakers in each state.");
         Self {
             counted: METRICS.map(|(metric, text)| {
-                let Some(metric) = metric else { return Counter::noop() };
+                let Some(metric) = metric else {
+                    return Counter::noop();
+                };
                 describe_counter!(metric, Unit::Count, text.trim());
                 counter!(metric, "backend" => backend.clone())
             }),
@@ -53,10 +59,12 @@ impl Handles {
                 .iter()
                 .map(|kind| counter!(FAILED, "backend" => backend.clone(), "why" => kind.label()))
                 .collect(),
-            calls: RESULTS.map(|result| counter!(CALLS, "backend" => backend.clone(), "result" => result)),
+            calls: RESULTS
+                .map(|result| counter!(CALLS, "backend" => backend.clone(), "result" => result)),
             batch: histogram!(BATCH, "backend" => backend.clone()),
             waiting: gauge!(WAITING, "backend" => backend.clone()),
-            breakers: STATES.map(|state| gauge!(BREAKERS, "backend" => backend.clone(), "state" => state)),
+            breakers: STATES
+                .map(|state| gauge!(BREAKERS, "backend" => backend.clone(), "state" => state)),
         }
     }
 

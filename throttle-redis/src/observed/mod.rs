@@ -1,7 +1,7 @@
 //! Reports what a backend does to the recorder of the `metrics` facade, if the backend has a name.
 //!
-//! Without the feature `metrics`, `unobserved.rs` stands in the place of this file, with the same names and without any
-//! effect, so that no other file has to know which of the two it is.
+//! Without the feature `metrics`, `unobserved.rs` stands in the place of this file, with the same
+//! names and without any effect, so that no other file has to know which of the two it is.
 
 mod breaker_states;
 mod handles;
@@ -40,7 +40,9 @@ struct Reporting {
 
 impl Observed {
     pub(crate) fn new(label: Label, breakers: &Arc<[Breaker]>) -> Self {
-        let Some(backend) = label.0 else { return Self(None) };
+        let Some(backend) = label.0 else {
+            return Self(None);
+        };
         let breakers = Arc::new(BreakerStates::new(Arc::clone(breakers)));
         let states = Arc::clone(&breakers);
         let handles = Registered::new(move || {
@@ -55,7 +57,9 @@ impl Observed {
 
     #[inline]
     fn handles(&self) -> Option<&Handles> {
-        self.0.as_ref().and_then(|reporting| reporting.handles.get())
+        self.0
+            .as_ref()
+            .and_then(|reporting| reporting.handles.get())
     }
 
     #[inline]
@@ -81,7 +85,11 @@ impl Observed {
     /// Observes a call that carries some decisions, until the returned guard is dropped.
     #[inline]
     pub(crate) fn call(&self, decisions: usize) -> ObservedCall<'_> {
-        ObservedCall { handles: self.handles(), decisions, result: CallResult::Abandoned }
+        ObservedCall {
+            handles: self.handles(),
+            decisions,
+            result: CallResult::Abandoned,
+        }
     }
 
     /// Counts a decision as waiting until the returned guard is dropped.
@@ -105,7 +113,8 @@ impl Drop for Reporting {
     }
 }
 
-/// A call that carries decisions. It is counted when this is dropped, by the last outcome that was seen.
+/// A call that carries decisions. It is counted when this is dropped, by the last outcome that was
+/// seen.
 pub(crate) struct ObservedCall<'a> {
     handles: Option<&'a Handles>,
     decisions: usize,
@@ -129,13 +138,15 @@ impl Drop for ObservedCall<'_> {
         if let Some(handles) = self.handles {
             handles.call(self.result).increment(1);
             // A call carries at most 64.
-            handles.batch.record(u32::try_from(self.decisions).unwrap_or(u32::MAX));
+            handles
+                .batch
+                .record(u32::try_from(self.decisions).unwrap_or(u32::MAX));
         }
     }
 }
 
-/// A decision that waits in this process. It holds its own gauge: one that began to wait before there was a recorder
-/// was not added to the gauge, and is not taken from it.
+/// A decision that waits in this process. It holds its own gauge: one that began to wait before
+/// there was a recorder was not added to the gauge, and is not taken from it.
 pub(crate) struct WaitingDecision(Option<Gauge>);
 
 impl Drop for WaitingDecision {

@@ -18,7 +18,12 @@ use crate::link::tests::by_hand::{ByHand, fault, turns};
 use crate::{RedisBackend, RedisBuilder};
 
 fn link(store: &ByHand) -> Arc<Link> {
-    Link::new(Box::new(store.clone()), Duration::from_millis(100), 1, Label::new("api".to_owned()))
+    Link::new(
+        Box::new(store.clone()),
+        Duration::from_millis(100),
+        1,
+        Label::new("api".to_owned()),
+    )
 }
 
 fn breakers(recorded: &Recorded) -> [i64; 3] {
@@ -29,10 +34,18 @@ fn lost() -> CallError {
     CallError::Fault(fault(FaultKind::Lost))
 }
 
-async fn connected(store: &ByHand, builder: RedisBuilder, names: &[&str]) -> (RedisBackend, Arc<RedisSet>) {
+async fn connected(
+    store: &ByHand,
+    builder: RedisBuilder,
+    names: &[&str],
+) -> (RedisBackend, Arc<RedisSet>) {
     let backend = builder.metrics("api").build().expect("valid options");
     store.connect(Ok(())).await;
-    let policy = |name: &&str| Policy::new(name, Gcra::new(Rate::per_minute(5))).expect("a policy").into();
+    let policy = |name: &&str| {
+        Policy::new(name, Gcra::new(Rate::per_minute(5)))
+            .expect("a policy")
+            .into()
+    };
     let set = PolicySet::new(PolicyTree::All(names.iter().map(policy).collect())).expect("a set");
     let set = Arc::new(backend.prepare(set).expect("a set"));
     (backend, set)
@@ -61,7 +74,14 @@ async fn the_first_value_of_a_late_recorder_is_the_present_state() {
     let _here = recorded.install();
     assert!(recorded.series().is_empty());
     link.counters.count(crate::stats::Count::Decided);
-    assert_eq!(recorded.of("api"), expected([("decisions_total", 1), ("breakers closed", 15), ("breakers open", 1)]));
+    assert_eq!(
+        recorded.of("api"),
+        expected([
+            ("decisions_total", 1),
+            ("breakers closed", 15),
+            ("breakers open", 1)
+        ])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +91,10 @@ async fn a_backend_that_is_dropped_leaves_no_breaker_behind() {
     let never_seen = link(&store);
     let _here = recorded.install();
     drop(never_seen);
-    assert!(recorded.series().is_empty(), "it does not register its series to take them away");
+    assert!(
+        recorded.series().is_empty(),
+        "it does not register its series to take them away"
+    );
     let seen = link(&store);
     assert_eq!(breakers(&recorded), [16, 0, 0]);
     drop(seen);
@@ -100,7 +123,12 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
         let recorded = Recorded::default();
         let _here = recorded.install();
         let store = ByHand::default();
-        let (backend, set) = connected(&store, RedisBackend::builder(store.clone()).max_batch(max_batch), &["p"]).await;
+        let (backend, set) = connected(
+            &store,
+            RedisBackend::builder(store.clone()).max_batch(max_batch),
+            &["p"],
+        )
+        .await;
         let waiting = || recorded.value("api", "waiting_decisions");
         for room in [&backend.shared.link.room, &set.room] {
             // A batch has no share of its own.
@@ -114,7 +142,11 @@ async fn a_decision_without_room_at_the_server_waits_until_it_is_sent() {
                 None => backend.decide(&set, &calls),
             });
             turns().await;
-            assert_eq!((waiting(), store.is_idle().await), (1, true), "{max_batch}, {as_of:?}");
+            assert_eq!(
+                (waiting(), store.is_idle().await),
+                (1, true),
+                "{max_batch}, {as_of:?}"
+            );
             drop(all);
             let sent = store.next().await;
             assert_eq!(waiting(), 0, "{max_batch}, {as_of:?}");
@@ -144,7 +176,10 @@ fn every_way_in_which_a_call_ends_has_its_own_result() {
         (Err(CallError::Saturated), "unsent"),
         (Err(fault(FaultKind::NotNow)), "fault"),
         (Err(CallError::Malformed("makes no sense")), "malformed"),
-        (Err(CallError::PartlyCharged(Box::new(CallError::Late))), "late"),
+        (
+            Err(CallError::PartlyCharged(Box::new(CallError::Late))),
+            "late",
+        ),
     ];
     for (end, result) in ends {
         let name = format!("calls_total {result}");

@@ -13,7 +13,8 @@ pub(crate) struct Kind {
     pub(super) format: &'static str,
     pub(super) has_variants: bool,
     pub(super) size: Size,
-    /// What the numbers of a state are called; the last `repeated` of them occur any number of times.
+    /// What the numbers of a state are called; the last `repeated` of them occur any number of
+    /// times.
     fields: &'static [&'static str],
     repeated: usize,
     text: &'static str,
@@ -64,14 +65,29 @@ impl Kind {
         kind.expect("every algorithm has a row in the table of kinds")
     }
 
-    /// The numbers of the state at the end of a value, by name. None if no algorithm wrote the value.
+    /// The numbers of the state at the end of a value, by name. None if no algorithm wrote the
+    /// value.
     pub(crate) fn numbers(value: &[u8]) -> Vec<(&'static str, i64)> {
-        let wrote = |kind: &&Self| value.first().is_some_and(|letter| char::from(*letter) == kind.letter);
-        let Some(kind) = ALL.iter().find(wrote) else { return Vec::new() };
+        let wrote = |kind: &&Self| {
+            value
+                .first()
+                .is_some_and(|letter| char::from(*letter) == kind.letter)
+        };
+        let Some(kind) = ALL.iter().find(wrote) else {
+            return Vec::new();
+        };
         let repeated = &kind.fields[kind.fields.len() - kind.repeated..];
         let names = kind.fields.iter().chain(repeated.iter().cycle());
-        let numbers = value.get(kind.header()..).unwrap_or_default().as_chunks().0.iter();
-        numbers.zip(names).map(|(number, name)| (*name, f64::from_le_bytes(*number) as i64)).collect()
+        let numbers = value
+            .get(kind.header()..)
+            .unwrap_or_default()
+            .as_chunks()
+            .0
+            .iter();
+        numbers
+            .zip(names)
+            .map(|(number, name)| (*name, f64::from_le_bytes(*number) as i64))
+            .collect()
     }
 
     /// Whether the script replies with less than the value, as much as one cost needs.
@@ -79,8 +95,8 @@ impl Kind {
         self.part("tell").is_some()
     }
 
-    /// Lua that is true if a value has the wrong length. `more` is the suffix of the value's variables. An error in
-    /// place of a value has no length.
+    /// Lua that is true if a value has the wrong length. `more` is the suffix of the value's
+    /// variables. An error in place of a value has no length.
     pub(super) fn misfit(&self, more: &str) -> String {
         match self.size {
             Size::Log => format!("(#value{more} - at{more}) % 16 ~= 7"),

@@ -15,7 +15,8 @@ pub(super) fn part(text: &'static str, name: &str) -> Option<&'static str> {
     Some(rest.split_once("-- part: ").map_or(rest, |(part, _)| part))
 }
 
-/// Local names for functions that are used often: a local is faster to read than a field of a global.
+/// Local names for functions that are used often: a local is faster to read than a field of a
+/// global.
 const NAMES: &[(&str, &str)] = &[
     ("call", "redis.call"),
     ("pcall", "redis.pcall"),
@@ -33,7 +34,8 @@ const NAMES: &[(&str, &str)] = &[
 
 const TIME: &str = include_str!("../lua/time.lua");
 
-/// The whole text without its comments: the time, then each body after the names that it is the first to use.
+/// The whole text without its comments: the time, then each body after the names that it is the
+/// first to use.
 pub(super) fn with_names(bodies: &[&str]) -> String {
     let mut text = String::new();
     let mut named = Vec::new();
@@ -43,9 +45,13 @@ pub(super) fn with_names(bodies: &[&str]) -> String {
             .filter(|line| !line.trim_start().starts_with("--") && !line.trim().is_empty())
             .flat_map(|line| [line, "\n"])
             .collect();
-        let uses = |name: &str| body.match_indices(name).any(|(at, _)| is_word(&body, at, name.len()));
+        let uses = |name: &str| {
+            body.match_indices(name)
+                .any(|(at, _)| is_word(&body, at, name.len()))
+        };
         let new = |name: &str| !named.contains(&name) && uses(name);
-        let (names, values): (Vec<&str>, Vec<&str>) = NAMES.iter().copied().filter(|(name, _)| new(name)).unzip();
+        let (names, values): (Vec<&str>, Vec<&str>) =
+            NAMES.iter().copied().filter(|(name, _)| new(name)).unzip();
         if !names.is_empty() {
             text += &format!("local {} = {}\n", names.join(", "), values.join(", "));
         }
@@ -56,8 +62,12 @@ pub(super) fn with_names(bodies: &[&str]) -> String {
 }
 
 fn is_word(text: &str, at: usize, len: usize) -> bool {
-    let part_of_name = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || b"_.'".contains(b));
+    let part_of_name =
+        |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || b"_.'".contains(b));
     let bytes = text.as_bytes();
     let before = at.checked_sub(1).and_then(|before| bytes.get(before));
-    !part_of_name(before) && !bytes.get(at + len).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+    !part_of_name(before)
+        && !bytes
+            .get(at + len)
+            .is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }

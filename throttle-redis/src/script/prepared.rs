@@ -1,4 +1,5 @@
-//! A set of policies, prepared for the store: its scripts, the headers of its values, and what a decision costs.
+//! A set of policies, prepared for the store: its scripts, the headers of its values, and what a
+//! decision costs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,15 +24,28 @@ impl Prepared {
     pub(crate) fn new(set: PolicySet) -> Self {
         // A policy without tiers counts as one with a single tier.
         let tiers = |policy: &Policy| (0..=u8::MAX).take(policy.tiers().count().max(1));
-        let in_tiers = |policy: &Policy| tiers(policy).map(|tier| policy.tier(tier).algorithm().tag()).collect();
+        let in_tiers = |policy: &Policy| {
+            tiers(policy)
+                .map(|tier| policy.tier(tier).algorithm().tag())
+                .collect()
+        };
         let headers = set.policies().iter().map(in_tiers).collect();
         let work = set.policies().iter().map(server_work::of).collect();
-        Self { work, scripts: Scripts::of(&set), headers, set }
+        Self {
+            work,
+            scripts: Scripts::of(&set),
+            headers,
+            set,
+        }
     }
 
     /// The tier of a call of the policy at a place. An unknown number stands for the first.
     pub(crate) fn tier(&self, place: usize, call: &Call) -> u8 {
-        if usize::from(call.tier()) < self.headers[place].len() { call.tier() } else { 0 }
+        if usize::from(call.tier()) < self.headers[place].len() {
+            call.tier()
+        } else {
+            0
+        }
     }
 
     /// The first bytes of the values that a call of the policy at a place writes.
@@ -55,7 +69,10 @@ mod tests {
         let log = |units| SlidingLog::new(Rate::per_day(units));
         let tiered = Policy::tiered("p", [("few", log(5)), ("many", log(5_000))]).expect("tiers");
         let heaviest = server_work::of(&tiered);
-        assert_eq!(Prepared::new(PolicySet::new(tiered).expect("a set")).work, [heaviest]);
+        assert_eq!(
+            Prepared::new(PolicySet::new(tiered).expect("a set")).work,
+            [heaviest]
+        );
         let light = Policy::new("p", log(5)).expect("a policy");
         assert!(heaviest > server_work::of(&light));
     }

@@ -36,8 +36,8 @@ impl Part {
 /// The answers about all requests of a call, in their order.
 pub(crate) type Parts = SmallVec<[Part; 1]>;
 
-/// Splits a reply about several requests: its time, then each request's flag and one value for each policy that applies
-/// to it. `None` if the reply is truncated or has trailing bytes.
+/// Splits a reply about several requests: its time, then each request's flag and one value for each
+/// policy that applies to it. `None` if the reply is truncated or has trailing bytes.
 pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Option<Parts> {
     let mut rest = Bytes::from(reply);
     let now = time(*rest.first_chunk()?)?;
@@ -49,7 +49,10 @@ pub(crate) fn split(reply: Vec<u8>, applying: impl Iterator<Item = usize>) -> Op
             let len = u32::from_le_bytes(*rest.get(end..)?.first_chunk()?);
             end = end.checked_add(4)?.checked_add(len as usize)?;
         }
-        parts.push(Part { now, body: (end <= rest.len()).then(|| rest.split_to(end))? });
+        parts.push(Part {
+            now,
+            body: (end <= rest.len()).then(|| rest.split_to(end))?,
+        });
     }
     rest.is_empty().then_some(parts)
 }
@@ -68,7 +71,11 @@ pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, CallError> {
     let admitted = match part.flag() {
         Some(b'A') => true,
         Some(b'D') => false,
-        Some(b'W') => return Err(CallError::Malformed("a key holds something that is no state of a limit")),
+        Some(b'W') => {
+            return Err(CallError::Malformed(
+                "a key holds something that is no state of a limit",
+            ));
+        }
         _ => return Err(CallError::Malformed("the script's reply has no flag")),
     };
     let set = &ask.prepared.set;
@@ -83,22 +90,33 @@ pub(crate) fn answer(ask: &Ask, part: &Part) -> Result<Decision, CallError> {
 
 /// The state that a question about one policy was decided on.
 pub(crate) fn only_state(ask: &Ask, part: &Part) -> Result<State, CallError> {
-    states(ask, part).and_then(|mut states| states.pop()).ok_or(UNREADABLE)
+    states(ask, part)
+        .and_then(|mut states| states.pop())
+        .ok_or(UNREADABLE)
 }
 
-/// Whether no value was written by other parameters than those that decided, or else has an exception in force of which
-/// `may_be` holds.
+/// Whether no value was written by other parameters than those that decided, or else has an
+/// exception in force of which `may_be` holds.
 pub(crate) fn is_own(ask: &Ask, part: &Part, may_be: fn(&Exception) -> bool) -> bool {
     let is_excepted = |value: &[u8], header: &[u8]| {
-        let Some((exception, beneath)) = Exception::from_wire(value) else { return false };
+        let Some((exception, beneath)) = Exception::from_wire(value) else {
+            return false;
+        };
         // Strikes change nothing but while the key is banned.
-        let is_as_usual = matches!(exception.treatment, Treatment::Struck(_)) && beneath.starts_with(header);
+        let is_as_usual =
+            matches!(exception.treatment, Treatment::Struck(_)) && beneath.starts_with(header);
         is_as_usual || part.now < exception.ends() && may_be(&exception)
     };
     let mut values = part.values();
-    let mut applying = ask.calls.iter().zip(ask.headers()).filter(|(call, _)| call.key().is_some());
+    let mut applying = ask
+        .calls
+        .iter()
+        .zip(ask.headers())
+        .filter(|(call, _)| call.key().is_some());
     applying.all(|(_, header)| {
-        values.next().is_none_or(|value| value.is_empty() || value.starts_with(&header) || is_excepted(value, &header))
+        values.next().is_none_or(|value| {
+            value.is_empty() || value.starts_with(&header) || is_excepted(value, &header)
+        })
     })
 }
 
@@ -135,7 +153,12 @@ mod tests {
     /// A reply at a time: a flag, then values.
     fn reply(now: f64, flag: u8, values: &[&[u8]]) -> Vec<u8> {
         let value = |value: &&[u8]| [&(value.len() as u32).to_le_bytes()[..], value].concat();
-        [&now.to_le_bytes()[..], &[flag], &values.iter().flat_map(value).collect::<Vec<u8>>()].concat()
+        [
+            &now.to_le_bytes()[..],
+            &[flag],
+            &values.iter().flat_map(value).collect::<Vec<u8>>(),
+        ]
+        .concat()
     }
 
     #[test]
@@ -143,13 +166,22 @@ mod tests {
         let long = vec![7; 300];
         let whole = reply(NOW, b'A', &[b"abc", &long, b""]);
         let parts = split(whole.clone(), [3].into_iter()).expect("three values");
-        assert_eq!(parts[0].values().collect::<Vec<_>>(), [&b"abc"[..], &long, b""]);
+        assert_eq!(
+            parts[0].values().collect::<Vec<_>>(),
+            [&b"abc"[..], &long, b""]
+        );
         for cut in 0..whole.len() {
-            assert!(split(whole[..cut].to_vec(), [3].into_iter()).is_none(), "{cut} bytes");
+            assert!(
+                split(whole[..cut].to_vec(), [3].into_iter()).is_none(),
+                "{cut} bytes"
+            );
         }
         assert!(split([&whole[..], b"x"].concat(), [3].into_iter()).is_none());
         for values in [0, 2, 4] {
-            assert!(split(whole.clone(), [values].into_iter()).is_none(), "{values} values");
+            assert!(
+                split(whole.clone(), [values].into_iter()).is_none(),
+                "{values} values"
+            );
         }
     }
 
@@ -165,7 +197,11 @@ mod tests {
             assert_eq!(parts[0].values().collect::<Vec<_>>(), [b"one"]);
             assert_eq!(parts[1].values().collect::<Vec<_>>(), last);
             for cut in 0..whole.len() {
-                assert!(split(whole[..cut].to_vec(), applying()).is_none(), "{cut} of {} bytes", whole.len());
+                assert!(
+                    split(whole[..cut].to_vec(), applying()).is_none(),
+                    "{cut} of {} bytes",
+                    whole.len()
+                );
             }
             assert!(split([&whole[..], b"x"].concat(), applying()).is_none());
         }
@@ -173,8 +209,18 @@ mod tests {
 
     #[test]
     fn a_time_is_a_whole_number() {
-        for (now, is_time) in [(NOW, true), (-1.0, true), (0.5, false), (f64::NAN, false), (f64::INFINITY, false)] {
-            assert_eq!(split(reply(now, b'A', &[]), [0].into_iter()).is_some(), is_time, "{now}");
+        for (now, is_time) in [
+            (NOW, true),
+            (-1.0, true),
+            (0.5, false),
+            (f64::NAN, false),
+            (f64::INFINITY, false),
+        ] {
+            assert_eq!(
+                split(reply(now, b'A', &[]), [0].into_iter()).is_some(),
+                is_time,
+                "{now}"
+            );
         }
     }
 
@@ -183,21 +229,51 @@ mod tests {
         let policy = Policy::new("p", FixedWindow::new(Rate::per_day(1))).expect("a policy");
         let algorithm = *policy.algorithm();
         let set = PolicySet::new(policy).expect("a set");
-        let (calls, names) = (smallvec![Call::from(Key::from("ada"))], smallvec![b"p:ada".to_vec()]);
-        let ask = Ask { prepared: Arc::new(Prepared::new(set)), calls, names, slot: 0, as_of: None };
-        let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW as i64), 1).0;
+        let (calls, names) = (
+            smallvec![Call::from(Key::from("ada"))],
+            smallvec![b"p:ada".to_vec()],
+        );
+        let ask = Ask {
+            prepared: Arc::new(Prepared::new(set)),
+            calls,
+            names,
+            slot: 0,
+            as_of: None,
+        };
+        let used = algorithm
+            .decide(algorithm.fresh(), Timestamp::from_micros(NOW as i64), 1)
+            .0;
         let used = used.to_wire(&algorithm).expect("a value");
         let said = |flag: u8, values: &[&[u8]]| {
-            let part = split(reply(NOW, flag, values), [values.len()].into_iter()).expect("whole").remove(0);
-            let error = answer(&ask, &part).map(|decision| decision.is_admitted()).map_err(BackendError::from);
+            let part = split(reply(NOW, flag, values), [values.len()].into_iter())
+                .expect("whole")
+                .remove(0);
+            let error = answer(&ask, &part)
+                .map(|decision| decision.is_admitted())
+                .map_err(BackendError::from);
             error.map_err(|error| error.source().expect("a reason").to_string())
         };
-        assert_eq!((said(b'A', &[b""]), said(b'D', &[&used])), (Ok(true), Ok(false)));
+        assert_eq!(
+            (said(b'A', &[b""]), said(b'D', &[&used])),
+            (Ok(true), Ok(false))
+        );
         let disagree = Err("the script and the library disagree".to_owned());
-        assert_eq!((said(b'D', &[b""]), said(b'A', &[&used])), (disagree.clone(), disagree));
+        assert_eq!(
+            (said(b'D', &[b""]), said(b'A', &[&used])),
+            (disagree.clone(), disagree)
+        );
         let unreadable = Err("a state in the script's reply cannot be read".to_owned());
-        assert_eq!((said(b'A', &[]), said(b'A', &[b"nonsense"])), (unreadable.clone(), unreadable));
-        assert_eq!(said(b'W', &[b""]), Err("a key holds something that is no state of a limit".to_owned()));
-        assert_eq!(said(b'x', &[b""]), Err("the script's reply has no flag".to_owned()));
+        assert_eq!(
+            (said(b'A', &[]), said(b'A', &[b"nonsense"])),
+            (unreadable.clone(), unreadable)
+        );
+        assert_eq!(
+            said(b'W', &[b""]),
+            Err("a key holds something that is no state of a limit".to_owned())
+        );
+        assert_eq!(
+            said(b'x', &[b""]),
+            Err("the script's reply has no flag".to_owned())
+        );
     }
 }

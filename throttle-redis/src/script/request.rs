@@ -27,28 +27,47 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// Refuses parameters of a key's own by which one decision would keep the server busy for too long.
+    /// Refuses parameters of a key's own by which one decision would keep the server busy for too
+    /// long.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let mut policies = self.calls.iter().zip(self.prepared.set.policies());
-        policies.try_for_each(|(call, policy)| call.own().map_or(Ok(()), |own| server_work::check_one(policy, own)))
+        policies.try_for_each(|(call, policy)| {
+            call.own()
+                .map_or(Ok(()), |own| server_work::check_one(policy, own))
+        })
     }
 
     /// What the decision costs the server, in microseconds.
     pub(crate) fn work(&self) -> u32 {
-        let asked = self.calls.iter().zip(&self.prepared.work).filter(|(call, _)| call.key().is_some());
-        let work = |(call, work): (&Call, &u32)| call.own().map_or(0, |own| server_work::of_one(own)).max(*work);
+        let asked = self
+            .calls
+            .iter()
+            .zip(&self.prepared.work)
+            .filter(|(call, _)| call.key().is_some());
+        let work = |(call, work): (&Call, &u32)| {
+            call.own()
+                .map_or(0, |own| server_work::of_one(own))
+                .max(*work)
+        };
         asked.map(work).fold(0, u32::saturating_add)
     }
 
     /// The headers of the parameters to decide by.
     pub(crate) fn headers(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
-        self.calls.iter().enumerate().map(|(place, call)| self.prepared.header(place, call))
+        self.calls
+            .iter()
+            .enumerate()
+            .map(|(place, call)| self.prepared.header(place, call))
     }
 
-    /// The tiers, which requests in one call have in common; `None` for a request with parameters of a key's own, which
-    /// has a call of its own.
+    /// The tiers, which requests in one call have in common; `None` for a request with parameters
+    /// of a key's own, which has a call of its own.
     pub(crate) fn tiers(&self) -> Option<Tiers> {
-        let tier = |(place, call): (usize, &Call)| call.own().is_none().then(|| self.prepared.tier(place, call));
+        let tier = |(place, call): (usize, &Call)| {
+            call.own()
+                .is_none()
+                .then(|| self.prepared.tier(place, call))
+        };
         self.calls.iter().enumerate().map(tier).collect()
     }
 
@@ -66,15 +85,23 @@ impl Ask {
     }
 }
 
-/// The words that say what some requests cost. If one of them has a reserve, they begin with [`RESERVES`], and each
-/// request's costs are followed by as many reserves.
-pub(crate) fn words<'a>(asks: impl Iterator<Item = &'a Ask> + Clone) -> impl Iterator<Item = CostText> {
-    let has_reserves = asks.clone().any(|ask| ask.calls.iter().any(|call| call.reserve() > 0));
+/// The words that say what some requests cost. If one of them has a reserve, they begin with
+/// [`RESERVES`], and each request's costs are followed by as many reserves.
+pub(crate) fn words<'a>(
+    asks: impl Iterator<Item = &'a Ask> + Clone,
+) -> impl Iterator<Item = CostText> {
+    let has_reserves = asks
+        .clone()
+        .any(|ask| ask.calls.iter().any(|call| call.reserve() > 0));
     let each = asks.flat_map(move |ask| {
         let reserves = || ask.calls.iter().map(|call| cost_text(call.reserve()));
-        ask.costs().chain(has_reserves.then(reserves).into_iter().flatten())
+        ask.costs()
+            .chain(has_reserves.then(reserves).into_iter().flatten())
     });
-    has_reserves.then(|| CostText::from_slice(RESERVES)).into_iter().chain(each)
+    has_reserves
+        .then(|| CostText::from_slice(RESERVES))
+        .into_iter()
+        .chain(each)
 }
 
 /// Not a cost, and so nothing that the texts for usual calls take.
@@ -82,7 +109,8 @@ const RESERVES: &[u8] = b"r";
 
 pub(crate) type CostText = SmallVec<[u8; 20]>;
 
-/// 2^53, more than any capacity: a greater cost is refused just the same, and would not be exact as a double.
+/// 2^53, more than any capacity: a greater cost is refused just the same, and would not be exact as
+/// a double.
 pub(crate) const MOST: u64 = 1 << 53;
 
 pub(crate) fn cost_text(cost: u64) -> CostText {
@@ -107,7 +135,14 @@ mod tests {
         let prepared = Arc::new(Prepared::new(set));
         let work = |calls: [Call; 2]| {
             let (prepared, names) = (Arc::clone(&prepared), SmallVec::new());
-            Ask { prepared, calls: calls.into_iter().collect(), names, slot: 0, as_of: None }.work()
+            Ask {
+                prepared,
+                calls: calls.into_iter().collect(),
+                names,
+                slot: 0,
+                as_of: None,
+            }
+            .work()
         };
         let call = || Call::from(Key::from("ada"));
         assert_eq!(work([call(), call()]), small + large);
@@ -121,7 +156,15 @@ mod tests {
         let most = b"9007199254740992".as_slice();
         assert_eq!(
             texts.each_ref().map(|text| text.as_slice()),
-            [b"0".as_slice(), b"9", b"10", b"9007199254740991", most, most, most]
+            [
+                b"0".as_slice(),
+                b"9",
+                b"10",
+                b"9007199254740991",
+                most,
+                most,
+                most
+            ]
         );
     }
 }

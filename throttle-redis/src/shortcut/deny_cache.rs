@@ -1,12 +1,14 @@
 //! Refusals that are still true, so that the store need not be asked again.
 //!
-//! The cache keeps what a refusal was decided on: the states, and the server's time. No other request under the same
-//! parameters can make a refused key admit earlier. Therefore, as long as the library refuses on those states, the
-//! server would too. Only a refund, a reset, an exception or a charge under other parameters can make a refusal untrue.
-//! Those of this process clear it; those of other processes are seen within a second, when the store is asked again.
+//! The cache keeps what a refusal was decided on: the states, and the server's time. No other
+//! request under the same parameters can make a refused key admit earlier. Therefore, as long as
+//! the library refuses on those states, the server would too. Only a refund, a reset, an exception
+//! or a charge under other parameters can make a refusal untrue. Those of this process clear it;
+//! those of other processes are seen within a second, when the store is asked again.
 //!
-//! Limits of the request that do not refuse are reported as they were then. To keep them up to date, each charge of a
-//! key that many requests share would have to forget all refusals in which it takes part.
+//! Limits of the request that do not refuse are reported as they were then. To keep them up to
+//! date, each charge of a key that many requests share would have to forget all refusals in which
+//! it takes part.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,19 +34,22 @@ pub(crate) struct DenyCache {
     inner: Mutex<Inner>,
 }
 
-/// When a question was sent. If one of its keys is cleared later, a refusal may be older than the step that cleared the
-/// key.
+/// When a question was sent. If one of its keys is cleared later, a refusal may be older than the
+/// step that cleared the key.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     at: Instant,
     clears: u64,
 }
 
-/// Places that keys share for counting: a key that is cleared costs others of its place a question to the store.
+/// Places that keys share for counting: a key that is cleared costs others of its place a question
+/// to the store.
 const PLACES: usize = 4_096;
 
 fn place(name: &[u8]) -> usize {
-    name.iter().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % PLACES
+    name.iter().fold(0, |sum: usize, byte| {
+        sum.wrapping_mul(31).wrapping_add(usize::from(*byte))
+    }) % PLACES
 }
 
 #[derive(Default)]
@@ -70,31 +75,45 @@ struct Refused {
 
 impl DenyCache {
     pub(crate) fn new(most: usize) -> Self {
-        Self { most, clears: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), inner: Mutex::default() }
+        Self {
+            most,
+            clears: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            inner: Mutex::default(),
+        }
     }
 
     /// Call this before asking the store.
     pub(crate) fn asking(&self, ask: &Ask) -> Asked {
-        Asked { at: Instant::now(), clears: self.clears_of(&ask.names) }
+        Asked {
+            at: Instant::now(),
+            clears: self.clears_of(&ask.names),
+        }
     }
 
     fn clears_of(&self, names: &Names) -> u64 {
-        names.iter().map(|name| self.clears[place(name)].load(Ordering::Acquire)).sum()
+        names
+            .iter()
+            .map(|name| self.clears[place(name)].load(Ordering::Acquire))
+            .sum()
     }
 
-    /// Returns the refusal if it is still true. `now` is the time that scripts are given, `None` if they read the
-    /// server's clock.
+    /// Returns the refusal if it is still true. `now` is the time that scripts are given, `None` if
+    /// they read the server's clock.
     pub(crate) fn look(&self, ask: &Ask, now: Option<Timestamp>) -> Option<Decision> {
         let mut inner = self.inner.lock();
         let refused = inner.refusals.get(&ask.names)?;
-        let at = |now: Timestamp| ask.prepared.set.decide(&mut refused.states.clone(), now, &ask.calls);
+        let at = |now: Timestamp| {
+            ask.prepared
+                .set
+                .decide(&mut refused.states.clone(), now, &ask.calls)
+        };
         let is_of_set = Arc::ptr_eq(&refused.prepared, &ask.prepared);
         if is_of_set && !refused.covers(ask) {
             return None;
         }
-        // The server's clock is known to within a round trip. The request is refused only if it is refused at the
-        // latest time that the clock can show. The reported wait is the one at the earliest time, the longest that can
-        // be true.
+        // The server's clock is known to within a round trip. The request is refused only if it is
+        // refused at the latest time that the clock can show. The reported wait is the one at the
+        // earliest time, the longest that can be true.
         if !is_of_set
             || refused.asked.at.elapsed() >= LONGEST
             || refused.asked.clears != self.clears_of(&ask.names)
@@ -124,23 +143,41 @@ impl DenyCache {
         let mut inner = self.inner.lock();
         if inner.refusals.len() >= self.most && !inner.refusals.contains_key(&ask.names) {
             // Do not scan a cache full of live refusals for each new one.
-            if inner.swept.is_none_or(|swept| told - swept > Duration::from_millis(100)) {
+            if inner
+                .swept
+                .is_none_or(|swept| told - swept > Duration::from_millis(100))
+            {
                 self.forget_past(&mut inner, told);
             }
             if inner.refusals.len() >= self.most {
                 return;
             }
         }
-        let asked_for = ask.calls.iter().map(|call| (call.cost(), call.reserve())).collect();
-        let until = asked.at.checked_add(wait.map_or(LONGEST, |wait| wait.min(LONGEST)));
-        let refused = Refused { prepared: Arc::clone(&ask.prepared), asked_for, states, now, asked, told, until };
+        let asked_for = ask
+            .calls
+            .iter()
+            .map(|call| (call.cost(), call.reserve()))
+            .collect();
+        let until = asked
+            .at
+            .checked_add(wait.map_or(LONGEST, |wait| wait.min(LONGEST)));
+        let refused = Refused {
+            prepared: Arc::clone(&ask.prepared),
+            asked_for,
+            states,
+            now,
+            asked,
+            told,
+            until,
+        };
         inner.refusals.insert(ask.names.clone(), refused);
     }
 
     fn forget_past(&self, inner: &mut Inner, now: Instant) {
         inner.swept = Some(now);
         inner.refusals.retain(|names, refused| {
-            refused.until.is_none_or(|until| now < until) && refused.asked.clears == self.clears_of(names)
+            refused.until.is_none_or(|until| now < until)
+                && refused.asked.clears == self.clears_of(names)
         });
     }
 
@@ -165,19 +202,25 @@ impl DenyCache {
 impl Refused {
     /// The server's time if it was `now` at that instant.
     fn since(&self, then: Instant) -> Timestamp {
-        self.now.after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
+        self.now
+            .after_micros(u64::try_from(then.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Whether the kept states answer this request: it asks the same policies for as much or more, reserves included.
-    /// So the refusal of a lower class says nothing about a higher one. Of a log, only what one cost needs is kept.
+    /// Whether the kept states answer this request: it asks the same policies for as much or more,
+    /// reserves included. So the refusal of a lower class says nothing about a higher one. Of a
+    /// log, only what one cost needs is kept.
     fn covers(&self, ask: &Ask) -> bool {
         let policies = self.prepared.set.policies();
-        self.asked_for.iter().zip(&ask.calls).zip(policies).all(|((kept, call), policy)| {
-            let asked_for = (call.cost(), call.reserve());
-            let sum = |(cost, reserve): (u64, u64)| cost.saturating_add(reserve);
-            let is_more = kept.0 > 0 && call.cost() > 0 && sum(asked_for) >= sum(*kept);
-            asked_for == *kept || (is_more && !Kind::of(policy.algorithm()).is_shortened())
-        })
+        self.asked_for
+            .iter()
+            .zip(&ask.calls)
+            .zip(policies)
+            .all(|((kept, call), policy)| {
+                let asked_for = (call.cost(), call.reserve());
+                let sum = |(cost, reserve): (u64, u64)| cost.saturating_add(reserve);
+                let is_more = kept.0 > 0 && call.cost() > 0 && sum(asked_for) >= sum(*kept);
+                asked_for == *kept || (is_more && !Kind::of(policy.algorithm()).is_shortened())
+            })
     }
 }
 
@@ -190,7 +233,11 @@ mod tests {
 
     /// A cache of one refusal, which holds a request of `cost` units of a limit of nine.
     fn holding(cost: u64) -> (DenyCache, Ask) {
-        let policy = |name| Policy::new(name, FixedWindow::new(Rate::per_day(9))).expect("a policy").into();
+        let policy = |name| {
+            Policy::new(name, FixedWindow::new(Rate::per_day(9)))
+                .expect("a policy")
+                .into()
+        };
         let set = PolicySet::new(PolicyTree::All(vec![policy("a"), policy("b")])).expect("a set");
         let prepared = Arc::new(Prepared::new(set));
         let cache = DenyCache::new(1);
@@ -200,10 +247,22 @@ mod tests {
     }
 
     fn ask(prepared: &Arc<Prepared>, key: &str, cost: u64) -> Ask {
-        let call = Call::new(Key::from(key), throttle_core::Cost::new(cost).expect("no peek"));
+        let call = Call::new(
+            Key::from(key),
+            throttle_core::Cost::new(cost).expect("no peek"),
+        );
         let names = ["a", "b"].map(|policy| format!("{policy}:{key}").into_bytes());
-        let (calls, names) = ([call.clone(), call].into_iter().collect(), names.into_iter().collect());
-        Ask { prepared: Arc::clone(prepared), calls, names, slot: 0, as_of: None }
+        let (calls, names) = (
+            [call.clone(), call].into_iter().collect(),
+            names.into_iter().collect(),
+        );
+        Ask {
+            prepared: Arc::clone(prepared),
+            calls,
+            names,
+            slot: 0,
+            as_of: None,
+        }
     }
 
     /// Decides on a key of which nine of nine units are used, and keeps the refusal.
@@ -213,7 +272,11 @@ mod tests {
 
     fn keep_asked(cache: &DenyCache, ask: &Ask, asked: Asked) {
         let (set, now) = (&ask.prepared.set, Timestamp::EPOCH);
-        let mut states: SmallVec<[State; 3]> = set.policies().iter().map(|policy| policy.algorithm().fresh()).collect();
+        let mut states: SmallVec<[State; 3]> = set
+            .policies()
+            .iter()
+            .map(|policy| policy.algorithm().fresh())
+            .collect();
         let all = throttle_core::Cost::new(9).expect("no peek");
         let all = vec![Call::new(Key::from("ada"), all); 2];
         assert!(set.decide(&mut states, now, &all).is_admitted());
@@ -226,12 +289,18 @@ mod tests {
     fn a_full_cache_replaces_the_refusal_of_the_same_keys() {
         let (cache, ask_for_two) = holding(2);
         let ask_for_one = ask(&ask_for_two.prepared, "ada", 1);
-        assert!(cache.look(&ask_for_one, None).is_none(), "fewer units are another question");
+        assert!(
+            cache.look(&ask_for_one, None).is_none(),
+            "fewer units are another question"
+        );
         keep(&cache, &ask_for_one);
         assert!(cache.look(&ask_for_one, None).is_some());
         let other = ask(&ask_for_two.prepared, "bob", 1);
         keep(&cache, &other);
-        assert!(cache.look(&other, None).is_none() && cache.look(&ask_for_one, None).is_some(), "there is no room");
+        assert!(
+            cache.look(&other, None).is_none() && cache.look(&ask_for_one, None).is_some(),
+            "there is no room"
+        );
     }
 
     #[test]
@@ -239,7 +308,14 @@ mod tests {
         let (cache, ask) = holding(1);
         let of = |ago: Duration| {
             let at = Instant::now().checked_sub(ago).expect("it runs");
-            keep_asked(&cache, &ask, Asked { at, clears: cache.clears_of(&ask.names) });
+            keep_asked(
+                &cache,
+                &ask,
+                Asked {
+                    at,
+                    clears: cache.clears_of(&ask.names),
+                },
+            );
             cache.look(&ask, None).is_some()
         };
         assert!(of(LONGEST / 2) && !of(LONGEST));
@@ -274,11 +350,17 @@ mod tests {
             let asked = cache.asking(&ask);
             cache.clear(name);
             keep_asked(&cache, &ask, asked);
-            assert_eq!(cache.look(&ask, None).is_some(), name == b"b:bob", "{}", String::from_utf8_lossy(name));
+            assert_eq!(
+                cache.look(&ask, None).is_some(),
+                name == b"b:bob",
+                "{}",
+                String::from_utf8_lossy(name)
+            );
         }
     }
 
-    /// The server's time at the decision is known to within the time from the question to the answer.
+    /// The server's time at the decision is known to within the time from the question to the
+    /// answer.
     #[test]
     fn a_kept_refusal_reports_the_longest_wait_that_can_be_true() {
         let (cache, ask) = holding(1);
@@ -289,7 +371,11 @@ mod tests {
         };
         cache.forget(&ask.names);
         keep_asked(&cache, &ask, asked);
-        let wait = cache.look(&ask, None).expect("kept").retry_after().expect("a day at most");
+        let wait = cache
+            .look(&ask, None)
+            .expect("kept")
+            .retry_after()
+            .expect("a day at most");
         assert!(wait <= day && wait > day - LONGEST / 4, "{wait:?}");
     }
 
@@ -309,7 +395,11 @@ mod tests {
     #[test]
     fn a_refusal_is_kept_if_its_wait_is_a_millisecond() {
         for (now, is_kept) in [(0, true), (1, false)] {
-            let policy = Policy::new("p", FixedWindow::new(Rate::new(1, Duration::from_millis(1)))).expect("a policy");
+            let policy = Policy::new(
+                "p",
+                FixedWindow::new(Rate::new(1, Duration::from_millis(1))),
+            )
+            .expect("a policy");
             let prepared = Arc::new(Prepared::new(PolicySet::new(policy).expect("a set")));
             let calls = vec![Call::from(Key::from("ada"))];
             let names: Names = [b"p:ada".to_vec()].into_iter().collect();
@@ -320,15 +410,26 @@ mod tests {
                 slot: 0,
                 as_of: None,
             };
-            let mut states: SmallVec<[State; 3]> =
-                [prepared.set.policies()[0].algorithm().fresh()].into_iter().collect();
-            assert!(prepared.set.decide(&mut states, Timestamp::EPOCH, &calls).is_admitted());
+            let mut states: SmallVec<[State; 3]> = [prepared.set.policies()[0].algorithm().fresh()]
+                .into_iter()
+                .collect();
+            assert!(
+                prepared
+                    .set
+                    .decide(&mut states, Timestamp::EPOCH, &calls)
+                    .is_admitted()
+            );
             let now = Timestamp::from_micros(now);
             let decision = prepared.set.decide(&mut states.clone(), now, &calls);
             assert!(!decision.is_admitted());
             let cache = DenyCache::new(1);
             cache.keep(&ask, &decision, states, now, cache.asking(&ask));
-            assert_eq!(cache.inner.lock().refusals.len(), usize::from(is_kept), "{:?}", decision.retry_after());
+            assert_eq!(
+                cache.inner.lock().refusals.len(),
+                usize::from(is_kept),
+                "{:?}",
+                decision.retry_after()
+            );
         }
     }
 
@@ -336,7 +437,10 @@ mod tests {
     fn a_refusal_of_another_set_is_forgotten_when_it_is_looked_for() {
         let (cache, ask) = holding(1);
         let changed = Arc::new(Prepared::new(ask.prepared.set.clone()));
-        let asks_anew = Ask { prepared: changed, ..ask.clone() };
+        let asks_anew = Ask {
+            prepared: changed,
+            ..ask.clone()
+        };
         assert!(cache.look(&ask, None).is_some());
         assert!(cache.look(&asks_anew, None).is_none());
         assert!(cache.look(&ask, None).is_none(), "it was forgotten");
@@ -347,10 +451,19 @@ mod tests {
     fn at_a_given_time_a_refusal_holds_until_its_wait_is_over() {
         let (cache, ask) = holding(1);
         let day = 86_400_000_000;
-        let last = cache.look(&ask, Some(Timestamp::from_micros(day - 1))).expect("a microsecond is left");
+        let last = cache
+            .look(&ask, Some(Timestamp::from_micros(day - 1)))
+            .expect("a microsecond is left");
         assert_eq!(last.retry_after(), Some(Duration::from_micros(1)));
-        assert!(cache.look(&ask, Some(Timestamp::from_micros(day))).is_none());
-        assert!(cache.look(&ask, Some(Timestamp::EPOCH)).is_none(), "it was forgotten");
+        assert!(
+            cache
+                .look(&ask, Some(Timestamp::from_micros(day)))
+                .is_none()
+        );
+        assert!(
+            cache.look(&ask, Some(Timestamp::EPOCH)).is_none(),
+            "it was forgotten"
+        );
     }
 
     /// What a lower class may not spend is there for a higher one.
@@ -358,8 +471,15 @@ mod tests {
     fn a_refusal_answers_only_classes_that_ask_for_as_much_or_more() {
         let (_, whole) = holding(1);
         let asks = |(cost, reserve): (u64, u64)| {
-            let call = || Call::from(Key::from("ada")).costing(cost).reserving(reserve);
-            Ask { calls: [call(), call()].into_iter().collect(), ..whole.clone() }
+            let call = || {
+                Call::from(Key::from("ada"))
+                    .costing(cost)
+                    .reserving(reserve)
+            };
+            Ask {
+                calls: [call(), call()].into_iter().collect(),
+                ..whole.clone()
+            }
         };
         for (kept, asked, is_answered) in [
             ((1, 3), (1, 3), true),
@@ -384,7 +504,10 @@ mod tests {
     fn a_refusal_of_which_a_part_was_a_peek_is_no_answer_to_a_charge() {
         let (_, whole) = holding(1);
         let cost = |units| Call::from(Key::from("ada")).costing(units);
-        let asks = |costs: [u64; 2]| Ask { calls: costs.map(cost).into_iter().collect(), ..whole.clone() };
+        let asks = |costs: [u64; 2]| Ask {
+            calls: costs.map(cost).into_iter().collect(),
+            ..whole.clone()
+        };
         for (kept, asked, is_answered) in [
             ([0, 2], [0, 2], true),
             ([0, 2], [0, 3], true),
@@ -396,7 +519,11 @@ mod tests {
         ] {
             let cache = DenyCache::new(1);
             keep(&cache, &asks(kept));
-            assert_eq!(cache.look(&asks(asked), None).is_some(), is_answered, "{asked:?} after {kept:?}");
+            assert_eq!(
+                cache.look(&asks(asked), None).is_some(),
+                is_answered,
+                "{asked:?} after {kept:?}"
+            );
         }
     }
 }

@@ -19,10 +19,17 @@ impl Shortcut {
         Self((refusals > 0).then(|| DenyCache::new(refusals)))
     }
 
-    /// Returns the refusal of this request if it is still true. `time` is what scripts are given, `None` if they read
-    /// the server's clock.
-    pub(crate) fn at_once(&self, ask: &Ask, time: impl FnOnce() -> Option<Timestamp>) -> Option<Decision> {
-        self.0.as_ref().filter(|_| ask.as_of.is_none() && ask.is_plain())?.look(ask, time())
+    /// Returns the refusal of this request if it is still true. `time` is what scripts are given,
+    /// `None` if they read the server's clock.
+    pub(crate) fn at_once(
+        &self,
+        ask: &Ask,
+        time: impl FnOnce() -> Option<Timestamp>,
+    ) -> Option<Decision> {
+        self.0
+            .as_ref()
+            .filter(|_| ask.as_of.is_none() && ask.is_plain())?
+            .look(ask, time())
     }
 
     /// Call this before asking the store.
@@ -32,10 +39,14 @@ impl Shortcut {
 
     /// Keeps the store's decision if it is a refusal.
     pub(crate) fn note(&self, ask: &Ask, part: &Part, decision: &Decision, asked: Option<Asked>) {
-        let (Some(cache), Some(asked)) = (&self.0, asked) else { return };
-        // While an exception is in force, no refusal that another limit may end is kept for its key.
+        let (Some(cache), Some(asked)) = (&self.0, asked) else {
+            return;
+        };
+        // While an exception is in force, no refusal that another limit may end is kept for its
+        // key.
         if decision.is_admitted() && is_own(ask, part, |_| true) {
-            // A kept refusal of a greater cost is still right, but the remaining units that it reports are out of date.
+            // A kept refusal of a greater cost is still right, but the remaining units that it
+            // reports are out of date.
             cache.forget(&ask.names);
         } else if decision.is_admitted() {
             // A charge by other parameters than the writer's can make a refused key admit earlier.
@@ -50,9 +61,12 @@ impl Shortcut {
         }
     }
 
-    /// Forgets the refusals of some keys when the returned guard is dropped, so also when a step is cancelled that may
-    /// admit what was refused.
-    pub(crate) fn forgetting<'a>(&'a self, names: impl Fn() -> Vec<&'a [u8]> + 'a) -> impl Drop + 'a {
+    /// Forgets the refusals of some keys when the returned guard is dropped, so also when a step is
+    /// cancelled that may admit what was refused.
+    pub(crate) fn forgetting<'a>(
+        &'a self,
+        names: impl Fn() -> Vec<&'a [u8]> + 'a,
+    ) -> impl Drop + 'a {
         OnDrop(move || {
             if let Some(cache) = &self.0 {
                 names().into_iter().for_each(|name| cache.clear(name));

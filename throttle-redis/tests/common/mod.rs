@@ -10,11 +10,13 @@ use throttle_core::{Backend, Cost, Decision, IntoAlgorithm, Key, Policy, PolicyS
 use throttle_redis::{RedisBackend, RedisBuilder, RedisSet, Single};
 use throttle_test_servers::Shared;
 
-/// A backend on the server that all tests of the binary share. Its deadline is long, because these tests do not measure
-/// how fast answers are.
+/// A backend on the server that all tests of the binary share. Its deadline is long, because these
+/// tests do not measure how fast answers are.
 pub(crate) fn builder(shared: &Shared) -> RedisBuilder {
     let single = Single::new(&shared.url()).expect("a URL");
-    RedisBackend::builder(single).prefix(shared.prefix()).deadline(Duration::from_secs(10))
+    RedisBackend::builder(single)
+        .prefix(shared.prefix())
+        .deadline(Duration::from_secs(10))
 }
 
 pub(crate) fn policy(name: &str, algorithm: impl IntoAlgorithm) -> Policy {
@@ -31,17 +33,26 @@ impl LimitTree {
     pub(crate) fn new(backend: &RedisBackend, rule: impl Into<PolicyTree>) -> Self {
         let set = PolicySet::new(rule).expect("a set");
         let prepared = Arc::new(backend.prepare(set).expect("a set"));
-        Self { backend: backend.clone(), prepared }
+        Self {
+            backend: backend.clone(),
+            prepared,
+        }
     }
 
     pub(crate) fn calls(&self, key: &str, cost: u64) -> Vec<Call> {
         let key = Key::from(key);
-        let call = Cost::new(cost).map_or_else(|_| Call::peek(key.clone()), |cost| Call::new(key.clone(), cost));
+        let call = Cost::new(cost).map_or_else(
+            |_| Call::peek(key.clone()),
+            |cost| Call::new(key.clone(), cost),
+        );
         vec![call; RedisBackend::set(&self.prepared).policies().len()]
     }
 
     pub(crate) async fn take(&self, key: &str, cost: u64) -> Decision {
-        self.backend.decide(&self.prepared, &self.calls(key, cost)).await.expect("a decision")
+        self.backend
+            .decide(&self.prepared, &self.calls(key, cost))
+            .await
+            .expect("a decision")
     }
 
     pub(crate) async fn left(&self, key: &str) -> u64 {
@@ -53,6 +64,9 @@ impl LimitTree {
     }
 
     pub(crate) async fn refund(&self, receipt: Receipt) {
-        self.backend.settle(&self.prepared, receipt.actual(0)).await.expect("settled");
+        self.backend
+            .settle(&self.prepared, receipt.actual(0))
+            .await
+            .expect("settled");
     }
 }

@@ -1,4 +1,5 @@
-//! How the kit starts a backend: a server for the whole binary, a prefix for each test, one clock for both.
+//! How the kit starts a backend: a server for the whole binary, a prefix for each test, one clock
+//! for both.
 
 use std::future::Future;
 use std::sync::LazyLock;
@@ -22,8 +23,14 @@ impl Fixture {
     pub(crate) fn new(builder: RedisBuilder, shared: Option<Shared>) -> Self {
         let clock = ManualClock::default();
         let _inside = RUNTIME.enter();
-        let patient = builder.clock(clock.clone()).deadline(Duration::from_secs(10));
-        Self { backend: patient.build().expect("valid options"), clock, shared }
+        let patient = builder
+            .clock(clock.clone())
+            .deadline(Duration::from_secs(10));
+        Self {
+            backend: patient.build().expect("valid options"),
+            clock,
+            shared,
+        }
     }
 
     /// A backend with a prefix of its own on the server that all tests share.
@@ -51,7 +58,11 @@ impl Drop for Fixture {
             && !std::thread::panicking()
         {
             let eternal = shared.own_keys_without_ttl();
-            assert!(eternal.is_empty(), "{} keys would stay for ever", eternal.len());
+            assert!(
+                eternal.is_empty(),
+                "{} keys would stay for ever",
+                eternal.len()
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The conformance kit of throttle-core, on real servers, over every kind of connection.
 //!
-//! What an algorithm decides is worked out by the same scripts on every connection. So each case runs on each algorithm
-//! three times only: where calls are batched, where refusals are cached in the process, and where each key has a slot
-//! of its own. On the other connections it runs on one algorithm.
+//! What an algorithm decides is worked out by the same scripts on every connection. So each case
+//! runs on each algorithm three times only: where calls are batched, where refusals are cached in
+//! the process, and where each key has a slot of its own. On the other connections it runs on one
+//! algorithm.
 
 mod clustered;
 mod fixture;

@@ -21,14 +21,20 @@ const LIMIT: u64 = 1_000_000;
 
 /// A policy whose window does not end during a test.
 fn window(name: &str) -> Policy {
-    policy(name, FixedWindow::new(Rate::new(LIMIT, Duration::from_secs(3650 * 86_400))))
+    policy(
+        name,
+        FixedWindow::new(Rate::new(LIMIT, Duration::from_secs(3650 * 86_400))),
+    )
 }
 
 /// Calls `ask` until it returns true.
 async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
     let start = Instant::now();
     while !ask().await {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} in vain for {what}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

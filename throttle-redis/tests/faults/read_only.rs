@@ -1,5 +1,5 @@
-//! A master that becomes a replica while all connections to it stay open: only its answers show that it is the wrong
-//! server.
+//! A master that becomes a replica while all connections to it stay open: only its answers show
+//! that it is the wrong server.
 
 use std::time::Duration;
 
@@ -10,19 +10,29 @@ use throttle_test_servers::{Proxy, Server};
 use crate::common::LimitTree;
 use crate::{LIMIT, until, window};
 
-/// An address that leads new connections to the current master; existing connections stay where they are.
+/// An address that leads new connections to the current master; existing connections stay where
+/// they are.
 async fn follows_the_master(connector: impl FnOnce(&str) -> Box<dyn Connector>) {
     let (old, new) = (Server::start(), Server::start());
     let address = Proxy::start(old.port());
-    let backend = RedisBackend::builder(Boxed(connector(&address.url()))).deadline(Duration::from_secs(1));
+    let backend =
+        RedisBackend::builder(Boxed(connector(&address.url()))).deadline(Duration::from_secs(1));
     let limits = LimitTree::new(&backend.build().expect("valid options"), window("one"));
     assert_eq!(limits.take("ada", 1).await.remaining(), LIMIT - 1);
     let connections = address.connections();
     address.retarget(new.port());
     old.command(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]);
-    assert_eq!(address.open_connections() as u64, connections, "no connection was closed");
+    assert_eq!(
+        address.open_connections() as u64,
+        connections,
+        "no connection was closed"
+    );
     until("a decision of the new master", || async {
-        limits.backend.decide(&limits.prepared, &limits.calls("ada", 1)).await.is_ok()
+        limits
+            .backend
+            .decide(&limits.prepared, &limits.calls("ada", 1))
+            .await
+            .is_ok()
     })
     .await;
     assert_eq!(limits.left("ada").await, LIMIT - 1, "it begins anew");

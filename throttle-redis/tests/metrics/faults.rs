@@ -21,17 +21,26 @@ fn since(before: &BTreeMap<String, i64>, recorded: &Recorded) -> BTreeMap<String
 }
 
 async fn decide(limits: &LimitTree) -> Result<Decision, throttle_core::BackendError> {
-    limits.backend.decide(&limits.prepared, &limits.calls("ada", 1)).await
+    limits
+        .backend
+        .decide(&limits.prepared, &limits.calls("ada", 1))
+        .await
 }
 
 #[tokio::test]
 async fn killed_server_shows_as_failures_and_an_open_breaker() {
     let (recorded, server) = (Recorded::default(), Server::start());
     let _here = recorded.install();
-    let backend = builder(&server).deadline(Duration::from_secs(2)).breaker_threshold(3).build();
+    let backend = builder(&server)
+        .deadline(Duration::from_secs(2))
+        .breaker_threshold(3)
+        .build();
     let limits = LimitTree::new(&backend.expect("valid options"), window(1_000));
     limits.take("ada", 1).await;
-    let breakers = || ["closed", "half_open", "open"].map(|state| recorded.value("api", &format!("breakers {state}")));
+    let breakers = || {
+        ["closed", "half_open", "open"]
+            .map(|state| recorded.value("api", &format!("breakers {state}")))
+    };
     assert_eq!(breakers(), [1, 0, 0]);
     let before = recorded.of("api");
     server.kill();
@@ -46,19 +55,37 @@ async fn killed_server_shows_as_failures_and_an_open_breaker() {
             kind => panic!("{kind:?}"),
         };
         suspended += i64::from(kind == "suspended");
-        *failures.entry(format!("failed_decisions_total {kind}")).or_default() += 1;
-        *failures.entry("unknown_charges_total".to_owned()).or_default() += i64::from(!error.is_uncharged());
+        *failures
+            .entry(format!("failed_decisions_total {kind}"))
+            .or_default() += 1;
+        *failures
+            .entry("unknown_charges_total".to_owned())
+            .or_default() += i64::from(!error.is_uncharged());
     }
     assert_eq!(breakers(), [0, 0, 1]);
-    until("attempts to connect", || async { recorded.value("api", "failed_connections_total") >= 2 }).await;
+    until("attempts to connect", || async {
+        recorded.value("api", "failed_connections_total") >= 2
+    })
+    .await;
     let mut seen = since(&before, &recorded);
     let mut take = |name: &str| seen.remove(name).unwrap_or(0);
-    assert_eq!(take("failed_connections_total"), limits.backend.stats().failed_connections as i64);
+    assert_eq!(
+        take("failed_connections_total"),
+        limits.backend.stats().failed_connections as i64
+    );
     assert_eq!(take("breaker_openings_total"), 1);
     assert_eq!((take("breakers closed"), take("breakers open")), (-1, 1));
     let calls = ["fault", "unsent"].map(|result| take(&format!("calls_total {result}")));
-    assert_eq!((calls[0] + calls[1], take("batch_decisions count")), (3, 3), "then the breaker was open");
-    assert_eq!((take("batch_decisions sum"), take("sent_calls_total")), (3, calls[0]), "the others were not sent");
+    assert_eq!(
+        (calls[0] + calls[1], take("batch_decisions count")),
+        (3, 3),
+        "then the breaker was open"
+    );
+    assert_eq!(
+        (take("batch_decisions sum"), take("sent_calls_total")),
+        (3, calls[0]),
+        "the others were not sent"
+    );
     failures.retain(|_, value| *value != 0);
     assert_eq!(seen, failures, "and nothing else");
     server.restart();
@@ -72,11 +99,23 @@ async fn killed_server_shows_as_failures_and_an_open_breaker() {
 async fn a_settlement_that_fails_is_counted() {
     let (recorded, server) = (Recorded::default(), Server::start());
     let _here = recorded.install();
-    let backend = builder(&server).readable_keys().build().expect("valid options");
+    let backend = builder(&server)
+        .readable_keys()
+        .build()
+        .expect("valid options");
     let limits = LimitTree::new(&backend, window(1_000));
     let receipt = limits.charge("ada", 5).await.expect("a charge");
     server.command(&["SET", "throttle{all}p:tada", "no state of a limit"]);
-    assert!(backend.settle(&limits.prepared, receipt.actual(1)).await.is_err());
+    assert!(
+        backend
+            .settle(&limits.prepared, receipt.actual(1))
+            .await
+            .is_err()
+    );
     assert_eq!(recorded.value("api", "failed_settlements_total"), 1);
-    assert_eq!(recorded.value("api", "calls_total malformed"), 0, "it carried no decision");
+    assert_eq!(
+        recorded.value("api", "calls_total malformed"),
+        0,
+        "it carried no decision"
+    );
 }

@@ -41,14 +41,25 @@ impl Recorded {
         let mut all = self.received.borrow_mut();
         for (key, unit, text, value) in self.recorder.snapshotter().snapshot().into_vec() {
             let (kind, key) = key.into_parts();
-            let labels = key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
-            let new = Received { kind, unit, text, value: 0, values: Vec::new() };
+            let labels = key
+                .labels()
+                .map(|label| (label.key().to_owned(), label.value().to_owned()))
+                .collect();
+            let new = Received {
+                kind,
+                unit,
+                text,
+                value: 0,
+                values: Vec::new(),
+            };
             let received = all.entry((key.name().to_owned(), labels)).or_insert(new);
             match value {
                 DebugValue::Counter(more) => received.value += i64::try_from(more).expect("few"),
                 DebugValue::Gauge(change) => received.value += change.into_inner() as i64,
                 DebugValue::Histogram(more) => {
-                    received.values.extend(more.into_iter().map(|value| value.into_inner() as i64));
+                    received
+                        .values
+                        .extend(more.into_iter().map(|value| value.into_inner() as i64));
                 }
             }
         }
@@ -60,18 +71,25 @@ impl Recorded {
         self.all().into_keys().collect()
     }
 
-    /// What is not zero of one backend, as `name` or `name value-of-its-label`, without the prefix of all names. A
-    /// histogram has a `count` and a `sum`.
+    /// What is not zero of one backend, as `name` or `name value-of-its-label`, without the prefix
+    /// of all names. A histogram has a `count` and a `sum`.
     pub(crate) fn of(&self, backend: &str) -> BTreeMap<String, i64> {
         let mut seen = BTreeMap::new();
         for ((name, mut labels), received) in self.all() {
             if labels.remove("backend").as_deref() != Some(backend) {
                 continue;
             }
-            let name = name.strip_prefix("throttle_redis_").expect("the prefix of all names");
-            let name = labels.values().fold(name.to_owned(), |name, value| format!("{name} {value}"));
+            let name = name
+                .strip_prefix("throttle_redis_")
+                .expect("the prefix of all names");
+            let name = labels
+                .values()
+                .fold(name.to_owned(), |name, value| format!("{name} {value}"));
             if received.kind == MetricKind::Histogram {
-                seen.insert(format!("{name} count"), i64::try_from(received.values.len()).expect("few"));
+                seen.insert(
+                    format!("{name} count"),
+                    i64::try_from(received.values.len()).expect("few"),
+                );
                 seen.insert(format!("{name} sum"), received.values.iter().sum());
             } else {
                 seen.insert(name, received.value);

@@ -9,7 +9,10 @@ use crate::{builder, window};
 #[tokio::test]
 async fn a_recorder_that_is_installed_late_receives_all_that_follows() {
     let (recorded, server) = (Recorded::default(), Server::start());
-    let limits = LimitTree::new(&builder(&server).build().expect("valid options"), window(1_000));
+    let limits = LimitTree::new(
+        &builder(&server).build().expect("valid options"),
+        window(1_000),
+    );
     for _ in 0..2 {
         limits.take("ada", 1).await;
     }
@@ -34,7 +37,9 @@ async fn a_backend_without_a_name_reports_nothing() {
     let (recorded, server) = (Recorded::default(), Server::start());
     let _here = recorded.install();
     let single = throttle_redis::Single::new(&server.url()).expect("a URL");
-    let backend = throttle_redis::RedisBackend::builder(single).deadline(crate::PATIENCE).build();
+    let backend = throttle_redis::RedisBackend::builder(single)
+        .deadline(crate::PATIENCE)
+        .build();
     let limits = LimitTree::new(&backend.expect("valid options"), window(1_000));
     limits.take("ada", 1).await;
     assert!(recorded.series().is_empty());
@@ -44,8 +49,15 @@ async fn a_backend_without_a_name_reports_nothing() {
 async fn backends_are_told_apart_by_their_names_and_those_of_one_name_add_up() {
     let (recorded, server) = (Recorded::default(), Server::start());
     let _here = recorded.install();
-    let limits =
-        |name: &str| LimitTree::new(&builder(&server).metrics(name).build().expect("valid options"), window(1_000));
+    let limits = |name: &str| {
+        LimitTree::new(
+            &builder(&server)
+                .metrics(name)
+                .build()
+                .expect("valid options"),
+            window(1_000),
+        )
+    };
     let (first, second, other) = (limits("api"), limits("api"), limits("\"other\"\n"));
     for limits in [&first, &second, &second, &other] {
         limits.take("ada", 1).await;
@@ -56,7 +68,8 @@ async fn backends_are_told_apart_by_their_names_and_those_of_one_name_add_up() {
     drop((first, other));
     // The task that opened the connection may hold the backend for a moment.
     crate::until("backends that are gone", || async {
-        recorded.value("api", "breakers closed") == 1 && recorded.value("\"other\"\n", "breakers closed") == 0
+        recorded.value("api", "breakers closed") == 1
+            && recorded.value("\"other\"\n", "breakers closed") == 0
     })
     .await;
 }

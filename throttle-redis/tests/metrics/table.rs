@@ -18,11 +18,20 @@ fn quoted(cell: &str) -> impl Iterator<Item = String> {
 
 /// The rows of the table of metrics.
 fn documented() -> Rows {
-    let rows = include_str!("../../src/metrics.rs").lines().filter(|line| line.starts_with("//! | `throttle_redis_"));
+    let rows = include_str!("../../src/metrics.rs")
+        .lines()
+        .filter(|line| line.starts_with("//! | `throttle_redis_"));
     let mut table = Rows::new();
     for row in rows {
-        let cells: Vec<_> = row.trim_start_matches("//! |").trim_end_matches('|').split('|').map(str::trim).collect();
-        let [name, kind, labels, counts, _alert] = cells[..] else { panic!("five columns: {row}") };
+        let cells: Vec<_> = row
+            .trim_start_matches("//! |")
+            .trim_end_matches('|')
+            .split('|')
+            .map(str::trim)
+            .collect();
+        let [name, kind, labels, counts, _alert] = cells[..] else {
+            panic!("five columns: {row}")
+        };
         assert!(!counts.is_empty(), "{row}");
         let name = quoted(name).next().expect("a name");
         let mut values = quoted(labels);
@@ -48,7 +57,11 @@ fn received(recorded: &Recorded) -> Rows {
         assert_eq!(received.unit, Some(Unit::Count), "{name}");
         let text = received.text.expect("a help text");
         assert!(text.len() > 10 && text.ends_with('.'), "{name}: {text}");
-        assert_eq!(texts.entry(text).or_insert_with(|| name.clone()), &name, "each has a text of its own");
+        assert_eq!(
+            texts.entry(text).or_insert_with(|| name.clone()),
+            &name,
+            "each has a text of its own"
+        );
         let row = rows.entry([name, kind.to_owned()]).or_default();
         for (label, value) in labels {
             row.entry(label).or_default().insert(value);
@@ -63,7 +76,10 @@ fn the_table_lists_what_a_recorder_receives_and_nothing_else() {
     let recorded = Recorded::default();
     let _here = recorded.install();
     let single = throttle_redis::Single::new("redis://127.0.0.1:1").expect("a URL");
-    let _backend = RedisBackend::builder(single).metrics("api").build().expect("valid options");
+    let _backend = RedisBackend::builder(single)
+        .metrics("api")
+        .build()
+        .expect("valid options");
     let documented = documented();
     assert!(documented.len() > 10, "the table was found");
     assert_eq!(received(&recorded), documented);
@@ -75,7 +91,15 @@ fn every_series_exists_before_the_first_event() {
     let recorded = Recorded::default();
     let _here = recorded.install();
     let single = throttle_redis::Single::new("redis://127.0.0.1:1").expect("a URL");
-    let _backend = RedisBackend::builder(single).metrics("api").build().expect("valid options");
-    let values = |row: &BTreeMap<String, BTreeSet<String>>| row.values().map(BTreeSet::len).product::<usize>();
-    assert_eq!(recorded.series().len(), documented().values().map(values).sum::<usize>());
+    let _backend = RedisBackend::builder(single)
+        .metrics("api")
+        .build()
+        .expect("valid options");
+    let values = |row: &BTreeMap<String, BTreeSet<String>>| {
+        row.values().map(BTreeSet::len).product::<usize>()
+    };
+    assert_eq!(
+        recorded.series().len(),
+        documented().values().map(values).sum::<usize>()
+    );
 }

@@ -36,13 +36,25 @@ impl Remote {
         let (shared, clock) = (Shared::new(), ManualClock::default());
         let _inside = RUNTIME.enter();
         let single = Single::new(&shared.url()).expect("a URL");
-        let builder = RedisBackend::builder(single).prefix(shared.prefix()).clock(clock.clone());
-        let backend = builder.deadline(Duration::from_secs(10)).build().expect("valid options");
-        Self { shared, backend, clock }
+        let builder = RedisBackend::builder(single)
+            .prefix(shared.prefix())
+            .clock(clock.clone());
+        let backend = builder
+            .deadline(Duration::from_secs(10))
+            .build()
+            .expect("valid options");
+        Self {
+            shared,
+            backend,
+            clock,
+        }
     }
 
     pub(crate) fn bench(&self, set: PolicySet) -> Bench<'_> {
-        Bench { remote: self, prepared: Arc::new(self.backend.prepare(set).expect("a set")) }
+        Bench {
+            remote: self,
+            prepared: Arc::new(self.backend.prepare(set).expect("a set")),
+        }
     }
 }
 
@@ -53,17 +65,23 @@ impl Bench<'_> {
 
     pub(crate) fn decide(&self, t: i64, calls: &[Call]) -> Decision {
         self.remote.clock.set(Timestamp::from_micros(t));
-        RUNTIME.block_on(self.remote.backend.decide(&self.prepared, calls)).expect("a decision")
+        RUNTIME
+            .block_on(self.remote.backend.decide(&self.prepared, calls))
+            .expect("a decision")
     }
 
     pub(crate) fn settle(&self, t: i64, receipt: Receipt) {
         self.remote.clock.set(Timestamp::from_micros(t));
-        RUNTIME.block_on(self.remote.backend.settle(&self.prepared, receipt)).expect("settled");
+        RUNTIME
+            .block_on(self.remote.backend.settle(&self.prepared, receipt))
+            .expect("settled");
     }
 
     /// Forgets a key, as the server does when the key expires.
     pub(crate) fn forget(&self, policy: usize, key: &Key) {
-        RUNTIME.block_on(self.remote.backend.reset(&self.prepared, policy, key)).expect("forgotten");
+        RUNTIME
+            .block_on(self.remote.backend.reset(&self.prepared, policy, key))
+            .expect("forgotten");
     }
 }
 
@@ -71,7 +89,11 @@ impl Drop for Remote {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let eternal = self.shared.own_keys_without_ttl();
-            assert!(eternal.is_empty(), "{} keys would stay for ever", eternal.len());
+            assert!(
+                eternal.is_empty(),
+                "{} keys would stay for ever",
+                eternal.len()
+            );
         }
     }
 }

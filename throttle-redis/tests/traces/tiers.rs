@@ -1,5 +1,5 @@
-//! Parameters that travel with the call, on a real server: at least two thousand lives of keys that change between
-//! tiers and parameters of their own, of each kind and of compositions.
+//! Parameters that travel with the call, on a real server: at least two thousand lives of keys that
+//! change between tiers and parameters of their own, of each kind and of compositions.
 
 use std::cell::Cell;
 
@@ -37,26 +37,50 @@ impl Machine for Bench<'_> {
     }
 }
 
-fn lives(remote: &Remote, keys: &Cell<u64>, kinds: &[Kind], trees: BoxedStrategy<Tree<Plan>>, cases: u32) {
-    let is_taken =
-        |tree: &Tree<Plan>| tree.leaves().iter().all(|plan| plan.tiers.iter().chain(&plan.own).all(is_taken));
+fn lives(
+    remote: &Remote,
+    keys: &Cell<u64>,
+    kinds: &[Kind],
+    trees: BoxedStrategy<Tree<Plan>>,
+    cases: u32,
+) {
+    let is_taken = |tree: &Tree<Plan>| {
+        tree.leaves()
+            .iter()
+            .all(|plan| plan.tiers.iter().chain(&plan.own).all(is_taken))
+    };
     let trees = trees.prop_filter("too large for Redis", is_taken);
-    let ops = |hostile_clock: bool| if hostile_clock { hostile(28).boxed() } else { settling(28).boxed() };
-    // What a shaper without delays gives back depends on the past, which a store that has forgotten the key does not
-    // know.
-    let hostile_clock = prop::bool::weighted(if kinds.contains(&Kind::Undelayed) { 1.0 } else { 0.25 });
+    let ops = |hostile_clock: bool| {
+        if hostile_clock {
+            hostile(28).boxed()
+        } else {
+            settling(28).boxed()
+        }
+    };
+    // What a shaper without delays gives back depends on the past, which a store that has forgotten
+    // the key does not know.
+    let hostile_clock = prop::bool::weighted(if kinds.contains(&Kind::Undelayed) {
+        1.0
+    } else {
+        0.25
+    });
     let lives = (trees, begins(starts()), hostile_clock.prop_flat_map(ops));
     let cases = Config::default().cases.max(cases);
-    let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let ran = TestRunner::new(config).run(&lives, |(tree, start, ops): (Tree<Plan>, i64, Vec<Op>)| {
-        keys.set(keys.get() + 1);
-        let machines: Vec<Box<dyn Machine + '_>> = vec![
-            Box::new(Pure::of(tree.set())),
-            Box::new(InMemory::of(tree.set(), 100)),
-            Box::new(remote.bench(tree.set())),
-        ];
-        live(&tree, Key::from(keys.get()), machines, start, &ops)
-    });
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let ran =
+        TestRunner::new(config).run(&lives, |(tree, start, ops): (Tree<Plan>, i64, Vec<Op>)| {
+            keys.set(keys.get() + 1);
+            let machines: Vec<Box<dyn Machine + '_>> = vec![
+                Box::new(Pure::of(tree.set())),
+                Box::new(InMemory::of(tree.set(), 100)),
+                Box::new(remote.bench(tree.set())),
+            ];
+            live(&tree, Key::from(keys.get()), machines, start, &ops)
+        });
     if let Err(failure) = ran {
         panic!("{kinds:?}: {failure}");
     }
@@ -74,8 +98,23 @@ fn law_08_traces_of_changing_parameters_of_one_kind() {
 #[test]
 fn law_08_traces_of_changing_parameters_of_several_kinds() {
     let (remote, keys) = (Remote::new(), Cell::new(0));
-    lives(&remote, &keys, &Kind::ALL, alone(mixed(&Kind::ALL)), OF_A_KIND);
-    let settled = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Undelayed).collect::<Vec<_>>();
-    lives(&remote, &keys, &settled, composed(&settled), OF_COMPOSITIONS);
+    lives(
+        &remote,
+        &keys,
+        &Kind::ALL,
+        alone(mixed(&Kind::ALL)),
+        OF_A_KIND,
+    );
+    let settled = Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Undelayed)
+        .collect::<Vec<_>>();
+    lives(
+        &remote,
+        &keys,
+        &settled,
+        composed(&settled),
+        OF_COMPOSITIONS,
+    );
     assert!(keys.get() >= u64::from(OF_A_KIND + OF_COMPOSITIONS));
 }

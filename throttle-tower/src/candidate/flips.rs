@@ -34,8 +34,9 @@ pub struct Flips {
     pub would_refuse: u64,
     /// Requests that the live layer refuses, for whatever reason, and the candidate would admit.
     pub would_admit: u64,
-    /// Requests that the candidate did not decide: its store failed, too many of its decisions were under way, the
-    /// runtime ended, one of its closures panicked, or a reload brought a limit that cannot be a candidate.
+    /// Requests that the candidate did not decide: its store failed, too many of its decisions were
+    /// under way, the runtime ended, one of its closures panicked, or a reload brought a limit that
+    /// cannot be a candidate.
     pub not_decided: u64,
     /// Where the two differ, the policies that the refusals come from.
     pub by_policy: Vec<PolicyFlips>,
@@ -47,12 +48,20 @@ pub struct Flips {
 /// use throttle_tower::candidate::PolicyFlips;
 ///
 /// fn line(flips: &PolicyFlips) -> String {
-///     format!("{}: -{} +{}", flips.policy.as_str(), flips.would_refuse, flips.would_admit)
+///     format!(
+///         "{}: -{} +{}",
+///         flips.policy.as_str(),
+///         flips.would_refuse,
+///         flips.would_admit
+///     )
 /// }
 /// # let gcra = throttle_tower::Gcra::new(throttle_tower::Rate::per_hour(1));
 /// # let layer = || throttle_tower::ThrottleLayer::new(throttle_tower::limit("p", gcra).by(throttle_tower::Constant));
 /// # let flips = layer()?.candidate("v2", layer()?)?.flips("v2").expect("it is there");
-/// assert!(flips.by_policy.iter().map(line).next().is_none(), "nothing has happened");
+/// assert!(
+///     flips.by_policy.iter().map(line).next().is_none(),
+///     "nothing has happened"
+/// );
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +76,13 @@ pub struct PolicyFlips {
 }
 
 /// The labels of the results, in the order of the counts.
-pub(crate) const RESULTS: [&str; 5] = ["both_admit", "both_refuse", "would_refuse", "would_admit", "not_decided"];
+pub(crate) const RESULTS: [&str; 5] = [
+    "both_admit",
+    "both_refuse",
+    "would_refuse",
+    "would_admit",
+    "not_decided",
+];
 
 /// Counts the results of one candidate. All threads share the counters.
 #[derive(Debug, Default)]
@@ -97,7 +112,8 @@ impl Verdict {
 }
 
 impl Counts {
-    /// Counts what the candidate does with a request of the live layer; `None` if it was not decided.
+    /// Counts what the candidate does with a request of the live layer; `None` if it was not
+    /// decided.
     pub(crate) fn compare(&self, live: &Event<'_>, candidate: Option<&Verdict>) {
         self.add(&Verdict::of(live), candidate);
     }
@@ -118,16 +134,31 @@ impl Counts {
     }
 
     pub(crate) fn read(&self) -> Flips {
-        let [both_admit, both_refuse, would_refuse, would_admit, not_decided] = self.sums();
-        Flips { both_admit, both_refuse, would_refuse, would_admit, not_decided, by_policy: self.by_policy.read() }
+        let [
+            both_admit,
+            both_refuse,
+            would_refuse,
+            would_admit,
+            not_decided,
+        ] = self.sums();
+        Flips {
+            both_admit,
+            both_refuse,
+            would_refuse,
+            would_admit,
+            not_decided,
+            by_policy: self.by_policy.read(),
+        }
     }
 
     fn sums(&self) -> [u64; RESULTS.len()] {
-        self.results.each_ref().map(|count| count.load(Ordering::Relaxed))
+        self.results
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Calls `more` with what was counted since the last call. Limits may be replaced between two calls, and with them
-    /// the metrics that call.
+    /// Calls `more` with what was counted since the last call. Limits may be replaced between two
+    /// calls, and with them the metrics that call.
     #[cfg(feature = "metrics")]
     pub(crate) fn report(&self, more: impl Fn(usize, u64)) {
         let mut reported = lock(&self.reported);
@@ -138,7 +169,8 @@ impl Counts {
     }
 }
 
-/// A list that only grows, so that no request waits for a lock: a reload may bring policies, and names come back.
+/// A list that only grows, so that no request waits for a lock: a reload may bring policies, and
+/// names come back.
 #[derive(Debug, Default)]
 struct ByPolicy(OnceLock<Box<Row>>);
 
@@ -153,7 +185,13 @@ struct Row {
 impl ByPolicy {
     #[cold]
     fn of(&self, policy: &PolicyName) -> &[AtomicU64; 2] {
-        let new = || Box::new(Row { policy: policy.clone(), counts: Default::default(), next: Self::default() });
+        let new = || {
+            Box::new(Row {
+                policy: policy.clone(),
+                counts: Default::default(),
+                next: Self::default(),
+            })
+        };
         let mut row = self.0.get_or_init(new);
         while row.policy != *policy {
             row = row.next.0.get_or_init(new);
@@ -164,8 +202,13 @@ impl ByPolicy {
     fn read(&self) -> Vec<PolicyFlips> {
         let rows = std::iter::successors(self.0.get(), |row| row.next.0.get());
         let read = |Row { policy, counts, .. }: &Row| {
-            let [would_refuse, would_admit] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-            PolicyFlips { policy: policy.clone(), would_refuse, would_admit }
+            let [would_refuse, would_admit] =
+                counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            PolicyFlips {
+                policy: policy.clone(),
+                would_refuse,
+                would_admit,
+            }
         };
         rows.map(|row| read(row)).collect()
     }

@@ -1,6 +1,8 @@
-//! A candidate: other limits that are asked about the requests of a live layer, and change nothing of what it does.
+//! A candidate: other limits that are asked about the requests of a live layer, and change nothing
+//! of what it does.
 //!
-//! Open this page before limits are changed, to find out what the change would do to the requests that come in.
+//! Open this page before limits are changed, to find out what the change would do to the requests
+//! that come in.
 //!
 //! The candidate is another [`ThrottleLayer`](crate::ThrottleLayer), on a store of its own:
 //!
@@ -11,7 +13,9 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let api = |burst| ThrottleLayer::new(limit("api", Gcra::new(Rate::per_hour(9)).burst(burst)).by(Constant));
+//! let api = |burst| {
+//!     ThrottleLayer::new(limit("api", Gcra::new(Rate::per_hour(9)).burst(burst)).by(Constant))
+//! };
 //! let throttle = api(3)?.candidate("v2", api(1)?)?;
 //! let service = throttle.layer(service_fn(async |_: Request<()>| {
 //!     Ok::<_, std::convert::Infallible>(Response::new("hello"))
@@ -19,39 +23,53 @@
 //! for _ in 0..5 {
 //!     service.clone().oneshot(Request::new(())).await?;
 //! }
-//! let flips = throttle.flips("v2").expect("there is a candidate of this name");
-//! assert_eq!((flips.both_admit, flips.would_refuse, flips.both_refuse), (1, 2, 2));
-//! assert_eq!((flips.by_policy[0].policy.as_str(), flips.by_policy[0].would_refuse), ("api", 2));
+//! let flips = throttle
+//!     .flips("v2")
+//!     .expect("there is a candidate of this name");
+//! assert_eq!(
+//!     (flips.both_admit, flips.would_refuse, flips.both_refuse),
+//!     (1, 2, 2)
+//! );
+//! assert_eq!(
+//!     (
+//!         flips.by_policy[0].policy.as_str(),
+//!         flips.by_policy[0].would_refuse
+//!     ),
+//!     ("api", 2)
+//! );
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A rule file is a candidate, too: `rules.layer(…)` of the next file, which may be reloaded while it is one. The page
-//! on changed limits in the [guide](crate::guide) has a program. In memory, a rule file can name the next one itself:
-//! `candidate = "next.toml"`.
+//! A rule file is a candidate, too: `rules.layer(…)` of the next file, which may be reloaded while
+//! it is one. The page on changed limits in the [guide](crate::guide) has a program. In memory, a
+//! rule file can name the next one itself: `candidate = "next.toml"`.
 //!
 //! # What it decides
 //!
-//! The candidate is asked once about each request that the live layer passes on or refuses: with the same head, when
-//! the live layer has decided, and before the response. It decides as if it were live and these were its requests. They
-//! are not quite those that would come if it were live: a client that is refused comes back later.
+//! The candidate is asked once about each request that the live layer passes on or refuses: with
+//! the same head, when the live layer has decided, and before the response. It decides as if it
+//! were live and these were its requests. They are not quite those that would come if it were live:
+//! a client that is refused comes back later.
 //!
-//! * It is asked about no request that is dropped before the live layer has decided, nor about one to which the live
-//!   layer [does not apply](crate::ThrottleLayer::when). A request that the live layer
-//!   [holds](crate::Limit::wait_up_to) counts from the end of its wait.
-//! * In memory it decides at once. If it has to wait, for a store, for a key or plan that is looked up, or for room
-//!   ([`wait_up_to`](crate::Limit::wait_up_to)), it does so in the background, on the tokio runtime. The
-//!   [settlements](crate::ThrottleLayer::settlements) of the candidate's layer count these decisions. As many may be
-//!   under way as its [`max_waiting`](crate::ThrottleLayer::max_waiting) says.
+//! * It is asked about no request that is dropped before the live layer has decided, nor about one
+//!   to which the live layer [does not apply](crate::ThrottleLayer::when). A request that the live
+//!   layer [holds](crate::Limit::wait_up_to) counts from the end of its wait.
+//! * In memory it decides at once. If it has to wait, for a store, for a key or plan that is looked
+//!   up, or for room ([`wait_up_to`](crate::Limit::wait_up_to)), it does so in the background, on
+//!   the tokio runtime. The [settlements](crate::ThrottleLayer::settlements) of the candidate's
+//!   layer count these decisions. As many may be under way as its
+//!   [`max_waiting`](crate::ThrottleLayer::max_waiting) says.
 //! * It decides nothing while its store fails: its [`OnError`](crate::OnError) is not used.
-//! * A request without a key that the candidate [requires](crate::OnMissing::Reject) is one that it refuses.
-//! * Its observers, hooks and warnings work as those of any layer. It has no headers, and no request carries its
-//!   report.
+//! * A request without a key that the candidate [requires](crate::OnMissing::Reject) is one that it
+//!   refuses.
+//! * Its observers, hooks and warnings work as those of any layer. It has no headers, and no
+//!   request carries its report.
 //!
 //! A candidate with a [`Concurrency`](crate::Concurrency), or with what depends on the response
 //! ([refunds](crate::Limit::refund_if), [`settled_later`](crate::Limit::settled_later),
-//! [`strike_if`](crate::Limit::strike_if)), does not build, because no request passes through it. Where a reload brings
-//! such a limit, nothing is decided until another reload removes it.
+//! [`strike_if`](crate::Limit::strike_if)), does not build, because no request passes through it.
+//! Where a reload brings such a limit, nothing is decided until another reload removes it.
 
 mod flips;
 mod observer;

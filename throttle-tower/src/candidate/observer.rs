@@ -10,7 +10,8 @@ use throttle_core::{Backend, ConfigError};
 use super::flips::{Counts, Verdict};
 use crate::event::{Event, Observer};
 
-/// The candidates of a layer. They are an observer, so that a layer without a candidate pays nothing for them.
+/// The candidates of a layer. They are an observer, so that a layer without a candidate pays
+/// nothing for them.
 #[derive(Clone, Default)]
 pub(crate) struct Candidates(pub(crate) Vec<Candidate>);
 
@@ -31,7 +32,11 @@ impl Candidates {
         let name = &*candidate.name;
         if self.0.iter().any(|other| *other.name == *name) {
             let rule = "the name tells the counts of candidates apart; choose another one";
-            return Err(ConfigError::new("candidate", format_args!("{name:?} twice"), rule));
+            return Err(ConfigError::new(
+                "candidate",
+                format_args!("{name:?} twice"),
+                rule,
+            ));
         }
         self.0.push(candidate);
         Ok(())
@@ -41,14 +46,25 @@ impl Candidates {
     ///
     /// If one of them may have its keys in the backend of the live layer, or cannot be beside it.
     pub(crate) fn check<B: Backend>(&self, backend: &B) -> Result<(), ConfigError> {
-        self.0.iter().filter(|own| own.is_of_rules).try_for_each(|own| store_beside(backend, &own.name).map(drop))?;
-        let Some(Candidate { name, .. }) = self.0.iter().find(|candidate| candidate.trial.shares_keys_with(backend))
+        self.0
+            .iter()
+            .filter(|own| own.is_of_rules)
+            .try_for_each(|own| store_beside(backend, &own.name).map(drop))?;
+        let Some(Candidate { name, .. }) = self
+            .0
+            .iter()
+            .find(|candidate| candidate.trial.shares_keys_with(backend))
         else {
             return Ok(());
         };
-        let rule = "it would charge the budgets of the live limits; give it a MemoryBackend of its own, or on Redis \
+        let rule = "it would charge the budgets of the live limits; give it a MemoryBackend of \
+            its own, or on Redis \
                     another key prefix";
-        Err(ConfigError::new("candidate", format_args!("{name:?} on the store of the live layer"), rule))
+        Err(ConfigError::new(
+            "candidate",
+            format_args!("{name:?} on the store of the live layer"),
+            rule,
+        ))
     }
 }
 
@@ -58,14 +74,18 @@ impl Candidates {
 ///
 /// If the backend of the live layer makes none.
 pub(crate) fn store_beside<B: Backend>(backend: &B, name: &str) -> Result<B, ConfigError> {
-    let rule = "the backend of this layer makes no store beside its own; remove it, and in the program pass a layer of \
+    let rule = "the backend of this layer makes no store beside its own; remove it, and in the \
+        program pass a layer of \
                 that file to ThrottleLayer::candidate, on Redis with another key prefix";
-    backend.unused().ok_or_else(|| ConfigError::new("candidate", format_args!("{name:?}"), rule))
+    backend
+        .unused()
+        .ok_or_else(|| ConfigError::new("candidate", format_args!("{name:?}"), rule))
 }
 
 /// A layer whose limits are on trial.
 pub(crate) trait Trial: Any + Send + Sync {
-    /// Decides a request of the live layer, charges it if it is admitted, and counts whether the two agree.
+    /// Decides a request of the live layer, charges it if it is admitted, and counts whether the
+    /// two agree.
     fn ask(&self, event: &Event<'_>, counts: &Arc<Counts>);
 
     /// Whether it may share keys with a backend.
@@ -87,7 +107,8 @@ impl Candidate {
     }
 }
 
-/// Compares a decision that is made in the background when it is dropped, even if that is before the decision.
+/// Compares a decision that is made in the background when it is dropped, even if that is before
+/// the decision.
 pub(crate) struct Comparing {
     counts: Arc<Counts>,
     live: Verdict,
@@ -96,7 +117,11 @@ pub(crate) struct Comparing {
 
 impl Comparing {
     pub(crate) fn new(counts: &Arc<Counts>, event: &Event<'_>) -> Self {
-        Self { counts: Arc::clone(counts), live: Verdict::of(event), candidate: None }
+        Self {
+            counts: Arc::clone(counts),
+            live: Verdict::of(event),
+            candidate: None,
+        }
     }
 
     pub(crate) fn end(mut self, candidate: Option<Verdict>) {

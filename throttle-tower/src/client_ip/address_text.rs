@@ -19,8 +19,8 @@ impl From<Option<IpAddr>> for Entry {
     }
 }
 
-/// Longest entry that is read. A full IPv6 address with brackets, port and the longest zone of Linux, an interface's
-/// name of 15 characters, has 69 bytes.
+/// Longest entry that is read. A full IPv6 address with brackets, port and the longest zone of
+/// Linux, an interface's name of 15 characters, has 69 bytes.
 pub(super) const MAX_ENTRY: usize = 72;
 
 /// Reads a value that must be one bare address, trimmed.
@@ -31,11 +31,15 @@ pub(super) fn read_bare(value: &[u8]) -> Entry {
 /// The text of an entry short enough to be one.
 pub(super) fn ascii(entry: &[u8]) -> Option<&str> {
     // `IpAddr` parses ASCII only, so other scripts' digits fail there.
-    if entry.len() > MAX_ENTRY { None } else { std::str::from_utf8(entry).ok() }
+    if entry.len() > MAX_ENTRY {
+        None
+    } else {
+        std::str::from_utf8(entry).ok()
+    }
 }
 
-/// Reads an address without brackets and port. The zone of an IPv6 address, as in `fe80::1%eth0`, is left out: it names
-/// an interface of the machine that wrote it, and means nothing here.
+/// Reads an address without brackets and port. The zone of an IPv6 address, as in `fe80::1%eth0`,
+/// is left out: it names an interface of the machine that wrote it, and means nothing here.
 pub(super) fn address(text: &str) -> Option<IpAddr> {
     match text.contains('%') {
         false => text.parse().ok(),
@@ -67,7 +71,8 @@ pub(super) fn bracketed(rest: &str) -> Option<(IpAddr, Option<&str>)> {
     }
 }
 
-/// One to five digits of at most 65535. The value is not used, but an entry with a bad port is malformed.
+/// One to five digits of at most 65535. The value is not used, but an entry with a bad port is
+/// malformed.
 pub(super) fn is_port(text: &str) -> bool {
     text.len() <= 5 && text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
@@ -76,6 +81,9 @@ pub(super) fn is_port(text: &str) -> bool {
 pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = bytes.iter().position(|b| !blank(b)).unwrap_or(bytes.len());
-    let end = bytes.iter().rposition(|b| !blank(b)).map_or(start, |last| last + 1);
+    let end = bytes
+        .iter()
+        .rposition(|b| !blank(b))
+        .map_or(start, |last| last + 1);
     &bytes[start..end]
 }

@@ -1,4 +1,5 @@
-//! What one request shows about the configured source: the address of a client, or only that of a proxy.
+//! What one request shows about the configured source: the address of a client, or only that of a
+//! proxy.
 
 use std::net::IpAddr;
 
@@ -26,8 +27,8 @@ impl ClientIp {
         let origin = self.resolve(peer, headers).origin;
         match origin {
             AddressOrigin::Forwarded => Evidence::Client,
-            // A proxy that the configuration does not know. A client of the Internet may send the header, too, but not
-            // from an address that the Internet does not route.
+            // A proxy that the configuration does not know. A client of the Internet may send the
+            // header, too, but not from an address that the Internet does not route.
             AddressOrigin::Peer | AddressOrigin::UntrustedPeer
                 if peer.is_some_and(is_internal) && self.is_forwarded(headers) =>
             {
@@ -48,8 +49,15 @@ impl ClientIp {
     /// The header that is read, as text; `X-Forwarded-For` where none is.
     pub(crate) fn header_name(&self) -> &str {
         match &self.source {
-            Source::List { format: Format::Forwarded, .. } => "Forwarded",
-            Source::Peer | Source::List { format: Format::XForwardedFor, .. } => "X-Forwarded-For",
+            Source::List {
+                format: Format::Forwarded,
+                ..
+            } => "Forwarded",
+            Source::Peer
+            | Source::List {
+                format: Format::XForwardedFor,
+                ..
+            } => "X-Forwarded-For",
             Source::Single { name, .. } => name.as_str(),
         }
     }
@@ -59,8 +67,14 @@ impl ClientIp {
         let has = |name: &HeaderName| headers.contains_key(name);
         match &self.source {
             Source::Peer => has(&X_FORWARDED_FOR) || has(&header::FORWARDED),
-            Source::List { format: Format::Forwarded, .. } => has(&header::FORWARDED),
-            Source::List { format: Format::XForwardedFor, .. } => has(&X_FORWARDED_FOR),
+            Source::List {
+                format: Format::Forwarded,
+                ..
+            } => has(&header::FORWARDED),
+            Source::List {
+                format: Format::XForwardedFor,
+                ..
+            } => has(&X_FORWARDED_FOR),
             Source::Single { name, .. } => has(name),
         }
     }
@@ -91,21 +105,71 @@ mod tests {
         for (source, from, line, expected) in [
             (peer(), "203.0.113.9", client, Evidence::Connection),
             (peer(), "10.0.0.1", None, Evidence::Connection),
-            (peer(), "10.0.0.1", client, Evidence::Proxy(AddressOrigin::Peer)),
+            (
+                peer(),
+                "10.0.0.1",
+                client,
+                Evidence::Proxy(AddressOrigin::Peer),
+            ),
             (peer(), "::1", client, Evidence::Proxy(AddressOrigin::Peer)),
             (xff(), "10.0.0.1", client, Evidence::Client),
-            (xff(), "10.0.0.1", None, Evidence::Proxy(AddressOrigin::MissingHeader)),
-            (xff(), "10.0.0.1", Some("\"203.0.113.7\""), Evidence::Proxy(AddressOrigin::Malformed)),
-            (xff(), "10.0.0.1", Some("203.0.113.7;"), Evidence::Proxy(AddressOrigin::Malformed)),
-            (xff(), "10.0.0.1", Some("unknown"), Evidence::Proxy(AddressOrigin::Malformed)),
-            (xff(), "10.0.0.1", Some("10.0.0.1"), Evidence::Proxy(AddressOrigin::AllTrusted)),
-            (xff(), "172.18.0.2", client, Evidence::Proxy(AddressOrigin::UntrustedPeer)),
-            (xff(), "fd00::2", client, Evidence::Proxy(AddressOrigin::UntrustedPeer)),
+            (
+                xff(),
+                "10.0.0.1",
+                None,
+                Evidence::Proxy(AddressOrigin::MissingHeader),
+            ),
+            (
+                xff(),
+                "10.0.0.1",
+                Some("\"203.0.113.7\""),
+                Evidence::Proxy(AddressOrigin::Malformed),
+            ),
+            (
+                xff(),
+                "10.0.0.1",
+                Some("203.0.113.7;"),
+                Evidence::Proxy(AddressOrigin::Malformed),
+            ),
+            (
+                xff(),
+                "10.0.0.1",
+                Some("unknown"),
+                Evidence::Proxy(AddressOrigin::Malformed),
+            ),
+            (
+                xff(),
+                "10.0.0.1",
+                Some("10.0.0.1"),
+                Evidence::Proxy(AddressOrigin::AllTrusted),
+            ),
+            (
+                xff(),
+                "172.18.0.2",
+                client,
+                Evidence::Proxy(AddressOrigin::UntrustedPeer),
+            ),
+            (
+                xff(),
+                "fd00::2",
+                client,
+                Evidence::Proxy(AddressOrigin::UntrustedPeer),
+            ),
             (xff(), "172.18.0.2", None, Evidence::Nothing),
             (xff(), "203.0.113.9", client, Evidence::Nothing),
-            (two_hops(), "10.0.0.1", client, Evidence::Proxy(AddressOrigin::TooFewHops)),
+            (
+                two_hops(),
+                "10.0.0.1",
+                client,
+                Evidence::Proxy(AddressOrigin::TooFewHops),
+            ),
             (single(), "10.0.0.1", client, Evidence::Client),
-            (single(), "172.18.0.2", client, Evidence::Proxy(AddressOrigin::UntrustedPeer)),
+            (
+                single(),
+                "172.18.0.2",
+                client,
+                Evidence::Proxy(AddressOrigin::UntrustedPeer),
+            ),
         ] {
             let lines = line.map(|line| (X_FORWARDED_FOR.clone(), HeaderValue::from_static(line)));
             let evidence = source.evidence(from.parse().ok(), &lines.into_iter().collect());

@@ -17,9 +17,9 @@ use crate::lock::lock;
 /// So many requests from proxies alone are no coincidence.
 pub(crate) const REQUESTS: u32 = 100;
 
-/// Health checks of a proxy name no client, and before the first client comes there is nothing else. They are always
-/// the same few requests, and come slowly: that many different ones, or a hundred in so short a time, are no health
-/// checks.
+/// Health checks of a proxy name no client, and before the first client comes there is nothing
+/// else. They are always the same few requests, and come slowly: that many different ones, or a
+/// hundred in so short a time, are no health checks.
 const DIFFERENT: usize = 5;
 const SHORT: Duration = Duration::from_secs(10);
 
@@ -67,7 +67,11 @@ impl Seen {
             Evidence::Connection => return Verdict::Settled,
             Evidence::Nothing => {
                 self.silent += 1;
-                return if self.silent < MOST_SILENT { Verdict::Open } else { Verdict::Settled };
+                return if self.silent < MOST_SILENT {
+                    Verdict::Open
+                } else {
+                    Verdict::Settled
+                };
             }
             Evidence::Proxy(reason) => self.count(reason),
         }
@@ -121,8 +125,9 @@ impl KnownSources {
         }
     }
 
-    /// Whether a limit that has found only proxies is to be warned of: once for each reason, and not if another limit
-    /// has found clients by this source. A limit by the connection beside one by clients is meant for the proxy.
+    /// Whether a limit that has found only proxies is to be warned of: once for each reason, and
+    /// not if another limit has found clients by this source. A limit by the connection beside one
+    /// by clients is meant for the proxy.
     pub(crate) fn must_warn(&self, source: &ClientIp, reason: AddressOrigin) -> bool {
         let mut known = lock(&self.0);
         let is_meant = reason == AddressOrigin::Peer && !known.sound.is_empty();
@@ -140,10 +145,16 @@ mod tests {
     use super::*;
 
     fn parts(path: &str) -> Parts {
-        http::Request::get(path).header(USER_AGENT, "probe/1").body(()).unwrap().into_parts().0
+        http::Request::get(path)
+            .header(USER_AGENT, "probe/1")
+            .body(())
+            .unwrap()
+            .into_parts()
+            .0
     }
 
-    /// What the last of some requests from a proxy shows, each at its path and so long after the one before.
+    /// What the last of some requests from a proxy shows, each at its path and so long after the
+    /// one before.
     fn last_of(paths: &[&str], count: usize, pause: Duration) -> Verdict {
         let (mut seen, mut now) = (Seen::default(), Instant::now());
         let requests = paths.iter().cycle().take(count).map(|path| parts(path));
@@ -153,7 +164,10 @@ mod tests {
         });
         let verdicts: Vec<_> = verdicts.collect();
         let (last, others) = verdicts.split_last().unwrap();
-        assert!(others.iter().all(|verdict| *verdict == Verdict::Open), "{verdicts:?}");
+        assert!(
+            others.iter().all(|verdict| *verdict == Verdict::Open),
+            "{verdicts:?}"
+        );
         *last
     }
 
@@ -162,7 +176,10 @@ mod tests {
     #[test]
     fn hundredth_request_from_a_proxy_decides() {
         let second = Duration::from_secs(1);
-        for (paths, pause) in [(&["/"][..], Duration::ZERO), (&["/a", "/b", "/c", "/d", "/e"], second)] {
+        for (paths, pause) in [
+            (&["/"][..], Duration::ZERO),
+            (&["/a", "/b", "/c", "/d", "/e"], second),
+        ] {
             assert_eq!(last_of(paths, 99, pause), Verdict::Open, "{paths:?}");
             assert_eq!(last_of(paths, 100, pause), MISSING, "{paths:?}");
         }
@@ -172,7 +189,10 @@ mod tests {
     fn health_checks_are_no_clients_of_a_proxy_however_many() {
         let second = Duration::from_secs(1);
         assert_eq!(last_of(&["/health"], 100_000, second), Verdict::Open);
-        assert_eq!(last_of(&["/health", "/ready", "/live", "/metrics"], 100_000, second), Verdict::Open);
+        assert_eq!(
+            last_of(&["/health", "/ready", "/live", "/metrics"], 100_000, second),
+            Verdict::Open
+        );
     }
 
     #[test]
@@ -180,27 +200,58 @@ mod tests {
         let (mut seen, now) = (Seen::default(), Instant::now());
         let mut add = |path: &str, second| {
             let now = now + Duration::from_secs(second);
-            seen.add(Evidence::Proxy(AddressOrigin::MissingHeader), &parts(path), now)
+            seen.add(
+                Evidence::Proxy(AddressOrigin::MissingHeader),
+                &parts(path),
+                now,
+            )
         };
         assert!((0..1_000).all(|second| add("/health", second) == Verdict::Open));
         let verdicts: Vec<_> = (0..100).map(|n| add(&format!("/{n}"), 1_000 + n)).collect();
-        assert_eq!(verdicts.iter().filter(|verdict| **verdict == MISSING).count(), 1);
+        assert_eq!(
+            verdicts
+                .iter()
+                .filter(|verdict| **verdict == MISSING)
+                .count(),
+            1
+        );
     }
 
     #[test]
     fn most_frequent_reason_is_reported() {
         let (mut seen, now) = (Seen::default(), Instant::now());
-        let reasons = |n| if n % 3 == 0 { AddressOrigin::MissingHeader } else { AddressOrigin::Malformed };
+        let reasons = |n| {
+            if n % 3 == 0 {
+                AddressOrigin::MissingHeader
+            } else {
+                AddressOrigin::Malformed
+            }
+        };
         let verdicts = (1..=100).map(|n| seen.add(Evidence::Proxy(reasons(n)), &parts("/"), now));
-        assert_eq!(verdicts.last(), Some(Verdict::OnlyProxies(AddressOrigin::Malformed)));
+        assert_eq!(
+            verdicts.last(),
+            Some(Verdict::OnlyProxies(AddressOrigin::Malformed))
+        );
     }
 
     #[test]
     fn one_client_is_enough_and_silent_requests_end_the_search() {
         let (mut seen, now) = (Seen::default(), Instant::now());
-        assert!((1..MOST_SILENT).all(|_| seen.add(Evidence::Nothing, &parts("/"), now) == Verdict::Open));
-        assert_eq!(seen.add(Evidence::Nothing, &parts("/"), now), Verdict::Settled);
-        assert_eq!(Seen::default().add(Evidence::Connection, &parts("/"), now), Verdict::Settled);
-        assert_eq!(Seen::default().add(Evidence::Client, &parts("/"), now), Verdict::Sound);
+        assert!(
+            (1..MOST_SILENT)
+                .all(|_| seen.add(Evidence::Nothing, &parts("/"), now) == Verdict::Open)
+        );
+        assert_eq!(
+            seen.add(Evidence::Nothing, &parts("/"), now),
+            Verdict::Settled
+        );
+        assert_eq!(
+            Seen::default().add(Evidence::Connection, &parts("/"), now),
+            Verdict::Settled
+        );
+        assert_eq!(
+            Seen::default().add(Evidence::Client, &parts("/"), now),
+            Verdict::Sound
+        );
     }
 }

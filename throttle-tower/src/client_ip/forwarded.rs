@@ -1,8 +1,8 @@
 //! `Forwarded` (RFC 7239): its elements from right to left, and the client that one element names.
 //!
-//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well formed. The client
-//! wrote what precedes it, and an open quote in there would swallow the rest of the line for a reader that starts on
-//! the left.
+//! Right to left is a matter of safety. The rightmost element is a trusted proxy's own and well
+//! formed. The client wrote what precedes it, and an open quote in there would swallow the rest of
+//! the line for a reader that starts on the left.
 
 use std::net::Ipv4Addr;
 
@@ -10,13 +10,15 @@ use smallvec::SmallVec;
 
 use super::address_text::{Entry, MAX_ENTRY, ascii, bracketed, is_port};
 
-/// Longest element worth reading, in bytes. A proxy's own takes some hundred, most of them the host's.
+/// Longest element worth reading, in bytes. A proxy's own takes some hundred, most of them the
+/// host's.
 pub(super) const MAX_ELEMENT: usize = 1024;
 
-/// The elements of one `Forwarded` line, nearest hop first. A comma inside a quoted string does not separate.
+/// The elements of one `Forwarded` line, nearest hop first. A comma inside a quoted string does not
+/// separate.
 ///
-/// The separator of an element longer than [`MAX_ELEMENT`] is not looked for: everything to its left is part of that
-/// element, which is malformed for its length.
+/// The separator of an element longer than [`MAX_ELEMENT`] is not looked for: everything to its
+/// left is part of that element, which is malformed for its length.
 pub(super) fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -32,9 +34,10 @@ fn last_comma(line: &[u8]) -> Option<usize> {
     let mut quoted = false;
     for at in (line.len().saturating_sub(MAX_ELEMENT + 1)..line.len()).rev() {
         match line[at] {
-            // Read from the right, a quote outside of a string ends one, and inside it starts the string unless it is
-            // escaped. One backslash before it decides: a string starts after `=`, so an unescaped one has none. A line
-            // that breaks this rule has no right split, and the strict reader judges the pieces.
+            // Read from the right, a quote outside of a string ends one, and inside it starts the
+            // string unless it is escaped. One backslash before it decides: a string starts after
+            // `=`, so an unescaped one has none. A line that breaks this rule has no right split,
+            // and the strict reader judges the pieces.
             b'"' => quoted = !quoted || line[..at].ends_with(b"\\"),
             b',' if !quoted => return Some(at),
             _ => {}
@@ -43,10 +46,11 @@ fn last_comma(line: &[u8]) -> Option<usize> {
     None
 }
 
-/// Reads one trimmed element: `name=value` pairs separated by `;`, no whitespace between, of which one is `for`.
+/// Reads one trimmed element: `name=value` pairs separated by `;`, no whitespace between, of which
+/// one is `for`.
 ///
-/// The whole element must be well formed, not only its `for`. Otherwise a proxy did not write it, or it was split at
-/// the wrong comma.
+/// The whole element must be well formed, not only its `for`. Otherwise a proxy did not write it,
+/// or it was split at the wrong comma.
 pub(super) fn read(element: &[u8]) -> Entry {
     let bounded = (element.len() <= MAX_ELEMENT).then_some(element);
     bounded.and_then(client).unwrap_or(Entry::Malformed)
@@ -59,9 +63,11 @@ fn client(mut rest: &[u8]) -> Option<Entry> {
         // The grammar allows an empty pair, as in a trailing `;`.
         if !matches!(rest.first(), None | Some(b';')) {
             let (name, value, after) = pair(rest)?;
-            // Only the registered parameters must occur once: remembering unknown names would take memory.
-            if let Some(at) =
-                ["for", "by", "host", "proto"].iter().position(|p| name.eq_ignore_ascii_case(p.as_bytes()))
+            // Only the registered parameters must occur once: remembering unknown names would take
+            // memory.
+            if let Some(at) = ["for", "by", "host", "proto"]
+                .iter()
+                .position(|p| name.eq_ignore_ascii_case(p.as_bytes()))
             {
                 if std::mem::replace(&mut seen[at], true) {
                     return None;
@@ -84,18 +90,26 @@ fn client(mut rest: &[u8]) -> Option<Entry> {
 fn pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, after) = token(text)?;
     let after = after.strip_prefix(b"=")?;
-    let (value, after) = if let Some(inner) = after.strip_prefix(b"\"") { quoted(inner)? } else { token(after)? };
+    let (value, after) = if let Some(inner) = after.strip_prefix(b"\"") {
+        quoted(inner)?
+    } else {
+        token(after)?
+    };
     Some((name, value, after))
 }
 
 /// Splits a token (RFC 9110, section 5.6.2) off the front. It has at least one character.
 fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    let end = text.iter().position(|byte| !is_token(byte)).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| !is_token(byte))
+        .unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }
 
-/// Splits the inside of a quoted string (RFC 9110, section 5.6.4), its opening quote gone, from what follows it.
+/// Splits the inside of a quoted string (RFC 9110, section 5.6.4), its opening quote gone, from
+/// what follows it.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
     loop {
@@ -112,7 +126,8 @@ fn is_text(byte: u8) -> bool {
     byte == b'\t' || !byte.is_ascii_control()
 }
 
-/// Reads the value of a `for`. A token has no backslashes, and an address that is quoted rarely has one.
+/// Reads the value of a `for`. A token has no backslashes, and an address that is quoted rarely has
+/// one.
 fn unescaped(value: &[u8]) -> Option<Entry> {
     if !value.contains(&b'\\') {
         return node(value);
@@ -129,15 +144,21 @@ fn unescaped(value: &[u8]) -> Option<Entry> {
     node(&text)
 }
 
-/// Reads a node (RFC 7239, section 6): IPv4, bracketed IPv6, `unknown` or `_name`, each with or without a port.
+/// Reads a node (RFC 7239, section 6): IPv4, bracketed IPv6, `unknown` or `_name`, each with or
+/// without a port.
 fn node(node: &[u8]) -> Option<Entry> {
     if node.starts_with(b"[") {
         let (address, port) = bracketed(ascii(node)?.strip_prefix('[')?)?;
-        return port.is_none_or(is_node_port).then(|| Entry::from(Some(address)));
+        return port
+            .is_none_or(is_node_port)
+            .then(|| Entry::from(Some(address)));
     }
     let mut parts = node.splitn(2, |&byte| byte == b':');
     let name = parts.next()?;
-    if !parts.next().is_none_or(|port| std::str::from_utf8(port).is_ok_and(is_node_port)) {
+    if !parts
+        .next()
+        .is_none_or(|port| std::str::from_utf8(port).is_ok_and(is_node_port))
+    {
         return None;
     }
     if name.eq_ignore_ascii_case(b"unknown") || is_obfuscated(name) {

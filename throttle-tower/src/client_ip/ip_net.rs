@@ -10,9 +10,9 @@ use super::error::refused;
 
 /// A network in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or one bare address.
 ///
-/// Equal blocks are equal values: host bits are dropped (`10.1.2.3/8` is `10.0.0.0/8`), and a block of IPv6 addresses
-/// that [stand for IPv4 addresses](canonical_ip) is that IPv4 block (`::ffff:10.0.0.0/104` and `64:ff9b::10.0.0.0/104`
-/// are `10.0.0.0/8`).
+/// Equal blocks are equal values: host bits are dropped (`10.1.2.3/8` is `10.0.0.0/8`), and a block
+/// of IPv6 addresses that [stand for IPv4 addresses](canonical_ip) is that IPv4 block
+/// (`::ffff:10.0.0.0/104` and `64:ff9b::10.0.0.0/104` are `10.0.0.0/8`).
 ///
 /// ```
 /// use throttle_tower::client_ip::IpNet;
@@ -33,14 +33,25 @@ impl IpNet {
     ///
     /// # Errors
     ///
-    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv6 address that stands for an IPv4
-    /// address: such a block would hold IPv6 addresses only, although it is written like an IPv4 one.
+    /// If `prefix` is over 32 for IPv4 or 128 for IPv6, or under 96 for an IPv6 address that stands
+    /// for an IPv4 address: such a block would hold IPv6 addresses only, although it is written
+    /// like an IPv4 one.
     pub fn new(address: IpAddr, prefix: u8) -> Result<Self, ConfigError> {
-        let refuse = |problem, remedy| refused("network", format_args!("{address}/{prefix}"), problem, remedy);
+        let refuse = |problem, remedy| {
+            refused(
+                "network",
+                format_args!("{address}/{prefix}"),
+                problem,
+                remedy,
+            )
+        };
         let net = match (address, canonical_ip(address)) {
             (IpAddr::V6(_), IpAddr::V4(_)) if prefix < BEFORE_IPV4 => {
                 let problem = "stands for an IPv4 address and has a prefix under 96";
-                return Err(refuse(problem, "write the IPv4 network itself, such as 10.0.0.0/8"));
+                return Err(refuse(
+                    problem,
+                    "write the IPv4 network itself, such as 10.0.0.0/8",
+                ));
             }
             (IpAddr::V6(_), v4 @ IpAddr::V4(_)) => ipnet::IpNet::new(v4, prefix - BEFORE_IPV4),
             (_, address) => ipnet::IpNet::new(address, prefix),
@@ -49,7 +60,8 @@ impl IpNet {
             IpAddr::V4(_) => "write 0 to 32 after the slash for IPv4",
             IpAddr::V6(_) => "write 0 to 128 after the slash for IPv6",
         };
-        net.map(|net| Self(net.trunc())).map_err(|_| refuse("has too long a prefix", remedy))
+        net.map(|net| Self(net.trunc()))
+            .map_err(|_| refuse("has too long a prefix", remedy))
     }
 
     /// The first address of the block.
@@ -64,8 +76,9 @@ impl IpNet {
         self.0.prefix_len()
     }
 
-    /// Whether `address` lies in the block. An IPv6 address that [stands for an IPv4 address](canonical_ip) counts as
-    /// that; apart from it the families are separate, so `::/0` holds no IPv4 address.
+    /// Whether `address` lies in the block. An IPv6 address that [stands for an IPv4
+    /// address](canonical_ip) counts as that; apart from it the families are separate, so `::/0`
+    /// holds no IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&canonical_ip(address))
@@ -81,7 +94,8 @@ impl FromStr for IpNet {
                 "network",
                 text,
                 "is not an address or a CIDR network",
-                "write 10.0.0.0/28, 2001:db8::/64 or one address, without leading zeros, spaces or a zone",
+                "write 10.0.0.0/28, 2001:db8::/64 or one address, without leading zeros, spaces \
+                    or a zone",
             )
         };
         let Some((address, prefix)) = text.split_once('/') else {
@@ -89,7 +103,8 @@ impl FromStr for IpNet {
         };
         let address = address.parse().map_err(|_| refuse())?;
         // `parse` alone would take "+8" and "08".
-        let plain = prefix.bytes().all(|b| b.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
+        let plain = prefix.bytes().all(|b| b.is_ascii_digit())
+            && (prefix == "0" || !prefix.starts_with('0'));
         let prefix = prefix.parse().ok().filter(|_| plain).ok_or_else(refuse)?;
         Self::new(address, prefix)
     }

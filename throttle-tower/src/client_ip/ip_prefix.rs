@@ -6,17 +6,19 @@ use throttle_core::{ConfigError, canonical_ip};
 
 use super::error::refused;
 
-/// How many leading bits of an address identify one client: by default all 32 of IPv4 and 64 of IPv6.
+/// How many leading bits of an address identify one client: by default all 32 of IPv4 and 64 of
+/// IPv6.
 ///
-/// An IPv6 subscriber has at least a /64 and can use a new one of its 2⁶⁴ addresses for every request, so a key of the
-/// whole address limits nothing. Many subscribers have a /56 or a /48 (256 or 65 536 times a /64). To limit those, add
-/// a second, larger limit on `IpPrefix::new(32, 48)`. Do not widen this one: unrelated subscribers would share a
-/// budget.
+/// An IPv6 subscriber has at least a /64 and can use a new one of its 2⁶⁴ addresses for every
+/// request, so a key of the whole address limits nothing. Many subscribers have a /56 or a /48 (256
+/// or 65 536 times a /64). To limit those, add a second, larger limit on `IpPrefix::new(32, 48)`.
+/// Do not widen this one: unrelated subscribers would share a budget.
 ///
-/// Some clients share a /64, and thus a budget, although they are not one subscriber: all that connect by a link-local
-/// address (`fe80::/64`), all behind one Teredo server (`2001::/32`), and the hosts of a cloud or a campus that has a
-/// /64 for many. IPv6 addresses that [stand for IPv4 addresses](canonical_ip) are masked as those; clients behind a
-/// NAT64 with a prefix of its own need [`ClientIp::nat64`](super::ClientIp::nat64).
+/// Some clients share a /64, and thus a budget, although they are not one subscriber: all that
+/// connect by a link-local address (`fe80::/64`), all behind one Teredo server (`2001::/32`), and
+/// the hosts of a cloud or a campus that has a /64 for many. IPv6 addresses that [stand for IPv4
+/// addresses](canonical_ip) are masked as those; clients behind a NAT64 with a prefix of its own
+/// need [`ClientIp::nat64`](super::ClientIp::nat64).
 ///
 /// ```
 /// use throttle_tower::client_ip::IpPrefix;
@@ -42,10 +44,20 @@ impl IpPrefix {
     /// clients: use [`Constant`](crate::Constant) for that.
     pub fn new(v4: u8, v6: u8) -> Result<Self, ConfigError> {
         if !(1..=32).contains(&v4) {
-            return Err(refused("IPv4 prefix", v4, "is out of range", "write 1 to 32 bits; the default is 32"));
+            return Err(refused(
+                "IPv4 prefix",
+                v4,
+                "is out of range",
+                "write 1 to 32 bits; the default is 32",
+            ));
         }
         if !(1..=128).contains(&v6) {
-            return Err(refused("IPv6 prefix", v6, "is out of range", "write 1 to 128 bits; the default is 64"));
+            return Err(refused(
+                "IPv6 prefix",
+                v6,
+                "is out of range",
+                "write 1 to 128 bits; the default is 64",
+            ));
         }
         Ok(Self { v4, v6 })
     }
@@ -62,12 +74,12 @@ impl IpPrefix {
         self.v6
     }
 
-    /// The first address of the block that `address` lies in, after an IPv6 address that [stands for an IPv4
-    /// address](canonical_ip) is taken as that.
+    /// The first address of the block that `address` lies in, after an IPv6 address that [stands
+    /// for an IPv4 address](canonical_ip) is taken as that.
     #[must_use]
     pub fn mask(&self, address: IpAddr) -> IpAddr {
-        // Canonical first: all IPv6 addresses that stand for IPv4 addresses lie in a few /64s, so an IPv6 mask over
-        // them would put all of IPv4 into a single bucket.
+        // Canonical first: all IPv6 addresses that stand for IPv4 addresses lie in a few /64s, so
+        // an IPv6 mask over them would put all of IPv4 into a single bucket.
         let address = canonical_ip(address);
         let bits = if address.is_ipv4() { self.v4 } else { self.v6 };
         ipnet::IpNet::new_assert(address, bits).trunc().addr()

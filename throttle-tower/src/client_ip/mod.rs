@@ -1,8 +1,9 @@
 //! The client's address, behind proxies too: the key of most limits by address.
 //!
-//! Only the connection's own address (the *peer*) cannot be forged. In a header such as `X-Forwarded-For`, your own
-//! proxies wrote the rightmost entries, and the client may have written all others. This module finds the leftmost
-//! entry that one of your proxies wrote: the client. It reads one source, which you choose:
+//! Only the connection's own address (the *peer*) cannot be forged. In a header such as
+//! `X-Forwarded-For`, your own proxies wrote the rightmost entries, and the client may have written
+//! all others. This module finds the leftmost entry that one of your proxies wrote: the client. It
+//! reads one source, which you choose:
 //!
 //! | source | use it when |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | [`ClientIp::x_forwarded_for_hops`], [`ClientIp::forwarded_hops`] | you can only say how many proxies there are |
 //! | [`ClientIp::header`] | a CDN writes the client into a header of its own |
 //!
-//! There is no default header, and no fallback from one header to another: a client can send any header that your proxy
-//! does not overwrite. Only the chosen header is read.
+//! There is no default header, and no fallback from one header to another: a client can send any
+//! header that your proxy does not overwrite. Only the chosen header is read.
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -52,26 +53,28 @@
 //!
 //! # When the header does not name a client
 //!
-//! The client's address is then unknown, and a proxy's address is used instead. In most cases that is the peer. It can
-//! also be a trusted proxy nearer to the client, if the header names one. A client that sends a malformed header shares
-//! that proxy's budget; it never gets a fresh one, nor another client's. [`AddressOrigin`] states the reason, and which
-//! address is used. If more than a few outcomes are not [`Peer`](AddressOrigin::Peer),
-//! [`Forwarded`](AddressOrigin::Forwarded) or [`UntrustedPeer`](AddressOrigin::UntrustedPeer), the configuration does
-//! not match the proxies. If that holds for the first hundred requests of a limit, its layer
+//! The client's address is then unknown, and a proxy's address is used instead. In most cases that
+//! is the peer. It can also be a trusted proxy nearer to the client, if the header names one. A
+//! client that sends a malformed header shares that proxy's budget; it never gets a fresh one, nor
+//! another client's. [`AddressOrigin`] states the reason, and which address is used. If more than a
+//! few outcomes are not [`Peer`](AddressOrigin::Peer), [`Forwarded`](AddressOrigin::Forwarded) or
+//! [`UntrustedPeer`](AddressOrigin::UntrustedPeer), the configuration does not match the proxies.
+//! If that holds for the first hundred requests of a limit, its layer
 //! [warns](crate::Warning::ClientUnknown).
 //!
 //! # Addresses that stand for others
 //!
-//! An IPv6 address that holds an IPv4 address by a prefix of the whole Internet is that IPv4 address: as a key, and
-//! where it is compared with the trusted proxies ([`canonical_ip`](throttle_core::canonical_ip) lists the prefixes). A
-//! network whose NAT64 has a prefix of its own names it: [`ClientIp::nat64`]. [`IpPrefix`] says which other clients
-//! share a key.
+//! An IPv6 address that holds an IPv4 address by a prefix of the whole Internet is that IPv4
+//! address: as a key, and where it is compared with the trusted proxies
+//! ([`canonical_ip`](throttle_core::canonical_ip) lists the prefixes). A network whose NAT64 has a
+//! prefix of its own names it: [`ClientIp::nat64`]. [`IpPrefix`] says which other clients share a
+//! key.
 //!
 //! # Standards
 //!
-//! `Forwarded` is RFC 7239. Joining several lines of one header into a list, in order, and skipping empty elements
-//! follows RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it is read as nginx, Envoy and the
-//! cloud load balancers write it.
+//! `Forwarded` is RFC 7239. Joining several lines of one header into a list, in order, and skipping
+//! empty elements follows RFC 9110 (sections 5.3 and 5.6.1). `X-Forwarded-For` has no standard; it
+//! is read as nginx, Envoy and the cloud load balancers write it.
 
 mod address_origin;
 mod address_text;

@@ -5,7 +5,8 @@ use throttle_core::ConfigError;
 use super::error::refused;
 use super::ip_net::IpNet;
 
-/// The prefix that a network has chosen for its NAT64, by which its IPv6 addresses stand for IPv4 addresses (RFC 6052).
+/// The prefix that a network has chosen for its NAT64, by which its IPv6 addresses stand for IPv4
+/// addresses (RFC 6052).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nat64 {
     net: IpNet,
@@ -23,7 +24,8 @@ impl Nat64 {
             "NAT64 prefix",
             net,
             "is not an IPv6 network of 32, 40, 48, 56, 64 or 96 bits",
-            "write the prefix that your NAT64 translates to, as in 2001:db8:64::/96; 64:ff9b::/96 is known without it",
+            "write the prefix that your NAT64 translates to, as in 2001:db8:64::/96; 64:ff9b::/96 \
+                is known without it",
         ))
     }
 
@@ -31,13 +33,16 @@ impl Nat64 {
     #[inline(never)]
     pub(super) fn translated(&self, address: IpAddr) -> IpAddr {
         match address {
-            IpAddr::V6(v6) if self.net.contains(address) => self.embedded(v6.octets()).map_or(address, IpAddr::V4),
+            IpAddr::V6(v6) if self.net.contains(address) => {
+                self.embedded(v6.octets()).map_or(address, IpAddr::V4)
+            }
             _ => address,
         }
     }
 
-    /// The four octets after the prefix, but for the ninth octet of the address, which is zero and belongs to neither.
-    /// What follows them is zero, too: an address with anything else there is not one of the translator's.
+    /// The four octets after the prefix, but for the ninth octet of the address, which is zero and
+    /// belongs to neither. What follows them is zero, too: an address with anything else there is
+    /// not one of the translator's.
     fn embedded(&self, octets: [u8; 16]) -> Option<Ipv4Addr> {
         let length = usize::from(self.net.prefix() / 8);
         if length == 12 {
@@ -71,7 +76,11 @@ mod tests {
             ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
             ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
         ] {
-            assert_eq!(nat64(net).translated(address(translated)), address("192.0.2.33"), "{net}");
+            assert_eq!(
+                nat64(net).translated(address(translated)),
+                address("192.0.2.33"),
+                "{net}"
+            );
         }
     }
 
@@ -92,9 +101,19 @@ mod tests {
 
     #[test]
     fn network_that_is_no_prefix_of_a_nat64_is_told_what_to_write() {
-        for wrong in ["2001:db8::/33", "2001:db8::/128", "2001:db8::/72", "::/0", "192.0.2.0/24", "64:ff9b::/96"] {
+        for wrong in [
+            "2001:db8::/33",
+            "2001:db8::/128",
+            "2001:db8::/72",
+            "::/0",
+            "192.0.2.0/24",
+            "64:ff9b::/96",
+        ] {
             let error = Nat64::new(wrong.parse().unwrap()).unwrap_err().to_string();
-            assert!(error.starts_with("NAT64 prefix ") && error.contains("as in 2001:db8:64::/96"), "{error}");
+            assert!(
+                error.starts_with("NAT64 prefix ") && error.contains("as in 2001:db8:64::/96"),
+                "{error}"
+            );
         }
     }
 }

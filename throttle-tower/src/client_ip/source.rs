@@ -10,13 +10,15 @@ use super::ip_net::IpNet;
 use super::nat64::Nat64;
 use super::trusted_proxies::TrustedProxies;
 
-/// The largest number of entries that are read from a list header: 20. Chains of real proxies are far shorter, and a
-/// header may be long.
+/// The largest number of entries that are read from a list header: 20. Chains of real proxies are
+/// far shorter, and a header may be long.
 pub const MAX_HOPS: u8 = 20;
 
-/// How to find the client's address. The [module](super) says which constructor suits which deployment.
+/// How to find the client's address. The [module](super) says which constructor suits which
+/// deployment.
 ///
-/// Cloning copies the list of trusted networks; share a clone rather than making one for every request.
+/// Cloning copies the list of trusted networks; share a clone rather than making one for every
+/// request.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -34,8 +36,14 @@ pub struct ClientIp {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
     Peer,
-    List { format: Format, client: Position },
-    Single { name: HeaderName, trusted: TrustedProxies },
+    List {
+        format: Format,
+        client: Position,
+    },
+    Single {
+        name: HeaderName,
+        trusted: TrustedProxies,
+    },
 }
 
 /// How a header that lists the hops is written.
@@ -63,25 +71,28 @@ impl ClientIp {
         Self::of(Source::Peer)
     }
 
-    /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies. If the peer is not a trusted
-    /// proxy, the peer is the client.
+    /// The rightmost entry of `X-Forwarded-For` that is not one of the `trusted` proxies. If the
+    /// peer is not a trusted proxy, the peer is the client.
     ///
     /// Every trusted proxy must *append* the address it was called from. nginx does so with
-    /// `$proxy_add_x_forwarded_for`. If it passes the header through untouched, the client wrote all of it.
+    /// `$proxy_add_x_forwarded_for`. If it passes the header through untouched, the client wrote
+    /// all of it.
     #[must_use]
     pub fn x_forwarded_for(trusted: TrustedProxies) -> Self {
         Self::list(Format::XForwardedFor, Position::RightmostUntrusted(trusted))
     }
 
-    /// The entry of `X-Forwarded-For` at place `hops`, counted from the right and from 1, whatever the peer is.
+    /// The entry of `X-Forwarded-For` at place `hops`, counted from the right and from 1, whatever
+    /// the peer is.
     ///
-    /// `hops` is the number of proxies that append to the list. With too small a number the key is a proxy's address;
-    /// with too large a number it is text from the client. Entries further right are counted, not read; empty ones are
-    /// not counted.
+    /// `hops` is the number of proxies that append to the list. With too small a number the key is
+    /// a proxy's address; with too large a number it is text from the client. Entries further right
+    /// are counted, not read; empty ones are not counted.
     ///
-    /// **You must ensure** that nothing but those proxies can reach this process. The peer is not checked, so a client
-    /// that connects directly writes the whole list itself. Where the proxies' addresses are known, prefer
-    /// [`x_forwarded_for`](Self::x_forwarded_for). A hop count also works without a peer, as on a Unix socket.
+    /// **You must ensure** that nothing but those proxies can reach this process. The peer is not
+    /// checked, so a client that connects directly writes the whole list itself. Where the proxies'
+    /// addresses are known, prefer [`x_forwarded_for`](Self::x_forwarded_for). A hop count also
+    /// works without a peer, as on a Unix socket.
     ///
     /// # Errors
     ///
@@ -92,17 +103,18 @@ impl ClientIp {
 
     /// As [`x_forwarded_for`](Self::x_forwarded_for), for the `Forwarded` header of RFC 7239.
     ///
-    /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and around anything with
-    /// a port, no parameter twice, no whitespace around `;`. `unknown` and `_hidden` names are not addresses. The
-    /// element to the left of such a name is not used in its place: see
-    /// [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over 1024 bytes is not read, and
-    /// counts as malformed.
+    /// Each proxy's element must be well formed and have a `for`: quotes around IPv6 addresses and
+    /// around anything with a port, no parameter twice, no whitespace around `;`. `unknown` and
+    /// `_hidden` names are not addresses. The element to the left of such a name is not used in its
+    /// place: see [`AddressOrigin::Obfuscated`](super::AddressOrigin::Obfuscated). An element over
+    /// 1024 bytes is not read, and counts as malformed.
     #[must_use]
     pub fn forwarded(trusted: TrustedProxies) -> Self {
         Self::list(Format::Forwarded, Position::RightmostUntrusted(trusted))
     }
 
-    /// As [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), with the same requirement, for the `Forwarded` header.
+    /// As [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), with the same requirement, for the
+    /// `Forwarded` header.
     ///
     /// # Errors
     ///
@@ -113,18 +125,19 @@ impl ClientIp {
 
     /// The one address in the header `name`, if the peer is one of the `trusted` proxies.
     ///
-    /// The header must occur once and hold one bare address, or the peer's address is used. The proxy must *overwrite*
-    /// what the client sent. `CF-Connecting-IP`, `Fly-Client-IP` and `X-Azure-SocketIP` always do; `True-Client-IP`,
-    /// `Fastly-Client-IP`, `X-Azure-ClientIP` and `X-Real-IP` only if you configured the proxy so.
+    /// The header must occur once and hold one bare address, or the peer's address is used. The
+    /// proxy must *overwrite* what the client sent. `CF-Connecting-IP`, `Fly-Client-IP` and
+    /// `X-Azure-SocketIP` always do; `True-Client-IP`, `Fastly-Client-IP`, `X-Azure-ClientIP` and
+    /// `X-Real-IP` only if you configured the proxy so.
     ///
-    /// Other customers of the same CDN share its addresses and can point it at your origin. Where that matters, ask
-    /// for a client certificate or a shared secret as well. Requests from Cloudflare Workers of other zones all carry
-    /// the same `CF-Connecting-IP`.
+    /// Other customers of the same CDN share its addresses and can point it at your origin. Where
+    /// that matters, ask for a client certificate or a shared secret as well. Requests from
+    /// Cloudflare Workers of other zones all carry the same `CF-Connecting-IP`.
     ///
     /// # Errors
     ///
-    /// If `name` is not a header name, or has an underscore: servers disagree on whether `x_real_ip` is `x-real-ip`,
-    /// and a client can exploit that.
+    /// If `name` is not a header name, or has an underscore: servers disagree on whether
+    /// `x_real_ip` is `x-real-ip`, and a client can exploit that.
     pub fn header<N>(name: N, trusted: TrustedProxies) -> Result<Self, ConfigError>
     where
         N: AsRef<str>,
@@ -132,37 +145,47 @@ impl ClientIp {
         let name = name.as_ref();
         let refuse = |problem, remedy| refused("client address header", name, problem, remedy);
         if name.contains('_') {
-            return Err(refuse("has an underscore", "write it with hyphens, as the proxy sends it"));
+            return Err(refuse(
+                "has an underscore",
+                "write it with hyphens, as the proxy sends it",
+            ));
         }
-        let name = HeaderName::try_from(name)
-            .map_err(|_| refuse("is not a header name", "write the name alone, such as cf-connecting-ip"))?;
+        let name = HeaderName::try_from(name).map_err(|_| {
+            refuse(
+                "is not a header name",
+                "write the name alone, such as cf-connecting-ip",
+            )
+        })?;
         Ok(Self::of(Source::Single { name, trusted }))
     }
 
-    /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own public address.
+    /// Fly.io: the second entry of `X-Forwarded-For` from the right. The rightmost is the app's own
+    /// public address.
     ///
-    /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly, count one hop more. As
-    /// with [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), you must ensure that nothing else can reach this
-    /// process. That includes the other apps in the private network, which connect directly.
+    /// For apps that are reached through Fly's proxy only; with another proxy in front of Fly,
+    /// count one hop more. As with [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), you must
+    /// ensure that nothing else can reach this process. That includes the other apps in the private
+    /// network, which connect directly.
     #[must_use]
     pub fn fly_io() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
     }
 
-    /// Google Cloud's external Application Load Balancer: the second entry of `X-Forwarded-For` from the right. It
-    /// appends the client, then its own address.
+    /// Google Cloud's external Application Load Balancer: the second entry of `X-Forwarded-For`
+    /// from the right. It appends the client, then its own address.
     ///
-    /// As with [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), you must ensure that nothing else can reach this
-    /// process: let only the load balancer's ranges through the firewall.
+    /// As with [`x_forwarded_for_hops`](Self::x_forwarded_for_hops), you must ensure that nothing
+    /// else can reach this process: let only the load balancer's ranges through the firewall.
     #[must_use]
     pub fn google_cloud_load_balancer() -> Self {
         Self::list(Format::XForwardedFor, Position::FromRight(2))
     }
 
-    /// Names the prefix of this network's NAT64 (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits. An address with it is
-    /// taken as the IPv4 address that it stands for, both as a key and where it is compared with the trusted proxies,
-    /// which are then listed by their IPv4 addresses. Otherwise all clients behind the NAT64 may share the budget of
-    /// one /64. The prefixes of [`canonical_ip`] are known without it. Calling it again replaces the prefix.
+    /// Names the prefix of this network's NAT64 (RFC 6052), of 32, 40, 48, 56, 64 or 96 bits. An
+    /// address with it is taken as the IPv4 address that it stands for, both as a key and where it
+    /// is compared with the trusted proxies, which are then listed by their IPv4 addresses.
+    /// Otherwise all clients behind the NAT64 may share the budget of one /64. The prefixes of
+    /// [`canonical_ip`] are known without it. Calling it again replaces the prefix.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -190,7 +213,9 @@ impl ClientIp {
     #[inline]
     pub(super) fn canonical(&self, address: IpAddr) -> IpAddr {
         match canonical_ip(address) {
-            canonical @ IpAddr::V6(_) => self.nat64.map_or(canonical, |nat64| nat64.translated(canonical)),
+            canonical @ IpAddr::V6(_) => self
+                .nat64
+                .map_or(canonical, |nat64| nat64.translated(canonical)),
             v4 => v4,
         }
     }
@@ -199,26 +224,40 @@ impl ClientIp {
     pub(crate) fn is_any_peers(&self) -> bool {
         match &self.source {
             Source::Peer => false,
-            Source::List { client: Position::FromRight(_), .. } => true,
-            Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {
-                trusted.any_machine().is_some()
+            Source::List {
+                client: Position::FromRight(_),
+                ..
+            } => true,
+            Source::List {
+                client: Position::RightmostUntrusted(trusted),
+                ..
             }
+            | Source::Single { trusted, .. } => trusted.any_machine().is_some(),
         }
     }
 
     /// The broad ones of the networks that it trusts; see [`TrustedProxies::broad_networks`].
     pub fn broad_networks(&self) -> impl Iterator<Item = IpNet> + '_ {
         let trusted = match &self.source {
-            Source::List { client: Position::RightmostUntrusted(trusted), .. } | Source::Single { trusted, .. } => {
-                Some(trusted)
+            Source::List {
+                client: Position::RightmostUntrusted(trusted),
+                ..
             }
-            Source::Peer | Source::List { client: Position::FromRight(_), .. } => None,
+            | Source::Single { trusted, .. } => Some(trusted),
+            Source::Peer
+            | Source::List {
+                client: Position::FromRight(_),
+                ..
+            } => None,
         };
         trusted.into_iter().flat_map(TrustedProxies::broad_networks)
     }
 
     fn of(source: Source) -> Self {
-        Self { source, nat64: None }
+        Self {
+            source,
+            nat64: None,
+        }
     }
 
     fn list(format: Format, client: Position) -> Self {

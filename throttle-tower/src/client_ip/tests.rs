@@ -40,7 +40,10 @@ fn headers<N: AsRef<str>, V: AsRef<[u8]>>(lines: impl IntoIterator<Item = (N, V)
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         let name = HeaderName::try_from(name.as_ref()).expect("a header name");
-        headers.append(name, HeaderValue::from_bytes(value.as_ref()).expect("a header value"));
+        headers.append(
+            name,
+            HeaderValue::from_bytes(value.as_ref()).expect("a header value"),
+        );
     }
     headers
 }
@@ -51,5 +54,8 @@ fn behind_proxy(source: &ClientIp, lines: &[(&str, &str)]) -> Resolved {
 }
 
 fn resolved(address: &str, origin: AddressOrigin) -> Resolved {
-    Resolved { address: Some(ip(address)), origin }
+    Resolved {
+        address: Some(ip(address)),
+        origin,
+    }
 }

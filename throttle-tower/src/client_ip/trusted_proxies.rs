@@ -9,10 +9,11 @@ use super::ip_net::IpNet;
 
 /// The addresses of your own proxies, and of nothing else.
 ///
-/// A machine that connects from one of these addresses can claim any client address. List the proxies one by one, or a
-/// subnet that contains only them. Do not list the private ranges as a whole: one compromised machine in them could
-/// forge every client address. [`broad_networks`](Self::broad_networks) lists the networks that look broader than a
-/// group of proxies.
+/// A machine that connects from one of these addresses can claim any client address. List the
+/// proxies one by one, or a subnet that contains only them. Do not list the private ranges as a
+/// whole: one compromised machine in them could forge every client address.
+/// [`broad_networks`](Self::broad_networks) lists the networks that look broader than a group of
+/// proxies.
 ///
 /// ```
 /// use throttle_tower::client_ip::TrustedProxies;
@@ -29,13 +30,14 @@ pub struct TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// Trusts these networks. Takes text (`"10.0.0.0/28"`, `"2001:db8::7"`), addresses, or [`IpNet`] values.
+    /// Trusts these networks. Takes text (`"10.0.0.0/28"`, `"2001:db8::7"`), addresses, or
+    /// [`IpNet`] values.
     ///
     /// # Errors
     ///
-    /// If the list is empty, an element is not a network, or a prefix is shorter than /8 (IPv4) or /7 (IPv6). An IPv4
-    /// /8 is the largest block that was ever assigned to one holder; an IPv6 /7 is all private addresses. So
-    /// `0.0.0.0/0`, `::/0` and their halves are errors.
+    /// If the list is empty, an element is not a network, or a prefix is shorter than /8 (IPv4) or
+    /// /7 (IPv6). An IPv4 /8 is the largest block that was ever assigned to one holder; an IPv6 /7
+    /// is all private addresses. So `0.0.0.0/0`, `::/0` and their halves are errors.
     pub fn new<I>(nets: I) -> Result<Self, ConfigError>
     where
         I: IntoIterator,
@@ -49,19 +51,22 @@ impl TrustedProxies {
                 "trusted network",
                 net,
                 "trusts (nearly) every machine, so any client could name any address",
-                "list your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if nothing but your \
-                 proxies can reach this process, count hops instead, or opt in with TrustedProxies::danger_any_width",
+                "list your proxies' own networks, /8 (IPv4) or /7 (IPv6) at the very widest; if \
+                    nothing but your \
+                 proxies can reach this process, count hops instead, or opt in with \
+                 TrustedProxies::danger_any_width",
             )),
         }
     }
 
     /// As [`new`](Self::new), without its limit on the width of a network.
     ///
-    /// With `0.0.0.0/0` every IPv4 peer can choose the address that its requests are charged to: a new one each time,
-    /// or a victim's. Use it only if something else, such as a firewall or mutual TLS, admits nothing but the proxies.
-    /// Even then a list header yields [`AllTrusted`](super::AddressOrigin::AllTrusted) for each client inside the
-    /// network. This constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a firewall.
-    /// `0.0.0.0/0` does not cover IPv6, nor `::/0` IPv4.
+    /// With `0.0.0.0/0` every IPv4 peer can choose the address that its requests are charged to: a
+    /// new one each time, or a victim's. Use it only if something else, such as a firewall or
+    /// mutual TLS, admits nothing but the proxies. Even then a list header yields
+    /// [`AllTrusted`](super::AddressOrigin::AllTrusted) for each client inside the network. This
+    /// constructor is meant for [`ClientIp::header`](super::ClientIp::header) behind such a
+    /// firewall. `0.0.0.0/0` does not cover IPv6, nor `::/0` IPv4.
     ///
     /// # Errors
     ///
@@ -72,7 +77,10 @@ impl TrustedProxies {
         I::Item: TryInto<IpNet>,
         ConfigError: From<<I::Item as TryInto<IpNet>>::Error>,
     {
-        let nets = nets.into_iter().map(TryInto::try_into).collect::<Result<Vec<_>, _>>()?;
+        let nets = nets
+            .into_iter()
+            .map(TryInto::try_into)
+            .collect::<Result<Vec<_>, _>>()?;
         if nets.is_empty() {
             return Err(refused(
                 "trusted networks",
@@ -96,8 +104,8 @@ impl TrustedProxies {
         self.nets.iter().any(|net| net.contains(address))
     }
 
-    /// Networks with room for far more than proxies: shorter than /24 for IPv4 or /48 for IPv6. Any machine in them can
-    /// name any client, so they deserve a line in the log at start-up.
+    /// Networks with room for far more than proxies: shorter than /24 for IPv4 or /48 for IPv6. Any
+    /// machine in them can name any client, so they deserve a line in the log at start-up.
     ///
     /// ```
     /// use throttle_tower::TrustedProxies;

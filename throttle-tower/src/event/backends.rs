@@ -7,8 +7,8 @@ use crate::lock::lock;
 /// Reads how many keys a backend holds, if they are in this process.
 type KeysHeld = dyn Fn() -> Option<usize> + Send + Sync;
 
-/// The backend of a layer and its clones. It is dropped with the last of them, and replaced where the layer gets other
-/// observers.
+/// The backend of a layer and its clones. It is dropped with the last of them, and replaced where
+/// the layer gets other observers.
 pub(crate) struct BuiltOn(Arc<KeysHeld>);
 
 impl BuiltOn {
@@ -31,8 +31,9 @@ impl Backends {
         lock(&self.0).push((Arc::downgrade(on), Arc::clone(&on.0)));
     }
 
-    /// The keys that all of them hold together; `None` if none holds keys in this process. When no layer is left, those
-    /// of the last ones still count: what they did may be reported after their end.
+    /// The keys that all of them hold together; `None` if none holds keys in this process. When no
+    /// layer is left, those of the last ones still count: what they did may be reported after their
+    /// end.
     pub(crate) fn keys_held(&self) -> Option<usize> {
         let all: Vec<_> = {
             let mut all = lock(&self.0);
@@ -40,10 +41,16 @@ impl Backends {
             if all.iter().any(is_used) {
                 all.retain(is_used);
             }
-            all.iter().map(|(_, keys_held)| Arc::clone(keys_held)).collect()
+            all.iter()
+                .map(|(_, keys_held)| Arc::clone(keys_held))
+                .collect()
         };
-        let is_first = |(n, one): &(usize, &Arc<KeysHeld>)| !all[..*n].iter().any(|other| Arc::ptr_eq(other, one));
+        let is_first = |(n, one): &(usize, &Arc<KeysHeld>)| {
+            !all[..*n].iter().any(|other| Arc::ptr_eq(other, one))
+        };
         let different = all.iter().enumerate().filter(is_first);
-        different.filter_map(|(_, keys_held)| keys_held()).reduce(|sum, keys| sum + keys)
+        different
+            .filter_map(|(_, keys_held)| keys_held())
+            .reduce(|sum, keys| sum + keys)
     }
 }

@@ -1,10 +1,14 @@
-//! What happens to requests, as a layer tells it: the [`Event`] of each request, the [`Observer`] that learns of it,
-//! and what an observer knows of the layer. Open this to let observers learn more.
+//! What happens to requests, as a layer tells it: the [`Event`] of each request, the [`Observer`]
+//! that learns of it, and what an observer knows of the layer. Open this to let observers learn
+//! more.
 //!
-//! It lies below the layer, which calls observers (`throttle`), and below the observers (`observe`), so that neither
-//! needs the other.
+//! It lies below the layer, which calls observers (`throttle`), and below the observers
+//! (`observe`), so that neither needs the other.
 
-#![cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "observers are features"))]
+#![cfg_attr(
+    not(feature = "metrics"),
+    allow(dead_code, reason = "observers are features")
+)]
 
 mod backends;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]

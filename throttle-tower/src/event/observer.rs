@@ -7,21 +7,33 @@ use throttle_core::backend::Call;
 use tokio::time::Instant;
 
 use super::backends::BuiltOn;
-#[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+#[cfg(all(
+    feature = "rules",
+    any(feature = "metrics", feature = "offenders", feature = "tracing")
+))]
 use super::observed::Observed;
 use super::outcome::Event;
 
 /// Observes a layer. Each method runs on the task of the request that it is about.
 pub(crate) trait Observer: Any + Send + Sync {
-    /// A layer was built on a backend, and reports to this observer for as long as the backend is there.
+    /// A layer was built on a backend, and reports to this observer for as long as the backend is
+    /// there.
     fn built(&self, on: &Arc<BuiltOn>) {
         let _ = on;
     }
 
-    /// The observer of the limits that replace those of this one, beside these observers. `None` if this one serves for
-    /// them, too.
-    #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
-    fn renewed(&self, former: &Observed, of: &Observed, beside: &Observers) -> Option<Box<dyn Observer>> {
+    /// The observer of the limits that replace those of this one, beside these observers. `None` if
+    /// this one serves for them, too.
+    #[cfg(all(
+        feature = "rules",
+        any(feature = "metrics", feature = "offenders", feature = "tracing")
+    ))]
+    fn renewed(
+        &self,
+        former: &Observed,
+        of: &Observed,
+        beside: &Observers,
+    ) -> Option<Box<dyn Observer>> {
         let _ = (former, of, beside);
         None
     }
@@ -31,8 +43,8 @@ pub(crate) trait Observer: Any + Send + Sync {
         None
     }
 
-    /// A request was passed on or refused. `calls` stand in the order of the policies; there are none if a key was
-    /// missing, or if there were too few permits.
+    /// A request was passed on or refused. `calls` stand in the order of the policies; there are
+    /// none if a key was missing, or if there were too few permits.
     fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]);
 
     /// A decision that had to be waited for was made after so long, or failed.
@@ -105,7 +117,11 @@ impl Observers {
     /// The present instant, if an observer wants to know how long something takes.
     #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
-        if self.is_empty() { None } else { Some(Instant::now()) }
+        if self.is_empty() {
+            None
+        } else {
+            Some(Instant::now())
+        }
     }
 
     /// These observers and one more, which replaces one of the same type.
@@ -116,9 +132,17 @@ impl Observers {
     }
 
     /// The observers of the limits that replace theirs.
-    #[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+    #[cfg(all(
+        feature = "rules",
+        any(feature = "metrics", feature = "offenders", feature = "tracing")
+    ))]
     pub(crate) fn renewed(&self, former: &Observed, of: &Observed) -> Self {
-        self.iter().map(|own| own.renewed(former, of, self).map_or_else(|| Arc::clone(own), Arc::new)).collect()
+        self.iter()
+            .map(|own| {
+                own.renewed(former, of, self)
+                    .map_or_else(|| Arc::clone(own), Arc::new)
+            })
+            .collect()
     }
 
     /// Those of other types.
@@ -129,7 +153,9 @@ impl Observers {
 
     /// The observer of a type, if there is one, or the one that is a part of another.
     pub(crate) fn find<T: Observer>(&self) -> Option<&T> {
-        let alone = self.iter().find_map(|own| (&***own as &dyn Any).downcast_ref());
+        let alone = self
+            .iter()
+            .find_map(|own| (&***own as &dyn Any).downcast_ref());
         alone.or_else(|| self.iter().find_map(|own| own.part()?.downcast_ref()))
     }
 

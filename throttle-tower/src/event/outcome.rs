@@ -1,12 +1,15 @@
 use std::fmt;
 
 use http::request::Parts;
-use throttle_core::{BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName, Status};
+use throttle_core::{
+    BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName, Status,
+};
 
-/// The outcome of a request, passed to the hook of [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
+/// The outcome of a request, passed to the hook of
+/// [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
-/// It never contains a key. Policy names and outcomes are bounded, so they can be metric labels; paths and headers
-/// cannot. `Debug` leaves out the request's head.
+/// It never contains a key. Policy names and outcomes are bounded, so they can be metric labels;
+/// paths and headers cannot. `Debug` leaves out the request's head.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -43,14 +46,16 @@ pub struct Event<'a> {
     pub outcome: Outcome<'a>,
     /// The policies, in the order given.
     pub policies: &'a [Policy],
-    /// The decision, if there was one: by the store or, when the store failed, by this process or by open limits.
-    /// [`Decision::decided_by`] states which. Its statuses are in the order of the policies.
+    /// The decision, if there was one: by the store or, when the store failed, by this process or
+    /// by open limits. [`Decision::decided_by`] states which. Its statuses are in the order of the
+    /// policies.
     pub decision: Option<&'a Decision>,
     /// The request's head. The client wrote it, so do not log it raw.
     pub parts: &'a Parts,
     /// The places of the policies of [`near`](Self::near).
     pub(crate) near: &'a [usize],
-    /// Where the policies stand among those of the layer; empty if they are all of them, as for hooks.
+    /// Where the policies stand among those of the layer; empty if they are all of them, as for
+    /// hooks.
     pub(crate) places: &'a [usize],
 }
 
@@ -81,15 +86,22 @@ pub enum Outcome<'a> {
 }
 
 /// The labels of the outcomes, by their [places](Outcome::place).
-pub(crate) const OUTCOMES: [&str; 6] =
-    ["admitted", "refused", "missing_key", "no_permit", "failed_open", "failed_closed"];
+pub(crate) const OUTCOMES: [&str; 6] = [
+    "admitted",
+    "refused",
+    "missing_key",
+    "no_permit",
+    "failed_open",
+    "failed_closed",
+];
 
 /// The places of the outcomes of requests that have a decision.
 #[cfg(feature = "metrics")]
 pub(crate) const DECIDED: [usize; 3] = [0, 1, 4];
 
 impl Outcome<'_> {
-    /// A label for metrics: `admitted`, `refused`, `missing_key`, `no_permit`, `failed_open` or `failed_closed`.
+    /// A label for metrics: `admitted`, `refused`, `missing_key`, `no_permit`, `failed_open` or
+    /// `failed_closed`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
         OUTCOMES[self.place()]
@@ -121,9 +133,9 @@ impl<'a> Event<'a> {
         self.places.get(here).copied().unwrap_or(here)
     }
 
-    /// Why the store did not decide the request; `None` if it did, or was not called. The number of events with a
-    /// reason is the number of degraded decisions: admitted or refused by this process's
-    /// [share](crate::OnError::Local), admitted by open limits, or refused with 503.
+    /// Why the store did not decide the request; `None` if it did, or was not called. The number of
+    /// events with a reason is the number of degraded decisions: admitted or refused by this
+    /// process's [share](crate::OnError::Local), admitted by open limits, or refused with 503.
     #[must_use]
     pub fn degraded(&self) -> Option<BackendErrorKind> {
         match self.outcome {
@@ -134,40 +146,57 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// What decided: the store, this process, or an open limit. `None` where there is no decision: a required key was
-    /// missing, or a limit is closed.
+    /// What decided: the store, this process, or an open limit. `None` where there is no decision:
+    /// a required key was missing, or a limit is closed.
     #[must_use]
     pub fn decided_by(&self) -> Option<DecidedBy> {
         self.decision.map(Decision::decided_by)
     }
 
-    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with its status.
+    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with
+    /// its status.
     pub fn would_refuse(&self) -> impl Iterator<Item = (&'a Policy, &'a Status)> {
         let statuses = self.decision.map_or(&[][..], Decision::statuses);
-        let audited = self.policies.iter().zip(statuses).filter(|(_, status)| status.would_refuse());
+        let audited = self
+            .policies
+            .iter()
+            .zip(statuses)
+            .filter(|(_, status)| status.would_refuse());
         audited.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
-    /// The policies that the request has brought near their ends, as [`warn_at`](crate::Limit::warn_at) says.
+    /// The policies that the request has brought near their ends, as
+    /// [`warn_at`](crate::Limit::warn_at) says.
     pub fn near(&self) -> impl Iterator<Item = &'a Policy> {
         let (policies, decision) = (self.policies, self.decision);
-        self.near
-            .iter()
-            .filter_map(move |place| Some(policies.get(*place)?.tier(decision?.statuses().get(*place)?.tier())))
+        self.near.iter().filter_map(move |place| {
+            Some(
+                policies
+                    .get(*place)?
+                    .tier(decision?.statuses().get(*place)?.tier()),
+            )
+        })
     }
 
     /// The policy that decided, if one did.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Policy> {
         let (decision, place) = (self.decision?, self.decision?.binding()?);
-        Some(self.policies.get(place)?.tier(decision.statuses().get(place)?.tier()))
+        Some(
+            self.policies
+                .get(place)?
+                .tier(decision.statuses().get(place)?.tier()),
+        )
     }
 }
 
 impl fmt::Debug for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Event");
-        shown.field("outcome", &self.outcome).field("policies", &self.policies).field("decision", &self.decision);
+        shown
+            .field("outcome", &self.outcome)
+            .field("policies", &self.policies)
+            .field("decision", &self.decision);
         shown.finish_non_exhaustive()
     }
 }
@@ -175,12 +204,18 @@ impl fmt::Debug for Event<'_> {
 #[cfg(test)]
 mod tests {
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+    use throttle_core::{
+        Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate,
+    };
 
     use super::*;
 
     fn parts() -> Parts {
-        http::Request::get("/secret").body(()).unwrap().into_parts().0
+        http::Request::get("/secret")
+            .body(())
+            .unwrap()
+            .into_parts()
+            .0
     }
 
     #[test]
@@ -197,7 +232,10 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            assert_eq!((outcome.label(), outcome.is_passed_on()), (label, is_passed_on));
+            assert_eq!(
+                (outcome.label(), outcome.is_passed_on()),
+                (label, is_passed_on)
+            );
             assert_eq!((outcome.place(), OUTCOMES[place]), (place, label));
         }
     }
@@ -209,30 +247,70 @@ mod tests {
         let by_store = Decision::not_limited(1);
         let open = Decision::open(&calls, BackendErrorKind::Unavailable);
         for (outcome, decision, why) in [
-            (Outcome::FailedOpen(&error), Some(&open), Some(BackendErrorKind::Timeout)),
-            (Outcome::FailedClosed(&error), None, Some(BackendErrorKind::Timeout)),
-            (Outcome::Admitted, Some(&open), Some(BackendErrorKind::Unavailable)),
-            (Outcome::Refused, Some(&open), Some(BackendErrorKind::Unavailable)),
+            (
+                Outcome::FailedOpen(&error),
+                Some(&open),
+                Some(BackendErrorKind::Timeout),
+            ),
+            (
+                Outcome::FailedClosed(&error),
+                None,
+                Some(BackendErrorKind::Timeout),
+            ),
+            (
+                Outcome::Admitted,
+                Some(&open),
+                Some(BackendErrorKind::Unavailable),
+            ),
+            (
+                Outcome::Refused,
+                Some(&open),
+                Some(BackendErrorKind::Unavailable),
+            ),
             (Outcome::Admitted, Some(&by_store), None),
             (Outcome::MissingKey, None, None),
             (Outcome::NoPermit(&[]), None, None),
         ] {
-            let event = Event { outcome, policies: &[], decision, parts: &parts, near: &[], places: &[] };
+            let event = Event {
+                outcome,
+                policies: &[],
+                decision,
+                parts: &parts,
+                near: &[],
+                places: &[],
+            };
             assert_eq!(event.degraded(), why, "{event:?}");
-            assert_eq!(event.decided_by(), decision.map(Decision::decided_by), "{event:?}");
+            assert_eq!(
+                event.decided_by(),
+                decision.map(Decision::decided_by),
+                "{event:?}"
+            );
             assert!(event.binding().is_none(), "{event:?}");
         }
     }
 
     #[test]
     fn binding_policy_has_the_parameters_of_the_tier() {
-        let tiers = [("free", 1), ("pro", 3)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
-        let [plan, other] = [Policy::tiered("plan", tiers), Policy::new("other", Gcra::new(Rate::per_minute(9)))];
-        let set = PolicySet::new(PolicyTree::All(vec![other.unwrap().into(), plan.unwrap().into()])).unwrap();
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let tiers = [("free", 1), ("pro", 3)]
+            .map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
+        let [plan, other] = [
+            Policy::tiered("plan", tiers),
+            Policy::new("other", Gcra::new(Rate::per_minute(9))),
+        ];
+        let set = PolicySet::new(PolicyTree::All(vec![
+            other.unwrap().into(),
+            plan.unwrap().into(),
+        ]))
+        .unwrap();
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build();
         let prepared = store.prepare(set.clone()).unwrap();
         let calls = [0, 1].map(|tier| Call::from(Key::CONSTANT).in_tier(tier));
-        let (decision, parts) = (store.decide_now(&std::sync::Arc::new(prepared), &calls), parts());
+        let (decision, parts) = (
+            store.decide_now(&std::sync::Arc::new(prepared), &calls),
+            parts(),
+        );
         let event = Event {
             outcome: Outcome::Admitted,
             policies: set.policies(),
@@ -242,13 +320,25 @@ mod tests {
             places: &[],
         };
         let binding = event.binding().unwrap();
-        assert_eq!((binding.name(), binding.algorithm().capacity()), ("plan", 3));
+        assert_eq!(
+            (binding.name(), binding.algorithm().capacity()),
+            ("plan", 3)
+        );
     }
 
     #[test]
     fn debug_output_leaves_the_request_out() {
-        let event =
-            Event { outcome: Outcome::Refused, policies: &[], decision: None, parts: &parts(), near: &[], places: &[] };
-        assert_eq!(format!("{event:?}"), "Event { outcome: Refused, policies: [], decision: None, .. }");
+        let event = Event {
+            outcome: Outcome::Refused,
+            policies: &[],
+            decision: None,
+            parts: &parts(),
+            near: &[],
+            places: &[],
+        };
+        assert_eq!(
+            format!("{event:?}"),
+            "Event { outcome: Refused, policies: [], decision: None, .. }"
+        );
     }
 }

@@ -15,7 +15,8 @@ impl KeyExtractor for ClientIp {
         Some(self)
     }
 
-    /// Where a header is read whoever the peer is: entries are counted from its end, or every machine is trusted.
+    /// Where a header is read whoever the peer is: entries are counted from its end, or every
+    /// machine is trusted.
     fn is_spoofable(&self) -> bool {
         self.is_any_peers()
     }
@@ -26,9 +27,11 @@ impl KeyExtractor for ClientIp {
 }
 
 impl ClientIp {
-    /// Keys by networks of the size that `prefix` sets. The default is 32 bits of IPv4 and 64 of IPv6.
+    /// Keys by networks of the size that `prefix` sets. The default is 32 bits of IPv4 and 64 of
+    /// IPv6.
     ///
-    /// As a second limit beside the default, it stops a client that rotates through the /64s of its /48:
+    /// As a second limit beside the default, it stops a client that rotates through the /64s of its
+    /// /48:
     ///
     /// ```
     /// use std::net::IpAddr;
@@ -40,7 +43,14 @@ impl ClientIp {
     /// let per_net = ClientIp::peer().by_prefix(IpPrefix::new(24, 48)?);
     /// let key = |address: &str| {
     ///     let peer = PeerAddr(address.parse::<IpAddr>().unwrap());
-    ///     per_net.extract(&http::Request::builder().extension(peer).body(()).unwrap().into_parts().0)
+    ///     per_net.extract(
+    ///         &http::Request::builder()
+    ///             .extension(peer)
+    ///             .body(())
+    ///             .unwrap()
+    ///             .into_parts()
+    ///             .0,
+    ///     )
     /// };
     /// assert_eq!(key("2001:db8:7:1::1"), key("2001:db8:7:2::1"));
     ///
@@ -53,7 +63,10 @@ impl ClientIp {
     /// ```
     #[must_use]
     pub const fn by_prefix(self, prefix: IpPrefix) -> Masked {
-        Masked { client: self, prefix }
+        Masked {
+            client: self,
+            prefix,
+        }
     }
 }
 
@@ -95,7 +108,11 @@ impl KeyExtractor for Masked {
 
 fn extract(client: &ClientIp, prefix: IpPrefix, parts: &Parts) -> Option<Key> {
     let address = client.resolve(peer(parts), &parts.headers).address?;
-    let bits = if address.is_ipv4() { prefix.v4() } else { prefix.v6() };
+    let bits = if address.is_ipv4() {
+        prefix.v4()
+    } else {
+        prefix.v6()
+    };
     Some(Key::builder().network(address, bits).finish())
 }
 
@@ -112,7 +129,9 @@ mod tests {
     fn key(by: &impl KeyExtractor, forwarded_for: Option<&str>) -> Option<Key> {
         let request = Request::builder().extension(PeerAddr(IpAddr::from([10, 0, 0, 1])));
         let lines = forwarded_for.into_iter();
-        let request = lines.fold(request, |request, line| request.header("x-forwarded-for", line));
+        let request = lines.fold(request, |request, line| {
+            request.header("x-forwarded-for", line)
+        });
         by.extract(&request.body(()).unwrap().into_parts().0)
     }
 
@@ -121,7 +140,13 @@ mod tests {
         let client = ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/8"]).unwrap());
         let of = |address: [u8; 4]| Some(Key::from(IpAddr::from(address)));
         assert_eq!(key(&client, Some("203.0.113.9")), of([203, 0, 113, 9]));
-        for lines in [None, Some(""), Some("unknown"), Some("garbage"), Some("10.0.0.2")] {
+        for lines in [
+            None,
+            Some(""),
+            Some("unknown"),
+            Some("garbage"),
+            Some("10.0.0.2"),
+        ] {
             assert_eq!(key(&client, lines), of([10, 0, 0, 1]), "{lines:?}");
         }
         assert_eq!(key(&client, Some("garbage, 10.0.0.2")), of([10, 0, 0, 2]));
@@ -132,7 +157,10 @@ mod tests {
         let client = || ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/8"]).unwrap());
         let same = |by: &dyn Fn(&str) -> Option<Key>, one: &str, other: &str| by(one) == by(other);
         let masked = client().by_prefix(IpPrefix::new(24, 48).unwrap());
-        let (plain, masked) = (|line: &str| key(&client(), Some(line)), |line: &str| key(&masked, Some(line)));
+        let (plain, masked) = (
+            |line: &str| key(&client(), Some(line)),
+            |line: &str| key(&masked, Some(line)),
+        );
         for (one, other, by_plain, by_masked) in [
             ("203.0.113.9", "203.0.113.10", false, true),
             ("203.0.113.9", "203.0.112.9", false, false),
@@ -142,7 +170,11 @@ mod tests {
             ("::ffff:203.0.113.9", "203.0.113.9", true, true),
         ] {
             assert_eq!(same(&plain, one, other), by_plain, "{one} and {other}");
-            assert_eq!(same(&masked, one, other), by_masked, "{one} and {other}, masked");
+            assert_eq!(
+                same(&masked, one, other),
+                by_masked,
+                "{one} and {other}, masked"
+            );
         }
     }
 }

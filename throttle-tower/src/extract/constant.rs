@@ -8,7 +8,8 @@ use super::key_extractor::KeyExtractor;
 /// ```
 /// use throttle_tower::{Constant, KeyExtractor};
 ///
-/// let key = |path: &str| Constant.extract(&http::Request::get(path).body(()).unwrap().into_parts().0);
+/// let key =
+///     |path: &str| Constant.extract(&http::Request::get(path).body(()).unwrap().into_parts().0);
 /// assert_eq!(key("/one"), key("/other"));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,8 @@ use throttle_core::Key;
 
 use super::key_extractor::KeyExtractor;
 
-/// A value that an earlier layer left in the request's extensions, such as the user who is logged in.
+/// A value that an earlier layer left in the request's extensions, such as the user who is logged
+/// in.
 ///
 /// ```
 /// use throttle_tower::KeyExtractor;
@@ -26,8 +27,8 @@ pub struct Extension<T> {
 }
 
 impl<T: Send + Sync + 'static> Extension<T> {
-    /// Keys by the result of `key`, called with the extension of type `T`. The result is owned; it cannot borrow from
-    /// the extension.
+    /// Keys by the result of `key`, called with the extension of type `T`. The result is owned; it
+    /// cannot borrow from the extension.
     ///
     /// ```
     /// use throttle_tower::extract::Extension;
@@ -43,7 +44,10 @@ impl<T: Send + Sync + 'static> Extension<T> {
     /// ```
     #[must_use]
     pub fn by<K: Into<Key>>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
-        Self { key: Arc::new(move |value| key(value).into()), value: PhantomData }
+        Self {
+            key: Arc::new(move |value| key(value).into()),
+            value: PhantomData,
+        }
     }
 }
 
@@ -55,7 +59,10 @@ impl<T: Send + Sync + 'static> KeyExtractor for Extension<T> {
 
 impl<T> Clone for Extension<T> {
     fn clone(&self) -> Self {
-        Self { key: Arc::clone(&self.key), value: PhantomData }
+        Self {
+            key: Arc::clone(&self.key),
+            value: PhantomData,
+        }
     }
 }
 
@@ -78,8 +85,15 @@ mod tests {
             by.extract(&request.body(()).unwrap().into_parts().0)
         };
         for by in [&by_user, &by_user.clone()] {
-            assert_eq!(key(by, Request::builder().extension(7_u32)), Some(Key::from(8)));
-            assert_eq!(key(by, Request::builder().extension(7_u64)), None, "of another type");
+            assert_eq!(
+                key(by, Request::builder().extension(7_u32)),
+                Some(Key::from(8))
+            );
+            assert_eq!(
+                key(by, Request::builder().extension(7_u64)),
+                None,
+                "of another type"
+            );
             assert_eq!(key(by, Request::builder()), None);
         }
     }

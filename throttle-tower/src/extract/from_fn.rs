@@ -14,12 +14,20 @@ use super::key_extractor::KeyExtractor;
 ///
 /// fn tenant(parts: &Parts) -> Option<String> {
 ///     // A host is the same in upper and lower case.
-///     parts.uri.host()?.split_once('.').map(|(tenant, _)| tenant.to_ascii_lowercase())
+///     parts
+///         .uri
+///         .host()?
+///         .split_once('.')
+///         .map(|(tenant, _)| tenant.to_ascii_lowercase())
 /// }
 ///
-/// let by_tenant: FromFn<fn(&Parts) -> Option<String>> = from_fn(tenant as fn(&Parts) -> Option<String>);
+/// let by_tenant: FromFn<fn(&Parts) -> Option<String>> =
+///     from_fn(tenant as fn(&Parts) -> Option<String>);
 /// let request = http::Request::get("http://ACME.example.com/").body(())?;
-/// assert_eq!(by_tenant.extract(&request.into_parts().0), Some("acme".into()));
+/// assert_eq!(
+///     by_tenant.extract(&request.into_parts().0),
+///     Some("acme".into())
+/// );
 /// # Ok::<(), http::Error>(())
 /// ```
 #[derive(Clone, Copy)]

@@ -32,29 +32,31 @@ use crate::client_ip::ClientIp;
 ///
 /// ## Trust
 ///
-/// The head is what the client sent. A key that a client can change at will gives it a new budget each time: see
-/// [what not to key by](crate::extract#what-not-to-key-by). A key may hold secrets: it is stored as a digest or
-/// escaped, and never logged.
+/// The head is what the client sent. A key that a client can change at will gives it a new budget
+/// each time: see [what not to key by](crate::extract#what-not-to-key-by). A key may hold secrets:
+/// it is stored as a digest or escaped, and never logged.
 ///
 /// ## Injectivity
 ///
-/// Keys of different budgets differ, and a budget has one key: of what a client may spell in several ways, such as a
-/// path or a host, one spelling is the key. Build a key of several parts with [`Key::builder`], which keeps the parts
-/// apart, and not by joining strings.
+/// Keys of different budgets differ, and a budget has one key: of what a client may spell in
+/// several ways, such as a path or a host, one spelling is the key. Build a key of several parts
+/// with [`Key::builder`], which keeps the parts apart, and not by joining strings.
 ///
 /// ## Stability
 ///
-/// The same request gives the same key in every process that shares a store, before and after a restart.
+/// The same request gives the same key in every process that shares a store, before and after a
+/// restart.
 ///
 /// ## Missing keys
 ///
-/// `None` means that the request has no key. [`Limit::on_missing`](crate::Limit::on_missing) decides what happens then,
-/// so an extractor does not invent a substitute.
+/// `None` means that the request has no key. [`Limit::on_missing`](crate::Limit::on_missing)
+/// decides what happens then, so an extractor does not invent a substitute.
 ///
 /// ## Speed
 ///
-/// [`extract`](Self::extract) runs once for each request and limit, on the task of the request, so it does not block.
-/// For a key that needs an async lookup use [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async).
+/// [`extract`](Self::extract) runs once for each request and limit, on the task of the request, so
+/// it does not block. For a key that needs an async lookup use
+/// [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async).
 ///
 /// ## Panics
 ///
@@ -62,22 +64,23 @@ use crate::client_ip::ClientIp;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say whose budget a request spends",
     label = "expected a key extractor such as `ClientIp::peer()`",
-    note = "for a header's value write `Header::new(\"x-api-key\")`; for a closure `from_fn(|parts: &Parts| \
+    note = "for a header's value write `Header::new(\"x-api-key\")`; for a closure \
+        `from_fn(|parts: &Parts| \
             Some(key))`; for one budget for all requests `Constant`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key, or `None` where the request has none.
     fn extract(&self, parts: &Parts) -> Option<Key>;
 
-    /// The extractors that this one consists of, if there are any: those that [`check`](Self::check),
-    /// [`uses_route`](Self::uses_route), [`client_ip`](Self::client_ip) and [`is_spoofable`](Self::is_spoofable) are
-    /// asked about. Defaults to none.
+    /// The extractors that this one consists of, if there are any: those that
+    /// [`check`](Self::check), [`uses_route`](Self::uses_route), [`client_ip`](Self::client_ip) and
+    /// [`is_spoofable`](Self::is_spoofable) are asked about. Defaults to none.
     fn parts(&self) -> Vec<&dyn KeyExtractor> {
         Vec::new()
     }
 
-    /// Checks the extractor's settings; called once, when the layer is built. Defaults to checking its
-    /// [parts](Self::parts).
+    /// Checks the extractor's settings; called once, when the layer is built. Defaults to checking
+    /// its [parts](Self::parts).
     ///
     /// # Errors
     ///
@@ -86,24 +89,25 @@ pub trait KeyExtractor: Send + Sync + 'static {
         self.parts().into_iter().try_for_each(|part| part.check())
     }
 
-    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is built.
-    /// [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers such an extractor. Defaults to what its
-    /// [parts](Self::parts) return.
+    /// Whether the key depends on the [`Route`](super::Route); called once, when the layer is
+    /// built. [`Warning::RouteUnknown`](crate::Warning::RouteUnknown) covers such an extractor.
+    /// Defaults to what its [parts](Self::parts) return.
     fn uses_route(&self) -> bool {
         self.parts().into_iter().any(|part| part.uses_route())
     }
 
-    /// Returns the source of the client's address that the key depends on; called for the first requests of a limit.
-    /// [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) and
-    /// [`Warning::ClientUnknown`](crate::Warning::ClientUnknown) cover such an extractor. Defaults to the first that
-    /// its [parts](Self::parts) return.
+    /// Returns the source of the client's address that the key depends on; called for the first
+    /// requests of a limit. [`Warning::PeerUnknown`](crate::Warning::PeerUnknown) and
+    /// [`Warning::ClientUnknown`](crate::Warning::ClientUnknown) cover such an extractor. Defaults
+    /// to the first that its [parts](Self::parts) return.
     fn client_ip(&self) -> Option<&ClientIp> {
         self.parts().into_iter().find_map(|part| part.client_ip())
     }
 
-    /// Whether a client can send requests with the key of another client, because nothing checks what it sends, or
-    /// because clients share keys. Called once, when a layer is built, for limits that [ban](crate::Limit::ban) keys.
-    /// Defaults to whether all of its [parts](Self::parts) are so, and to false without parts.
+    /// Whether a client can send requests with the key of another client, because nothing checks
+    /// what it sends, or because clients share keys. Called once, when a layer is built, for limits
+    /// that [ban](crate::Limit::ban) keys. Defaults to whether all of its [parts](Self::parts) are
+    /// so, and to false without parts.
     fn is_spoofable(&self) -> bool {
         let parts = self.parts();
         !parts.is_empty() && parts.into_iter().all(|part| part.is_spoofable())
@@ -114,8 +118,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
         std::any::type_name::<Self>().to_owned()
     }
 
-    /// Uses this extractor's key, or `other`'s if this one's is missing. Equal keys share a budget, whichever extractor
-    /// made them. Keys are equal if they have the same kind (such as bytes, or a number) and the same content.
+    /// Uses this extractor's key, or `other`'s if this one's is missing. Equal keys share a budget,
+    /// whichever extractor made them. Keys are equal if they have the same kind (such as bytes, or
+    /// a number) and the same content.
     fn or<E: KeyExtractor>(self, other: E) -> Or<Self, E>
     where
         Self: Sized,
@@ -211,7 +216,12 @@ mod tests {
     #[test]
     fn extractor_of_several_is_checked_part_by_part() {
         for extractor in around(Header::new("no name")) {
-            assert_eq!(extractor.check().unwrap_err().field(), "header", "{}", extractor.describe());
+            assert_eq!(
+                extractor.check().unwrap_err().field(),
+                "header",
+                "{}",
+                extractor.describe()
+            );
         }
         for extractor in around(Header::new("x-user")) {
             assert!(extractor.check().is_ok());
@@ -224,11 +234,17 @@ mod tests {
             assert!(extractor.uses_route(), "{}", extractor.describe());
             assert_eq!(extractor.client_ip(), None, "{}", extractor.describe());
         }
-        for extractor in
-            around(ClientIp::peer()).into_iter().chain(around(ClientIp::peer().by_prefix(IpPrefix::default())))
+        for extractor in around(ClientIp::peer())
+            .into_iter()
+            .chain(around(ClientIp::peer().by_prefix(IpPrefix::default())))
         {
             assert!(!extractor.uses_route(), "{}", extractor.describe());
-            assert_eq!(extractor.client_ip(), Some(&ClientIp::peer()), "{}", extractor.describe());
+            assert_eq!(
+                extractor.client_ip(),
+                Some(&ClientIp::peer()),
+                "{}",
+                extractor.describe()
+            );
         }
     }
 
@@ -236,18 +252,31 @@ mod tests {
     fn key_of_several_is_all_of_theirs_or_the_first() {
         let header = |name: &str| Header::new(name);
         let parts = |names: &[&str]| {
-            let request = names.iter().fold(http::Request::builder(), |request, name| request.header(*name, *name));
+            let request = names
+                .iter()
+                .fold(http::Request::builder(), |request, name| {
+                    request.header(*name, *name)
+                });
             request.body(()).unwrap().into_parts().0
         };
         let joined = |names: &[&str]| {
-            let keys = names.iter().map(|name| header(name).extract(&parts(&[name])).unwrap());
-            keys.fold(Key::builder(), |joined, key| joined.key(&key)).finish()
+            let keys = names
+                .iter()
+                .map(|name| header(name).extract(&parts(&[name])).unwrap());
+            keys.fold(Key::builder(), |joined, key| joined.key(&key))
+                .finish()
         };
         let (a, b, c, d) = (header("a"), header("b"), header("c"), header("d"));
         let all = parts(&["a", "b", "c", "d"]);
         let four = (a.clone(), b.clone(), c.clone(), d.clone());
-        assert_eq!((a.clone(), b.clone()).extract(&all), Some(joined(&["a", "b"])));
-        assert_eq!((a.clone(), b.clone(), c.clone()).extract(&all), Some(joined(&["a", "b", "c"])));
+        assert_eq!(
+            (a.clone(), b.clone()).extract(&all),
+            Some(joined(&["a", "b"]))
+        );
+        assert_eq!(
+            (a.clone(), b.clone(), c.clone()).extract(&all),
+            Some(joined(&["a", "b", "c"]))
+        );
         assert_eq!(four.extract(&all), Some(joined(&["a", "b", "c", "d"])));
         for missing in 0..4 {
             let mut names = vec!["a", "b", "c", "d"];
@@ -282,15 +311,26 @@ mod tests {
 
     #[test]
     fn debug_output_of_an_extractor_shows_no_key() {
-        assert_eq!(format!("{:?}", Extension::by(|user: &u64| *user)), "Extension<u64>");
+        assert_eq!(
+            format!("{:?}", Extension::by(|user: &u64| *user)),
+            "Extension<u64>"
+        );
         assert_eq!(format!("{:?}", from_fn(|_: &Parts| Some(7))), "FromFn");
     }
 
     #[test]
     fn extractor_behind_a_pointer_finds_the_same_key() {
-        let parts = |name: &str| http::Request::builder().header(name, "ada").body(()).unwrap().into_parts().0;
+        let parts = |name: &str| {
+            http::Request::builder()
+                .header(name, "ada")
+                .body(())
+                .unwrap()
+                .into_parts()
+                .0
+        };
         let plain = Header::new("a");
-        let pointers: [Box<dyn KeyExtractor>; 2] = [Box::new(plain.clone()), Box::new(Arc::new(plain.clone()))];
+        let pointers: [Box<dyn KeyExtractor>; 2] =
+            [Box::new(plain.clone()), Box::new(Arc::new(plain.clone()))];
         for pointer in pointers {
             assert_eq!(pointer.extract(&parts("a")), plain.extract(&parts("a")));
             assert_eq!(pointer.extract(&parts("b")), None);

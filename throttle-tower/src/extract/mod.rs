@@ -1,5 +1,5 @@
-//! Key extractors. An extractor reads the request's head and makes a [`Key`](throttle_core::Key): the key of the budget
-//! that the request spends.
+//! Key extractors. An extractor reads the request's head and makes a [`Key`](throttle_core::Key):
+//! the key of the budget that the request spends.
 //!
 //! | extractor | key | missing when |
 //! |---|---|---|
@@ -14,13 +14,15 @@
 //! | a tuple of extractors | all of them together | one of them is missing |
 //! | [`a.or(b)`](KeyExtractor::or) | `a`, or where it is missing `b` | both are missing |
 //!
-//! [`Limit::on_missing`](crate::Limit::on_missing) says what happens to requests without a key. By default they share
-//! one budget. A limit that never finds a key [warns](crate::ThrottleLayer::on_warning).
+//! [`Limit::on_missing`](crate::Limit::on_missing) says what happens to requests without a key. By
+//! default they share one budget. A limit that never finds a key
+//! [warns](crate::ThrottleLayer::on_warning).
 //!
 //! # What not to key by
 //!
-//! Do not key only by a value that the client chooses freely: each new value would be a new budget. Add a limit by
-//! address (`all([per_ip, per_token])`), or accept only known values and use the address otherwise:
+//! Do not key only by a value that the client chooses freely: each new value would be a new budget.
+//! Add a limit by address (`all([per_ip, per_token])`), or accept only known values and use the
+//! address otherwise:
 //!
 //! ```
 //! use throttle_tower::{ClientIp, Header, KeyExtractor};

@@ -4,9 +4,10 @@ use http::request::Parts;
 
 /// The address at the other end of the connection, as an extension of the request.
 ///
-/// Insert it yourself where the server does not provide an address: for a Unix socket behind a proxy, or for an address
-/// that the listener takes from the PROXY protocol. It takes precedence over `SocketAddr`, axum's
-/// `ConnectInfo<SocketAddr>` (feature `axum`) and tonic's `TcpConnectInfo` (feature `tonic`).
+/// Insert it yourself where the server does not provide an address: for a Unix socket behind a
+/// proxy, or for an address that the listener takes from the PROXY protocol. It takes precedence
+/// over `SocketAddr`, axum's `ConnectInfo<SocketAddr>` (feature `axum`) and tonic's
+/// `TcpConnectInfo` (feature `tonic`).
 ///
 /// ```
 /// use std::net::{IpAddr, Ipv4Addr};
@@ -27,13 +28,17 @@ pub(crate) fn peer(parts: &Parts) -> Option<IpAddr> {
         return Some(*address);
     }
     #[cfg(feature = "axum")]
-    if let Some(axum::extract::ConnectInfo(address)) = parts.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
+    if let Some(axum::extract::ConnectInfo(address)) = parts
+        .extensions
+        .get::<axum::extract::ConnectInfo<SocketAddr>>()
     {
         return Some(address.ip());
     }
     // Its server provides this for connections with TLS too.
     #[cfg(feature = "tonic")]
-    if let Some(info) = parts.extensions.get::<tonic::transport::server::TcpConnectInfo>()
+    if let Some(info) = parts
+        .extensions
+        .get::<tonic::transport::server::TcpConnectInfo>()
         && let Some(address) = info.remote_addr
     {
         return Some(address.ip());
@@ -58,12 +63,19 @@ mod tests {
         #[cfg(feature = "tonic")]
         for (remote_addr, last) in [(None, 1), (Some(socket(2)), 2)] {
             let local_addr = Some(socket(9));
-            parts.extensions.insert(tonic::transport::server::TcpConnectInfo { local_addr, remote_addr });
+            parts
+                .extensions
+                .insert(tonic::transport::server::TcpConnectInfo {
+                    local_addr,
+                    remote_addr,
+                });
             assert_eq!(peer(&parts), Some(socket(last).ip()), "{remote_addr:?}");
         }
         #[cfg(feature = "axum")]
         {
-            parts.extensions.insert(axum::extract::ConnectInfo(socket(3)));
+            parts
+                .extensions
+                .insert(axum::extract::ConnectInfo(socket(3)));
             assert_eq!(peer(&parts), Some(socket(3).ip()));
         }
         parts.extensions.insert(PeerAddr(socket(4).ip()));

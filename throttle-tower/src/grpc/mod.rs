@@ -1,7 +1,7 @@
 //! Refusals as gRPC clients read them: a response without a body, whose headers are its trailers.
 //!
-//! The four messages of the details are written by hand, because they are frozen, and the crates that generate such
-//! code change often. The tests in `tests/grpc` read them with tonic's decoder.
+//! The four messages of the details are written by hand, because they are frozen, and the crates
+//! that generate such code change often. The tests in `tests/grpc` read them with tonic's decoder.
 
 mod content_type;
 mod details;

@@ -30,18 +30,24 @@ pub(crate) enum Retry {
 }
 
 impl Retry {
-    /// The wait in ms, rounded up; -1 asks a client not to retry. Clients read an `i32`, so a wait of more than 24 days
-    /// becomes -1 too.
+    /// The wait in ms, rounded up; -1 asks a client not to retry. Clients read an `i32`, so a wait
+    /// of more than 24 days becomes -1 too.
     fn pushback(self) -> Option<i32> {
         match self {
-            Self::After(wait) => Some(i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(-1)),
+            Self::After(wait) => {
+                Some(i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(-1))
+            }
             Self::Never => Some(-1),
             Self::Unknown => None,
         }
     }
 
     fn wait(self) -> Option<Duration> {
-        if let Self::After(wait) = self { Some(wait) } else { None }
+        if let Self::After(wait) = self {
+            Some(wait)
+        } else {
+            None
+        }
     }
 }
 
@@ -77,7 +83,17 @@ impl GrpcRefusal<'_> {
         };
         insert(&MESSAGE, percent_encoded(self.message));
         if let Some(quota) = &self.quota {
-            insert(&DETAILS, BASE64.encode(details::status(code, self.message, self.retry.wait(), quota)).into());
+            insert(
+                &DETAILS,
+                BASE64
+                    .encode(details::status(
+                        code,
+                        self.message,
+                        self.retry.wait(),
+                        quota,
+                    ))
+                    .into(),
+            );
         }
         if let Some(pushback) = self.retry.pushback() {
             headers.insert(&PUSHBACK, pushback.into());
@@ -101,7 +117,11 @@ mod tests {
         assert_eq!(after(millis(2_147_483_647)), Some(i32::MAX));
         assert_eq!(after(millis(2_147_483_648)), Some(-1));
         assert_eq!(
-            (after(Duration::MAX), Retry::Never.pushback(), Retry::Unknown.pushback()),
+            (
+                after(Duration::MAX),
+                Retry::Never.pushback(),
+                Retry::Unknown.pushback()
+            ),
             (Some(-1), Some(-1), None)
         );
     }

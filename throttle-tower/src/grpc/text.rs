@@ -9,7 +9,11 @@ pub(super) fn percent_encoded(text: &str) -> Vec<u8> {
     for byte in text.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => encoded.push(byte),
-            _ => encoded.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xF)]]),
+            _ => encoded.extend([
+                b'%',
+                HEX[usize::from(byte >> 4)],
+                HEX[usize::from(byte & 0xF)],
+            ]),
         }
     }
     encoded
@@ -35,8 +39,16 @@ mod tests {
     #[test]
     fn base64_is_written_without_padding_and_read_with_or_without_it() {
         assert_eq!(BASE64.encode(b"foob"), "Zm9vYg");
-        for (text, bytes) in [("Zm9vYg", Some("foob")), ("Zm9vYg==", Some("foob")), ("Zm9vYh", Some("foob"))] {
-            assert_eq!(BASE64.decode(text).ok().as_deref(), bytes.map(str::as_bytes), "{text}");
+        for (text, bytes) in [
+            ("Zm9vYg", Some("foob")),
+            ("Zm9vYg==", Some("foob")),
+            ("Zm9vYh", Some("foob")),
+        ] {
+            assert_eq!(
+                BASE64.decode(text).ok().as_deref(),
+                bytes.map(str::as_bytes),
+                "{text}"
+            );
         }
         for text in ["Z", "Zm9vY", "Zm 9v", "Zm9v-_", "====", "Zg=g"] {
             assert!(BASE64.decode(text).is_err(), "{text}");

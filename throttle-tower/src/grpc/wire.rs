@@ -19,7 +19,11 @@ impl Message {
 
     #[must_use]
     pub(super) fn text(self, field: u32, text: &str) -> Self {
-        if text.is_empty() { self } else { self.bytes(field, text.as_bytes()) }
+        if text.is_empty() {
+            self
+        } else {
+            self.bytes(field, text.as_bytes())
+        }
     }
 
     /// Unlike a text, an empty message is written.
@@ -56,16 +60,34 @@ mod tests {
     /// The examples of protobuf's documentation of its encoding.
     #[test]
     fn fields_are_written_as_documented() {
-        assert_eq!(Message::default().number(1, 150).finish(), [0x08, 0x96, 0x01]);
-        assert_eq!(Message::default().text(2, "testing").finish(), b"\x12\x07testing");
+        assert_eq!(
+            Message::default().number(1, 150).finish(),
+            [0x08, 0x96, 0x01]
+        );
+        assert_eq!(
+            Message::default().text(2, "testing").finish(),
+            b"\x12\x07testing"
+        );
         let inner = Message::default().number(1, 150);
-        assert_eq!(Message::default().message(3, &inner).finish(), [0x1a, 0x03, 0x08, 0x96, 0x01]);
+        assert_eq!(
+            Message::default().message(3, &inner).finish(),
+            [0x1a, 0x03, 0x08, 0x96, 0x01]
+        );
     }
 
     #[test]
     fn zero_and_empty_texts_are_left_out_and_empty_messages_are_not() {
-        assert!(Message::default().number(1, 0).text(2, "").finish().is_empty());
-        assert_eq!(Message::default().message(1, &Message::default()).finish(), [0x0a, 0x00]);
+        assert!(
+            Message::default()
+                .number(1, 0)
+                .text(2, "")
+                .finish()
+                .is_empty()
+        );
+        assert_eq!(
+            Message::default().message(1, &Message::default()).finish(),
+            [0x0a, 0x00]
+        );
     }
 
     #[test]

@@ -19,8 +19,9 @@ pub(crate) struct UsedUp<'a> {
     pub(crate) w: u64,
 }
 
-/// The policies named `names` have refused the request. `binding` is the policy that decided, with its announced quota.
-/// Without numbers the response has the names of the policies, and not their quotas.
+/// The policies named `names` have refused the request. `binding` is the policy that decided, with
+/// its announced quota. Without numbers the response has the names of the policies, and not their
+/// quotas.
 #[cold]
 pub(crate) fn quota_exceeded<'a>(
     names: impl Iterator<Item = &'a str>,
@@ -30,19 +31,34 @@ pub(crate) fn quota_exceeded<'a>(
     with_numbers: bool,
     content_type: HeaderValue,
 ) -> Response<Bytes> {
-    let violations = used_up.take(MOST_NAMED).map(|UsedUp { policy, unit, q, w }| {
-        let description = format!("no more than {q} {unit} in {w} s");
-        Violation { policy, description: with_numbers.then_some(description) }
-    });
+    let violations = used_up
+        .take(MOST_NAMED)
+        .map(|UsedUp { policy, unit, q, w }| {
+            let description = format!("no more than {q} {unit} in {w} s");
+            Violation {
+                policy,
+                description: with_numbers.then_some(description),
+            }
+        });
     let violations: Vec<_> = violations.collect();
     let message = listed("quota exceeded: ", names);
     let binding = binding.map(|(policy, limit)| (policy, with_numbers.then_some(limit)));
-    let quota = Some(QuotaDetails { violations: &violations, binding });
+    let quota = Some(QuotaDetails {
+        violations: &violations,
+        binding,
+    });
     let retry = wait.map_or(Retry::Never, Retry::After);
-    GrpcRefusal { code: Code::ResourceExhausted, message: &message, retry, quota }.response(content_type)
+    GrpcRefusal {
+        code: Code::ResourceExhausted,
+        message: &message,
+        retry,
+        quota,
+    }
+    .response(content_type)
 }
 
-/// The policies named `names` refuse the request for a reason of which it is not known how long it lasts.
+/// The policies named `names` refuse the request for a reason of which it is not known how long it
+/// lasts.
 #[cold]
 pub(crate) fn reduced_capacity<'a>(
     names: impl Iterator<Item = &'a str>,
@@ -51,20 +67,34 @@ pub(crate) fn reduced_capacity<'a>(
 ) -> Response<Bytes> {
     let message = listed("temporarily reduced capacity: ", names);
     let retry = wait.map_or(Retry::Unknown, Retry::After);
-    GrpcRefusal { code: Code::Unavailable, message: &message, retry, quota: None }.response(content_type)
+    GrpcRefusal {
+        code: Code::Unavailable,
+        message: &message,
+        retry,
+        quota: None,
+    }
+    .response(content_type)
 }
 
 /// The request lacks a key. `status` is what another client than gRPC's would get.
 #[cold]
 pub(crate) fn missing_key(status: StatusCode, content_type: HeaderValue) -> Response<Bytes> {
     let (code, retry) = code_of_missing_key(status);
-    GrpcRefusal { code, message: "the rate limit needs a key", retry, quota: None }.response(content_type)
+    GrpcRefusal {
+        code,
+        message: "the rate limit needs a key",
+        retry,
+        quota: None,
+    }
+    .response(content_type)
 }
 
 /// As gRPC maps the statuses of HTTP, but for those that it takes for errors of a proxy.
 fn code_of_missing_key(status: StatusCode) -> (Code, Retry) {
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::PROXY_AUTHENTICATION_REQUIRED => (Code::Unauthenticated, Retry::Never),
+        StatusCode::UNAUTHORIZED | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            (Code::Unauthenticated, Retry::Never)
+        }
         StatusCode::FORBIDDEN => (Code::PermissionDenied, Retry::Never),
         StatusCode::TOO_MANY_REQUESTS => (Code::ResourceExhausted, Retry::Unknown),
         status if status.is_server_error() => (Code::Unavailable, Retry::Unknown),

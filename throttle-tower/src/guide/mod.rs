@@ -1,4 +1,5 @@
-//! Longer pages for questions that the front page leaves open. The programs on them are compiled as tests.
+//! Longer pages for questions that the front page leaves open. The programs on them are compiled as
+//! tests.
 
 /// Counts in memory that survive a restart.
 #[doc = include_str!("across_restarts.md")]
@@ -31,7 +32,8 @@ pub mod exceptions {}
 /// What a fleet admits while its store is away.
 #[doc = include_str!("failing_stores.md")]
 #[doc = concat!(
-    "<p><img alt=\"Three processes admit 300 requests per second together, also while Redis is down: 100 each\" \
+    "<p><img alt=\"Three processes admit 300 requests per second together, also while Redis is \
+        down: 100 each\" \
      src='data:image/svg+xml,",
     include_str!("fleet.svg"),
     "'></p>"
@@ -58,6 +60,7 @@ pub mod outbound_calls {}
 #[doc = include_str!("plans.md")]
 pub mod plans {}
 
-/// What clients see: headers in several dialects, the response of a refusal, and a status without charge.
+/// What clients see: headers in several dialects, the response of a refusal, and a status without
+/// charge.
 #[doc = include_str!("responses.md")]
 pub mod responses {}

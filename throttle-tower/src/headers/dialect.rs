@@ -16,7 +16,8 @@ use super::{draft11, legacy, names, openai};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// `RateLimit` and `RateLimit-Policy` as lists of named policies: the syntax of the IETF drafts -08 to -11.
+    /// `RateLimit` and `RateLimit-Policy` as lists of named policies: the syntax of the IETF drafts
+    /// -08 to -11.
     ///
     /// The only dialect that describes several policies at once.
     #[default]
@@ -27,23 +28,27 @@ pub enum Dialect {
     Draft06,
     /// `RateLimit-Limit: 10, 10;w=1`, `RateLimit-Remaining` and `RateLimit-Reset`.
     Draft03,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no standard or draft defines. They have no window, so the
-    /// limit is the most that can remain: the burst, or the count of a window.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no standard or draft defines. They
+    /// have no window, so the limit is the most that can remain: the burst, or the count of a
+    /// window.
     XRateLimit(ResetFormat),
-    /// `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and the same of `-tokens`, as
-    /// OpenAI's API sends them.
+    /// `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests`, and the same of
+    /// `-tokens`, as OpenAI's API sends them.
     ///
-    /// Policies of the [unit](crate::Limit::unit) `"tokens"` are described by the latter, policies without a unit by
-    /// the former, and policies of other units not at all. Of several policies of one unit, the one that leaves the
-    /// client least is described; of those that refuse, the one with the longest wait. The reset is a duration as Go
-    /// writes it, such as `17ms`, `1.5s` or `6m0s`, rounded up to milliseconds: when the client has its whole quota
-    /// again. The limit is the most that can remain.
+    /// Policies of the [unit](crate::Limit::unit) `"tokens"` are described by the latter, policies
+    /// without a unit by the former, and policies of other units not at all. Of several policies of
+    /// one unit, the one that leaves the client least is described; of those that refuse, the one
+    /// with the longest wait. The reset is a duration as Go writes it, such as `17ms`, `1.5s` or
+    /// `6m0s`, rounded up to milliseconds: when the client has its whole quota again. The limit is
+    /// the most that can remain.
     OpenAi,
-    /// No headers about limits. A refusal still carries `Retry-After`, which belongs to HTTP itself.
+    /// No headers about limits. A refusal still carries `Retry-After`, which belongs to HTTP
+    /// itself.
     None,
 }
 
-/// What the number in `X-RateLimit-Reset` counts. No standard defines it, so choose what your clients expect.
+/// What the number in `X-RateLimit-Reset` counts. No standard defines it, so choose what your
+/// clients expect.
 ///
 /// ```
 /// use throttle_tower::Dialect;
@@ -59,22 +64,27 @@ pub enum ResetFormat {
     /// Seconds from now. Correct whatever the client's clock says.
     #[default]
     DeltaSeconds,
-    /// Seconds since the Unix epoch, as GitHub sends. The client's clock may differ from the server's, and the wait is
-    /// then wrong by the difference.
+    /// Seconds since the Unix epoch, as GitHub sends. The client's clock may differ from the
+    /// server's, and the wait is then wrong by the difference.
     EpochSeconds,
 }
 
 impl Dialect {
     /// The headers that a page of another origin may read only if the response exposes them.
     ///
-    /// Otherwise such a page can read only a few basic headers. List these in `Access-Control-Expose-Headers`, and
-    /// place the CORS layer *outside* the limiter, or a refusal reaches the page as an unexplained network error. (`*`
-    /// in that header does not cover requests with credentials.)
+    /// Otherwise such a page can read only a few basic headers. List these in
+    /// `Access-Control-Expose-Headers`, and place the CORS layer *outside* the limiter, or a
+    /// refusal reaches the page as an unexplained network error. (`*` in that header does not cover
+    /// requests with credentials.)
     ///
     /// ```
     /// use throttle_tower::headers::Dialect;
     ///
-    /// let names: Vec<&str> = Dialect::Draft11.exposed_names().iter().map(|name| name.as_str()).collect();
+    /// let names: Vec<&str> = Dialect::Draft11
+    ///     .exposed_names()
+    ///     .iter()
+    ///     .map(|name| name.as_str())
+    ///     .collect();
     /// assert_eq!(names, ["ratelimit", "ratelimit-policy", "retry-after"]);
     /// ```
     #[must_use]
@@ -96,4 +106,9 @@ impl Dialect {
     }
 }
 
-static NONE: Form = Form { policies: |_| None, write: |_, _, _| {}, exposed: &names::NONE, states_instants: false };
+static NONE: Form = Form {
+    policies: |_| None,
+    write: |_, _, _| {},
+    exposed: &names::NONE,
+    states_instants: false,
+};

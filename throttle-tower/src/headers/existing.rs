@@ -12,8 +12,8 @@ pub(super) struct Existing {
     pub(super) reset: Option<u64>,
 }
 
-/// `None` unless all three headers are there once, and what remains is a number. The reset is read by the given
-/// function.
+/// `None` unless all three headers are there once, and what remains is a number. The reset is read
+/// by the given function.
 pub(super) fn trio(
     headers: &HeaderMap,
     [limit, remaining, reset]: &Trio,
@@ -21,7 +21,10 @@ pub(super) fn trio(
 ) -> Option<Existing> {
     single(headers, limit)?;
     let remaining = structured::single_count(single(headers, remaining)?)?;
-    Some(Existing { remaining, reset: read_reset(single(headers, reset)?) })
+    Some(Existing {
+        remaining,
+        reset: read_reset(single(headers, reset)?),
+    })
 }
 
 /// `None` unless limit, remaining and reset are there and well-formed.
@@ -29,7 +32,10 @@ pub(super) fn dictionary(headers: &HeaderMap) -> Option<Existing> {
     let keys = [&b"limit"[..], b"remaining", b"reset"];
     let [limit, remaining, reset] = structured::dictionary_counts(headers, &RATELIMIT, keys)?;
     limit?;
-    Some(Existing { remaining: remaining?, reset: Some(reset?) })
+    Some(Existing {
+        remaining: remaining?,
+        reset: Some(reset?),
+    })
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {

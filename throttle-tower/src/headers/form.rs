@@ -4,11 +4,14 @@ use super::described_decision::DescribedDecision;
 use super::policy_status::PolicyStatus;
 use super::retry_after;
 
-/// All that a dialect is beside its name. A new dialect adds one of these, and a [`Dialect`](super::Dialect).
+/// All that a dialect is beside its name. A new dialect adds one of these, and a
+/// [`Dialect`](super::Dialect).
 pub(crate) struct Form {
-    /// The list of policies, where the dialect has one. It is the same in each response to which these policies apply.
+    /// The list of policies, where the dialect has one. It is the same in each response to which
+    /// these policies apply.
     pub(super) policies: fn(&[PolicyStatus<'_>]) -> Option<HeaderValue>,
-    /// Writes the list of policies and where the client stands, unless the response's own headers are stricter.
+    /// Writes the list of policies and where the client stands, unless the response's own headers
+    /// are stricter.
     pub(super) write: fn(&mut HeaderMap, &DescribedDecision<'_>, Option<HeaderValue>),
     /// The headers that a page of another origin may read only if the response exposes them.
     pub(super) exposed: &'static [HeaderName],
@@ -21,8 +24,8 @@ impl Form {
         (self.policies)(policies)
     }
 
-    /// Writes the headers of a decision, once per response. Writing those of several decisions, as stacked layers do,
-    /// only ever tightens what the response says.
+    /// Writes the headers of a decision, once per response. Writing those of several decisions, as
+    /// stacked layers do, only ever tightens what the response says.
     #[inline]
     pub(crate) fn write(
         &self,

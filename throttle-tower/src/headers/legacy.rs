@@ -1,7 +1,8 @@
 //! Writes the dialects that can describe only one policy: drafts -03 to -07 and `X-RateLimit-*`.
 //!
-//! The headers are only meaningful together, so they are kept or replaced together. The existing ones stay if they are
-//! complete, readable and leave less; or, if they leave as much, if they reset later or their reset is not a number.
+//! The headers are only meaningful together, so they are kept or replaced together. The existing
+//! ones stay if they are complete, readable and leave less; or, if they leave as much, if they
+//! reset later or their reset is not a number.
 
 use std::cmp::Reverse;
 
@@ -78,29 +79,35 @@ pub(super) static X_EPOCH: Form = Form {
 
 /// `10;w=1, 1000;w=86400`
 ///
-/// The drafts forbid two policies with one quota in this list, because clients distinguish the policies by it. Of such
-/// a pair the one with the longer window stays: it is the stricter one.
+/// The drafts forbid two policies with one quota in this list, because clients distinguish the
+/// policies by it. Of such a pair the one with the longer window stays: it is the stricter one.
 fn quotas(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
     let mut text = Text::new();
     let quotas: Vec<_> = policies.iter().map(|policy| policy.terms.quota).collect();
     for (index, quota) in quotas.iter().enumerate() {
         // Of equal quotas the one with the longest window stays, and of equal ones the first.
-        let gives_way = |(at, other): (usize, &Quota)| other.q == quota.q && (other.w, index) > (quota.w, at);
+        let gives_way =
+            |(at, other): (usize, &Quota)| other.q == quota.q && (other.w, index) > (quota.w, at);
         if !quotas.iter().enumerate().any(gives_way) {
-            text.next_member().integer(quota.q).bytes(b";w=").integer(quota.w);
+            text.next_member()
+                .integer(quota.q)
+                .bytes(b";w=")
+                .integer(quota.w);
         }
     }
     text.value()
 }
 
-/// Writes the three headers of drafts -06 and -03, and returns whether they were. `limit` gives the value of the first.
+/// Writes the three headers of drafts -06 and -03, and returns whether they were. `limit` gives the
+/// value of the first.
 fn write_ietf(
     headers: &mut HeaderMap,
     decision: &DescribedDecision<'_>,
     limit: impl FnOnce(u64) -> Option<HeaderValue>,
 ) -> bool {
     let [_, trio @ .., _] = &names::IETF;
-    let theirs = existing::trio(headers, trio, single_count).filter(|theirs| theirs.reset.is_some());
+    let theirs =
+        existing::trio(headers, trio, single_count).filter(|theirs| theirs.reset.is_some());
     let ours = Standing::of_ietf(decision).filter(|ours| ours.replaces(theirs));
     if let Some(ours) = &ours {
         ours.write(headers, trio, limit(ours.limit), integer_value(ours.reset));
@@ -108,7 +115,8 @@ fn write_ietf(
     ours.is_some()
 }
 
-/// Writes `X-RateLimit-*`. The reset counts seconds from an instant in µs: from now, or since 1970 if that is now.
+/// Writes `X-RateLimit-*`. The reset counts seconds from an instant in µs: from now, or since 1970
+/// if that is now.
 fn write_x(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, now_us: u64) {
     let [trio @ .., _] = &names::X;
     if let Some(policy) = described(decision)
@@ -116,7 +124,12 @@ fn write_x(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, now_us: u6
         && let ours = Standing::without_window(policy, seconds(now_us.saturating_add(policy.full_after_us())))
         && ours.replaces(existing::trio(headers, trio, single_count))
     {
-        ours.write(headers, trio, integer_value(ours.limit), integer_value(ours.reset));
+        ours.write(
+            headers,
+            trio,
+            integer_value(ours.limit),
+            integer_value(ours.reset),
+        );
     }
 }
 
@@ -129,19 +142,29 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// With the policy that binds the client most; `None` if there is none to describe. The reset is when the key
-    /// equals an unused one, or on a refusal the same time as in `Retry-After`, as the drafts ask for.
+    /// With the policy that binds the client most; `None` if there is none to describe. The reset
+    /// is when the key equals an unused one, or on a refusal the same time as in `Retry-After`, as
+    /// the drafts ask for.
     fn of_ietf(decision: &DescribedDecision<'_>) -> Option<Self> {
         let policy = described(decision)?;
         let wait = decision.retry_after.filter(|_| !decision.admitted);
         let reset = wait.map_or_else(|| seconds(policy.full_after_us()), RetryAfter::seconds);
-        Some(Self { limit: policy.terms.quota.q, remaining: policy.r(), reset })
+        Some(Self {
+            limit: policy.terms.quota.q,
+            remaining: policy.r(),
+            reset,
+        })
     }
 
-    /// In a dialect without windows, in which a quota that was scaled up to whole seconds would say nothing.
+    /// In a dialect without windows, in which a quota that was scaled up to whole seconds would say
+    /// nothing.
     pub(super) fn without_window(policy: &PolicyStatus<'_>, reset: u64) -> Self {
         let limit = policy.terms.quota.most;
-        Self { limit, remaining: policy.r().min(limit), reset }
+        Self {
+            limit,
+            remaining: policy.r().min(limit),
+            reset,
+        }
     }
 
     /// Whether it is written in place of what the response states already.
@@ -174,11 +197,16 @@ impl Standing {
     }
 }
 
-/// The policy to describe. The drafts demand the one with the least remaining. On a refusal it is the violated policy
-/// with the longest wait, because a client that waits for any other is refused again.
+/// The policy to describe. The drafts demand the one with the least remaining. On a refusal it is
+/// the violated policy with the longest wait, because a client that waits for any other is refused
+/// again.
 fn described<'a>(decision: &DescribedDecision<'a>) -> Option<&'a PolicyStatus<'a>> {
     let policies = decision.policies.iter();
-    if decision.admitted { least_remaining(policies) } else { longest_wait(policies) }
+    if decision.admitted {
+        least_remaining(policies)
+    } else {
+        longest_wait(policies)
+    }
 }
 
 /// The policy that leaves the client least.
@@ -189,7 +217,9 @@ pub(super) fn least_remaining<'a>(
 }
 
 /// The violated policy that demands the longest wait.
-pub(super) fn longest_wait<'a>(policies: impl Iterator<Item = &'a PolicyStatus<'a>>) -> Option<&'a PolicyStatus<'a>> {
+pub(super) fn longest_wait<'a>(
+    policies: impl Iterator<Item = &'a PolicyStatus<'a>>,
+) -> Option<&'a PolicyStatus<'a>> {
     let violated = policies.filter(|policy| policy.violated);
     violated.min_by_key(|policy| (Reverse(policy.retry_us.unwrap_or(u64::MAX)), policy.r()))
 }

@@ -1,7 +1,8 @@
-//! The response headers that describe a client's limits: `RateLimit`, `RateLimit-Policy`, `Retry-After` and their older
-//! relatives.
+//! The response headers that describe a client's limits: `RateLimit`, `RateLimit-Policy`,
+//! `Retry-After` and their older relatives.
 //!
-//! There is no RFC yet, only drafts whose header names change, so a [`Dialect`] chooses what is written:
+//! There is no RFC yet, only drafts whose header names change, so a [`Dialect`] chooses what is
+//! written:
 //!
 //! | dialect | what a response carries |
 //! |---|---|
@@ -15,24 +16,27 @@
 //!
 //! # What a client may rely on
 //!
-//! - **The quota holds the burst.** `q` units in `w` seconds are the policy's rate. `w` is a whole number of seconds,
-//!   so long that `q` is at least the burst: 10 a second with a burst of 20 are announced as `q=20;w=2`. So `r` never
-//!   exceeds `q`. The `limit` of the older dialects is the same `q`.
-//! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and waits up; a refusal
-//!   never carries `Retry-After: 0`. All of it is integer arithmetic.
-//! - **A refusal lists in `RateLimit` only the policies that refused.** Each member says that the client has `r` units
-//!   for the next `t` seconds. By the draft, no `t` in the list should be longer than `Retry-After`. The `t` of a
-//!   policy that admitted the request may be longer, so that policy is left out. `RateLimit-Policy` still lists all
-//!   policies. When an inner layer refuses, an outer layer adds its own policies to `RateLimit-Policy` only.
+//! - **The quota holds the burst.** `q` units in `w` seconds are the policy's rate. `w` is a whole
+//!   number of seconds, so long that `q` is at least the burst: 10 a second with a burst of 20 are
+//!   announced as `q=20;w=2`. So `r` never exceeds `q`. The `limit` of the older dialects is the
+//!   same `q`.
+//! - **Every rounding is conservative.** Quotas and what remains are rounded down, windows and
+//!   waits up; a refusal never carries `Retry-After: 0`. All of it is integer arithmetic.
+//! - **A refusal lists in `RateLimit` only the policies that refused.** Each member says that the
+//!   client has `r` units for the next `t` seconds. By the draft, no `t` in the list should be
+//!   longer than `Retry-After`. The `t` of a policy that admitted the request may be longer, so
+//!   that policy is left out. `RateLimit-Policy` still lists all policies. When an inner layer
+//!   refuses, an outer layer adds its own policies to `RateLimit-Policy` only.
 //! - **`Retry-After` appears on refusals only**, and not at all when waiting cannot help.
 //!
 //! # Headers that the response already has
 //!
-//! An inner layer or an upstream may have written the same headers. Removing or loosening them would mislead the
-//! client. Nor can they stay beside the layer's own: clients ignore a header that occurs twice where one is allowed. So
-//! lists are joined, and of two members with one name the stricter stays. Headers that can describe only one policy
-//! (OpenAI's: one of each unit) are kept or replaced together: those that leave the client less stay. A header that
-//! does not parse is replaced, because one broken member makes a client ignore all of it.
+//! An inner layer or an upstream may have written the same headers. Removing or loosening them
+//! would mislead the client. Nor can they stay beside the layer's own: clients ignore a header that
+//! occurs twice where one is allowed. So lists are joined, and of two members with one name the
+//! stricter stays. Headers that can describe only one policy (OpenAI's: one of each unit) are kept
+//! or replaced together: those that leave the client less stay. A header that does not parse is
+//! replaced, because one broken member makes a client ignore all of it.
 //!
 //! # Browsers
 //!
@@ -41,9 +45,11 @@
 //!
 //! # Shared caches
 //!
-//! A shared cache may serve a response to other clients, for which its rate-limit headers are wrong: see [`is_public`].
+//! A shared cache may serve a response to other clients, for which its rate-limit headers are
+//! wrong: see [`is_public`].
 
-// A dialect is one `Form`, which `dialect` finds; `policy_lists` keeps what is the same in many responses.
+// A dialect is one `Form`, which `dialect` finds; `policy_lists` keeps what is the same in many
+// responses.
 
 pub(crate) mod described_decision;
 mod dialect;

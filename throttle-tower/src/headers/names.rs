@@ -8,8 +8,11 @@ pub(super) static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy
 pub(super) static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// What the dialects write, as pages of another origin have to be shown it.
-pub(super) static LISTS: [HeaderName; 3] =
-    [HeaderName::from_static("ratelimit"), HeaderName::from_static("ratelimit-policy"), RETRY_AFTER];
+pub(super) static LISTS: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+    RETRY_AFTER,
+];
 pub(super) static IETF: [HeaderName; 5] = [
     HeaderName::from_static("ratelimit-policy"),
     HeaderName::from_static("ratelimit-limit"),

@@ -19,30 +19,44 @@ pub(super) static OPENAI: Form = Form {
     states_instants: false,
 };
 
-/// Writes where the client stands by requests, and by tokens. A unit without a policy is left out; so is any other
-/// unit, because these headers have no name for it. If none of the policies refused, but another layer or a gate,
-/// nothing is written: a quota alone would mislead.
+/// Writes where the client stands by requests, and by tokens. A unit without a policy is left out;
+/// so is any other unit, because these headers have no name for it. If none of the policies
+/// refused, but another layer or a gate, nothing is written: a quota alone would mislead.
 fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>) {
     if decision.admitted || decision.policies.iter().any(|policy| policy.violated) {
         let [requests @ .., _, _, _, _] = &names::OPENAI;
         let [_, _, _, tokens @ .., _] = &names::OPENAI;
-        write_unit(headers, requests, decision, |unit| matches!(unit, None | Some("requests")));
+        write_unit(headers, requests, decision, |unit| {
+            matches!(unit, None | Some("requests"))
+        });
         write_unit(headers, tokens, decision, |unit| unit == Some("tokens"));
     }
 }
 
-/// Describes the policy of a unit that binds the client most: of those that refuse, the one that demands the longest
-/// wait; of a unit that did not refuse, the one with the least remaining. The headers of a unit are only meaningful
-/// together, so they are kept or replaced together. The existing ones stay if they leave the client less.
+/// Describes the policy of a unit that binds the client most: of those that refuse, the one that
+/// demands the longest wait; of a unit that did not refuse, the one with the least remaining. The
+/// headers of a unit are only meaningful together, so they are kept or replaced together. The
+/// existing ones stay if they leave the client less.
 fn write_unit(
     headers: &mut HeaderMap,
     trio: &Trio,
     decision: &DescribedDecision<'_>,
     is_of_unit: impl Fn(Option<&str>) -> bool,
 ) {
-    let policies = || decision.policies.iter().filter(|policy| is_of_unit(policy.terms.unit.as_deref()));
-    let refusing = if decision.admitted { None } else { longest_wait(policies()) };
-    let Some(policy) = refusing.or_else(|| least_remaining(policies())) else { return };
+    let policies = || {
+        decision
+            .policies
+            .iter()
+            .filter(|policy| is_of_unit(policy.terms.unit.as_deref()))
+    };
+    let refusing = if decision.admitted {
+        None
+    } else {
+        longest_wait(policies())
+    };
+    let Some(policy) = refusing.or_else(|| least_remaining(policies())) else {
+        return;
+    };
     let ours = Standing::without_window(policy, millis(policy.full_after_us()));
     let theirs = existing::trio(headers, trio, |reset| {
         let nanos = go_duration(reset)?.as_nanos();
@@ -77,7 +91,10 @@ fn write_go_duration(text: &mut Text, ms: u64) {
     text.integer(seconds % 60);
     if fraction > 0 {
         let digits = [100, 10, 1].map(|place| b'0' + (fraction / place % 10) as u8);
-        let needed = digits.iter().rposition(|digit| *digit != b'0').map_or(0, |last| last + 1);
+        let needed = digits
+            .iter()
+            .rposition(|digit| *digit != b'0')
+            .map_or(0, |last| last + 1);
         text.byte(b'.').bytes(&digits[..needed]);
     }
     text.byte(b's');

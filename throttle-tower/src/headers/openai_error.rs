@@ -10,7 +10,10 @@ use crate::time::micros;
 /// An error object as OpenAI's API has it: `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OpenAiError<'a> {
-    RateLimit { unit: &'a str, wait: Option<Duration> },
+    RateLimit {
+        unit: &'a str,
+        wait: Option<Duration>,
+    },
     Server,
     InvalidRequest,
 }
@@ -39,7 +42,9 @@ impl OpenAiError<'_> {
     fn message<'a>(self, violated: impl IntoIterator<Item = &'a str>) -> String {
         let Self::RateLimit { wait, .. } = self else {
             return match self {
-                Self::InvalidRequest => "The request lacks what its rate limit requires.".to_owned(),
+                Self::InvalidRequest => {
+                    "The request lacks what its rate limit requires.".to_owned()
+                }
                 _ => "The server cannot take the request now. Please try again later.".to_owned(),
             };
         };
@@ -64,7 +69,8 @@ mod tests {
     use super::*;
 
     fn error(error: OpenAiError<'_>, violated: &[&str]) -> serde_json::Value {
-        let body: serde_json::Value = serde_json::from_slice(&error.body(violated.iter().copied())).unwrap();
+        let body: serde_json::Value =
+            serde_json::from_slice(&error.body(violated.iter().copied())).unwrap();
         assert_eq!(body.as_object().unwrap().len(), 1);
         assert_eq!(body["error"].as_object().unwrap().len(), 4);
         assert!(body["error"]["param"].is_null());
@@ -77,30 +83,52 @@ mod tests {
         for (wait, said) in [
             (Some(Duration::ZERO), "Please try again in 1s."),
             (Some(second), "Please try again in 1s."),
-            (Some(second + Duration::from_micros(1)), "Please try again in 2s."),
+            (
+                Some(second + Duration::from_micros(1)),
+                "Please try again in 2s.",
+            ),
             (Some(Duration::MAX), "Please try again in 1000000000s."),
             (None, "No wait helps."),
         ] {
-            let error = error(OpenAiError::RateLimit { unit, wait }, &["per \"key\"", r"a\b"]);
-            assert_eq!(error["message"], format!(r#"Rate limit reached for per "key", a\b. {said}"#));
-            assert_eq!((&error["type"], &error["code"]), (&"tokens".into(), &"rate_limit_exceeded".into()));
+            let error = error(
+                OpenAiError::RateLimit { unit, wait },
+                &["per \"key\"", r"a\b"],
+            );
+            assert_eq!(
+                error["message"],
+                format!(r#"Rate limit reached for per "key", a\b. {said}"#)
+            );
+            assert_eq!(
+                (&error["type"], &error["code"]),
+                (&"tokens".into(), &"rate_limit_exceeded".into())
+            );
         }
     }
 
     #[test]
     fn unit_is_any_text() {
         for unit in ["", "to\"ken", r"a\b", r#"\""#] {
-            let error = error(OpenAiError::RateLimit { unit, wait: None }, &["a", "b", "c"]);
-            assert_eq!((&error["type"], &error["code"]), (&unit.into(), &"rate_limit_exceeded".into()));
-            assert_eq!(error["message"], "Rate limit reached for a, b, c. No wait helps.");
+            let error = error(
+                OpenAiError::RateLimit { unit, wait: None },
+                &["a", "b", "c"],
+            );
+            assert_eq!(
+                (&error["type"], &error["code"]),
+                (&unit.into(), &"rate_limit_exceeded".into())
+            );
+            assert_eq!(
+                error["message"],
+                "Rate limit reached for a, b, c. No wait helps."
+            );
         }
     }
 
     #[test]
     fn other_refusals_are_no_rate_limits() {
-        for (kind, name) in
-            [(OpenAiError::Server, "server_error"), (OpenAiError::InvalidRequest, "invalid_request_error")]
-        {
+        for (kind, name) in [
+            (OpenAiError::Server, "server_error"),
+            (OpenAiError::InvalidRequest, "invalid_request_error"),
+        ] {
             let error = error(kind, &[]);
             assert_eq!(error["type"], name);
             assert!(error["code"].is_null() && error["message"].as_str().unwrap().ends_with('.'));

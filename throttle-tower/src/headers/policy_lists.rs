@@ -4,10 +4,12 @@ use http::HeaderValue;
 
 use super::policy_status::PolicyStatus;
 
-/// The lists of policies that responses announce, each written once and cloned by reference from then on. There is one
-/// for each set of policies that apply together, in the tiers of the request. Clients expect the list to be stable.
+/// The lists of policies that responses announce, each written once and cloned by reference from
+/// then on. There is one for each set of policies that apply together, in the tiers of the request.
+/// Clients expect the list to be stable.
 ///
-/// It holds few lists whatever requests come. A list for which there is no room is written for each response.
+/// It holds few lists whatever requests come. A list for which there is no room is written for each
+/// response.
 #[derive(Default)]
 pub(crate) struct PolicyLists([OnceLock<Written>; ROOM]);
 

@@ -18,11 +18,24 @@ pub(crate) struct PolicyTerms {
 }
 
 impl PolicyTerms {
-    /// What a policy announces under its first parameters to requests that leave a reserve free. Finding that out takes
-    /// longer than writing a header.
-    pub(crate) fn of(policy: &Policy, number: usize, (class, reserve): (Option<&str>, u64)) -> Self {
-        let (name, quota) = (structured::quoted(policy.name()), Quota::of(policy.algorithm(), reserve));
-        Self { number, name, quota, unit: policy.unit().map(Into::into), class: class.map(Into::into) }
+    /// What a policy announces under its first parameters to requests that leave a reserve free.
+    /// Finding that out takes longer than writing a header.
+    pub(crate) fn of(
+        policy: &Policy,
+        number: usize,
+        (class, reserve): (Option<&str>, u64),
+    ) -> Self {
+        let (name, quota) = (
+            structured::quoted(policy.name()),
+            Quota::of(policy.algorithm(), reserve),
+        );
+        Self {
+            number,
+            name,
+            quota,
+            unit: policy.unit().map(Into::into),
+            class: class.map(Into::into),
+        }
     }
 }
 
@@ -41,7 +54,8 @@ pub(crate) struct PolicyStatus<'a> {
 }
 
 impl PolicyStatus<'_> {
-    /// The parameter `r`: at most the quota, or a client would compute a negative number of units used.
+    /// The parameter `r`: at most the quota, or a client would compute a negative number of units
+    /// used.
     pub(super) fn r(&self) -> u64 {
         self.remaining.min(self.terms.quota.q)
     }

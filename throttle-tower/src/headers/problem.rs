@@ -3,7 +3,8 @@ use http::{HeaderValue, StatusCode};
 
 use crate::json::{escape, escaped_len};
 
-/// Why a request was refused: a problem document (RFC 9457) of the types that the rate-limit drafts register.
+/// Why a request was refused: a problem document (RFC 9457) of the types that the rate-limit drafts
+/// register.
 ///
 /// ```
 /// use throttle_tower::headers::Problem;
@@ -49,8 +50,8 @@ impl Problem {
     {
         let violated = violated.into_iter();
         let head = self.head();
-        // Quotes around each name and a comma before each but the first. The sum is exact, because a vector with spare
-        // capacity would be reallocated when it becomes `Bytes`.
+        // Quotes around each name and a comma before each but the first. The sum is exact, because
+        // a vector with spare capacity would be reallocated when it becomes `Bytes`.
         let names: usize = violated.clone().map(|name| escaped_len(name) + 3).sum();
         let length = head.len() + names.saturating_sub(1) + TAIL.len();
         let mut body = Vec::with_capacity(length);

@@ -1,5 +1,5 @@
-//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: a list that passes is
-//! readable for every client, so that our members can be put beside its own.
+//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: a
+//! list that passes is readable for every client, so that our members can be put beside its own.
 
 use smallvec::SmallVec;
 
@@ -68,8 +68,8 @@ impl<'a> Scanner<'a> {
         self.skip(|b| b == b' ');
     }
 
-    /// Steps over the comma to the next member. `Some(false)` at the end of the list, `None` if it is broken there,
-    /// which includes a comma with nothing after it.
+    /// Steps over the comma to the next member. `Some(false)` at the end of the list, `None` if it
+    /// is broken there, which includes a comma with nothing after it.
     pub(super) fn next_member(&mut self) -> Option<bool> {
         let white = |b| matches!(b, b' ' | b'\t');
         self.skip(white);
@@ -81,8 +81,8 @@ impl<'a> Scanner<'a> {
         (!self.is_done()).then_some(true)
     }
 
-    /// The inside of a String, still escaped. Only `"` and `\` can be escaped and both must be, so two Strings are
-    /// equal exactly if their insides are.
+    /// The inside of a String, still escaped. Only `"` and `\` can be escaped and both must be, so
+    /// two Strings are equal exactly if their insides are.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         self.eat(b'"')?;
         let start = self.at;
@@ -158,18 +158,22 @@ impl<'a> Scanner<'a> {
         (digits <= 12 && decimals <= 3).then_some(Bare::Other)
     }
 
-    /// One digit or more: their value, saturated (no caller uses a value of that many digits), and their number.
+    /// One digit or more: their value, saturated (no caller uses a value of that many digits), and
+    /// their number.
     fn digits(&mut self) -> Option<(i64, usize)> {
         let start = self.at;
         let mut value: i64 = 0;
         while let Some(digit @ b'0'..=b'9') = self.peek() {
-            value = value.saturating_mul(10).saturating_add(i64::from(digit - b'0'));
+            value = value
+                .saturating_mul(10)
+                .saturating_add(i64::from(digit - b'0'));
             self.at += 1;
         }
         (self.at > start).then_some((value, self.at - start))
     }
 
-    /// Base64 between colons. Missing padding and non-zero spare bits pass: RFC 9651 asks parsers to allow both.
+    /// Base64 between colons. Missing padding and non-zero spare bits pass: RFC 9651 asks parsers
+    /// to allow both.
     fn byte_sequence(&mut self) -> Option<()> {
         self.eat(b':')?;
         let start = self.at;

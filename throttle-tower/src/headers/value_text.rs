@@ -2,19 +2,20 @@
 
 use http::HeaderValue;
 
-/// The largest Integer that a structured field can hold (RFC 9651 §3.3.1). A larger one makes the whole header
-/// unreadable, and a smaller number promises less, so it is true as well.
+/// The largest Integer that a structured field can hold (RFC 9651 §3.3.1). A larger one makes the
+/// whole header unreadable, and a smaller number promises less, so it is true as well.
 pub(super) const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// Whole seconds, rounded up, so that no wait ends early. Even `u64::MAX` microseconds are fewer seconds than
-/// [`MAX_INTEGER`].
+/// Whole seconds, rounded up, so that no wait ends early. Even `u64::MAX` microseconds are fewer
+/// seconds than [`MAX_INTEGER`].
 pub(super) fn seconds(us: u64) -> u64 {
     us.div_ceil(MICROS_PER_SECOND)
 }
 
-/// A header value under construction, on the stack for any ordinary number of policies. It is large, so do not move it.
+/// A header value under construction, on the stack for any ordinary number of policies. It is
+/// large, so do not move it.
 pub(super) struct Text {
     len: usize,
     inline: [u8; INLINE],
@@ -26,12 +27,17 @@ const INLINE: usize = 128;
 
 impl Text {
     pub(super) fn new() -> Self {
-        Self { len: 0, inline: [0; INLINE], heap: Vec::new() }
+        Self {
+            len: 0,
+            inline: [0; INLINE],
+            heap: Vec::new(),
+        }
     }
 
     #[inline]
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        // Once the text is on the heap, `len` is past the inline part, and `get_mut` returns `None`.
+        // Once the text is on the heap, `len` is past the inline part, and `get_mut` returns
+        // `None`.
         match self.inline.get_mut(self.len..self.len + bytes.len()) {
             Some(free) => free.copy_from_slice(bytes),
             _ => self.spill(bytes),
@@ -63,17 +69,29 @@ impl Text {
 
     /// Separates the next member of a list from the one before it, if there is one.
     pub(super) fn next_member(&mut self) -> &mut Self {
-        if self.len == 0 { self } else { self.bytes(b", ") }
+        if self.len == 0 {
+            self
+        } else {
+            self.bytes(b", ")
+        }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
-        if self.heap.is_empty() { &self.inline[..self.len] } else { &self.heap }
+        if self.heap.is_empty() {
+            &self.inline[..self.len]
+        } else {
+            &self.heap
+        }
     }
 
-    /// `None` for an empty text, because an empty list is written by omitting the header; and for a text that no header
-    /// can hold, because a missing header is better than a lost response.
+    /// `None` for an empty text, because an empty list is written by omitting the header; and for a
+    /// text that no header can hold, because a missing header is better than a lost response.
     pub(super) fn value(&self) -> Option<HeaderValue> {
-        if self.len == 0 { None } else { HeaderValue::from_bytes(self.as_bytes()).ok() }
+        if self.len == 0 {
+            None
+        } else {
+            HeaderValue::from_bytes(self.as_bytes()).ok()
+        }
     }
 }
 
@@ -118,9 +136,23 @@ mod tests {
     fn text_that_no_header_can_hold_is_no_value() {
         assert_eq!(Text::new().value(), None, "an empty list");
         for illegal in [b"a\nb", b"a\0b", b"a\x7fb"] {
-            assert_eq!(Text::new().bytes(illegal).value(), None, "{}", illegal.escape_ascii());
+            assert_eq!(
+                Text::new().bytes(illegal).value(),
+                None,
+                "{}",
+                illegal.escape_ascii()
+            );
         }
-        assert_eq!(Text::new().next_member().byte(b'a').next_member().byte(b'b').value().unwrap(), "a, b");
+        assert_eq!(
+            Text::new()
+                .next_member()
+                .byte(b'a')
+                .next_member()
+                .byte(b'b')
+                .value()
+                .unwrap(),
+            "a, b"
+        );
     }
 
     #[test]

@@ -82,16 +82,21 @@ impl Applied {
         }
     }
 
-    /// Whether requests for which its condition does not hold need not be asked about the limit. One that a handler
-    /// settles is known by name to the handlers of all requests.
+    /// Whether requests for which its condition does not hold need not be asked about the limit.
+    /// One that a handler settles is known by name to the handlers of all requests.
     pub(crate) fn may_be_left_out(&self) -> bool {
         self.when.is_some() && !self.charge_rules.settled_later
     }
 
-    /// The same limit for requests for which its condition holds, if it may be left out for the others.
+    /// The same limit for requests for which its condition holds, if it may be left out for the
+    /// others.
     pub(crate) fn where_it_applies(&self) -> Self {
         let when = self.when.clone().filter(|_| !self.may_be_left_out());
-        Self { when, key_seen: KeySeen(Arc::clone(&self.key_seen.0)), ..self.clone() }
+        Self {
+            when,
+            key_seen: KeySeen(Arc::clone(&self.key_seen.0)),
+            ..self.clone()
+        }
     }
 
     /// The call with the reserve of the request's class, if the limit has classes and applies.
@@ -106,7 +111,9 @@ impl Applied {
     #[cfg(any(feature = "axum", feature = "rules"))]
     pub(crate) async fn find(&self, parts: &Parts) -> (Option<Key>, FoundTier) {
         let found = match &self.keying {
-            Keying::Extracted(extractor) => Found::Now(extractor.extract(parts), FoundTier::Numbered(0)),
+            Keying::Extracted(extractor) => {
+                Found::Now(extractor.extract(parts), FoundTier::Numbered(0))
+            }
             Keying::Tiered(lookup) => lookup.find(parts),
             Keying::Future(key) => Found::Later(key(parts, self.key_deadline)),
         };
@@ -122,8 +129,8 @@ impl Applied {
     }
 }
 
-/// Whether a limit finds keys, and if they are addresses, those of clients. Requests are looked at only until that is
-/// known.
+/// Whether a limit finds keys, and if they are addresses, those of clients. Requests are looked at
+/// only until that is known.
 #[derive(Debug, Default)]
 pub(crate) struct KeySeen(Arc<Seen>);
 
@@ -163,7 +170,10 @@ impl KeySeen {
 
     /// Counts a request without a key, and returns the count.
     pub(crate) fn missed(&self) -> u32 {
-        self.0.missed.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+        self.0
+            .missed
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1)
     }
 }
 
@@ -177,7 +187,10 @@ impl Clone for KeySeen {
 impl fmt::Debug for Applied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Applied");
-        shown.field("keying", &self.keying).field("on_missing", &self.on_missing).field("on_error", &self.on_error);
+        shown
+            .field("keying", &self.keying)
+            .field("on_missing", &self.on_missing)
+            .field("on_error", &self.on_error);
         shown.finish_non_exhaustive()
     }
 }
@@ -214,23 +227,52 @@ mod tests {
     fn limit_by_a_key_has_no_other_rules() {
         let by = |keying| Applied::by(keying);
         let constant = by(Keying::Extracted(Arc::new(Constant)));
-        assert_eq!((constant.by_route, constant.for_some_routes, constant.by_peer), (false, false, false));
+        assert_eq!(
+            (
+                constant.by_route,
+                constant.for_some_routes,
+                constant.by_peer
+            ),
+            (false, false, false)
+        );
         assert!(constant.cost.is_none() && constant.when.is_none());
-        assert_eq!((constant.on_missing, constant.on_error), (OnMissing::Share, None));
-        assert_eq!((constant.key_deadline, constant.wait_up_to), (Duration::from_secs(1), None));
+        assert_eq!(
+            (constant.on_missing, constant.on_error),
+            (OnMissing::Share, None)
+        );
+        assert_eq!(
+            (constant.key_deadline, constant.wait_up_to),
+            (Duration::from_secs(1), None)
+        );
         let by_route = by(Keying::Extracted(Arc::new(Route)));
-        assert_eq!((by_route.by_route, by_route.for_some_routes, by_route.by_peer), (true, false, false));
+        assert_eq!(
+            (
+                by_route.by_route,
+                by_route.for_some_routes,
+                by_route.by_peer
+            ),
+            (true, false, false)
+        );
         let by_peer = by(Keying::Extracted(Arc::new(ClientIp::peer())));
-        assert_eq!((by_peer.by_route, by_peer.for_some_routes, by_peer.by_peer), (false, false, true));
-        let by_future = by(Keying::Future(Arc::new(|_, _| Box::pin(async { (None, FoundTier::Numbered(0)) }))));
+        assert_eq!(
+            (by_peer.by_route, by_peer.for_some_routes, by_peer.by_peer),
+            (false, false, true)
+        );
+        let by_future = by(Keying::Future(Arc::new(|_, _| {
+            Box::pin(async { (None, FoundTier::Numbered(0)) })
+        })));
         assert_eq!((by_future.by_route, by_future.by_peer), (false, false));
     }
 
     #[test]
     fn each_rule_is_shown_under_its_own_name() {
         let applied = Applied::by(Keying::Extracted(Arc::new(Header::new("x-user"))));
-        let applied = Applied { on_error: Some(OnError::Open), ..applied };
-        let shown = r#"Applied { keying: Header("x-user"), on_missing: Share, on_error: Some(Open), .. }"#;
+        let applied = Applied {
+            on_error: Some(OnError::Open),
+            ..applied
+        };
+        let shown =
+            r#"Applied { keying: Header("x-user"), on_missing: Share, on_error: Some(Open), .. }"#;
         assert_eq!(format!("{applied:?}"), shown);
     }
 }

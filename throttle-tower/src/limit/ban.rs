@@ -11,30 +11,34 @@ use crate::extract::KeyExtractor;
 
 /// # Bans
 ///
-/// A banned key is refused by this limit until the ban ends, whatever else it has left. Its `Retry-After` says so, and
-/// refusals of a banned key are no strikes. A ban is found where the key's state is, in the same step as the decision,
-/// and holds in all processes that share the store. A key without strikes costs nothing more.
+/// A banned key is refused by this limit until the ban ends, whatever else it has left. Its
+/// `Retry-After` says so, and refusals of a banned key are no strikes. A ban is found where the
+/// key's state is, in the same step as the decision, and holds in all processes that share the
+/// store. A key without strikes costs nothing more.
 ///
 /// A request that costs nothing is not refused, by a ban either.
 ///
-/// A strike is counted behind the refusal or the response: at once in memory, in the background over a store. Requests
-/// that are decided before that are not yet refused by the ban. Strikes are made by the limit that refuses, not by
-/// others of the layer. One that fails is lost, and counted among the failed
-/// [settlements](crate::ThrottleLayer::settlements). While the store fails, the [share](crate::OnError::Local) of this
-/// process counts strikes and bans by itself, and the store does not learn of them; limits that are open or closed then
-/// count none. Under an [exception](throttle_core::backend::Exception) that an operator has set, no strikes are
-/// counted; lifting it, or resetting the key, pardons.
+/// A strike is counted behind the refusal or the response: at once in memory, in the background
+/// over a store. Requests that are decided before that are not yet refused by the ban. Strikes are
+/// made by the limit that refuses, not by others of the layer. One that fails is lost, and counted
+/// among the failed [settlements](crate::ThrottleLayer::settlements). While the store fails, the
+/// [share](crate::OnError::Local) of this process counts strikes and bans by itself, and the store
+/// does not learn of them; limits that are open or closed then count none. Under an
+/// [exception](throttle_core::backend::Exception) that an operator has set, no strikes are counted;
+/// lifting it, or resetting the key, pardons.
 ///
-/// Everybody behind a key is banned together: a household, an office or a mobile network behind an address, and all
-/// requests without a key, unless [`on_missing`](Self::on_missing) skips or rejects them.
+/// Everybody behind a key is banned together: a household, an office or a mobile network behind an
+/// address, and all requests without a key, unless [`on_missing`](Self::on_missing) skips or
+/// rejects them.
 impl Limit {
-    /// Bans keys that do not stop: see [`Ban`]. A strike is a refusal by this limit, or a response for which
-    /// [`strike_if`](Self::strike_if) returns true. Defaults to no bans.
+    /// Bans keys that do not stop: see [`Ban`]. A strike is a refusal by this limit, or a response
+    /// for which [`strike_if`](Self::strike_if) returns true. Defaults to no bans.
     ///
-    /// Building the layer fails if a number of the ban is out of its bounds, if the limit is in an [`any`](crate::any),
-    /// or if one client could ban another: where the key is a header that [nothing checks](crate::Header::accept), an
-    /// address from a header that is read [whoever the peer is](crate::TrustedProxies::danger_any_width), or is shared
-    /// by clients, as [`Constant`](crate::Constant) is. Keys of functions, futures and extensions are not checked.
+    /// Building the layer fails if a number of the ban is out of its bounds, if the limit is in an
+    /// [`any`](crate::any), or if one client could ban another: where the key is a header that
+    /// [nothing checks](crate::Header::accept), an address from a header that is read [whoever the
+    /// peer is](crate::TrustedProxies::danger_any_width), or is shared by clients, as
+    /// [`Constant`](crate::Constant) is. Keys of functions, futures and extensions are not checked.
     ///
     /// ```
     /// use std::time::Duration;
@@ -42,31 +46,46 @@ impl Limit {
     /// use throttle_tower::{ClientIp, Header, SlidingLog, ThrottleLayer, limit};
     ///
     /// let login = || limit("login", SlidingLog::new("5/15m".parse().unwrap()));
-    /// let ban = Ban::after(5).lasting(Duration::from_secs(600)).growing(2).up_to(Duration::from_secs(86_400));
-    /// let by_peer = login().by(ClientIp::peer()).ban(ban).strike_if(|status, _| status == 401);
+    /// let ban = Ban::after(5)
+    ///     .lasting(Duration::from_secs(600))
+    ///     .growing(2)
+    ///     .up_to(Duration::from_secs(86_400));
+    /// let by_peer = login()
+    ///     .by(ClientIp::peer())
+    ///     .ban(ban)
+    ///     .strike_if(|status, _| status == 401);
     /// assert!(ThrottleLayer::new(by_peer).is_ok());
     /// let by_name = login().by(Header::new("x-user")).ban(ban);
-    /// assert!(ThrottleLayer::new(by_name).is_err(), "anybody could ban anybody");
+    /// assert!(
+    ///     ThrottleLayer::new(by_name).is_err(),
+    ///     "anybody could ban anybody"
+    /// );
     /// ```
     pub fn ban(mut self, ban: Ban) -> Self {
         self.applied.charge_rules.ban = Some(ban);
         self
     }
 
-    /// As [`ban`](Self::ban), also where a client can send requests with another client's key: because something before
-    /// this process prevents that.
+    /// As [`ban`](Self::ban), also where a client can send requests with another client's key:
+    /// because something before this process prevents that.
     pub fn ban_even_if_spoofable(mut self, ban: Ban) -> Self {
         self.applied.charge_rules.bans_spoofable = true;
         self.ban(ban)
     }
 
-    /// Counts a strike for each admitted request for whose response `strikes` returns true, beside the refusals. Called
-    /// several times, each of the rules counts. Needs a [`ban`](Self::ban). Defaults to never.
-    pub fn strike_if(mut self, strikes: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+    /// Counts a strike for each admitted request for whose response `strikes` returns true, beside
+    /// the refusals. Called several times, each of the rules counts. Needs a [`ban`](Self::ban).
+    /// Defaults to never.
+    pub fn strike_if(
+        mut self,
+        strikes: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let rules = &mut self.applied.charge_rules;
         rules.strike_if = Some(match rules.strike_if.take() {
             None => Arc::new(strikes),
-            Some(other) => Arc::new(move |status, headers| other(status, headers) || strikes(status, headers)),
+            Some(other) => {
+                Arc::new(move |status, headers| other(status, headers) || strikes(status, headers))
+            }
         });
         self
     }
@@ -77,20 +96,26 @@ impl Limit {
     pub(super) fn check_ban(&self) -> Result<(), ConfigError> {
         let rules = &self.applied.charge_rules;
         let Some(ban) = rules.ban else {
-            let rule = "strikes count toward a ban; add one: .ban(Ban::after(5)), in a file ban = { after = 5 }";
-            return rules
-                .strike_if
-                .as_ref()
-                .map_or(Ok(()), |_| Err(ConfigError::new("strike_if", "without a ban", rule)));
+            let rule = "strikes count toward a ban; add one: .ban(Ban::after(5)), in a file ban = \
+                { after = 5 }";
+            return rules.strike_if.as_ref().map_or(Ok(()), |_| {
+                Err(ConfigError::new("strike_if", "without a ban", rule))
+            });
         };
         ban.check()?;
         let keying = &self.applied.keying;
         if rules.bans_spoofable || !keying.extractor().is_some_and(KeyExtractor::is_spoofable) {
             return Ok(());
         }
-        let rule = "one client could send requests with the key of another, and ban it; limit by what clients cannot \
-                    choose, such as ClientIp::peer(), or insist (ban_even_if_spoofable, in a file even-if-spoofable)";
-        Err(ConfigError::new("ban", format_args!("by {}", keying.describe()), rule))
+        let rule = "one client could send requests with the key of another, and ban it; limit by \
+            what clients cannot \
+                    choose, such as ClientIp::peer(), or insist (ban_even_if_spoofable, in a file \
+                    even-if-spoofable)";
+        Err(ConfigError::new(
+            "ban",
+            format_args!("by {}", keying.describe()),
+            rule,
+        ))
     }
 }
 

@@ -8,14 +8,15 @@ use super::single::Limit;
 
 /// # Charging by outcome
 ///
-/// The head of the response decides; a body that breaks off later changes nothing. A refund never delays the response:
-/// in memory it is done before the response is sent; over a store it runs in the background, on the tokio runtime. If
-/// the store fails, the charge stays, and the failure is [counted](crate::ThrottleLayer::settlements). The rate-limit
-/// headers state the decision before the refund, so they may show less than is left. A request that never gets a
-/// response stays charged, unless the limit has [`refund_aborted`](Self::refund_aborted).
+/// The head of the response decides; a body that breaks off later changes nothing. A refund never
+/// delays the response: in memory it is done before the response is sent; over a store it runs in
+/// the background, on the tokio runtime. If the store fails, the charge stays, and the failure is
+/// [counted](crate::ThrottleLayer::settlements). The rate-limit headers state the decision before
+/// the refund, so they may show less than is left. A request that never gets a response stays
+/// charged, unless the limit has [`refund_aborted`](Self::refund_aborted).
 impl Limit {
-    /// Refunds the request if `refund` returns true for the response's head. Called several times, it refunds if any of
-    /// the rules returns true. Defaults to never.
+    /// Refunds the request if `refund` returns true for the response's head. Called several times,
+    /// it refunds if any of the rules returns true. Defaults to never.
     ///
     /// ```
     /// use http::StatusCode;
@@ -26,18 +27,24 @@ impl Limit {
     ///     .by(ClientIp::peer())
     ///     .refund_if(|_, headers| headers.get("x-cache").is_some_and(|cache| cache == "HIT"));
     /// ```
-    pub fn refund_if(mut self, refund: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static) -> Self {
+    pub fn refund_if(
+        mut self,
+        refund: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let rules = &mut self.applied.charge_rules;
         rules.refund_if = Some(match rules.refund_if.take() {
             None => Arc::new(refund),
-            Some(other) => Arc::new(move |status, headers| other(status, headers) || refund(status, headers)),
+            Some(other) => {
+                Arc::new(move |status, headers| other(status, headers) || refund(status, headers))
+            }
         });
         self
     }
 
     /// Refunds requests that succeed (2xx and 3xx): for limits on failed logins.
     ///
-    /// A request stays charged until it succeeds, so attempts that run at the same time cannot exceed the limit either.
+    /// A request stays charged until it succeeds, so attempts that run at the same time cannot
+    /// exceed the limit either.
     pub fn refund_successful(self) -> Self {
         self.refund_if(|status, _| status.is_success() || status.is_redirection())
     }
@@ -52,34 +59,37 @@ impl Limit {
         self.refund_if(|status, _| status.is_server_error())
     }
 
-    /// Refunds requests that get no response: the inner service returned an error, or the request was dropped (the
-    /// client disconnected, an outer timeout) before there was a response head. By default they stay charged, because
-    /// the work may have been done.
+    /// Refunds requests that get no response: the inner service returned an error, or the request
+    /// was dropped (the client disconnected, an outer timeout) before there was a response head. By
+    /// default they stay charged, because the work may have been done.
     ///
-    /// A request that is dropped while the store decides is refunded after the decision. The layer awaits the decision
-    /// and makes the refund in the background; the two together count as one of its
-    /// [settlements](crate::ThrottleLayer::settlements). If the store fails, or does not answer in time, what it has
-    /// charged stays charged.
+    /// A request that is dropped while the store decides is refunded after the decision. The layer
+    /// awaits the decision and makes the refund in the background; the two together count as one of
+    /// its [settlements](crate::ThrottleLayer::settlements). If the store fails, or does not answer
+    /// in time, what it has charged stays charged.
     pub fn refund_aborted(mut self) -> Self {
         self.applied.charge_rules.refund_aborted = true;
         self
     }
 
-    /// Charges refused requests to this limit too, whether this limit or another one of the layer refuses them. Such a
-    /// charge takes no more than the limit has left. By default a refusal costs nothing.
+    /// Charges refused requests to this limit too, whether this limit or another one of the layer
+    /// refuses them. Such a charge takes no more than the limit has left. By default a refusal
+    /// costs nothing.
     ///
-    /// The charge is a second step, and the response does not wait for it. Between the two steps other requests may be
-    /// admitted, within the limit. The refusal's headers state the decision before the charge, so the wait may become
-    /// longer than they state; each early retry is charged again. Requests that were refused without a decision (a
-    /// required key was missing, a limit was closed because the store failed) are not charged. A key or a tier that
-    /// needs a lookup is looked up also for a request that another limit refuses.
+    /// The charge is a second step, and the response does not wait for it. Between the two steps
+    /// other requests may be admitted, within the limit. The refusal's headers state the decision
+    /// before the charge, so the wait may become longer than they state; each early retry is
+    /// charged again. Requests that were refused without a decision (a required key was missing, a
+    /// limit was closed because the store failed) are not charged. A key or a tier that needs a
+    /// lookup is looked up also for a request that another limit refuses.
     pub fn charge_refused(mut self) -> Self {
         self.applied.charge_rules.charge_refused = true;
         self
     }
 
-    /// Makes the cost an estimate: the handler reports the actual usage through a [`Usage`](crate::Usage), at once or
-    /// bit by bit while the response streams. Without a report the estimate stays charged.
+    /// Makes the cost an estimate: the handler reports the actual usage through a
+    /// [`Usage`](crate::Usage), at once or bit by bit while the response streams. Without a report
+    /// the estimate stays charged.
     ///
     /// An estimate of 0 reserves nothing, and the usage is charged afterwards.
     ///
@@ -88,7 +98,11 @@ impl Limit {
     /// use throttle_tower::{Constant, Gcra, Rate, limit};
     ///
     /// fn estimate(parts: &Parts) -> u64 {
-    ///     parts.headers.get("x-max-tokens").and_then(|most| most.to_str().ok()?.parse().ok()).unwrap_or(500)
+    ///     parts
+    ///         .headers
+    ///         .get("x-max-tokens")
+    ///         .and_then(|most| most.to_str().ok()?.parse().ok())
+    ///         .unwrap_or(500)
     /// }
     ///
     /// let tokens = limit("tokens", Gcra::new(Rate::per_minute(90_000)))

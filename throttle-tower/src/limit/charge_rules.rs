@@ -3,7 +3,8 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use throttle_core::backend::Ban;
 
-/// What a limit says about the charges of requests that have ended. By default nothing: what was taken stays taken.
+/// What a limit says about the charges of requests that have ended. By default nothing: what was
+/// taken stays taken.
 #[derive(Clone, Default)]
 pub(crate) struct ChargeRules {
     pub(crate) refund_if: Option<ByOutcome>,
@@ -21,15 +22,22 @@ type ByOutcome = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 impl ChargeRules {
     /// Whether an admitted request's charge may change, or its response may be a strike.
     pub(crate) fn may_change(&self) -> bool {
-        self.refund_if.is_some() || self.refund_aborted || self.settled_later || self.strike_if.is_some()
+        self.refund_if.is_some()
+            || self.refund_aborted
+            || self.settled_later
+            || self.strike_if.is_some()
     }
 
     pub(crate) fn strikes(&self, status: StatusCode, headers: &HeaderMap) -> bool {
-        self.strike_if.as_ref().is_some_and(|strikes| strikes(status, headers))
+        self.strike_if
+            .as_ref()
+            .is_some_and(|strikes| strikes(status, headers))
     }
 
     pub(crate) fn refunds(&self, status: StatusCode, headers: &HeaderMap) -> bool {
-        self.refund_if.as_ref().is_some_and(|refunds| refunds(status, headers))
+        self.refund_if
+            .as_ref()
+            .is_some_and(|refunds| refunds(status, headers))
     }
 }
 
@@ -39,21 +47,36 @@ mod tests {
     use crate::{Constant, FixedWindow, Limit, Rate, limit};
 
     fn rules(change: impl FnOnce(Limit) -> Limit) -> ChargeRules {
-        change(limit("p", FixedWindow::new(Rate::per_hour(5))).by(Constant)).applied.charge_rules
+        change(limit("p", FixedWindow::new(Rate::per_hour(5))).by(Constant))
+            .applied
+            .charge_rules
     }
 
     #[test]
     fn charge_is_final_unless_a_rule_may_change_it() {
         assert!(!rules(|limit| limit).may_change());
-        assert!(!rules(Limit::charge_refused).may_change(), "of an admitted request");
-        for changing in [Limit::refund_failed, Limit::refund_aborted, Limit::settled_later] {
+        assert!(
+            !rules(Limit::charge_refused).may_change(),
+            "of an admitted request"
+        );
+        for changing in [
+            Limit::refund_failed,
+            Limit::refund_aborted,
+            Limit::settled_later,
+        ] {
             assert!(rules(changing).may_change());
         }
     }
 
     #[test]
     fn each_option_sets_its_own_rule() {
-        let set = |rules: ChargeRules| (rules.refund_aborted, rules.charge_refused, rules.settled_later);
+        let set = |rules: ChargeRules| {
+            (
+                rules.refund_aborted,
+                rules.charge_refused,
+                rules.settled_later,
+            )
+        };
         assert_eq!(set(rules(|limit| limit)), (false, false, false));
         assert_eq!(set(rules(Limit::refund_aborted)), (true, false, false));
         assert_eq!(set(rules(Limit::charge_refused)), (false, true, false));
@@ -65,7 +88,10 @@ mod tests {
         let refunded = |change: fn(Limit) -> Limit| {
             let statuses = [100, 199, 200, 299, 300, 399, 400, 499, 500, 599, 600];
             let refunds = |status: &u16| {
-                rules(change).refunds(StatusCode::from_u16(*status).expect("a status"), &HeaderMap::new())
+                rules(change).refunds(
+                    StatusCode::from_u16(*status).expect("a status"),
+                    &HeaderMap::new(),
+                )
             };
             statuses.into_iter().filter(refunds).collect::<Vec<_>>()
         };
@@ -73,10 +99,22 @@ mod tests {
         assert_eq!(refunded(Limit::refund_successful), [200, 299, 300, 399]);
         assert_eq!(refunded(Limit::refund_failed), [400, 499, 500, 599]);
         assert_eq!(refunded(Limit::refund_server_errors), [500, 599]);
-        assert_eq!(refunded(|limit| limit.refund_successful().refund_server_errors()), [200, 299, 300, 399, 500, 599]);
+        assert_eq!(
+            refunded(|limit| limit.refund_successful().refund_server_errors()),
+            [200, 299, 300, 399, 500, 599]
+        );
         let one = |status: u16| move |asked: StatusCode, _: &HeaderMap| asked == status;
-        let three = rules(|limit| limit.refund_if(one(201)).refund_if(one(202)).refund_if(one(203)));
-        let refunds = |status| three.refunds(StatusCode::from_u16(status).unwrap(), &HeaderMap::new());
-        assert_eq!([200, 201, 202, 203, 204].map(refunds), [false, true, true, true, false]);
+        let three = rules(|limit| {
+            limit
+                .refund_if(one(201))
+                .refund_if(one(202))
+                .refund_if(one(203))
+        });
+        let refunds =
+            |status| three.refunds(StatusCode::from_u16(status).unwrap(), &HeaderMap::new());
+        assert_eq!(
+            [200, 201, 202, 203, 204].map(refunds),
+            [false, true, true, true, false]
+        );
     }
 }

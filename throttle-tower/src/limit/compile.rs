@@ -1,5 +1,5 @@
-//! A composition of limits in the two halves that a layer runs: limits on rates, which the backend decides, and limits
-//! on requests in flight, which this process decides.
+//! A composition of limits in the two halves that a layer runs: limits on rates, which the backend
+//! decides, and limits on requests in flight, which this process decides.
 
 use std::sync::Arc;
 
@@ -28,19 +28,42 @@ pub(crate) enum PermitTree {
 impl LimitTree {
     /// # Errors
     ///
-    /// If the settings of a limit are wrong, two limits have one name, or an `any` mixes both kinds of limits.
+    /// If the settings of a limit are wrong, two limits have one name, or an `any` mixes both kinds
+    /// of limits.
     pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
         let mut limits = Limits::default();
         let (policies, permit_tree) = limits.split(self, false)?;
         let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
-        let Limits { applied, concurrency } = limits;
+        let Limits {
+            applied,
+            concurrency,
+        } = limits;
         let names = concurrency.iter().map(|(name, _)| name.as_str());
-        let names: Vec<&str> = set.policies().iter().map(|policy| policy.name()).chain(names).collect();
-        if let Some((_, twice)) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
-            let rule = "each name may stand once in a layer, because it tells the limits apart; rename one of them";
-            return Err(ConfigError::new("name", format_args!("{twice:?} twice"), rule));
+        let names: Vec<&str> = set
+            .policies()
+            .iter()
+            .map(|policy| policy.name())
+            .chain(names)
+            .collect();
+        if let Some((_, twice)) = names
+            .iter()
+            .enumerate()
+            .find(|(place, name)| names[..*place].contains(name))
+        {
+            let rule = "each name may stand once in a layer, because it tells the limits apart; \
+                rename one of them";
+            return Err(ConfigError::new(
+                "name",
+                format_args!("{twice:?} twice"),
+                rule,
+            ));
         }
-        Ok(Compiled { set, applied: applied.into(), concurrency, permit_tree })
+        Ok(Compiled {
+            set,
+            applied: applied.into(),
+            concurrency,
+            permit_tree,
+        })
     }
 }
 
@@ -52,7 +75,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Splits a composition in its halves: an `all` is an `all` of two halves, an `any` must be of one kind.
+    /// Splits a composition in its halves: an `all` is an `all` of two halves, an `any` must be of
+    /// one kind.
     fn split(
         &mut self,
         tree: LimitTree,
@@ -76,14 +100,21 @@ impl Limits {
             Tree::Nothing => (None, None),
             Tree::All(members) => match self.split_members(members, in_any)? {
                 // The set reports one that is empty.
-                (policies, permits) if permits.is_empty() => (Some(PolicyTree::All(policies)), None),
-                (policies, permits) => {
-                    ((!policies.is_empty()).then_some(PolicyTree::All(policies)), Some(PermitTree::All(permits)))
+                (policies, permits) if permits.is_empty() => {
+                    (Some(PolicyTree::All(policies)), None)
                 }
+                (policies, permits) => (
+                    (!policies.is_empty()).then_some(PolicyTree::All(policies)),
+                    Some(PermitTree::All(permits)),
+                ),
             },
             Tree::Any(members, charge) => match self.split_members(members, true)? {
-                (policies, permits) if permits.is_empty() => (Some(PolicyTree::Any(policies, charge)), None),
-                (policies, permits) if policies.is_empty() => (None, Some(PermitTree::Any(permits, charge))),
+                (policies, permits) if permits.is_empty() => {
+                    (Some(PolicyTree::Any(policies, charge)), None)
+                }
+                (policies, permits) if policies.is_empty() => {
+                    (None, Some(PermitTree::Any(permits, charge)))
+                }
                 _ => return Err(mixed_any(&self.concurrency[first].0)),
             },
         })
@@ -105,14 +136,17 @@ impl Limits {
 }
 
 fn ban_in_any() -> ConfigError {
-    let rule = "another member may admit a request of the banned key; put the limit with the ban beside the any, as in \
+    let rule = "another member may admit a request of the banned key; put the limit with the ban \
+        beside the any, as in \
                 all((login, any(…)))";
     ConfigError::new("ban", "in an any", rule)
 }
 
 fn mixed_any(concurrency: &PolicyName) -> ConfigError {
-    let rule = "permits are counted in this process and rates by the store, so one decision cannot choose between \
-                them; put the Concurrency beside the any, as in all((Concurrency::new(20), any(…)))";
+    let rule = "permits are counted in this process and rates by the store, so one decision \
+        cannot choose between \
+                them; put the Concurrency beside the any, as in all((Concurrency::new(20), \
+                any(…)))";
     ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
 }
 
@@ -135,9 +169,16 @@ mod tests {
         let compiled = limits.into_limit_tree().compile().expect("it is right");
         let policies = compiled.set.policies();
         assert_eq!(compiled.applied.len(), policies.len());
-        let concurrency = compiled.concurrency.iter().map(|(name, _)| name.as_str().to_owned());
+        let concurrency = compiled
+            .concurrency
+            .iter()
+            .map(|(name, _)| name.as_str().to_owned());
         let policies = policies.iter().map(|policy| policy.name().to_owned());
-        (policies.collect(), concurrency.collect(), format!("{:?}", compiled.permit_tree))
+        (
+            policies.collect(),
+            concurrency.collect(),
+            format!("{:?}", compiled.permit_tree),
+        )
     }
 
     #[test]
@@ -149,38 +190,76 @@ mod tests {
             any([rate("e"), rate("f")]),
             all((permits("g"), rate("h"))),
         ));
-        let tree = "Some(All([Limit(0), Any([Limit(1), Limit(2)], EveryAdmitting), All([Limit(3)])]))";
-        let expected = (["b", "e", "f", "h"].map(str::to_owned).into(), ["a", "c", "d", "g"].map(str::to_owned).into());
+        let tree =
+            "Some(All([Limit(0), Any([Limit(1), Limit(2)], EveryAdmitting), All([Limit(3)])]))";
+        let expected = (
+            ["b", "e", "f", "h"].map(str::to_owned).into(),
+            ["a", "c", "d", "g"].map(str::to_owned).into(),
+        );
         assert_eq!(halves(limits), (expected.0, expected.1, tree.to_owned()));
     }
 
     #[test]
     fn half_without_limits_is_empty() {
         let one = |name: &str| vec![name.to_owned()];
-        assert_eq!(halves(all([rate("a")])), (one("a"), vec![], "None".to_owned()));
-        assert_eq!(halves(any([rate("a")])), (one("a"), vec![], "None".to_owned()));
-        assert_eq!(halves(permits("a")), (vec![], one("a"), "Some(Limit(0))".to_owned()));
-        assert_eq!(halves(all([permits("a")])), (vec![], one("a"), "Some(All([Limit(0)]))".to_owned()));
-        assert_eq!(halves(any([permits("a")])), (vec![], one("a"), "Some(Any([Limit(0)], First))".to_owned()));
+        assert_eq!(
+            halves(all([rate("a")])),
+            (one("a"), vec![], "None".to_owned())
+        );
+        assert_eq!(
+            halves(any([rate("a")])),
+            (one("a"), vec![], "None".to_owned())
+        );
+        assert_eq!(
+            halves(permits("a")),
+            (vec![], one("a"), "Some(Limit(0))".to_owned())
+        );
+        assert_eq!(
+            halves(all([permits("a")])),
+            (vec![], one("a"), "Some(All([Limit(0)]))".to_owned())
+        );
+        assert_eq!(
+            halves(any([permits("a")])),
+            (vec![], one("a"), "Some(Any([Limit(0)], First))".to_owned())
+        );
     }
 
     #[test]
     fn error_of_a_composition_says_what_to_write() {
-        let error = |limits: LimitTree| ThrottleLayer::new(limits).map(drop).unwrap_err().to_string();
+        let error = |limits: LimitTree| {
+            ThrottleLayer::new(limits)
+                .map(drop)
+                .unwrap_err()
+                .to_string()
+        };
         assert_eq!(
             error(all([permits("a"), permits("a")])),
-            "name is \"a\" twice: each name may stand once in a layer, because it tells the limits apart; rename one \
+            "name is \"a\" twice: each name may stand once in a layer, because it tells the \
+                limits apart; rename one \
              of them"
         );
         assert_eq!(
-            error(all((permits("first"), any((rate("own"), permits("mixed")))))),
-            "policy \"mixed\": any is a mix of Concurrency and rates: permits are counted in this process and rates by \
-             the store, so one decision cannot choose between them; put the Concurrency beside the any, as in \
+            error(all((
+                permits("first"),
+                any((rate("own"), permits("mixed")))
+            ))),
+            "policy \"mixed\": any is a mix of Concurrency and rates: permits are counted in this \
+                process and rates by \
+             the store, so one decision cannot choose between them; put the Concurrency beside \
+             the any, as in \
              all((Concurrency::new(20), any(…)))"
         );
         let nothing = || Vec::<Limit>::new();
-        for empty in [all(nothing()), any(nothing()), all((permits("a"), all(nothing()))), any([any(nothing())])] {
-            assert!(error(empty.clone()).starts_with("all or any is "), "{empty:?}");
+        for empty in [
+            all(nothing()),
+            any(nothing()),
+            all((permits("a"), all(nothing()))),
+            any([any(nothing())]),
+        ] {
+            assert!(
+                error(empty.clone()).starts_with("all or any is "),
+                "{empty:?}"
+            );
         }
     }
 }

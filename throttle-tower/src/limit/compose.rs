@@ -44,23 +44,29 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::All(members.into_members()))
 }
 
-/// Admits a request if some member admits it, and charges the first such member in the order given, for example the
-/// client's own budget before a shared pool. A request to which no member applies is admitted.
+/// Admits a request if some member admits it, and charges the first such member in the order given,
+/// for example the client's own budget before a shared pool. A request to which no member applies
+/// is admitted.
 ///
-/// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in this process and rates
-/// by the store, so one decision cannot choose between them. A layer refuses to build with a mix. Put the `Concurrency`
-/// beside the `any` instead: `all((Concurrency::new(20), any(…)))`.
+/// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in
+/// this process and rates by the store, so one decision cannot choose between them. A layer refuses
+/// to build with a mix. Put the `Concurrency` beside the `any` instead:
+/// `all((Concurrency::new(20), any(…)))`.
 ///
 /// ```
 /// use throttle_tower::{
-///     CalendarQuota, ClientIp, Concurrency, Constant, Gcra, Header, Rate, ThrottleLayer, all, any, limit,
+///     CalendarQuota, ClientIp, Concurrency, Constant, Gcra, Header, Rate, ThrottleLayer, all,
+///     any, limit,
 /// };
 ///
 /// let burst = limit("burst", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
 /// let own = limit("own", CalendarQuota::daily(1_000)).by(Header::new("x-api-key"));
 /// let pool = limit("pool", CalendarQuota::daily(50_000)).by(Constant);
 /// assert!(ThrottleLayer::new(all((burst, any([own.clone(), pool])))).is_ok());
-/// assert!(ThrottleLayer::new(any((own, Concurrency::new(20)))).is_err(), "a mix of both kinds");
+/// assert!(
+///     ThrottleLayer::new(any((own, Concurrency::new(20)))).is_err(),
+///     "a mix of both kinds"
+/// );
 /// ```
 pub fn any(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::Any(members.into_members(), AnyCharge::First))
@@ -73,8 +79,8 @@ impl LimitTree {
         Self(Tree::Nothing)
     }
 
-    /// Makes an [`any`] charge every member that admits, not only the first. A composition that is not an [`any`] does
-    /// not change.
+    /// Makes an [`any`] charge every member that admits, not only the first. A composition that is
+    /// not an [`any`] does not change.
     pub fn charge_every_admitting(mut self) -> Self {
         if let Tree::Any(_, charge) = &mut self.0 {
             *charge = AnyCharge::EveryAdmitting;
@@ -95,7 +101,8 @@ impl From<Concurrency> for LimitTree {
     }
 }
 
-/// What a layer can enforce: a [`Limit`], a [`Concurrency`], [plans](crate::plans()), or a composition of several.
+/// What a layer can enforce: a [`Limit`], a [`Concurrency`], [plans](crate::plans()), or a
+/// composition of several.
 ///
 /// ```
 /// use throttle_tower::limit::IntoLimitTree;
@@ -109,7 +116,8 @@ impl From<Concurrency> for LimitTree {
 ///
 /// # Contract
 ///
-/// The conversion checks nothing and never panics. A wrong setting is an error when the layer is built.
+/// The conversion checks nothing and never panics. A wrong setting is an error when the layer is
+/// built.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be enforced as it is",
     label = "expected a limit that says whose budget it is, or a composition of such",
@@ -152,8 +160,8 @@ impl IntoLimitTree for Concurrency {
 ///
 /// # Contract
 ///
-/// The members keep their order: it is the order in which an `any` tries them, and that of the headers. An empty list
-/// is an error when the layer is built.
+/// The members keep their order: it is the order in which an `any` tries them, and that of the
+/// headers. An empty list is an error when the layer is built.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of limits",
     label = "expected an array, a `Vec` or a tuple of limits",
@@ -167,13 +175,17 @@ pub trait IntoMembers {
 
 impl<T: IntoLimitTree, const N: usize> IntoMembers for [T; N] {
     fn into_members(self) -> Vec<LimitTree> {
-        self.into_iter().map(IntoLimitTree::into_limit_tree).collect()
+        self.into_iter()
+            .map(IntoLimitTree::into_limit_tree)
+            .collect()
     }
 }
 
 impl<T: IntoLimitTree> IntoMembers for Vec<T> {
     fn into_members(self) -> Vec<LimitTree> {
-        self.into_iter().map(IntoLimitTree::into_limit_tree).collect()
+        self.into_iter()
+            .map(IntoLimitTree::into_limit_tree)
+            .collect()
     }
 }
 
@@ -237,9 +249,17 @@ mod tests {
             _ => None,
         };
         assert_eq!(charge(any(members())), Some(AnyCharge::First));
-        assert_eq!(charge(any(members()).charge_every_admitting()), Some(AnyCharge::EveryAdmitting));
+        assert_eq!(
+            charge(any(members()).charge_every_admitting()),
+            Some(AnyCharge::EveryAdmitting)
+        );
         let nested = all([any(members())]).charge_every_admitting();
-        let Tree::All(members) = nested.0 else { panic!("it is still an all") };
-        assert_eq!(members.into_iter().map(charge).collect::<Vec<_>>(), [Some(AnyCharge::First)]);
+        let Tree::All(members) = nested.0 else {
+            panic!("it is still an all")
+        };
+        assert_eq!(
+            members.into_iter().map(charge).collect::<Vec<_>>(),
+            [Some(AnyCharge::First)]
+        );
     }
 }

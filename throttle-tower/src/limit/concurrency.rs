@@ -13,30 +13,33 @@ use crate::extract::{Constant, KeyExtractor};
 
 /// Limits how many requests are in flight at once, whatever their rate.
 ///
-/// Use it alone, or beside other limits in an [`all`](crate::all). A request takes all its permits in one step, after
-/// the other limits have admitted it. It holds them until its response body ends or is dropped, or until the request is
-/// dropped before it has a response.
+/// Use it alone, or beside other limits in an [`all`](crate::all). A request takes all its permits
+/// in one step, after the other limits have admitted it. It holds them until its response body ends
+/// or is dropped, or until the request is dropped before it has a response.
 ///
-/// * If too few permits are free, the request gets a 503 before the other limits decide, and is not charged.
+/// * If too few permits are free, the request gets a 503 before the other limits decide, and is not
+///   charged.
 /// * A request that another limit refuses never takes a permit, not even for a moment.
-/// * Another request may take the last permits while the other limits decide. The request then gets a 503, and its
-///   charge is refunded exactly: at once in memory, in the background over a store. Until the refund, the charged limit
-///   has that much less left for the key, and may refuse another request of it.
+/// * Another request may take the last permits while the other limits decide. The request then gets
+///   a 503, and its charge is refunded exactly: at once in memory, in the background over a store.
+///   Until the refund, the charged limit has that much less left for the key, and may refuse
+///   another request of it.
 ///
-/// The body of a response that switches protocols ends at once. To hold the permit as long as the connection, move
-/// [`InFlight`](crate::InFlight) into the task that serves it.
+/// The body of a response that switches protocols ends at once. To hold the permit as long as the
+/// connection, move [`InFlight`](crate::InFlight) into the task that serves it.
 ///
-/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any` that mixes them
-/// with limits on rates is an error when the layer is built. Put the `Concurrency` beside the `any`, in an
-/// [`all`](crate::all).
+/// An [`any`](crate::any) may hold several `Concurrency` limits, which are tried in order; an `any`
+/// that mixes them with limits on rates is an error when the layer is built. Put the `Concurrency`
+/// beside the `any`, in an [`all`](crate::all).
 ///
-/// Permits are counted in this process, whatever the backend: a store cannot tell when a process that held permits has
-/// died. A layer and its clones share one count.
+/// Permits are counted in this process, whatever the backend: a store cannot tell when a process
+/// that held permits has died. A layer and its clones share one count.
 ///
-/// **Pair a limit for all clients with one for each client.** Otherwise one client can exhaust `Concurrency::new(200)`
-/// over a single HTTP/2 connection, which carries as many streams as the server allows. While the client keeps its
-/// receive window closed, no response body ends, and each stream keeps its permit. A second limit `.by` the client's
-/// address bounds what one client can hold:
+/// **Pair a limit for all clients with one for each client.** Otherwise one client can exhaust
+/// `Concurrency::new(200)` over a single HTTP/2 connection, which carries as many streams as the
+/// server allows. While the client keeps its receive window closed, no response body ends, and each
+/// stream keeps its permit. A second limit `.by` the client's address bounds what one client can
+/// hold:
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Concurrency, Gcra, Rate, ThrottleLayer, all, limit};
@@ -90,7 +93,8 @@ impl Concurrency {
         }
     }
 
-    /// Sets the name that refusals and hooks use. Defaults to `in-flight`; two in one layer need two names.
+    /// Sets the name that refusals and hooks use. Defaults to `in-flight`; two in one layer need
+    /// two names.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -102,7 +106,8 @@ impl Concurrency {
         self
     }
 
-    /// Sets how many permits a request holds: a number, or a function of the request's head; 0 for none. Defaults to 1.
+    /// Sets how many permits a request holds: a number, or a function of the request's head; 0 for
+    /// none. Defaults to 1.
     pub fn cost(mut self, cost: impl IntoCost) -> Self {
         self.constant_cost = cost.constant();
         self.cost = Some(cost.into_cost());
@@ -128,15 +133,23 @@ impl Concurrency {
         self
     }
 
-    /// Shares the permits between classes of requests, as [`Limit::priority`](crate::Limit::priority) does with units:
-    /// a request takes its permits only while the reserve of its class stays free. Defaults to no classes.
+    /// Shares the permits between classes of requests, as
+    /// [`Limit::priority`](crate::Limit::priority) does with units: a request takes its permits
+    /// only while the reserve of its class stays free. Defaults to no classes.
     ///
     /// ```
     /// use http::request::Parts;
     /// use throttle_tower::{Concurrency, ThrottleLayer};
     ///
-    /// let class_of = |parts: &Parts| if parts.uri.path().starts_with("/export") { "batch" } else { "interactive" };
-    /// let in_flight = Concurrency::new(200).priority([("interactive", 0), ("batch", 120)], class_of);
+    /// let class_of = |parts: &Parts| {
+    ///     if parts.uri.path().starts_with("/export") {
+    ///         "batch"
+    ///     } else {
+    ///         "interactive"
+    ///     }
+    /// };
+    /// let in_flight =
+    ///     Concurrency::new(200).priority([("interactive", 0), ("batch", 120)], class_of);
     /// assert!(ThrottleLayer::new(in_flight).is_ok());
     /// ```
     pub fn priority<N: Into<String>, C: AsRef<str>>(
@@ -159,27 +172,43 @@ impl Concurrency {
     /// If a setting of the limit is wrong.
     pub(crate) fn check(&self) -> Result<PolicyName, ConfigError> {
         let name = PolicyName::new(&self.name)?;
-        self.key.check().and_then(|()| self.on_missing.check()).map_err(|error| error.in_policy(&self.name))?;
+        self.key
+            .check()
+            .and_then(|()| self.on_missing.check())
+            .map_err(|error| error.in_policy(&self.name))?;
         if self.most == 0 {
-            let rule = "at least one request must be admitted; to refuse all, answer 503 in a handler";
+            let rule =
+                "at least one request must be admitted; to refuse all, answer 503 in a handler";
             return Err(ConfigError::new("concurrency", 0, rule).in_policy(&self.name));
         }
         if let Some(priority) = &self.priority {
             let cost = self.constant_cost.unwrap_or(1);
-            priority.check(self.most, cost).map_err(|error| error.in_policy(&self.name))?;
+            priority
+                .check(self.most, cost)
+                .map_err(|error| error.in_policy(&self.name))?;
         }
         Ok(name)
     }
 
-    /// The key of a request to any route; `None` if it has none of its own, or if the key is the route.
+    /// The key of a request to any route; `None` if it has none of its own, or if the key is the
+    /// route.
     #[cfg(feature = "axum")]
     pub(crate) fn key_of_its_own(&self, parts: &Parts) -> Option<Key> {
-        if self.key.uses_route() { None } else { self.key.extract(parts) }
+        if self.key.uses_route() {
+            None
+        } else {
+            self.key.extract(parts)
+        }
     }
 
     /// The most permits that may be taken by requests of the same class: all but its reserve.
     pub(crate) fn most_for(&self, parts: &Parts) -> u64 {
-        self.most - self.priority.as_ref().map_or(0, |priority| priority.reserve(parts)).min(self.most)
+        self.most
+            - self
+                .priority
+                .as_ref()
+                .map_or(0, |priority| priority.reserve(parts))
+                .min(self.most)
     }
 
     /// What a request needs; `Ok(None)` if nothing.
@@ -188,7 +217,11 @@ impl Concurrency {
     ///
     /// The status of the refusal, where a required key is missing.
     pub(crate) fn ask(&self, parts: &Parts) -> Result<Option<Need>, http::StatusCode> {
-        if self.when.as_ref().is_some_and(|applies| !applies.holds(parts)) {
+        if self
+            .when
+            .as_ref()
+            .is_some_and(|applies| !applies.holds(parts))
+        {
             return Ok(None);
         }
         let permits = self.cost.as_ref().map_or(1, |cost| cost(parts));
@@ -198,13 +231,20 @@ impl Concurrency {
             (None, OnMissing::Skip) => return Ok(None),
             (None, OnMissing::Reject(status)) => return Err(status),
         };
-        Ok((permits > 0).then(|| Need { key, permits, most: self.most_for(parts) }))
+        Ok((permits > 0).then(|| Need {
+            key,
+            permits,
+            most: self.most_for(parts),
+        }))
     }
 }
 
 impl fmt::Debug for Concurrency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Concurrency").field("name", &self.name).field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("Concurrency")
+            .field("name", &self.name)
+            .field("most", &self.most)
+            .finish_non_exhaustive()
     }
 }
 
@@ -216,12 +256,18 @@ mod tests {
     use crate::Header;
 
     fn ask(limit: &Concurrency, user: Option<&str>) -> Result<Option<Need>, StatusCode> {
-        let request = user.into_iter().fold(Request::builder(), |request, user| request.header("x-user", user));
+        let request = user.into_iter().fold(Request::builder(), |request, user| {
+            request.header("x-user", user)
+        });
         limit.ask(&request.body(()).unwrap().into_parts().0)
     }
 
     fn need(key: Key, permits: u64) -> Result<Option<Need>, StatusCode> {
-        Ok(Some(Need { key, permits, most: 5 }))
+        Ok(Some(Need {
+            key,
+            permits,
+            most: 5,
+        }))
     }
 
     fn ada() -> Key {
@@ -231,27 +277,58 @@ mod tests {
     #[test]
     fn request_takes_one_permit_of_all_requests_by_default() {
         assert_eq!(ask(&Concurrency::new(5), None), need(Key::CONSTANT, 1));
-        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), Some("ada")), need(ada(), 1));
-        assert_eq!(ask(&Concurrency::new(5).by(Header::new("x-user")), None), need(Key::missing(), 1));
-        assert!(!Concurrency::new(5).for_some_routes, "nor does it depend on the route");
+        assert_eq!(
+            ask(&Concurrency::new(5).by(Header::new("x-user")), Some("ada")),
+            need(ada(), 1)
+        );
+        assert_eq!(
+            ask(&Concurrency::new(5).by(Header::new("x-user")), None),
+            need(Key::missing(), 1)
+        );
+        assert!(
+            !Concurrency::new(5).for_some_routes,
+            "nor does it depend on the route"
+        );
     }
 
-    /// The rule for a missing key applies also to a request that needs no permit, and not to one without the limit.
+    /// The rule for a missing key applies also to a request that needs no permit, and not to one
+    /// without the limit.
     #[test]
     fn permits_are_asked_for_by_key_cost_and_condition() {
         let unauthorized = StatusCode::UNAUTHORIZED;
-        let limit = |rule, cost: u64| Concurrency::new(5).by(Header::new("x-user")).on_missing(rule).cost(cost);
+        let limit = |rule, cost: u64| {
+            Concurrency::new(5)
+                .by(Header::new("x-user"))
+                .on_missing(rule)
+                .cost(cost)
+        };
         for (rule, with_three, without_any) in [
             (OnMissing::Share, need(Key::missing(), 3), Ok(None)),
             (OnMissing::Skip, Ok(None), Ok(None)),
-            (OnMissing::Reject(unauthorized), Err(unauthorized), Err(unauthorized)),
+            (
+                OnMissing::Reject(unauthorized),
+                Err(unauthorized),
+                Err(unauthorized),
+            ),
         ] {
-            assert_eq!(ask(&limit(rule, 3), Some("ada")), need(ada(), 3), "{rule:?}");
+            assert_eq!(
+                ask(&limit(rule, 3), Some("ada")),
+                need(ada(), 3),
+                "{rule:?}"
+            );
             assert_eq!(ask(&limit(rule, 0), Some("ada")), Ok(None), "{rule:?}");
             assert_eq!(ask(&limit(rule, 3), None), with_three, "{rule:?}");
             assert_eq!(ask(&limit(rule, 0), None), without_any, "{rule:?}");
-            assert_eq!(ask(&limit(rule, 3).when(|_| false), None), Ok(None), "{rule:?}");
-            assert_eq!(ask(&limit(rule, 3).when(|_| true), None), with_three, "{rule:?}");
+            assert_eq!(
+                ask(&limit(rule, 3).when(|_| false), None),
+                Ok(None),
+                "{rule:?}"
+            );
+            assert_eq!(
+                ask(&limit(rule, 3).when(|_| true), None),
+                with_three,
+                "{rule:?}"
+            );
         }
     }
 
@@ -259,15 +336,30 @@ mod tests {
     fn wrong_setting_is_an_error_with_the_name_and_what_to_do() {
         let error = |limit: Concurrency| limit.check().unwrap_err();
         assert_eq!(Concurrency::new(1).check().unwrap().as_str(), "in-flight");
-        assert_eq!(Concurrency::new(1).name("uploads").check().unwrap().as_str(), "uploads");
+        assert_eq!(
+            Concurrency::new(1)
+                .name("uploads")
+                .check()
+                .unwrap()
+                .as_str(),
+            "uploads"
+        );
         assert_eq!(
             error(Concurrency::new(0)).to_string(),
-            "policy \"in-flight\": concurrency is 0: at least one request must be admitted; to refuse all, answer 503 \
+            "policy \"in-flight\": concurrency is 0: at least one request must be admitted; to \
+                refuse all, answer 503 \
              in a handler"
         );
         assert_eq!(error(Concurrency::new(1).name("")).field(), "policy name");
-        let by_nothing = error(Concurrency::new(1).name("uploads").by(Header::new("two words")));
-        assert_eq!((by_nothing.policy(), by_nothing.field()), (Some("uploads"), "header"));
+        let by_nothing = error(
+            Concurrency::new(1)
+                .name("uploads")
+                .by(Header::new("two words")),
+        );
+        assert_eq!(
+            (by_nothing.policy(), by_nothing.field()),
+            (Some("uploads"), "header")
+        );
     }
 
     #[test]

@@ -8,13 +8,14 @@ use smallvec::SmallVec;
 pub(crate) trait Condition: Any + Send + Sync {
     fn holds(&self, parts: &Parts) -> bool;
 
-    /// An empty index for conditions like this one, if there are so many of its kind that they are to be found and not
-    /// asked.
+    /// An empty index for conditions like this one, if there are so many of its kind that they are
+    /// to be found and not asked.
     fn index(&self) -> Option<Box<dyn ConditionIndex>> {
         None
     }
 
-    /// Whether it holds for a request for which an [index](ConditionIndex) has found it. Defaults to asking all of it.
+    /// Whether it holds for a request for which an [index](ConditionIndex) has found it. Defaults
+    /// to asking all of it.
     fn holds_where_found(&self, parts: &Parts) -> bool {
         self.holds(parts)
     }
@@ -64,7 +65,9 @@ mod tests {
     use super::*;
     use crate::extract::from_fn;
     use crate::plans::plans;
-    use crate::{Concurrency, InFlight, LimitReport, OnMissing, ThrottleLayer, Usage, Warning, all, limit};
+    use crate::{
+        Concurrency, InFlight, LimitReport, OnMissing, ThrottleLayer, Usage, Warning, all, limit,
+    };
 
     /// What was called.
     #[derive(Clone, Default)]
@@ -95,7 +98,9 @@ mod tests {
                     1
                 })
                 .on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)),
-            limit("later", one()).by_async(|_: &Parts| std::future::pending::<Option<Key>>()).settled_later(),
+            limit("later", one())
+                .by_async(|_: &Parts| std::future::pending::<Option<Key>>())
+                .settled_later(),
             plans("plan", [("free", one())])
                 .by(from_fn(|parts: &Parts| Some(parts.uri.path().to_owned())))
                 .lookup(move |_| {
@@ -106,7 +111,9 @@ mod tests {
             Concurrency::new(1),
         ));
         let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true);
-        layer.on_decision(move |_| decided.count()).on_warning(move |_: &Warning| warned.count())
+        layer
+            .on_decision(move |_| decided.count())
+            .on_warning(move |_: &Warning| warned.count())
     }
 
     /// The handler answers 500 if it finds something of the layer.
@@ -136,10 +143,23 @@ mod tests {
         });
         for sent in 1..=3 {
             let response = send(&layer, "/health").await;
-            assert_eq!((response.status(), response.headers().len()), (StatusCode::OK, 0));
+            assert_eq!(
+                (response.status(), response.headers().len()),
+                (StatusCode::OK, 0)
+            );
             assert!(response.extensions().get::<LimitReport>().is_none());
-            assert_eq!((calls.0.load(Ordering::Relaxed), layer.in_flight("in-flight")), (0, Some(0)));
-            assert_eq!(asked.0.load(Ordering::Relaxed), sent, "once for each request");
+            assert_eq!(
+                (
+                    calls.0.load(Ordering::Relaxed),
+                    layer.in_flight("in-flight")
+                ),
+                (0, Some(0))
+            );
+            assert_eq!(
+                asked.0.load(Ordering::Relaxed),
+                sent,
+                "once for each request"
+            );
         }
         assert_eq!(send(&layer, "/").await.status(), StatusCode::UNAUTHORIZED);
         assert!(calls.0.load(Ordering::Relaxed) > 0);
@@ -148,14 +168,27 @@ mod tests {
     #[tokio::test]
     async fn last_condition_that_is_set_counts_also_on_another_backend() {
         let one = limit("one", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Constant);
-        let layer = ThrottleLayer::new(one).unwrap().when(|_: &Parts| true).when(|_: &Parts| false);
-        let moved = layer.clone().backend(throttle_core::MemoryBackend::new()).unwrap();
+        let layer = ThrottleLayer::new(one)
+            .unwrap()
+            .when(|_: &Parts| true)
+            .when(|_: &Parts| false);
+        let moved = layer
+            .clone()
+            .backend(throttle_core::MemoryBackend::new())
+            .unwrap();
         for layer in [&layer, &moved, &layer, &moved] {
             assert_eq!(send(layer, "/").await.status(), StatusCode::OK);
         }
         let all = moved.when(|_: &Parts| true);
         let found = StatusCode::INTERNAL_SERVER_ERROR;
-        assert_eq!(send(&all, "/").await.status(), found, "nothing was charged before, and now the layer applies");
-        assert_eq!(send(&all, "/").await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            send(&all, "/").await.status(),
+            found,
+            "nothing was charged before, and now the layer applies"
+        );
+        assert_eq!(
+            send(&all, "/").await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
     }
 }

@@ -7,7 +7,8 @@ use throttle_core::{Policy, PolicyName};
 
 use super::priority::Priority;
 
-/// What the rules in force would do with a request: see [`Handle::explain`](crate::rules::Handle::explain).
+/// What the rules in force would do with a request: see
+/// [`Handle::explain`](crate::rules::Handle::explain).
 ///
 /// Its `Display` is text for a terminal, a line for each limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,17 +16,19 @@ use super::priority::Priority;
 pub struct Explanation {
     /// Whether the request would be admitted now.
     pub is_admitted: bool,
-    /// Whether the request would be held and then admitted, after [`retry_after`](Self::retry_after): all limits that
-    /// refuse it have a `wait-up-to` of at least that time. Requests that are held already come before it.
+    /// Whether the request would be held and then admitted, after
+    /// [`retry_after`](Self::retry_after): all limits that refuse it have a `wait-up-to` of at
+    /// least that time. Requests that are held already come before it.
     pub is_held: bool,
     /// After which time it would be admitted, if no other request comes: the longest of [its
-    /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None` if it never is, or
-    /// if that depends on requests in flight.
+    /// limits](KeyLeft::retry_after), and of an `any` the shortest. Zero if it is admitted. `None`
+    /// if it never is, or if that depends on requests in flight.
     pub retry_after: Option<Duration>,
-    /// Why the layer does not apply to the request, so that none of its limits does; `None` if it applies.
+    /// Why the layer does not apply to the request, so that none of its limits does; `None` if it
+    /// applies.
     pub layer_skips: Option<String>,
-    /// What each limit would do: first the limits on rates, then those on requests in flight, in the order in which
-    /// they are composed.
+    /// What each limit would do: first the limits on rates, then those on requests in flight, in
+    /// the order in which they are composed.
     pub limits: Vec<ExplainedLimit>,
 }
 
@@ -37,25 +40,49 @@ pub struct ExplainedLimit {
     pub name: String,
     /// What its key is made of: `by`, as the file says it, in TOML.
     pub by: String,
-    /// The name of the request's class, if the limit has [classes](crate::Limit::priority) and looks what is left.
+    /// The name of the request's class, if the limit has [classes](crate::Limit::priority) and
+    /// looks what is left.
     pub class: Option<String>,
     /// What it would do.
     pub verdict: Verdict,
-    /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what is left.
+    /// What is left for the request's key; `None` unless the limit admits, holds or refuses by what
+    /// is left.
     pub left: Option<KeyLeft>,
 }
 
 impl ExplainedLimit {
     /// What a limit does that does not look what is left.
     pub(crate) fn new(name: &PolicyName, verdict: Verdict) -> Self {
-        Self { name: name.as_str().to_owned(), by: String::new(), class: None, verdict, left: None }
+        Self {
+            name: name.as_str().to_owned(),
+            by: String::new(),
+            class: None,
+            verdict,
+            left: None,
+        }
     }
 
-    /// What a limit does by what is left for the request's class, if it has classes: it admits, or what `refuses` says.
-    pub(crate) fn looked(name: &PolicyName, left: KeyLeft, priority: Option<&Arc<Priority>>, refuses: Verdict) -> Self {
-        let class = priority.and_then(|priority| priority.name(left.reserve)).map(str::to_owned);
-        let verdict = if left.cost <= left.units { Verdict::Admits } else { refuses };
-        Self { class, left: Some(left), ..Self::new(name, verdict) }
+    /// What a limit does by what is left for the request's class, if it has classes: it admits, or
+    /// what `refuses` says.
+    pub(crate) fn looked(
+        name: &PolicyName,
+        left: KeyLeft,
+        priority: Option<&Arc<Priority>>,
+        refuses: Verdict,
+    ) -> Self {
+        let class = priority
+            .and_then(|priority| priority.name(left.reserve))
+            .map(str::to_owned);
+        let verdict = if left.cost <= left.units {
+            Verdict::Admits
+        } else {
+            refuses
+        };
+        Self {
+            class,
+            left: Some(left),
+            ..Self::new(name, verdict)
+        }
     }
 }
 
@@ -65,7 +92,8 @@ impl ExplainedLimit {
 pub enum Verdict {
     /// Enough is left.
     Admits,
-    /// Too little is left now, but enough in time: the limit holds the request, if no other limit refuses it.
+    /// Too little is left now, but enough in time: the limit holds the request, if no other limit
+    /// refuses it.
     Holds,
     /// Too little is left.
     Refuses,
@@ -83,28 +111,32 @@ pub enum Verdict {
 pub struct KeyLeft {
     /// Units that the request would use: its estimate, if the handler settles it.
     pub cost: u64,
-    /// Whether the request has a key of its own. Without one it shares a budget with all others that have none.
+    /// Whether the request has a key of its own. Without one it shares a budget with all others
+    /// that have none.
     pub has_key: bool,
-    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans; [`Policy::OWN`] for parameters
-    /// of its own.
+    /// The number of its tier, from 0, in the file's order; 0 for a limit without plans;
+    /// [`Policy::OWN`] for parameters of its own.
     pub tier: u8,
     /// Whether an [exception](throttle_core::backend::Exception) of the key decides.
     pub is_excepted: bool,
-    /// Units that must stay free for the classes above the request's; 0 for the highest, and without classes.
+    /// Units that must stay free for the classes above the request's; 0 for the highest, and
+    /// without classes.
     pub reserve: u64,
     /// Units that are left for the request now: those beyond the reserve.
     pub units: u64,
     /// Units that an unused key has: by the limit itself, also where an exception decides.
     pub of: u64,
-    /// After which time the limit would admit the request, if no other comes. Zero if it admits it. `None` if the
-    /// request costs more than an unused key has beyond the reserve, or if requests in flight must end first.
+    /// After which time the limit would admit the request, if no other comes. Zero if it admits it.
+    /// `None` if the request costs more than an unused key has beyond the reserve, or if requests
+    /// in flight must end first.
     ///
-    /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond where units come
-    /// back evenly, as in `gcra`, or all at once, as in `fixed-window`; for other algorithms it is when all units are
-    /// left again, and the request may be admitted earlier. After a change of the
-    /// file or of the client's tier, it is an estimate for larger costs until the limit admits a request. Where an
-    /// exception decides, it is for larger costs the latest that is possible, and `None` says that it is not known: a
-    /// limit of the exception's may admit more than an unused key has.
+    /// For a request that costs one unit it is exact. For larger costs it is exact to a microsecond
+    /// where units come back evenly, as in `gcra`, or all at once, as in `fixed-window`; for other
+    /// algorithms it is when all units are left again, and the request may be admitted earlier.
+    /// After a change of the file or of the client's tier, it is an estimate for larger costs until
+    /// the limit admits a request. Where an exception decides, it is for larger costs the latest
+    /// that is possible, and `None` says that it is not known: a limit of the exception's may admit
+    /// more than an unused key has.
     pub retry_after: Option<Duration>,
     /// When all of them are left again, if no request comes. Zero for requests in flight.
     pub resets_in: Duration,
@@ -123,15 +155,33 @@ impl fmt::Display for Explanation {
         if let Some(why) = &self.layer_skips {
             write!(f, ": the layer does not apply: {why}")?;
         }
-        self.limits.iter().try_for_each(|limit| write!(f, "\n{limit}"))
+        self.limits
+            .iter()
+            .try_for_each(|limit| write!(f, "\n{limit}"))
     }
 }
 
 impl fmt::Display for ExplainedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, by, class, verdict, left } = self;
+        let Self {
+            name,
+            by,
+            class,
+            verdict,
+            left,
+        } = self;
         write!(f, "limit {name:?} by {by}: {verdict}")?;
-        let Some(KeyLeft { cost, has_key, tier, is_excepted, reserve, units, of, retry_after, resets_in }) = left
+        let Some(KeyLeft {
+            cost,
+            has_key,
+            tier,
+            is_excepted,
+            reserve,
+            units,
+            of,
+            retry_after,
+            resets_in,
+        }) = left
         else {
             return Ok(());
         };
@@ -170,7 +220,9 @@ impl fmt::Display for Verdict {
             Self::Holds => f.write_str("holds"),
             Self::Refuses => f.write_str("refuses"),
             Self::WouldRefuse => f.write_str("would refuse, but is audited"),
-            Self::RefusesWithoutKey(status) => write!(f, "refuses with {status}, because the request has no key"),
+            Self::RefusesWithoutKey(status) => {
+                write!(f, "refuses with {status}, because the request has no key")
+            }
             Self::Skips(reason) => write!(f, "does not apply: {reason}"),
         }
     }

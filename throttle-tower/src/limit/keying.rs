@@ -93,7 +93,14 @@ pub(crate) enum LookupResult {
 impl LookupResult {
     /// The labels, by their numbers.
     #[cfg(feature = "metrics")]
-    pub(crate) const LABELS: [&str; 6] = ["remembered", "found", "unknown", "failed", "invalid", "turned_away"];
+    pub(crate) const LABELS: [&str; 6] = [
+        "remembered",
+        "found",
+        "unknown",
+        "failed",
+        "invalid",
+        "turned_away",
+    ];
 }
 
 /// How often tiers were found in each way.
@@ -129,7 +136,10 @@ impl Keying {
 
     /// What a warning calls it.
     pub(crate) fn describe(&self) -> String {
-        self.extractor().map_or_else(|| "the future of by_async".to_owned(), KeyExtractor::describe)
+        self.extractor().map_or_else(
+            || "the future of by_async".to_owned(),
+            KeyExtractor::describe,
+        )
     }
 }
 

@@ -1,10 +1,12 @@
-//! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how several are composed.
+//! Limits: a policy, the key it is applied by, what a request costs, when it applies; and how
+//! several are composed.
 //!
-//! [`limit()`] starts a limit, [`Limit`] has its options, and [`all`] and [`any`] compose limits. [`Concurrency`]
-//! limits requests in flight instead of a rate. [`Ban`] says how long keys are refused that do not stop.
+//! [`limit()`] starts a limit, [`Limit`] has its options, and [`all`] and [`any`] compose limits.
+//! [`Concurrency`] limits requests in flight instead of a rate. [`Ban`] says how long keys are
+//! refused that do not stop.
 
-// `single` and `charge_options` hold the options of one limit, and `compile` splits a composition into the two halves
-// that a layer runs. What a layer does with a request is in `throttle`.
+// `single` and `charge_options` hold the options of one limit, and `compile` splits a composition
+// into the two halves that a layer runs. What a layer does with a request is in `throttle`.
 
 mod applied;
 mod audit;
@@ -48,11 +50,12 @@ pub use single::{Limit, Unkeyed, limit};
 pub use throttle_core::backend::Ban;
 pub(crate) use warn_at::WarnAt;
 
-/// Whether a request is a CORS preflight: OPTIONS with `Origin` and `Access-Control-Request-Method`.
+/// Whether a request is a CORS preflight: OPTIONS with `Origin` and
+/// `Access-Control-Request-Method`.
 ///
-/// A browser sends preflights by itself. Put the CORS layer outside the throttle, so that it answers them and adds its
-/// headers to refusals. Or exempt them with `.when(|parts: &Parts| !is_preflight(parts))`, and add a separate limit for
-/// them.
+/// A browser sends preflights by itself. Put the CORS layer outside the throttle, so that it
+/// answers them and adds its headers to refusals. Or exempt them with
+/// `.when(|parts: &Parts| !is_preflight(parts))`, and add a separate limit for them.
 ///
 /// ```
 /// use http::Request;
@@ -62,7 +65,10 @@ pub(crate) use warn_at::WarnAt;
 /// let (plain, _) = request.body(())?.into_parts();
 /// assert!(!is_preflight(&plain));
 /// let request = Request::options("/orders").header("origin", "https://example.com");
-/// let (preflight, _) = request.header("access-control-request-method", "PUT").body(())?.into_parts();
+/// let (preflight, _) = request
+///     .header("access-control-request-method", "PUT")
+///     .body(())?
+///     .into_parts();
 /// assert!(is_preflight(&preflight));
 /// # Ok::<(), http::Error>(())
 /// ```
@@ -70,7 +76,9 @@ pub(crate) use warn_at::WarnAt;
 pub fn is_preflight(parts: &Parts) -> bool {
     parts.method == http::Method::OPTIONS
         && parts.headers.contains_key(http::header::ORIGIN)
-        && parts.headers.contains_key(http::header::ACCESS_CONTROL_REQUEST_METHOD)
+        && parts
+            .headers
+            .contains_key(http::header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// # Errors
@@ -103,6 +111,8 @@ mod tests {
             is_preflight(&request.body(()).unwrap().into_parts().0)
         };
         assert!(is("OPTIONS", true, true));
-        assert!(!is("PUT", true, true) && !is("OPTIONS", false, true) && !is("OPTIONS", true, false));
+        assert!(
+            !is("PUT", true, true) && !is("OPTIONS", false, true) && !is("OPTIONS", true, false)
+        );
     }
 }

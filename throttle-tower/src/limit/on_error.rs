@@ -8,17 +8,19 @@ use std::num::NonZeroU32;
 /// | `Closed` | 503 | 503 |
 /// | `Local` | this process decides by 1/n of the limit | the same |
 ///
-/// * **Broken**: there is no connection ([`Unavailable`]), the store answers errors ([`Protocol`]), or calls are
-///   suspended after several such failures in a row ([`Suspended`]).
-/// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer is late ([`Timeout`]). If calls are
-///   suspended only because answers were late, the store still counts as busy, and the error is `Timeout`. A burst that
-///   exceeds what the connection can carry in time does not mean that the store is broken, so it opens no limit. A
-///   store that hangs counts as busy as long as its connection stays open.
+/// * **Broken**: there is no connection ([`Unavailable`]), the store answers errors ([`Protocol`]),
+///   or calls are suspended after several such failures in a row ([`Suspended`]).
+/// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer is late
+///   ([`Timeout`]). If calls are suspended only because answers were late, the store still counts
+///   as busy, and the error is `Timeout`. A burst that exceeds what the connection can carry in
+///   time does not mean that the store is broken, so it opens no limit. A store that hangs counts
+///   as busy as long as its connection stays open.
 ///
 /// Three processes with `OnError::local(3)`, and a store that is down for ten seconds:
 ///
 #[doc = concat!(
-    "<p><img alt=\"The processes admit 300 requests per second together, also while Redis is down: 100 each\" \
+    "<p><img alt=\"The processes admit 300 requests per second together, also while Redis is \
+        down: 100 each\" \
      src='data:image/svg+xml,",
     include_str!("../guide/fleet.svg"),
     "'></p>"
@@ -31,8 +33,12 @@ use std::num::NonZeroU32;
 /// use throttle_tower::{Constant, Gcra, OnError, Rate, limit};
 ///
 /// assert_eq!(OnError::local(4), OnError::Local { processes: 4 });
-/// let api = limit("api", Gcra::new(Rate::per_second(100))).by(Constant).on_error(OnError::local(4));
-/// let login = limit("login", Gcra::new(Rate::per_minute(5))).by(Constant).on_error(OnError::Closed);
+/// let api = limit("api", Gcra::new(Rate::per_second(100)))
+///     .by(Constant)
+///     .on_error(OnError::local(4));
+/// let login = limit("login", Gcra::new(Rate::per_minute(5)))
+///     .by(Constant)
+///     .on_error(OnError::Closed);
 /// ```
 ///
 /// [`Unavailable`]: throttle_core::BackendErrorKind::Unavailable
@@ -43,26 +49,28 @@ use std::num::NonZeroU32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// While the store is broken, the request is admitted as if the limit did not apply, and responses carry no
-    /// rate-limit headers.
+    /// While the store is broken, the request is admitted as if the limit did not apply, and
+    /// responses carry no rate-limit headers.
     ///
-    /// While the store is busy, this process decides by a [share](throttle_core::LocalShare) of its own that is the
-    /// whole limit (1/1), and responses carry the share's numbers. Only these decisions charge the share. So each
-    /// process admits at most one whole limit per period in addition to what the store admits. Layers whose limits have
-    /// the same names use one such share if they have the same [`local_store`](crate::ThrottleLayer::local_store).
+    /// While the store is busy, this process decides by a [share](throttle_core::LocalShare) of its
+    /// own that is the whole limit (1/1), and responses carry the share's numbers. Only these
+    /// decisions charge the share. So each process admits at most one whole limit per period in
+    /// addition to what the store admits. Layers whose limits have the same names use one such
+    /// share if they have the same [`local_store`](crate::ThrottleLayer::local_store).
     Open,
-    /// The request is refused with 503, because the failure is the server's and not the client's. This includes a busy
-    /// store: the limit admits only what the store admits.
+    /// The request is refused with 503, because the failure is the server's and not the client's.
+    /// This includes a busy store: the limit admits only what the store admits.
     Closed,
-    /// This process decides by a [share](throttle_core::LocalShare) of the limit that is kept in memory. Responses
-    /// carry the usual headers, with the share's numbers.
+    /// This process decides by a [share](throttle_core::LocalShare) of the limit that is kept in
+    /// memory. Responses carry the usual headers, with the share's numbers.
     ///
-    /// While the store works, its admissions are charged to the share, too. So a client that has just used up this
-    /// process's part is not admitted again when the store fails. Give layers whose limits have the same names the
-    /// same [`local_store`](crate::ThrottleLayer::local_store), so that they use one share.
+    /// While the store works, its admissions are charged to the share, too. So a client that has
+    /// just used up this process's part is not admitted again when the store fails. Give layers
+    /// whose limits have the same names the same
+    /// [`local_store`](crate::ThrottleLayer::local_store), so that they use one share.
     Local {
-        /// How many processes share the limit. Each process admits 1/n of it, and at least 1 unit. If the number is too
-        /// small, the processes together exceed the limit.
+        /// How many processes share the limit. Each process admits 1/n of it, and at least 1 unit.
+        /// If the number is too small, the processes together exceed the limit.
         processes: u32,
     },
 }

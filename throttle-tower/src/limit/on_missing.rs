@@ -13,7 +13,10 @@ use throttle_core::ConfigError;
 ///         .on_missing(OnMissing::Reject(status))
 /// };
 /// assert!(ThrottleLayer::new(per_key(StatusCode::UNAUTHORIZED)).is_ok());
-/// assert!(ThrottleLayer::new(per_key(StatusCode::OK)).is_err(), "a refusal has a status of 400 or above");
+/// assert!(
+///     ThrottleLayer::new(per_key(StatusCode::OK)).is_err(),
+///     "a refusal has a status of 400 or above"
+/// );
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -23,8 +26,8 @@ pub enum OnMissing {
     Share,
     /// The limit does not apply to requests without a key.
     Skip,
-    /// Requests without a key are refused with this status before anything is decided. With a status below 400,
-    /// building the layer fails.
+    /// Requests without a key are refused with this status before anything is decided. With a
+    /// status below 400, building the layer fails.
     Reject(StatusCode),
 }
 
@@ -49,7 +52,11 @@ mod tests {
 
     #[test]
     fn refusal_has_the_status_of_an_error() {
-        let check = |status| OnMissing::Reject(StatusCode::from_u16(status).unwrap()).check().is_ok();
+        let check = |status| {
+            OnMissing::Reject(StatusCode::from_u16(status).unwrap())
+                .check()
+                .is_ok()
+        };
         assert!([400, 401, 499, 500, 503, 599].into_iter().all(check));
         assert!(![100, 200, 304, 399, 600, 999].into_iter().any(check));
     }
@@ -58,7 +65,9 @@ mod tests {
     fn requests_without_a_key_share_a_budget_by_default() {
         assert_eq!(OnMissing::default(), OnMissing::Share);
         assert!(OnMissing::Share.check().is_ok() && OnMissing::Skip.check().is_ok());
-        let error = OnMissing::Reject(StatusCode::NOT_MODIFIED).check().unwrap_err();
+        let error = OnMissing::Reject(StatusCode::NOT_MODIFIED)
+            .check()
+            .unwrap_err();
         let said = "on_missing is 304 Not Modified: a refusal must have a status of 400 or above";
         assert_eq!(error.to_string(), said);
     }

@@ -16,7 +16,8 @@ use super::priority::{Priority, class_of};
 use super::warn_at::WarnAt;
 use crate::extract::KeyExtractor;
 
-/// Starts a limit: a public name and an algorithm. Next, set [the key](Unkeyed::by) that it is applied by.
+/// Starts a limit: a public name and an algorithm. Next, set [the key](Unkeyed::by) that it is
+/// applied by.
 ///
 /// A mistake in it is reported when the layer is built.
 ///
@@ -29,7 +30,9 @@ use crate::extract::KeyExtractor;
 /// assert_eq!(error.policy(), Some("per-ip"));
 /// ```
 pub fn limit(name: impl Into<String>, algorithm: impl IntoAlgorithm) -> Unkeyed {
-    Unkeyed { policy: Policy::new(&name.into(), algorithm) }
+    Unkeyed {
+        policy: Policy::new(&name.into(), algorithm),
+    }
 }
 
 /// A limit that still needs a [key](Self::by).
@@ -53,26 +56,31 @@ impl Unkeyed {
         Limit::new(self.policy, Keying::Extracted(Arc::new(extractor)))
     }
 
-    /// Gives each key its own budget, where a future returns the key: for example a session that is looked up in a
-    /// store. The closure clones from the request's head what the future needs.
+    /// Gives each key its own budget, where a future returns the key: for example a session that is
+    /// looked up in a store. The closure clones from the request's head what the future needs.
     ///
-    /// The future runs before anything is charged, for every request that the limit applies to, concurrently with the
-    /// futures of other limits. It costs an allocation. If it exceeds its [deadline](Limit::key_deadline), the key is
-    /// [missing](Limit::on_missing).
+    /// The future runs before anything is charged, for every request that the limit applies to,
+    /// concurrently with the futures of other limits. It costs an allocation. If it exceeds its
+    /// [deadline](Limit::key_deadline), the key is [missing](Limit::on_missing).
     ///
-    /// If other limits refuse the request whatever the key is, the future is not polled on a backend that decides
-    /// synchronously, such as memory. Over a store it always runs, because finding that out would take one more round
-    /// trip per request.
+    /// If other limits refuse the request whatever the key is, the future is not polled on a
+    /// backend that decides synchronously, such as memory. Over a store it always runs, because
+    /// finding that out would take one more round trip per request.
     ///
     /// ```
     /// use http::request::Parts;
     /// use throttle_tower::{Gcra, Rate, limit};
     ///
     /// # async fn user_of(token: String) -> Option<u64> { None }
-    /// let per_user = limit("per-user", Gcra::new(Rate::per_minute(60))).by_async(|parts: &Parts| {
-    ///     let token = parts.headers.get("authorization").and_then(|v| v.to_str().ok()).map(str::to_owned);
-    ///     async move { user_of(token?).await }
-    /// });
+    /// let per_user =
+    ///     limit("per-user", Gcra::new(Rate::per_minute(60))).by_async(|parts: &Parts| {
+    ///         let token = parts
+    ///             .headers
+    ///             .get("authorization")
+    ///             .and_then(|v| v.to_str().ok())
+    ///             .map(str::to_owned);
+    ///         async move { user_of(token?).await }
+    ///     });
     /// ```
     ///
     /// # Cancel safety
@@ -90,9 +98,12 @@ impl Unkeyed {
     {
         let keying = Keying::Future(Arc::new(move |parts, deadline| {
             let key = extractor(parts);
-            Box::pin(
-                async move { (timeout(deadline, key).await.ok().flatten().map(Into::into), FoundTier::Numbered(0)) },
-            )
+            Box::pin(async move {
+                (
+                    timeout(deadline, key).await.ok().flatten().map(Into::into),
+                    FoundTier::Numbered(0),
+                )
+            })
         }));
         Limit::new(self.policy, keying)
     }
@@ -110,7 +121,10 @@ impl Unkeyed {
 ///     .cost(3)
 ///     .on_missing(OnMissing::Skip);
 /// assert!(ThrottleLayer::new(uploads.clone()).is_ok());
-/// assert!(ThrottleLayer::new(uploads.cost(31)).is_err(), "no request of that cost would ever be admitted");
+/// assert!(
+///     ThrottleLayer::new(uploads.cost(31)).is_err(),
+///     "no request of that cost would ever be admitted"
+/// );
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a limit does nothing until a layer is built with it"]
@@ -124,20 +138,29 @@ pub struct Limit {
 
 impl Limit {
     fn new(policy: Result<Policy, ConfigError>, keying: Keying) -> Self {
-        Self { policy, unit: None, constant_cost: None, applied: Applied::by(keying) }
+        Self {
+            policy,
+            unit: None,
+            constant_cost: None,
+            applied: Applied::by(keying),
+        }
     }
 
     /// A limit whose keys are in tiers.
-    pub(crate) fn tiered(policy: Result<Policy, ConfigError>, lookup: impl TierLookup + 'static) -> Self {
+    pub(crate) fn tiered(
+        policy: Result<Policy, ConfigError>,
+        lookup: impl TierLookup + 'static,
+    ) -> Self {
         Self::new(policy, Keying::Tiered(Arc::new(lookup)))
     }
 
-    /// Sets what a request costs, in units: a number, or a function of the request's head. A cost of 0 peeks: it
-    /// charges nothing. Defaults to 1.
+    /// Sets what a request costs, in units: a number, or a function of the request's head. A cost
+    /// of 0 peeks: it charges nothing. Defaults to 1.
     ///
-    /// If a constant cost exceeds what the limit can admit at one instant, building the layer fails. For a limit with
-    /// tiers, the largest tier counts; requests in a tier that admits less are refused without a `Retry-After`, because
-    /// no wait helps. The same happens to a request for which a function returns a cost that the limit cannot admit.
+    /// If a constant cost exceeds what the limit can admit at one instant, building the layer
+    /// fails. For a limit with tiers, the largest tier counts; requests in a tier that admits less
+    /// are refused without a `Retry-After`, because no wait helps. The same happens to a request
+    /// for which a function returns a cost that the limit cannot admit.
     ///
     /// ```
     /// use http::request::Parts;
@@ -153,12 +176,13 @@ impl Limit {
         self
     }
 
-    /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it to some routes,
-    /// compare [`Route::template`](crate::Route::template) rather than the path, which has several spellings.
+    /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it
+    /// to some routes, compare [`Route::template`](crate::Route::template) rather than the path,
+    /// which has several spellings.
     ///
-    /// It is called once for each request. A limit that does not apply costs a request this call, and over a store a
-    /// little more. For hundreds of limits of a route each, use the `match` of a rule file (feature `rules`): such
-    /// limits are found by the route, and not asked.
+    /// It is called once for each request. A limit that does not apply costs a request this call,
+    /// and over a store a little more. For hundreds of limits of a route each, use the `match` of a
+    /// rule file (feature `rules`): such limits are found by the route, and not asked.
     ///
     /// ```
     /// use http::request::Parts;
@@ -190,58 +214,66 @@ impl Limit {
         self
     }
 
-    /// Sets how long a key [that a future resolves to](Unkeyed::by_async) may take. After that the request counts as
-    /// one without a key, by [`on_missing`](Self::on_missing), and the future is dropped. Limits with other keys ignore
-    /// it. Defaults to 1 second.
+    /// Sets how long a key [that a future resolves to](Unkeyed::by_async) may take. After that the
+    /// request counts as one without a key, by [`on_missing`](Self::on_missing), and the future is
+    /// dropped. Limits with other keys ignore it. Defaults to 1 second.
     pub fn key_deadline(mut self, longest: Duration) -> Self {
         self.applied.key_deadline = longest;
         self
     }
 
-    /// Sets what happens when the store fails. There is no default: a backend that can fail needs one.
+    /// Sets what happens when the store fails. There is no default: a backend that can fail needs
+    /// one.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.applied.on_error = Some(rule);
         self
     }
 
-    /// Sets the unit that the limit counts, as clients read it: `tokens`, `content-bytes`. Defaults to requests.
+    /// Sets the unit that the limit counts, as clients read it: `tokens`, `content-bytes`. Defaults
+    /// to requests.
     pub fn unit(mut self, unit: impl Into<String>) -> Self {
         self.unit = Some(unit.into());
         self
     }
 
-    /// Queues a request that this limit would refuse, if it can be admitted within `longest`, instead of answering 429.
-    /// The request is admitted, and charged, when there is room. Defaults to not queueing.
+    /// Queues a request that this limit would refuse, if it can be admitted within `longest`,
+    /// instead of answering 429. The request is admitted, and charged, when there is room. Defaults
+    /// to not queueing.
     ///
-    /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. A later request queues
-    ///   behind them or is refused. In a layer with an [`any`](crate::any) a later request is decided at once, because
-    ///   another member may have room, and it queues only if it is refused. If two limits delay a request, it waits in
-    ///   one queue after the other. The order holds within a process; over a store, processes compete.
-    /// * **On time.** A queued request is decided as of the instant at which there was room for it, even if its timer
-    ///   wakes late. So a queue that is never empty admits exactly the rate of its limit. If the process was stalled,
-    ///   requests that became due in the last 50 ms are admitted together. The queue does not make up for turns that it
-    ///   missed earlier: the remaining requests get later turns, or are refused if `longest` is over by then. Over
-    ///   Redis the same holds as long as a round trip is shorter than the interval at which the limit admits the
-    ///   requests of a key. There are two exceptions: a cluster where the keys of one request are in several slots, and
-    ///   a backend without [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when the
-    ///   store receives it, late by a timer step and a round trip. To make up for this delay, give the limit a burst of
-    ///   as many units as its rate admits in about 10 ms.
-    /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at most 10,000
-    ///   ([`max_waiting`](crate::ThrottleLayer::max_waiting)). Otherwise it is refused at once, with a `Retry-After`
-    ///   that includes the requests before it. Whether its turn comes in time is a forecast. In memory the forecast is
-    ///   exact for limits with fixed windows, and for limits whose units return evenly over time, such as
-    ///   [`Gcra`](throttle_core::Gcra), with one exception: if a request outside the queue takes the units first, for
-    ///   example through another layer on the same backend, the turn comes later than forecast. For sliding windows and
-    ///   logs, and over a store, the forecast is an estimate.
-    /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it gives its place to
-    ///   the next.
-    /// * **Not blocked by a request that is not polled**, for example one of `StreamExt::buffered` while the stream is
-    ///   not polled, the loser of a `select!` that is kept, or a request of a runtime that is not driven. 5 ms after
-    ///   its turn (over a store, 25 ms after a question that it does not end) the next request takes the turn. Once it
-    ///   is polled again, it has the next turn within its own `longest`; after that it is refused if others wait.
-    /// * If several limits of an `all` refuse, the request queues only if all of them have a `wait_up_to`. A queued
-    ///   request holds no permits of a [`Concurrency`](crate::Concurrency). The tokio runtime must have its timers
-    ///   enabled.
+    /// * **Fair.** The queued requests of a key are admitted in the order in which they arrived. A
+    ///   later request queues behind them or is refused. In a layer with an [`any`](crate::any) a
+    ///   later request is decided at once, because another member may have room, and it queues only
+    ///   if it is refused. If two limits delay a request, it waits in one queue after the other.
+    ///   The order holds within a process; over a store, processes compete.
+    /// * **On time.** A queued request is decided as of the instant at which there was room for it,
+    ///   even if its timer wakes late. So a queue that is never empty admits exactly the rate of
+    ///   its limit. If the process was stalled, requests that became due in the last 50 ms are
+    ///   admitted together. The queue does not make up for turns that it missed earlier: the
+    ///   remaining requests get later turns, or are refused if `longest` is over by then. Over
+    ///   Redis the same holds as long as a round trip is shorter than the interval at which the
+    ///   limit admits the requests of a key. There are two exceptions: a cluster where the keys of
+    ///   one request are in several slots, and a backend without
+    ///   [`decide_as_of`](throttle_core::Backend::decide_as_of). There a request is decided when
+    ///   the store receives it, late by a timer step and a round trip. To make up for this delay,
+    ///   give the limit a burst of as many units as its rate admits in about 10 ms.
+    /// * **Bounded.** A request is queued only if its turn comes in time, and a layer queues at
+    ///   most 10,000 ([`max_waiting`](crate::ThrottleLayer::max_waiting)). Otherwise it is refused
+    ///   at once, with a `Retry-After` that includes the requests before it. Whether its turn comes
+    ///   in time is a forecast. In memory the forecast is exact for limits with fixed windows, and
+    ///   for limits whose units return evenly over time, such as [`Gcra`](throttle_core::Gcra),
+    ///   with one exception: if a request outside the queue takes the units first, for example
+    ///   through another layer on the same backend, the turn comes later than forecast. For sliding
+    ///   windows and logs, and over a store, the forecast is an estimate.
+    /// * **Cancelled with the request**: while it is queued it is charged nothing, and dropping it
+    ///   gives its place to the next.
+    /// * **Not blocked by a request that is not polled**, for example one of `StreamExt::buffered`
+    ///   while the stream is not polled, the loser of a `select!` that is kept, or a request of a
+    ///   runtime that is not driven. 5 ms after its turn (over a store, 25 ms after a question that
+    ///   it does not end) the next request takes the turn. Once it is polled again, it has the next
+    ///   turn within its own `longest`; after that it is refused if others wait.
+    /// * If several limits of an `all` refuse, the request queues only if all of them have a
+    ///   `wait_up_to`. A queued request holds no permits of a [`Concurrency`](crate::Concurrency).
+    ///   The tokio runtime must have its timers enabled.
     ///
     /// ```
     /// use std::time::Duration;
@@ -256,38 +288,42 @@ impl Limit {
         self
     }
 
-    /// Shares the limit's budget between classes of requests: names, the highest first, each with the units that its
-    /// requests leave free for the classes above. `class_of_request` returns the name of a request's class. Defaults to
-    /// no classes, and no reserve.
+    /// Shares the limit's budget between classes of requests: names, the highest first, each with
+    /// the units that its requests leave free for the classes above. `class_of_request` returns the
+    /// name of a request's class. Defaults to no classes, and no reserve.
     ///
-    /// A request is admitted if its cost and the reserve of its class are available, and is charged the cost alone. So
-    /// its `Retry-After`, what remains in its headers, and its [report](crate::LimitReport) are those of its class, and
-    /// exact. The quota in its headers is what its class gets if the others send nothing.
+    /// A request is admitted if its cost and the reserve of its class are available, and is charged
+    /// the cost alone. So its `Retry-After`, what remains in its headers, and its
+    /// [report](crate::LimitReport) are those of its class, and exact. The quota in its headers is
+    /// what its class gets if the others send nothing.
     ///
-    /// **The program assigns the class**: by the route, by a customer's contract, by an extension that authentication
-    /// has inserted. It must not come from a header, because a client that chooses its class chooses the highest. If
-    /// `class_of_request` returns the name of no class, the request is in the lowest class, and the layer
-    /// [warns](crate::Warning::UnknownClass) once.
+    /// **The program assigns the class**: by the route, by a customer's contract, by an extension
+    /// that authentication has inserted. It must not come from a header, because a client that
+    /// chooses its class chooses the highest. If `class_of_request` returns the name of no class,
+    /// the request is in the lowest class, and the layer [warns](crate::Warning::UnknownClass)
+    /// once.
     ///
-    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all requests are of a
-    ///   low class, they get the rest of the burst, or of the window, and no more. A bucket that refills all the time,
-    ///   such as [`Gcra`](throttle_core::Gcra), still admits them at its whole rate; a window admits them at the rest
-    ///   of its count.
-    /// * **A reserve protects no more than it holds.** While the highest class uses more than the rate, every lower one
-    ///   is refused, and no reserve protects requests of the highest class from each other.
-    /// * **It is the request's, not the key's.** Layers that name one limit share its budget, and each decides by the
-    ///   classes that it has.
-    /// * **A held request is passed.** A request that [waits](Self::wait_up_to) queues with those of its key and class,
-    ///   until its own reserve is free. Higher classes pass it, as many as come: the bound is its longest wait, and
-    ///   then it is refused. Its queue forecasts turns as if no other class came. A request that costs more than the
-    ///   reserves of two classes differ by may wait for units that the lower class takes.
-    /// * Usage that a handler settles may take from the reserve, because the work is done by then. While a response
-    ///   streams, its running charges leave the reserve free.
+    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all
+    ///   requests are of a low class, they get the rest of the burst, or of the window, and no
+    ///   more. A bucket that refills all the time, such as [`Gcra`](throttle_core::Gcra), still
+    ///   admits them at its whole rate; a window admits them at the rest of its count.
+    /// * **A reserve protects no more than it holds.** While the highest class uses more than the
+    ///   rate, every lower one is refused, and no reserve protects requests of the highest class
+    ///   from each other.
+    /// * **It is the request's, not the key's.** Layers that name one limit share its budget, and
+    ///   each decides by the classes that it has.
+    /// * **A held request is passed.** A request that [waits](Self::wait_up_to) queues with those
+    ///   of its key and class, until its own reserve is free. Higher classes pass it, as many as
+    ///   come: the bound is its longest wait, and then it is refused. Its queue forecasts turns as
+    ///   if no other class came. A request that costs more than the reserves of two classes differ
+    ///   by may wait for units that the lower class takes.
+    /// * Usage that a handler settles may take from the reserve, because the work is done by then.
+    ///   While a response streams, its running charges leave the reserve free.
     ///
-    /// Building the layer fails without a class, with two of one name, with reserves that do not ascend, or with a
-    /// reserve that a tier, or the constant cost, leaves no room beside. Requests with [parameters of their
-    /// own](crate::plans::Tier::own) that hold no more than the reserve of their class are refused without a
-    /// `Retry-After`.
+    /// Building the layer fails without a class, with two of one name, with reserves that do not
+    /// ascend, or with a reserve that a tier, or the constant cost, leaves no room beside. Requests
+    /// with [parameters of their own](crate::plans::Tier::own) that hold no more than the reserve
+    /// of their class are refused without a `Retry-After`.
     ///
     /// ```
     /// use http::request::Parts;
@@ -301,10 +337,16 @@ impl Limit {
     /// let api = |batch| {
     ///     limit("api", Gcra::new(Rate::per_second(100)).burst(200))
     ///         .by(Constant)
-    ///         .priority([("critical", 0), ("normal", 40), ("batch", batch)], class_of)
+    ///         .priority(
+    ///             [("critical", 0), ("normal", 40), ("batch", batch)],
+    ///             class_of,
+    ///         )
     /// };
     /// assert!(ThrottleLayer::new(api(120)).is_ok());
-    /// assert!(ThrottleLayer::new(api(200)).is_err(), "no request of the class would ever be admitted");
+    /// assert!(
+    ///     ThrottleLayer::new(api(200)).is_err(),
+    ///     "no request of the class would ever be admitted"
+    /// );
     /// ```
     pub fn priority<N: Into<String>, C: AsRef<str>>(
         self,
@@ -319,17 +361,20 @@ impl Limit {
         self
     }
 
-    /// Reports each request that brings its key near the end of the limit: one after whose charge at least this part of
-    /// the capacity is used, and before it was not. 0.8 is four fifths. For a [class](Self::priority), it is the part
-    /// of what is beyond the reserve. Defaults to no reports. The `near` of the [metrics](mod@crate::metrics) counts by
-    /// the same part, by default 0.8.
+    /// Reports each request that brings its key near the end of the limit: one after whose charge
+    /// at least this part of the capacity is used, and before it was not. 0.8 is four fifths. For a
+    /// [class](Self::priority), it is the part of what is beyond the reserve. Defaults to no
+    /// reports. The `near` of the [metrics](mod@crate::metrics) counts by the same part, by default
+    /// 0.8.
     ///
-    /// The request is in [`Event::near`](crate::Event::near), in the [`LimitReport::near`](crate::LimitReport::near)
-    /// that its handler finds, and in an event of [`traced`](crate::ThrottleLayer::traced). Later requests are not,
-    /// until units have come back and the part is reached again. Charges after the decision, such as settlements, are
-    /// not reported, and neither is what this process decides by its [share](crate::OnError::Local).
+    /// The request is in [`Event::near`](crate::Event::near), in the
+    /// [`LimitReport::near`](crate::LimitReport::near) that its handler finds, and in an event of
+    /// [`traced`](crate::ThrottleLayer::traced). Later requests are not, until units have come back
+    /// and the part is reached again. Charges after the decision, such as settlements, are not
+    /// reported, and neither is what this process decides by its [share](crate::OnError::Local).
     ///
-    /// Building the layer fails unless the part is from 0.000001 to 0.999999. It is kept in millionths.
+    /// Building the layer fails unless the part is from 0.000001 to 0.999999. It is kept in
+    /// millionths.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -338,17 +383,29 @@ impl Limit {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let month = limit("month", FixedWindow::new("5/30d".parse()?)).by(Constant).warn_at(0.8);
-    /// let service = ThrottleLayer::new(month.clone())?.layer(service_fn(async |request: Request<()>| {
-    ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
-    ///     let mut response = Response::new(());
-    ///     response.headers_mut().insert("x-near", report.near().count().into());
-    ///     Ok::<_, std::convert::Infallible>(response)
-    /// }));
+    /// let month = limit("month", FixedWindow::new("5/30d".parse()?))
+    ///     .by(Constant)
+    ///     .warn_at(0.8);
+    /// let service =
+    ///     ThrottleLayer::new(month.clone())?.layer(service_fn(async |request: Request<()>| {
+    ///         let report: &LimitReport =
+    ///             request.extensions().get().expect("the layer inserts it");
+    ///         let mut response = Response::new(());
+    ///         response
+    ///             .headers_mut()
+    ///             .insert("x-near", report.near().count().into());
+    ///         Ok::<_, std::convert::Infallible>(response)
+    ///     }));
     /// for near in ["0", "0", "0", "1", "0"] {
-    ///     assert_eq!(service.clone().oneshot(Request::new(())).await?.headers()["x-near"], near);
+    ///     assert_eq!(
+    ///         service.clone().oneshot(Request::new(())).await?.headers()["x-near"],
+    ///         near
+    ///     );
     /// }
-    /// assert!(ThrottleLayer::new(month.warn_at(80.0)).is_err(), "it is a part");
+    /// assert!(
+    ///     ThrottleLayer::new(month.warn_at(80.0)).is_err(),
+    ///     "it is a part"
+    /// );
     /// # Ok(())
     /// # }
     /// ```
@@ -370,8 +427,14 @@ impl Limit {
     pub(crate) fn policy(&self) -> Result<Policy, ConfigError> {
         let policy = self.policy.clone()?;
         self.check_cost(&policy)?;
-        let checked = self.applied.keying.check().and_then(|()| self.applied.on_missing.check());
-        let checked = checked.and_then(|()| self.check_classes(&policy)).and_then(|()| self.check_ban());
+        let checked = self
+            .applied
+            .keying
+            .check()
+            .and_then(|()| self.applied.on_missing.check());
+        let checked = checked
+            .and_then(|()| self.check_classes(&policy))
+            .and_then(|()| self.check_ban());
         checked.map_err(|error| error.in_policy(policy.name()))?;
         let policy = match &self.unit {
             Some(unit) => policy.with_unit(unit)?,
@@ -385,13 +448,24 @@ impl Limit {
 
     /// # Errors
     ///
-    /// If requests of a class would never be admitted: in some tier, or, where all cost the same, in every tier.
+    /// If requests of a class would never be admitted: in some tier, or, where all cost the same,
+    /// in every tier.
     fn check_classes(&self, policy: &Policy) -> Result<(), ConfigError> {
-        let Some(priority) = &self.applied.priority else { return Ok(()) };
-        let capacities =
-            || policy.tiers().map(|(_, tier)| tier).chain([policy]).map(|tier| tier.algorithm().capacity());
+        let Some(priority) = &self.applied.priority else {
+            return Ok(());
+        };
+        let capacities = || {
+            policy
+                .tiers()
+                .map(|(_, tier)| tier)
+                .chain([policy])
+                .map(|tier| tier.algorithm().capacity())
+        };
         priority.check(capacities().min().unwrap_or(0), 1)?;
-        priority.check(capacities().max().unwrap_or(0), self.constant_cost.unwrap_or(1))
+        priority.check(
+            capacities().max().unwrap_or(0),
+            self.constant_cost.unwrap_or(1),
+        )
     }
 
     /// # Errors
@@ -403,7 +477,8 @@ impl Limit {
         match self.constant_cost {
             Some(cost) if cost > most => {
                 let rule = format!(
-                    "the limit admits at most {most} units at once, so that every request would be refused; lower the \
+                    "the limit admits at most {most} units at once, so that every request would \
+                        be refused; lower the \
                      cost, or raise the burst to at least the cost"
                 );
                 Err(ConfigError::new("cost", cost, rule).in_policy(policy.name()))

@@ -19,17 +19,22 @@ impl WarnAt {
     /// If it is not a part.
     pub(crate) fn of(part: f64) -> Result<Self, ConfigError> {
         // A number out of range becomes the nearest one, and none becomes 0.
-        #[expect(clippy::float_arithmetic, reason = "once for a limit; requests are compared with an integer")]
+        #[expect(
+            clippy::float_arithmetic,
+            reason = "once for a limit; requests are compared with an integer"
+        )]
         let millionths = (part * f64::from(Self::WHOLE)).round() as u32;
         if (1..Self::WHOLE).contains(&millionths) {
             return Ok(Self(millionths));
         }
-        let rule = "it is a part of the limit's capacity, from 0.000001 to 0.999999, as in 0.8 for four fifths";
+        let rule = "it is a part of the limit's capacity, from 0.000001 to 0.999999, as in 0.8 \
+            for four fifths";
         Err(ConfigError::new("warn_at", part, rule))
     }
 
-    /// Whether at least this part of `most` is used. What this process decides by its share of a limit says nothing of
-    /// the whole limit, and what an exception of the key decides nothing of the policy's own.
+    /// Whether at least this part of `most` is used. What this process decides by its share of a
+    /// limit says nothing of the whole limit, and what an exception of the key decides nothing of
+    /// the policy's own.
     pub(crate) fn is_near(self, most: u64, status: &Status) -> bool {
         let is_of_the_limit = status.decided_by() == DecidedBy::Store && !status.is_excepted();
         is_of_the_limit && status.remaining() <= self.left(most)
@@ -37,7 +42,8 @@ impl WarnAt {
 
     /// Whether it is so because of the request's own charge.
     pub(crate) fn is_reached(self, most: u64, status: &Status) -> bool {
-        self.is_near(most, status) && status.remaining().saturating_add(status.charged()) > self.left(most)
+        self.is_near(most, status)
+            && status.remaining().saturating_add(status.charged()) > self.left(most)
     }
 
     /// What is left of `most` at the most.
@@ -65,16 +71,25 @@ mod tests {
             (0.999_999, 2_000_000, 2),
             (0.5, u64::MAX, u64::MAX / 2),
         ] {
-            assert_eq!(WarnAt::of(part).unwrap().left(most), left, "{part} of {most}");
+            assert_eq!(
+                WarnAt::of(part).unwrap().left(most),
+                left,
+                "{part} of {most}"
+            );
         }
         assert_eq!(WarnAt::default(), WarnAt::of(0.8).unwrap());
     }
 
     #[test]
     fn what_is_no_part_is_an_error_that_names_it() {
-        for (part, shown) in
-            [(0.0, "0"), (1.0, "1"), (80.0, "80"), (-0.5, "-0.5"), (0.000_000_4, "0.0000004"), (f64::NAN, "NaN")]
-        {
+        for (part, shown) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (80.0, "80"),
+            (-0.5, "-0.5"),
+            (0.000_000_4, "0.0000004"),
+            (f64::NAN, "NaN"),
+        ] {
             let error = WarnAt::of(part).unwrap_err();
             assert_eq!((error.field(), error.value()), ("warn_at", shown));
         }

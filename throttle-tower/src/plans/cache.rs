@@ -14,8 +14,8 @@ const ROW: usize = 4;
 /// The slots that an identity may be in.
 type Places = [usize; 2 * ROW];
 
-/// A table of fixed size. However full it is, a request reads the slots of one identity only, and no entry is ever
-/// moved.
+/// A table of fixed size. However full it is, a request reads the slots of one identity only, and
+/// no entry is ever moved.
 pub(super) struct TierCache {
     began: Instant,
     slots: Box<[Option<Slot>]>,
@@ -34,7 +34,10 @@ impl TierCache {
     /// Room for about `most` identities.
     pub(super) fn new(most: usize) -> Self {
         let slots = most.div_ceil(ROW).max(2) * ROW;
-        Self { began: Instant::now(), slots: std::iter::repeat_with(|| None).take(slots).collect() }
+        Self {
+            began: Instant::now(),
+            slots: std::iter::repeat_with(|| None).take(slots).collect(),
+        }
     }
 
     /// The tier, until it expires.
@@ -47,18 +50,33 @@ impl TierCache {
 
     /// The last known tier, expired or not.
     pub(super) fn last(&self, digest: Digest) -> Option<IdentityTier> {
-        self.slots[self.find(digest)?].as_ref().map(|slot| slot.tier.clone())
+        self.slots[self.find(digest)?]
+            .as_ref()
+            .map(|slot| slot.tier.clone())
     }
 
-    /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was never looked up does
-    /// not displace a known tier: requests that make up identities while lookups fail must not push out real ones.
-    pub(super) fn insert(&mut self, digest: Digest, tier: IdentityTier, now: Instant, keep_for: Duration) {
+    /// Remembers a tier. Without room, another identity is forgotten for it. An identity that was
+    /// never looked up does not displace a known tier: requests that make up identities while
+    /// lookups fail must not push out real ones.
+    pub(super) fn insert(
+        &mut self,
+        digest: Digest,
+        tier: IdentityTier,
+        now: Instant,
+        keep_for: Duration,
+    ) {
         let until = self.micros(now).saturating_add(micros(keep_for));
         let place = self.find(digest).unwrap_or_else(|| self.room(digest));
         let slot = &mut self.slots[place];
-        let is_known = |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_) | IdentityTier::Own(_));
+        let is_known =
+            |slot: &Slot| matches!(slot.tier, IdentityTier::Known(_) | IdentityTier::Own(_));
         if tier != IdentityTier::NeverLookedUp || !slot.as_ref().is_some_and(is_known) {
-            *slot = Some(Slot { digest, until, tier, used: false });
+            *slot = Some(Slot {
+                digest,
+                until,
+                tier,
+                used: false,
+            });
         }
     }
 
@@ -77,21 +95,37 @@ impl TierCache {
     }
 
     fn find(&self, digest: Digest) -> Option<usize> {
-        let is_there = |place: &usize| self.slots[*place].as_ref().is_some_and(|slot| slot.digest == digest);
+        let is_there = |place: &usize| {
+            self.slots[*place]
+                .as_ref()
+                .is_some_and(|slot| slot.digest == digest)
+        };
         self.places(digest).into_iter().find(is_there)
     }
 
     /// A free slot; or one that was not read since an insertion last passed over it; or any.
     fn room(&mut self, digest: Digest) -> usize {
         let places = self.places(digest);
-        if let Some(free) = places.into_iter().find(|place| self.slots[*place].is_none()) {
+        if let Some(free) = places
+            .into_iter()
+            .find(|place| self.slots[*place].is_none())
+        {
             return free;
         }
         // Starting anywhere, or new entries would only ever displace each other.
         let start = (digest >> 32) as usize % places.len();
-        let mut unused =
-            |place: &usize| !self.slots[*place].as_mut().is_some_and(|slot| std::mem::take(&mut slot.used));
-        places.into_iter().cycle().skip(start).take(places.len()).find(&mut unused).unwrap_or(places[start])
+        let mut unused = |place: &usize| {
+            !self.slots[*place]
+                .as_mut()
+                .is_some_and(|slot| std::mem::take(&mut slot.used))
+        };
+        places
+            .into_iter()
+            .cycle()
+            .skip(start)
+            .take(places.len())
+            .find(&mut unused)
+            .unwrap_or(places[start])
     }
 }
 
@@ -112,7 +146,12 @@ mod tests {
     }
 
     fn in_use(cache: &TierCache) -> usize {
-        cache.slots.iter().flatten().filter(|slot| slot.used).count()
+        cache
+            .slots
+            .iter()
+            .flatten()
+            .filter(|slot| slot.used)
+            .count()
     }
 
     #[test]
@@ -134,7 +173,9 @@ mod tests {
         for n in 0..10_000 {
             cache.insert(digest(n), PRO, now, LONG);
         }
-        let remembered = (0..10_000).filter(|n| cache.last(digest(*n)).is_some()).count();
+        let remembered = (0..10_000)
+            .filter(|n| cache.last(digest(*n)).is_some())
+            .count();
         assert!(remembered > 9_000, "{remembered} of 10,000");
     }
 
@@ -142,14 +183,23 @@ mod tests {
     #[test]
     fn parameters_of_an_identitys_own_are_remembered_like_a_tier() {
         let (mut cache, now) = (TierCache::new(8), Instant::now());
-        let own = IdentityTier::Own(Arc::new(Gcra::new(Rate::per_minute(7)).into_algorithm().unwrap()));
+        let own = IdentityTier::Own(Arc::new(
+            Gcra::new(Rate::per_minute(7)).into_algorithm().unwrap(),
+        ));
         cache.insert(digest(1), own.clone(), now, LONG);
-        assert_eq!((cache.get(digest(1), now), cache.last(digest(1))), (Some(own.clone()), Some(own.clone())));
+        assert_eq!(
+            (cache.get(digest(1), now), cache.last(digest(1))),
+            (Some(own.clone()), Some(own.clone()))
+        );
         assert_eq!(cache.get(digest(1), now + LONG), None);
         for made_up in 100..1_000 {
             cache.insert(digest(made_up), IdentityTier::NeverLookedUp, now, LONG);
         }
-        assert_eq!(cache.last(digest(1)), Some(own), "no identity that was never looked up displaces it");
+        assert_eq!(
+            cache.last(digest(1)),
+            Some(own),
+            "no identity that was never looked up displaces it"
+        );
         cache.insert(digest(1), PRO, now, LONG);
         assert_eq!(cache.last(digest(1)), Some(PRO));
     }
@@ -161,12 +211,20 @@ mod tests {
             cache.insert(digest(n), PRO, now, LONG);
         }
         for newcomer in 50_000..51_000 {
-            cache.slots.iter_mut().flatten().for_each(|slot| slot.used = true);
+            cache
+                .slots
+                .iter_mut()
+                .flatten()
+                .for_each(|slot| slot.used = true);
             let before = in_use(&cache);
             cache.insert(digest(newcomer), PRO, now, LONG);
             let looked_at = before - in_use(&cache);
             assert_eq!(looked_at, 8, "all are in use, so each is passed over once");
-            assert_eq!(cache.get(digest(newcomer), now), Some(PRO), "kept though all were in use");
+            assert_eq!(
+                cache.get(digest(newcomer), now),
+                Some(PRO),
+                "kept though all were in use"
+            );
         }
     }
 
@@ -174,7 +232,10 @@ mod tests {
     fn expired_tier_is_still_the_last_known() {
         let (mut cache, now) = (TierCache::new(4), Instant::now());
         cache.insert(7, IdentityTier::Known(2), now, Duration::from_secs(1));
-        assert_eq!(cache.get(7, now + Duration::from_millis(999)), Some(IdentityTier::Known(2)));
+        assert_eq!(
+            cache.get(7, now + Duration::from_millis(999)),
+            Some(IdentityTier::Known(2))
+        );
         assert_eq!(cache.get(7, now + Duration::from_secs(1)), None);
         assert_eq!(cache.last(7), Some(IdentityTier::Known(2)));
         cache.insert(7, PRO, now, Duration::MAX);

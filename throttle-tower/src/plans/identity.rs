@@ -47,16 +47,31 @@ mod tests {
         let digester = Digester::default();
         for n in 0..100_u64 {
             let digest = digester.digest(&Key::from(n));
-            assert_ne!((digest >> 64) as u64, digest as u64, "128 bits, not 64 twice");
+            assert_ne!(
+                (digest >> 64) as u64,
+                digest as u64,
+                "128 bits, not 64 twice"
+            );
         }
     }
 
     #[test]
     fn lookup_gets_the_identity_as_text() {
-        let key = Key::builder().text("acme").bytes(b"ada").number(7).ip(Ipv4Addr::LOCALHOST.into()).finish();
-        assert_eq!(identity_text(&key).as_deref(), Some("acme,ada,7,127.0.0.1/32"));
+        let key = Key::builder()
+            .text("acme")
+            .bytes(b"ada")
+            .number(7)
+            .ip(Ipv4Addr::LOCALHOST.into())
+            .finish();
+        assert_eq!(
+            identity_text(&key).as_deref(),
+            Some("acme,ada,7,127.0.0.1/32")
+        );
         assert_eq!(identity_text(&Key::CONSTANT).as_deref(), Some(""));
-        assert_eq!(identity_text(&Key::builder().text("acme").bytes(b"\xff").finish()), None);
+        assert_eq!(
+            identity_text(&Key::builder().text("acme").bytes(b"\xff").finish()),
+            None
+        );
         assert_eq!(identity_text(&Key::missing()), None);
     }
 }

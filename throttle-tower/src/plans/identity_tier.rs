@@ -34,7 +34,8 @@ impl UnknownIdentities {
             IdentityTier::Known(tier) => (Some(identity), FoundTier::Numbered(tier)),
             IdentityTier::Own(own) => (Some(identity), FoundTier::Own(own)),
             IdentityTier::Unknown if self.as_missing => (None, unknown),
-            // Not the budget of a missing key: a customer whose first lookup fails is neither rejected nor skipped.
+            // Not the budget of a missing key: a customer whose first lookup fails is neither
+            // rejected nor skipped.
             IdentityTier::NeverLookedUp if self.as_missing => {
                 (Some(Key::builder().missing().missing().finish()), unknown)
             }
@@ -50,10 +51,17 @@ mod tests {
     #[test]
     fn identity_without_a_tier_is_limited_by_the_stated_one() {
         let budget = |as_missing, tier| {
-            let (key, tier) = UnknownIdentities { tier: 2, as_missing }.budget(Key::from("ada"), tier);
+            let (key, tier) = UnknownIdentities {
+                tier: 2,
+                as_missing,
+            }
+            .budget(Key::from("ada"), tier);
             (key, tier.number())
         };
-        let (own, shared) = (Some(Key::from("ada")), Some(Key::builder().missing().missing().finish()));
+        let (own, shared) = (
+            Some(Key::from("ada")),
+            Some(Key::builder().missing().missing().finish()),
+        );
         for as_missing in [false, true] {
             assert_eq!(budget(as_missing, IdentityTier::Known(1)), (own.clone(), 1));
         }

@@ -1,8 +1,8 @@
 use super::tier::Tier;
 use super::tier_lookup::LookupFailed;
 
-/// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name, or of a [`Tier`], which may also be
-/// parameters of the identity's own.
+/// The answer of a lookup: `Option` or `Result<Option<_>, _>` of a tier's name, or of a [`Tier`],
+/// which may also be parameters of the identity's own.
 ///
 /// ```
 /// use throttle_tower::plans::{IntoTier, Tier};
@@ -19,7 +19,8 @@ use super::tier_lookup::LookupFailed;
 ///
 /// ## The name of a tier
 ///
-/// The name is compared with the tiers of the limit, letter by letter. A name that no tier has counts as `None`.
+/// The name is compared with the tiers of the limit, letter by letter. A name that no tier has
+/// counts as `None`.
 ///
 /// ## Parameters
 ///
@@ -32,8 +33,8 @@ use super::tier_lookup::LookupFailed;
 ///
 /// ## An error
 ///
-/// An error says nothing about the identity. Its last known tier applies, and the lookup is repeated soon. The error
-/// itself is dropped, so log or count it in the lookup.
+/// An error says nothing about the identity. Its last known tier applies, and the lookup is
+/// repeated soon. The error itself is dropped, so log or count it in the lookup.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a lookup answers",
     label = "expected `Option` or `Result<Option<_>, _>` of a tier's name, such as `Some(\"pro\")`"

@@ -1,8 +1,8 @@
-//! Limits whose size depends on the caller's plan: an identity is in a tier, and a lookup of yours names the tier, or
-//! returns [parameters of the identity's own](Tier::own).
+//! Limits whose size depends on the caller's plan: an identity is in a tier, and a lookup of yours
+//! names the tier, or returns [parameters of the identity's own](Tier::own).
 //!
-//! [`plans`] starts such a limit. What happens with each request (the cache, the shared lookups, the deadline) is in
-//! [`PlansWithoutLookup::lookup`].
+//! [`plans`] starts such a limit. What happens with each request (the cache, the shared lookups,
+//! the deadline) is in [`PlansWithoutLookup::lookup`].
 
 mod builder;
 mod cache;

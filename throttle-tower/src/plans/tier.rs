@@ -2,8 +2,8 @@ use throttle_core::{Algorithm, ConfigError, IntoAlgorithm};
 
 use crate::limit::check_refuses;
 
-/// What a lookup finds out about an identity: the name of a tier, or parameters of the identity's own, for example the
-/// numbers in a customer's row of a database.
+/// What a lookup finds out about an identity: the name of a tier, or parameters of the identity's
+/// own, for example the numbers in a customer's row of a database.
 ///
 /// ```
 /// use throttle_tower::plans::Tier;
@@ -36,30 +36,42 @@ impl Tier {
 
     /// Parameters of the identity's own, instead of a tier's.
     ///
-    /// * **Invalid parameters.** If no limit can have them (a rate or a burst of 0), if they delay requests
-    ///   ([`LeakyBucket`](crate::LeakyBucket)), or if they take more than 100 times as long as one of the tiers to
-    ///   recover from full use, or the reverse, the last known tier applies, as after a [failed
-    ///   lookup](super::PlansWithoutLookup::lookup). The time to recover is the burst divided by the rate; in which
-    ///   period the rate is written makes no difference. A stricter row is not used either: the identity then has the
-    ///   limit of its last known tier. That is logged at most once a minute for each limit, with the field, the value
-    ///   and the bound. To do something else about it, look at the [error](Self::error), or check them with
-    ///   [`Policy::own`](throttle_core::Policy::own).
-    /// * **Parameters that the store does not enforce**, such as a sliding log of more than 10,000 units on Redis:
-    ///   their requests are refused with 503, whatever [`on_error`](crate::Limit::on_error) says. The store has not
-    ///   failed, and to pass them on would lift every limit of the layer for this identity, for as long as its row says
-    ///   so. That is logged like invalid parameters.
-    /// * **How many.** Each identity may have different parameters; there is no bound on their number.
-    /// * **Reports** call the tier `own` and number it [`Policy::OWN`](throttle_core::Policy::OWN), 255.
+    /// * **Invalid parameters.** If no limit can have them (a rate or a burst of 0), if they delay
+    ///   requests ([`LeakyBucket`](crate::LeakyBucket)), or if they take more than 100 times as
+    ///   long as one of the tiers to recover from full use, or the reverse, the last known tier
+    ///   applies, as after a [failed lookup](super::PlansWithoutLookup::lookup). The time to
+    ///   recover is the burst divided by the rate; in which period the rate is written makes no
+    ///   difference. A stricter row is not used either: the identity then has the limit of its last
+    ///   known tier. That is logged at most once a minute for each limit, with the field, the value
+    ///   and the bound. To do something else about it, look at the [error](Self::error), or check
+    ///   them with [`Policy::own`](throttle_core::Policy::own).
+    /// * **Parameters that the store does not enforce**, such as a sliding log of more than 10,000
+    ///   units on Redis: their requests are refused with 503, whatever
+    ///   [`on_error`](crate::Limit::on_error) says. The store has not failed, and to pass them on
+    ///   would lift every limit of the layer for this identity, for as long as its row says so.
+    ///   That is logged like invalid parameters.
+    /// * **How many.** Each identity may have different parameters; there is no bound on their
+    ///   number.
+    /// * **Reports** call the tier `own` and number it
+    ///   [`Policy::OWN`](throttle_core::Policy::OWN), 255.
     ///
-    /// A request with such parameters costs some allocations more than another one: its headers and its report are made
-    /// for it alone.
+    /// A request with such parameters costs some allocations more than another one: its headers and
+    /// its report are made for it alone.
     pub fn own(limit: impl IntoAlgorithm) -> Self {
-        Self(Kind::Own(limit.into_algorithm().and_then(|own| check_refuses(&own).map(|()| own))))
+        Self(Kind::Own(
+            limit
+                .into_algorithm()
+                .and_then(|own| check_refuses(&own).map(|()| own)),
+        ))
     }
 
     /// What is wrong with parameters of the identity's own in themselves.
     #[must_use]
     pub fn error(&self) -> Option<&ConfigError> {
-        if let Self(Kind::Own(Err(error))) = self { Some(error) } else { None }
+        if let Self(Kind::Own(Err(error))) = self {
+            Some(error)
+        } else {
+            None
+        }
     }
 }

@@ -36,8 +36,8 @@ const DEFAULT_KEEP_FOR: Duration = Duration::from_secs(60);
 const DEFAULT_MAX_LOOKUPS: usize = 256;
 /// How long a lookup may take, by default.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(1);
-/// How long after its deadline a lookup counts as over, although it has not ended: its timers are those of the runtime
-/// that polled it first, which may not be driven.
+/// How long after its deadline a lookup counts as over, although it has not ended: its timers are
+/// those of the runtime that polled it first, which may not be driven.
 const GRACE: Duration = Duration::from_millis(5);
 /// How long a failed lookup is not repeated, at most.
 const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
@@ -48,11 +48,12 @@ const RETRY_FAILED_AFTER: Duration = Duration::from_secs(1);
 pub struct LookupFailed;
 
 /// `None` if the lookup does not know the identity.
-pub(super) type LookupAnswer = Pin<Box<dyn Future<Output = Result<Option<Tier>, LookupFailed>> + Send>>;
+pub(super) type LookupAnswer =
+    Pin<Box<dyn Future<Output = Result<Option<Tier>, LookupFailed>> + Send>>;
 pub(super) type LookupFn = Arc<dyn Fn(String) -> LookupAnswer + Send + Sync>;
 
-/// A lookup under way. Each request that waits for it also polls it, so it goes on as long as one of them waits, even
-/// without the request that started it. It is dropped with the last of them.
+/// A lookup under way. Each request that waits for it also polls it, so it goes on as long as one
+/// of them waits, even without the request that started it. It is dropped with the last of them.
 type Lookup = Pin<Box<dyn Future<Output = IdentityTier> + Send>>;
 
 /// Finds out the key and the tier of requests. Clones share what is remembered.
@@ -67,7 +68,8 @@ pub(super) struct CachedTierLookup {
     pub(super) max_lookups: usize,
     /// How long a lookup may take.
     pub(super) deadline: Duration,
-    /// What tiers and parameters are checked against; `None` if it is wrong itself, and no layer is built.
+    /// What tiers and parameters are checked against; `None` if it is wrong itself, and no layer is
+    /// built.
     policy: Option<Policy>,
     shared: Arc<CacheAndLookups>,
     counts: Arc<Counts>,
@@ -96,10 +98,11 @@ struct Running {
     over: Instant,
 }
 
-/// Removes a lookup that has ended or is dropped from those that run, unless a later one has taken its place.
+/// Removes a lookup that has ended or is dropped from those that run, unless a later one has taken
+/// its place.
 ///
-/// A request that comes after this starts another lookup, even if an earlier request has not fetched the result of
-/// this one yet: that result would grow old.
+/// A request that comes after this starts another lookup, even if an earlier request has not
+/// fetched the result of this one yet: that result would grow old.
 struct Ends {
     shared: Arc<CacheAndLookups>,
     digest: Digest,
@@ -109,18 +112,28 @@ struct Ends {
 impl Drop for Ends {
     fn drop(&mut self) {
         let running = &mut lock(&self.shared.table).running;
-        if running.get(&self.digest).is_some_and(|running| running.number == self.number) {
+        if running
+            .get(&self.digest)
+            .is_some_and(|running| running.number == self.number)
+        {
             running.remove(&self.digest);
         }
     }
 }
 
 impl CachedTierLookup {
-    pub(super) fn new(extractor: Arc<dyn KeyExtractor>, lookup: LookupFn, policy: Option<Policy>) -> Self {
+    pub(super) fn new(
+        extractor: Arc<dyn KeyExtractor>,
+        lookup: LookupFn,
+        policy: Option<Policy>,
+    ) -> Self {
         Self {
             extractor,
             lookup,
-            unknown: UnknownIdentities { tier: 0, as_missing: false },
+            unknown: UnknownIdentities {
+                tier: 0,
+                as_missing: false,
+            },
             entries: DEFAULT_ENTRIES,
             keep_for: DEFAULT_KEEP_FOR,
             max_lookups: DEFAULT_MAX_LOOKUPS,
@@ -158,7 +171,10 @@ impl CachedTierLookup {
                     Ok(tier) => tier,
                     Err(_) => {
                         this.counts.add(LookupResult::Failed);
-                        lock(&this.shared.table).cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp)
+                        lock(&this.shared.table)
+                            .cache
+                            .last(digest)
+                            .unwrap_or(IdentityTier::NeverLookedUp)
                     }
                 },
                 Err(tier) => tier,
@@ -171,20 +187,30 @@ impl CachedTierLookup {
     ///
     /// # Errors
     ///
-    /// The tier that applies without a lookup: another request's lookup has ended meanwhile, or the maximum number of
-    /// lookups is running.
-    fn join(&self, digest: Digest, identity: String) -> Result<(Shared<Lookup>, Instant), IdentityTier> {
+    /// The tier that applies without a lookup: another request's lookup has ended meanwhile, or the
+    /// maximum number of lookups is running.
+    fn join(
+        &self,
+        digest: Digest,
+        identity: String,
+    ) -> Result<(Shared<Lookup>, Instant), IdentityTier> {
         let (now, mut table) = (Instant::now(), lock(&self.shared.table));
         if let Some(tier) = table.cache.get(digest, now) {
             self.counts.add(LookupResult::Remembered);
             return Err(tier);
         }
-        if let Some(running) = table.running.get(&digest).filter(|running| running.over > now)
+        if let Some(running) = table
+            .running
+            .get(&digest)
+            .filter(|running| running.over > now)
             && let Some(lookup) = running.lookup.upgrade()
         {
             return Ok((lookup, running.over));
         }
-        let fallback = table.cache.last(digest).unwrap_or(IdentityTier::NeverLookedUp);
+        let fallback = table
+            .cache
+            .last(digest)
+            .unwrap_or(IdentityTier::NeverLookedUp);
         if table.running.len() >= self.max_lookups {
             table.running.retain(|_, running| running.over > now);
         }
@@ -193,12 +219,22 @@ impl CachedTierLookup {
             return Err(fallback);
         }
         table.started += 1;
-        let ends = Ends { shared: Arc::clone(&self.shared), digest, number: table.started };
+        let ends = Ends {
+            shared: Arc::clone(&self.shared),
+            digest,
+            number: table.started,
+        };
         let number = ends.number;
         let started = self.start(identity, fallback, ends).shared();
         let over = now + self.deadline.min(FAR) + GRACE;
-        let running = started.downgrade().map(|lookup| Running { number, lookup, over });
-        table.running.extend(running.map(|running| (digest, running)));
+        let running = started.downgrade().map(|lookup| Running {
+            number,
+            lookup,
+            over,
+        });
+        table
+            .running
+            .extend(running.map(|running| (digest, running)));
         Ok((started, over))
     }
 
@@ -207,9 +243,13 @@ impl CachedTierLookup {
         let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
         let (policy, lookup) = (self.policy.clone(), Arc::clone(&self.lookup));
         Box::pin(async move {
-            // Called with the first poll, so that no code of the application runs under the lock. A panic of it would
-            // be that of whichever request polls, and the next request would ask again.
-            let answer = caught(Box::pin(timeout(deadline, async { lookup(identity).await }))).await;
+            // Called with the first poll, so that no code of the application runs under the lock. A
+            // panic of it would be that of whichever request polls, and the next request would ask
+            // again.
+            let answer = caught(Box::pin(timeout(deadline, async {
+                lookup(identity).await
+            })))
+            .await;
             if answer.is_none() {
                 ends.shared.log_panic(policy.as_ref());
             }
@@ -231,7 +271,12 @@ impl CachedTierLookup {
                 Ok(tier) => (tier, keep_for),
                 Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
             };
-            lock(&ends.shared.table).cache.insert(ends.digest, tier.clone(), Instant::now(), keep_for);
+            lock(&ends.shared.table).cache.insert(
+                ends.digest,
+                tier.clone(),
+                Instant::now(),
+                keep_for,
+            );
             tier
         })
     }
@@ -260,25 +305,41 @@ impl TierLookup for CachedTierLookup {
 
     #[cfg(feature = "metrics")]
     fn counts(&self) -> LookupCounts {
-        self.counts.0.each_ref().map(|count| count.load(Ordering::Relaxed))
+        self.counts
+            .0
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     #[cfg(feature = "metrics")]
     fn counted_apart(&self) -> Arc<dyn TierLookup> {
-        Arc::new(Self { counts: Arc::default(), ..self.clone() })
+        Arc::new(Self {
+            counts: Arc::default(),
+            ..self.clone()
+        })
     }
 
     fn check(&self) -> Result<(), ConfigError> {
         self.extractor.check()?;
         if self.entries > MAX_ENTRIES {
-            let rule = format!("at most {MAX_ENTRIES} identities are remembered: room for all is reserved");
+            let rule = format!(
+                "at most {MAX_ENTRIES} identities are remembered: room for all is reserved"
+            );
             return Err(ConfigError::new("cache", self.entries, rule));
         }
         if self.max_lookups == 0 {
-            return Err(ConfigError::new("lookups", 0, "at least one lookup at a time, or no tier is ever known"));
+            return Err(ConfigError::new(
+                "lookups",
+                0,
+                "at least one lookup at a time, or no tier is ever known",
+            ));
         }
         if self.deadline.is_zero() {
-            return Err(ConfigError::new("deadline of lookups", "0", "a lookup needs some time"));
+            return Err(ConfigError::new(
+                "deadline of lookups",
+                "0",
+                "a lookup needs some time",
+            ));
         }
         Ok(())
     }
@@ -286,22 +347,33 @@ impl TierLookup for CachedTierLookup {
 
 impl CacheAndLookups {
     fn new(entries: usize) -> Arc<Self> {
-        let table = Table { cache: TierCache::new(entries), running: HashMap::new(), started: 0 };
+        let table = Table {
+            cache: TierCache::new(entries),
+            running: HashMap::new(),
+            started: 0,
+        };
         let (digester, table) = (Digester::default(), Mutex::new(table));
-        Arc::new(Self { digester, table, invalid: OncePerMinute::default(), panicked: OncePerMinute::default() })
+        Arc::new(Self {
+            digester,
+            table,
+            invalid: OncePerMinute::default(),
+            panicked: OncePerMinute::default(),
+        })
     }
 
     fn log_panic(&self, policy: Option<&Policy>) {
         let name = policy.map_or("", Policy::name);
         self.panicked.warn(&format_args!(
-            "a lookup of the limit {name:?} panicked and counts as failed. The last known tier applies"
+            "a lookup of the limit {name:?} panicked and counts as failed. The last known tier \
+                applies"
         ));
     }
 
     fn log_invalid(&self, policy: Option<&Policy>, error: &ConfigError) {
         let name = policy.map_or("", Policy::name);
         self.invalid.warn(&format_args!(
-            "a lookup of the limit {name:?} returned parameters that are not used: {error}. The last known tier applies"
+            "a lookup of the limit {name:?} returned parameters that are not used: {error}. The \
+                last known tier applies"
         ));
     }
 }
@@ -312,15 +384,19 @@ impl CacheAndLookups {
 ///
 /// If it has parameters that the limit cannot have.
 fn tier_of(answer: Option<Tier>, policy: Option<&Policy>) -> Result<IdentityTier, ConfigError> {
-    let (Some(Tier(answer)), Some(policy)) = (answer, policy) else { return Ok(IdentityTier::Unknown) };
+    let (Some(Tier(answer)), Some(policy)) = (answer, policy) else {
+        return Ok(IdentityTier::Unknown);
+    };
     Ok(match answer {
-        Kind::Named(name) => policy.tier_named(&name).map_or(IdentityTier::Unknown, IdentityTier::Known),
+        Kind::Named(name) => policy
+            .tier_named(&name)
+            .map_or(IdentityTier::Unknown, IdentityTier::Known),
         Kind::Own(own) => IdentityTier::Own(policy.own(own?)?),
     })
 }
 
-/// How often a tier was found in which way. A lookup that several requests wait for is counted where the first of them
-/// is.
+/// How often a tier was found in which way. A lookup that several requests wait for is counted
+/// where the first of them is.
 #[derive(Default)]
 struct Counts([AtomicU64; 6]);
 

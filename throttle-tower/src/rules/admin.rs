@@ -10,7 +10,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::admin_keys;
-use super::admin_request::{About, Body, Name, Refused, failed, known, read_body, read_query, unknown};
+use super::admin_request::{
+    About, Body, Name, Refused, failed, known, read_body, read_query, unknown,
+};
 use super::handle::Handle;
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 
@@ -18,11 +20,11 @@ use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 const MAX_BYTES: usize = 64 * 1024;
 
 impl Handle {
-    /// Returns a router that shows the rules in force and explains what they would do with a request. It changes
-    /// nothing, but for the reset of a key and its exceptions.
+    /// Returns a router that shows the rules in force and explains what they would do with a
+    /// request. It changes nothing, but for the reset of a key and its exceptions.
     ///
-    /// Nest it behind your own authentication: it has none, shows your limits to every reader, and lets every reader
-    /// reset keys and exempt them.
+    /// Nest it behind your own authentication: it has none, shows your limits to every reader, and
+    /// lets every reader reset keys and exempt them.
     ///
     /// | request | answer |
     /// |---|---|
@@ -34,17 +36,19 @@ impl Handle {
     /// | `DELETE /keys/{name}?request=…` | lifts that, and pardons a banned key; `lifted` is false if the limit does not apply |
     /// | `GET /keys/{name}` | the first 1,000 `keys` that are treated so: `key` (as the store calls it), `treatment` and `until` in seconds since 1970. Of a key with [strikes](crate::Limit::ban) the treatment has their number, `bans`, and `banned_until`, and `until` is when they are forgotten |
     ///
-    /// The body of a `PUT` has the `request`; the `treatment`: `exempt`, `blocked`, or `limit` with the algorithm in
-    /// `limit`, as a rule file says it; and `until` in seconds since 1970, or `for` with a duration. With the treatment
-    /// `drained`, which has neither, the key has nothing [left](Self::drain) now and recovers from there:
+    /// The body of a `PUT` has the `request`; the `treatment`: `exempt`, `blocked`, or `limit` with
+    /// the algorithm in `limit`, as a rule file says it; and `until` in seconds since 1970, or
+    /// `for` with a duration. With the treatment `drained`, which has neither, the key has nothing
+    /// [left](Self::drain) now and recovers from there:
     ///
     /// ```text
     /// curl -X PUT localhost:3007/admin/keys/login -d '{"treatment": "limit", "limit": "sliding-log = { rate = \"50/15m\" }",
     ///     "for": "2h", "request": {"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}}'
     /// ```
     ///
-    /// A request is described in JSON, as the limits see it: `uri`, and where it matters `method` (by default GET),
-    /// `headers`, `peer` (the address that the connection comes from) and `route` (as axum writes it):
+    /// A request is described in JSON, as the limits see it: `uri`, and where it matters `method`
+    /// (by default GET), `headers`, `peer` (the address that the connection comes from) and `route`
+    /// (as axum writes it):
     ///
     /// ```text
     /// curl localhost:3007/admin/explain -d '{"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
@@ -52,20 +56,23 @@ impl Handle {
     ///     'request={"method": "POST", "uri": "/login", "route": "/login", "peer": "203.0.113.9"}'
     /// ```
     ///
-    /// An explanation has `admitted`, `held` (the request waits, and is then admitted), `retry_after_ms` (after which
-    /// time the request [would be](super::Explanation::retry_after); null if it never is or if that is not known), and
-    /// `limits` with `name`, `by` (as the file says it, in JSON), `verdict` (`admits`, `holds`, `refuses`, `skips`, or
-    /// `would-refuse` if an [audited](crate::Limit::audit) limit has too little left) and `why` it skips or refuses
-    /// without looking at what is left. If the limit looks, it has `cost`, `left`, `of` (what an unused key has),
-    /// `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests without a key share a budget), `excepted`
-    /// (true if an exception of the key decides) and the number of the `tier`, which is 255 for parameters of the
-    /// identity's own; for a limit with classes also the request's `class` and its `reserve`, which is not among what
-    /// is left. If the whole layer does not apply to the request, the explanation says why in `layer_skips`. Fields may
-    /// be added in later versions.
+    /// An explanation has `admitted`, `held` (the request waits, and is then admitted),
+    /// `retry_after_ms` (after which time the request [would be](super::Explanation::retry_after);
+    /// null if it never is or if that is not known), and `limits` with `name`, `by` (as the file
+    /// says it, in JSON), `verdict` (`admits`, `holds`, `refuses`, `skips`, or `would-refuse` if an
+    /// [audited](crate::Limit::audit) limit has too little left) and `why` it skips or refuses
+    /// without looking at what is left. If the limit looks, it has `cost`, `left`, `of` (what an
+    /// unused key has), `retry_after_ms`, `resets_in_ms`, `has_key` (false where all requests
+    /// without a key share a budget), `excepted` (true if an exception of the key decides) and the
+    /// number of the `tier`, which is 255 for parameters of the identity's own; for a limit with
+    /// classes also the request's `class` and its `reserve`, which is not among what is left. If
+    /// the whole layer does not apply to the request, the explanation says why in `layer_skips`.
+    /// Fields may be added in later versions.
     ///
-    /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an unknown limit with
-    /// 404, and a store that fails with 502; each has an `error` that says what to do. The key of a request that is
-    /// described in a query may be in logs of proxies: reset by `Handle::reset` where that matters.
+    /// A description that cannot be read is answered with 400, one of more than 64 KiB with 413, an
+    /// unknown limit with 404, and a store that fails with 502; each has an `error` that says what
+    /// to do. The key of a request that is described in a query may be in logs of proxies: reset by
+    /// `Handle::reset` where that matters.
     ///
     /// ```
     /// use axum::Router;
@@ -79,7 +86,9 @@ impl Handle {
     /// let rules = Rules::from_str("throttle.toml", "version = 1\nlimit = []", Registry::new())?;
     /// let (throttle, handle) = rules.layer(MemoryBackend::new())?;
     /// let app: Router = Router::new().nest("/admin", handle.admin()); // In production: handle.admin().layer(authentication).
-    /// let response = app.oneshot(Request::get("/admin/rules").body(String::new())?).await?;
+    /// let response = app
+    ///     .oneshot(Request::get("/admin/rules").body(String::new())?)
+    ///     .await?;
     /// assert_eq!(response.status(), StatusCode::OK);
     /// # let _ = throttle;
     /// # Ok(())
@@ -101,13 +110,19 @@ impl Handle {
                 get(async move |name: Name, about: About| {
                     let name = known(&look, name)?;
                     let explained = explained(&look, &read_query(about)?).await?;
-                    let limit = explained.limits.into_iter().find(|limit| limit.name == name);
-                    limit.map(|limit| Json(shown_limit(&limit))).ok_or_else(|| unknown(&name))
+                    let limit = explained
+                        .limits
+                        .into_iter()
+                        .find(|limit| limit.name == name);
+                    limit
+                        .map(|limit| Json(shown_limit(&limit)))
+                        .ok_or_else(|| unknown(&name))
                 })
                 .delete(async move |name: Name, about: About| {
                     let (name, head) = (known(&reset, name)?, read_query(about)?);
                     let done = reset.reset(&name, &head).await;
-                    done.map(|reset| Json(json!({ "reset": reset }))).map_err(|error| failed(&error))
+                    done.map(|reset| Json(json!({ "reset": reset })))
+                        .map_err(|error| failed(&error))
                 }),
             )
             .merge(admin_keys::router(self))
@@ -143,7 +158,13 @@ fn millis(wait: Duration) -> u64 {
 }
 
 fn shown(explained: &Explanation) -> Value {
-    let Explanation { is_admitted, is_held, retry_after, layer_skips, limits } = explained;
+    let Explanation {
+        is_admitted,
+        is_held,
+        retry_after,
+        layer_skips,
+        limits,
+    } = explained;
     let mut shown = json!({
         "admitted": is_admitted,
         "held": is_held,
@@ -157,28 +178,50 @@ fn shown(explained: &Explanation) -> Value {
 }
 
 fn shown_limit(limit: &ExplainedLimit) -> Value {
-    let ExplainedLimit { name, by, class, verdict, left } = limit;
+    let ExplainedLimit {
+        name,
+        by,
+        class,
+        verdict,
+        left,
+    } = limit;
     let (verdict, why) = match verdict {
         Verdict::Admits => ("admits", None),
         Verdict::Holds => ("holds", None),
         Verdict::Refuses => ("refuses", None),
         Verdict::WouldRefuse => ("would-refuse", None),
-        Verdict::RefusesWithoutKey(status) => {
-            ("refuses", Some(format!("the request has no key, and on-missing answers {}", status.as_u16())))
-        }
+        Verdict::RefusesWithoutKey(status) => (
+            "refuses",
+            Some(format!(
+                "the request has no key, and on-missing answers {}",
+                status.as_u16()
+            )),
+        ),
         Verdict::Skips(why) => ("skips", Some(why.clone())),
     };
     let mut shown = json!({ "name": name, "by": json_of_toml(by), "verdict": verdict });
     if let Some(why) = why {
         shown["why"] = why.into();
     }
-    if let Some(KeyLeft { cost, has_key, tier, is_excepted, reserve, units, of, retry_after, resets_in }) = left {
+    if let Some(KeyLeft {
+        cost,
+        has_key,
+        tier,
+        is_excepted,
+        reserve,
+        units,
+        of,
+        retry_after,
+        resets_in,
+    }) = left
+    {
         (shown["cost"], shown["left"], shown["of"]) = (json!(cost), json!(units), json!(of));
         (shown["has_key"], shown["tier"]) = (json!(has_key), json!(tier));
         if let Some(class) = class {
             (shown["class"], shown["reserve"]) = (json!(class), json!(reserve));
         }
-        (shown["retry_after_ms"], shown["resets_in_ms"]) = (json!(retry_after.map(millis)), json!(millis(*resets_in)));
+        (shown["retry_after_ms"], shown["resets_in_ms"]) =
+            (json!(retry_after.map(millis)), json!(millis(*resets_in)));
         if *is_excepted {
             shown["excepted"] = json!(true);
         }
@@ -193,5 +236,7 @@ fn json_of_toml(by: &str) -> Value {
         by: Value,
     }
 
-    toml::from_str(&format!("by = {by}")).map(|By { by }| by).unwrap_or_default()
+    toml::from_str(&format!("by = {by}"))
+        .map(|By { by }| by)
+        .unwrap_or_default()
 }

@@ -13,21 +13,28 @@ use throttle_core::{BackendError, ConfigError, Rate, Timestamp};
 
 use super::Rules;
 use super::admin_request::{
-    About, Body, Described, Name, Refused, failed, head, known, read_json, read_query, refused, wrong,
+    About, Body, Described, Name, Refused, failed, head, known, read_json, read_query, refused,
+    wrong,
 };
 use super::handle::Handle;
 use super::registry::Registry;
 
 /// Most keys in a list.
 const MOST: usize = 1_000;
-const EXAMPLE: &str = "write {\"request\": {\"uri\": \"/login\"}, \"treatment\": \"exempt\", \"for\": \"1h\"}";
+const EXAMPLE: &str =
+    "write {\"request\": {\"uri\": \"/login\"}, \"treatment\": \"exempt\", \"for\": \"1h\"}";
 
 pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Router<S> {
     let [set, lift, list] = [(); 3].map(|()| handle.clone());
     let of_keys = get(async move |name: Name| {
         let name = known(&list, name)?;
-        let keys = list.exceptions(&name, MOST).await.map_err(|error| failed(&error))?;
-        Ok::<_, Refused>(Json(json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() })))
+        let keys = list
+            .exceptions(&name, MOST)
+            .await
+            .map_err(|error| failed(&error))?;
+        Ok::<_, Refused>(Json(
+            json!({ "keys": keys.iter().map(shown).collect::<Vec<_>>() }),
+        ))
     })
     .put(async move |name: Name, body: Body| {
         let (name, asked) = (known(&set, name)?, read_json::<Asked>(body, EXAMPLE)?);
@@ -36,21 +43,32 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(handle: &Handle) -> Route
             None => set.drain(&name, &head).await,
             exception => set.except(&name, &head, exception).await,
         };
-        let why = "the limit does not apply to this request, or finds no key in it: POST /explain says why";
-        let answer = |done| if done { json!({ "set": true }) } else { json!({ "set": false, "why": why }) };
-        done.map(|done| Json(answer(done))).map_err(|error| not_set(&error))
+        let why = "the limit does not apply to this request, or finds no key in it: POST /explain \
+            says why";
+        let answer = |done| {
+            if done {
+                json!({ "set": true })
+            } else {
+                json!({ "set": false, "why": why })
+            }
+        };
+        done.map(|done| Json(answer(done)))
+            .map_err(|error| not_set(&error))
     })
     .delete(async move |name: Name, about: About| {
         let (name, head) = (known(&lift, name)?, read_query(about)?);
         let done = lift.except(&name, &head, None).await;
-        done.map(|done| Json(json!({ "lifted": done }))).map_err(|error| failed(&error))
+        done.map(|done| Json(json!({ "lifted": done })))
+            .map_err(|error| failed(&error))
     });
     Router::new().route("/keys/{name}", of_keys)
 }
 
 fn not_set(error: &BackendError) -> Refused {
     match std::error::Error::source(error) {
-        Some(wrong) if wrong.is::<ConfigError>() => refused(StatusCode::BAD_REQUEST, wrong.to_string()),
+        Some(wrong) if wrong.is::<ConfigError>() => {
+            refused(StatusCode::BAD_REQUEST, wrong.to_string())
+        }
         Some(why) => refused(StatusCode::BAD_GATEWAY, format!("{error}: {why}")),
         None => failed(error),
     }
@@ -75,12 +93,19 @@ impl Asked {
             ("blocked", None) => Treatment::Blocked,
             ("limit", Some(limit)) => limit_of(limit)?,
             (other, limit) => {
-                let value = format_args!("{other:?}, {} a limit", if limit.is_some() { "with" } else { "without" });
-                let rule = "write exempt, blocked, limit with the algorithm in limit, or drained alone";
+                let value = format_args!(
+                    "{other:?}, {} a limit",
+                    if limit.is_some() { "with" } else { "without" }
+                );
+                let rule =
+                    "write exempt, blocked, limit with the algorithm in limit, or drained alone";
                 return Err(wrong("treatment", value, rule));
             }
         };
-        Ok(Some(Exception { treatment, until: self.until()? }))
+        Ok(Some(Exception {
+            treatment,
+            until: self.until()?,
+        }))
     }
 
     fn until(&self) -> Result<Timestamp, Refused> {
@@ -91,11 +116,24 @@ impl Asked {
                 let time = format!("1/{text}").parse::<Rate>().map(Rate::period);
                 let rule = "it must be a duration, as in \"15m\" or \"1h\"";
                 let time = time.map_err(|_| wrong("for", format_args!("{text:?}"), rule))?;
-                Ok(after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + time))
+                Ok(after(
+                    SystemTime::now()
+                        .duration_since(UNIX_EPOCH)
+                        .unwrap_or_default()
+                        + time,
+                ))
             }
             (until, _) => {
-                let value = if until.is_some() { "there, and so is for" } else { "missing, and so is for" };
-                Err(wrong("until", value, "write until (seconds since 1970) or for (a duration, as in \"1h\")"))
+                let value = if until.is_some() {
+                    "there, and so is for"
+                } else {
+                    "missing, and so is for"
+                };
+                Err(wrong(
+                    "until",
+                    value,
+                    "write until (seconds since 1970) or for (a duration, as in \"1h\")",
+                ))
             }
         }
     }
@@ -105,7 +143,8 @@ impl Asked {
 fn limit_of(limit: &str) -> Result<Treatment, Refused> {
     let rule = "write one algorithm and nothing else, as in \"gcra = { rate = \\\"9/s\\\" }\"";
     let wrong = || wrong("limit", format_args!("{limit:?}"), rule);
-    // An exception has no other fields of a limit, and would drop them. What is no TOML gets the file's error below.
+    // An exception has no other fields of a limit, and would drop them. What is no TOML gets the
+    // file's error below.
     if toml::from_str::<toml::Table>(limit).is_ok_and(|fields| fields.len() != 1) {
         return Err(wrong());
     }
@@ -120,7 +159,10 @@ fn limit_of(limit: &str) -> Result<Treatment, Refused> {
 
 /// Since 1970; 0 where there was no ban.
 fn seconds(until: Timestamp) -> i64 {
-    until.max(Timestamp::EPOCH).as_micros().div_euclid(1_000_000)
+    until
+        .max(Timestamp::EPOCH)
+        .as_micros()
+        .div_euclid(1_000_000)
 }
 
 fn shown(ExceptedKey { key, exception }: &ExceptedKey) -> Value {
@@ -131,7 +173,12 @@ fn shown(ExceptedKey { key, exception }: &ExceptedKey) -> Value {
             let (count, period) = (limit.rate().count(), limit.rate().period_micros());
             json!({ "algorithm": limit.name(), "count": count, "period_us": period, "capacity": limit.capacity() })
         }
-        Treatment::Struck(Strikes { banned_until, strikes, level, .. }) => {
+        Treatment::Struck(Strikes {
+            banned_until,
+            strikes,
+            level,
+            ..
+        }) => {
             json!({ "banned_until": seconds(*banned_until), "bans": level, "strikes": strikes })
         }
     };

@@ -1,4 +1,5 @@
-//! What a file may be at most, checked before it is parsed: a parser needs far more time and memory than this does.
+//! What a file may be at most, checked before it is parsed: a parser needs far more time and memory
+//! than this does.
 
 use std::ops::Range;
 
@@ -15,42 +16,56 @@ pub(super) type Excess = (Option<Range<usize>>, String);
 
 /// # Errors
 ///
-/// If the text is longer than [`MAX_BYTES`], is nested deeper than [`MAX_DEPTH`] or has control characters.
+/// If the text is longer than [`MAX_BYTES`], is nested deeper than [`MAX_DEPTH`] or has control
+/// characters.
 pub(super) fn check(text: &str) -> Result<(), Excess> {
     if text.len() > MAX_BYTES {
         return Err((None, too_long()));
     }
     if let Some(place) = too_deep(text) {
-        let rule = format!("the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that");
+        let rule = format!(
+            "the nesting is deeper than {MAX_DEPTH} tables and lists; no setting needs that"
+        );
         return Err((Some(place..place + 1), rule));
     }
     if let Some((place, byte)) = control_character(text.as_bytes()) {
-        let rule = format!("the file has the control character U+{byte:04X}, which TOML does not permit; remove it");
+        let rule = format!(
+            "the file has the control character U+{byte:04X}, which TOML does not permit; remove it"
+        );
         return Err((Some(place..place + 1), rule));
     }
     Ok(())
 }
 
-/// The first control character other than a tab or the end of a line. To a parser each is an error of its own.
+/// The first control character other than a tab or the end of a line. To a parser each is an error
+/// of its own.
 fn control_character(text: &[u8]) -> Option<(usize, u8)> {
     let is_forbidden = |place: usize, byte: u8| match byte {
         b'\t' | b'\n' => false,
         b'\r' => text.get(place + 1) != Some(&b'\n'),
         _ => byte.is_ascii_control(),
     };
-    text.iter().copied().enumerate().find(|(place, byte)| is_forbidden(*place, *byte))
+    text.iter()
+        .copied()
+        .enumerate()
+        .find(|(place, byte)| is_forbidden(*place, *byte))
 }
 
 pub(super) fn too_long() -> String {
     format!("the file is too long: it can have at most {MAX_BYTES} bytes (1 MiB)")
 }
 
-/// The place at which the nesting becomes too deep. Brackets nest, and so do the dots of a key: `a.b` is a table in a
-/// table.
+/// The place at which the nesting becomes too deep. Brackets nest, and so do the dots of a key:
+/// `a.b` is a table in a table.
 fn too_deep(text: &str) -> Option<usize> {
-    let mut nesting = Nesting { at_line_start: true, ..Nesting::default() };
+    let mut nesting = Nesting {
+        at_line_start: true,
+        ..Nesting::default()
+    };
     let mut tokens = Source::new(text).lex();
-    tokens.find(|token| nesting.is_too_deep(token.kind())).map(|token| token.span().start())
+    tokens
+        .find(|token| nesting.is_too_deep(token.kind()))
+        .map(|token| token.span().start())
 }
 
 #[derive(Default)]
@@ -69,7 +84,10 @@ impl Nesting {
     fn is_too_deep(&mut self, token: TokenKind) -> bool {
         match token {
             TokenKind::LeftSquareBracket | TokenKind::LeftCurlyBracket => {
-                if token == TokenKind::LeftSquareBracket && self.at_line_start && self.open.is_empty() {
+                if token == TokenKind::LeftSquareBracket
+                    && self.at_line_start
+                    && self.open.is_empty()
+                {
                     (self.in_header, self.depth) = (true, 0);
                 }
                 self.open.push(self.depth);
@@ -90,7 +108,8 @@ impl Nesting {
             }
             _ => {}
         }
-        self.at_line_start = token == TokenKind::Newline || (self.at_line_start && token == TokenKind::Whitespace);
+        self.at_line_start =
+            token == TokenKind::Newline || (self.at_line_start && token == TokenKind::Whitespace);
         self.depth > MAX_DEPTH
     }
 }
@@ -112,7 +131,13 @@ mod tests {
         assert_eq!(place(&keys(MAX_DEPTH)), None);
         assert_eq!(place(&keys(MAX_DEPTH + 1)), Some(1 + 2 * MAX_DEPTH));
         let tables = |depth: usize| format!("{}a = 1{}", "a = {".repeat(depth), "}".repeat(depth));
-        assert_eq!((place(&tables(MAX_DEPTH)), place(&tables(MAX_DEPTH + 1)).is_some()), (None, true));
+        assert_eq!(
+            (
+                place(&tables(MAX_DEPTH)),
+                place(&tables(MAX_DEPTH + 1)).is_some()
+            ),
+            (None, true)
+        );
     }
 
     #[test]
@@ -127,7 +152,8 @@ mod tests {
     #[test]
     fn header_counts_for_the_keys_below_it() {
         let half = MAX_DEPTH / 2;
-        let text = |keys: usize| format!("[a{}]\n\nb{} = 1", ".a".repeat(half - 1), ".b".repeat(keys));
+        let text =
+            |keys: usize| format!("[a{}]\n\nb{} = 1", ".a".repeat(half - 1), ".b".repeat(keys));
         assert_eq!(place(&text(half)), None);
         assert!(place(&text(half + 1)).is_some());
         let twice = text(half).replace("b.b", "[c]\nb.b");
@@ -155,21 +181,39 @@ mod tests {
     #[test]
     fn nesting_behind_a_string_is_found() {
         let many = "[".repeat(MAX_DEPTH + 1);
-        for start in ["a = \"\n", "a = '\n", "a = '\\' #\n", "a = '\\'", "a = \"\\\\\"", "a = \"\"", "# a\n", "a = "] {
+        for start in [
+            "a = \"\n",
+            "a = '\n",
+            "a = '\\' #\n",
+            "a = '\\'",
+            "a = \"\\\\\"",
+            "a = \"\"",
+            "# a\n",
+            "a = ",
+        ] {
             let text = format!("{start}{many}");
             assert_eq!(place(&text), Some(text.len() - 1), "{text}");
         }
-        for text in [format!("a = \"\"\"{many}"), format!("a = \"{many}"), format!("# {many}")] {
+        for text in [
+            format!("a = \"\"\"{many}"),
+            format!("a = \"{many}"),
+            format!("# {many}"),
+        ] {
             assert_eq!(place(&text), None, "{text}");
         }
     }
 
     #[test]
     fn header_may_be_indented() {
-        let text = |header: &str| format!("[a{}]\n{header}\nb{} = 1", ".a".repeat(30), ".b".repeat(2));
+        let text =
+            |header: &str| format!("[a{}]\n{header}\nb{} = 1", ".a".repeat(30), ".b".repeat(2));
         assert!(place(&text("")).is_some());
         for header in ["[c]", "  [c]", "\t[c]", " [[c]]"] {
-            assert_eq!(place(&text(header)), None, "{header:?} ends the header before it");
+            assert_eq!(
+                place(&text(header)),
+                None,
+                "{header:?} ends the header before it"
+            );
         }
     }
 
@@ -179,9 +223,18 @@ mod tests {
         assert_eq!(check(&"#".repeat(MAX_BYTES + 1)), Err((None, too_long())));
         let nested = "a = ".to_owned() + &"[".repeat(MAX_DEPTH + 1);
         let rule = "the nesting is deeper than 32 tables and lists; no setting needs that";
-        assert_eq!(check(&nested), Err((Some(4 + MAX_DEPTH..5 + MAX_DEPTH), rule.to_owned())));
-        for (text, place, code) in [("a\u{b}\u{c}", 1, "000B"), ("\r", 0, "000D"), ("\r\n\r\r\n", 2, "000D")] {
-            let rule = format!("the file has the control character U+{code}, which TOML does not permit; remove it");
+        assert_eq!(
+            check(&nested),
+            Err((Some(4 + MAX_DEPTH..5 + MAX_DEPTH), rule.to_owned()))
+        );
+        for (text, place, code) in [
+            ("a\u{b}\u{c}", 1, "000B"),
+            ("\r", 0, "000D"),
+            ("\r\n\r\r\n", 2, "000D"),
+        ] {
+            let rule = format!(
+                "the file has the control character U+{code}, which TOML does not permit; remove it"
+            );
             assert_eq!(check(text), Err((Some(place..place + 1), rule)), "{text:?}");
         }
         assert_eq!(check("\t a\r\n\n\u{80}"), Ok(()));

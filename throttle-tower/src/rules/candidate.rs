@@ -22,10 +22,17 @@ pub(super) struct Named {
 
 impl Named {
     pub(super) fn read(root: &Section<'_>) -> Option<Self> {
-        let about = "Another rule file, whose limits are asked about the same requests and only counted.";
+        let about =
+            "Another rule file, whose limits are asked about the same requests and only counted.";
         let field = root.field("candidate", about)?;
-        let file = field.expect_text("file", "write the path of another rule file, as in \"next.toml\"")?;
-        Some(Self { file: file.to_owned(), span: field.span })
+        let file = field.expect_text(
+            "file",
+            "write the path of another rule file, as in \"next.toml\"",
+        )?;
+        Some(Self {
+            file: file.to_owned(),
+            span: field.span,
+        })
     }
 }
 
@@ -39,16 +46,27 @@ pub(super) struct Beside {
 impl Rules {
     /// Reads the file of the candidate, if there is one.
     pub(super) fn read_candidate(&self) -> Result<Option<Arc<Beside>>, RulesError> {
-        let Some(Named { file, span }) = &self.document.candidate else { return Ok(None) };
-        let problem = |rule: &str| self.problem(Some(span.clone()), format!("candidate is {file:?}: {rule}"));
-        let rule = "these rules were read from a text, so there is no folder to look in; read them with \
+        let Some(Named { file, span }) = &self.document.candidate else {
+            return Ok(None);
+        };
+        let problem =
+            |rule: &str| self.problem(Some(span.clone()), format!("candidate is {file:?}: {rule}"));
+        let rule = "these rules were read from a text, so there is no folder to look in; read \
+            them with \
                     Rules::from_path, or pass a layer of that file to ThrottleLayer::candidate";
-        let path = self.path.as_ref().ok_or_else(|| problem(rule))?.with_file_name(file);
+        let path = self
+            .path
+            .as_ref()
+            .ok_or_else(|| problem(rule))?
+            .with_file_name(file);
         let name: Arc<str> = path.display().to_string().into();
         let text = file::read(&path, &name).map_err(|error| problem(&error.to_string()))?;
         let rules = Self::alone(name, Some(path), text.into(), self.registry.clone())?;
         if let Some(nested) = &rules.document.candidate {
-            let message = format!("candidate is {:?}: a candidate has none of its own; remove it", nested.file);
+            let message = format!(
+                "candidate is {:?}: a candidate has none of its own; remove it",
+                nested.file
+            );
             return Err(rules.problem(Some(nested.span.clone()), message));
         }
         let limits = ThrottleLayer::new(rules.tree()).and_then(|layer| {
@@ -61,7 +79,10 @@ impl Rules {
 
     /// The name of the candidate, and its limits.
     pub(super) fn candidate(&self) -> Option<(&str, &Shared<MemoryBackend>)> {
-        Some((&self.document.candidate.as_ref()?.file, &self.candidate.as_ref()?.limits))
+        Some((
+            &self.document.candidate.as_ref()?.file,
+            &self.candidate.as_ref()?.limits,
+        ))
     }
 
     /// What the file of the candidate said when it was read.

@@ -16,12 +16,18 @@ use super::value_text::Fields;
 /// use throttle_tower::MemoryBackend;
 /// use throttle_tower::rules::{Registry, Rules};
 ///
-/// let file = |count| format!(
-///     "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/minute\" }}"
-/// );
-/// let (_throttle, handle) = Rules::from_str("throttle.toml", &file(60), Registry::new())?.layer(MemoryBackend::new())?;
+/// let file = |count| {
+///     format!(
+///         "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/minute\" }}"
+///     )
+/// };
+/// let (_throttle, handle) =
+///     Rules::from_str("throttle.toml", &file(60), Registry::new())?.layer(MemoryBackend::new())?;
 /// let change = handle.replace(&file(90))?;
-/// assert_eq!((change.revision, change.changed[0].field.as_str()), (2, "fixed-window"));
+/// assert_eq!(
+///     (change.revision, change.changed[0].field.as_str()),
+///     (2, "fixed-window")
+/// );
 /// assert_eq!(
 ///     change.to_string(),
 ///     "revision 2\nlimit \"all\": fixed-window was { rate = \"60/minute\" }, is { rate = \"90/minute\" }"
@@ -37,17 +43,18 @@ pub struct Change {
     pub added: Vec<String>,
     /// The names of limits that there are no more.
     pub removed: Vec<String>,
-    /// The former and the new name of limits that differ in nothing else. What was used does not count under the new
-    /// name.
+    /// The former and the new name of limits that differ in nothing else. What was used does not
+    /// count under the new name.
     pub renamed: Vec<(String, String)>,
     /// What is different in limits that stay, and outside of limits.
     pub changed: Vec<ChangedField>,
-    /// The names of limits that hold no more than before and whose window is shorter, in some tier. A key that used as
-    /// much as the new limit holds, or more, is refused until enough units have recovered at the former pace: at most
-    /// the former window. To end that earlier, [reset](super::Handle::reset) the key.
+    /// The names of limits that hold no more than before and whose window is shorter, in some tier.
+    /// A key that used as much as the new limit holds, or more, is refused until enough units have
+    /// recovered at the former pace: at most the former window. To end that earlier,
+    /// [reset](super::Handle::reset) the key.
     pub tightened: Vec<String>,
-    /// Whether the file of the [candidate](super#a-candidate) says something else than before, where both files name
-    /// one.
+    /// Whether the file of the [candidate](super#a-candidate) says something else than before,
+    /// where both files name one.
     pub candidate_changed: bool,
 }
 
@@ -61,7 +68,10 @@ pub struct Change {
 /// let (_throttle, handle) = rules.layer(MemoryBackend::new())?;
 /// let change = handle.replace("version = 1\nlimit = []\n[layer]\nheaders = \"none\"")?;
 /// let field: &ChangedField = &change.changed[0];
-/// assert_eq!((&field.limit, field.field.as_str(), field.new.as_deref()), (&None, "layer.headers", Some("\"none\"")));
+/// assert_eq!(
+///     (&field.limit, field.field.as_str(), field.new.as_deref()),
+///     (&None, "layer.headers", Some("\"none\""))
+/// );
 /// # Ok::<(), throttle_tower::rules::RulesError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,25 +95,45 @@ impl Change {
         is_empty && self.changed.is_empty() && !self.candidate_changed
     }
 
-    /// The names of limits under which what was used under the former file does not count: because they are new, were
-    /// renamed, have another key, or count requests in flight instead of a rate. Use counts by the name of a limit and
-    /// the content of a key, so a name that comes back within its window finds what it had left.
+    /// The names of limits under which what was used under the former file does not count: because
+    /// they are new, were renamed, have another key, or count requests in flight instead of a rate.
+    /// Use counts by the name of a limit and the content of a key, so a name that comes back within
+    /// its window finds what it had left.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        let rekeyed = self.changed.iter().filter(|changed| ["by", "kind"].contains(&changed.field.as_str()));
+        let rekeyed = self
+            .changed
+            .iter()
+            .filter(|changed| ["by", "kind"].contains(&changed.field.as_str()));
         let renamed = self.renamed.iter().map(|(_, name)| name);
-        self.added.iter().chain(renamed).chain(rekeyed.filter_map(|changed| changed.limit.as_ref())).map(String::as_str)
+        self.added
+            .iter()
+            .chain(renamed)
+            .chain(rekeyed.filter_map(|changed| changed.limit.as_ref()))
+            .map(String::as_str)
     }
 
     /// No change of what is in force.
     pub(super) fn none(revision: u64) -> Self {
         let (added, removed, renamed, changed, tightened, candidate_changed) = Default::default();
-        Self { revision, added, removed, renamed, changed, tightened, candidate_changed }
+        Self {
+            revision,
+            added,
+            removed,
+            renamed,
+            changed,
+            tightened,
+            candidate_changed,
+        }
     }
 
     /// The difference of two files.
     pub(super) fn between(former: &Document, now: &Document, revision: u64) -> Self {
         let limits = |document: &Document| -> BTreeMap<String, Fields> {
-            document.limits.iter().map(|limit| (limit.name.clone(), limit.fields.clone())).collect()
+            document
+                .limits
+                .iter()
+                .map(|limit| (limit.name.clone(), limit.fields.clone()))
+                .collect()
         };
         let (mut removed, mut added) = (limits(former), limits(now));
         let mut changed = differences(None, &former.others, &now.others);
@@ -116,7 +146,11 @@ impl Change {
         });
         let mut renamed = Vec::new();
         removed.retain(|name, fields| {
-            let Some(new) = added.iter().find(|(_, other)| *other == fields).map(|(new, _)| new.clone()) else {
+            let Some(new) = added
+                .iter()
+                .find(|(_, other)| *other == fields)
+                .map(|(new, _)| new.clone())
+            else {
                 return true;
             };
             added.remove(&new);
@@ -124,7 +158,13 @@ impl Change {
             false
         });
         let (added, removed) = (added.into_keys().collect(), removed.into_keys().collect());
-        Self { added, removed, renamed, changed, ..Self::none(revision) }
+        Self {
+            added,
+            removed,
+            renamed,
+            changed,
+            ..Self::none(revision)
+        }
     }
 }
 
@@ -133,26 +173,38 @@ pub(super) fn tightened(former: &[Policy], now: &[Policy]) -> Vec<String> {
     // Units, and µs until they have recovered from full use.
     let full = |policy: &Policy| {
         let (units, rate) = (policy.algorithm().capacity(), policy.algorithm().rate());
-        (units, u128::from(units) * u128::from(rate.period_micros()) / u128::from(rate.count().max(1)))
+        (
+            units,
+            u128::from(units) * u128::from(rate.period_micros()) / u128::from(rate.count().max(1)),
+        )
     };
     let is_tighter = |former: &Policy, now: &Policy| {
         let (former, now) = (full(former), full(now));
         now.0 <= former.0 && now.1 < former.1
     };
     let is_tightened = |now: &&Policy| {
-        former.iter().filter(|former| former.policy_name() == now.policy_name()).any(|former| {
-            if !(former.is_tiered() && now.is_tiered()) {
-                return is_tighter(former, now);
-            }
-            let tier_was = |name| Some(former.tier(former.tier_named(name)?));
-            now.tiers().any(|(name, now)| tier_was(name).is_some_and(|former| is_tighter(former, now)))
-        })
+        former
+            .iter()
+            .filter(|former| former.policy_name() == now.policy_name())
+            .any(|former| {
+                if !(former.is_tiered() && now.is_tiered()) {
+                    return is_tighter(former, now);
+                }
+                let tier_was = |name| Some(former.tier(former.tier_named(name)?));
+                now.tiers()
+                    .any(|(name, now)| tier_was(name).is_some_and(|former| is_tighter(former, now)))
+            })
     };
-    now.iter().filter(is_tightened).map(|policy| policy.name().to_owned()).collect()
+    now.iter()
+        .filter(is_tightened)
+        .map(|policy| policy.name().to_owned())
+        .collect()
 }
 
 fn differences(limit: Option<&String>, old: &Fields, new: &Fields) -> Vec<ChangedField> {
-    let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+    let names = old
+        .keys()
+        .chain(new.keys().filter(|name| !old.contains_key(*name)));
     let changed = names.filter(|name| old.get(*name) != new.get(*name));
     let field = |name: &String| ChangedField {
         limit: limit.cloned(),
@@ -170,25 +222,38 @@ impl fmt::Display for Change {
             return f.write_str(": nothing has changed");
         }
         let each = |f: &mut fmt::Formatter<'_>, names: &[String], what: &str| {
-            names.iter().try_for_each(|name| write!(f, "\nlimit {name:?}: {what}"))
+            names
+                .iter()
+                .try_for_each(|name| write!(f, "\nlimit {name:?}: {what}"))
         };
         each(f, &self.added, "new")?;
         each(f, &self.removed, "removed")?;
         for (old, new) in &self.renamed {
-            write!(f, "\nlimit {old:?}: renamed to {new:?}, so that nothing counts as used")?;
+            write!(
+                f,
+                "\nlimit {old:?}: renamed to {new:?}, so that nothing counts as used"
+            )?;
         }
-        self.changed.iter().try_for_each(|changed| write!(f, "\n{changed}"))?;
+        self.changed
+            .iter()
+            .try_for_each(|changed| write!(f, "\n{changed}"))?;
         if self.candidate_changed {
             f.write_str("\nthe candidate's file says something else")?;
         }
-        let note = "keys that have used it up can be refused for as long as the former window; reset them to end that";
+        let note = "keys that have used it up can be refused for as long as the former window; \
+            reset them to end that";
         each(f, &self.tightened, note)
     }
 }
 
 impl fmt::Display for ChangedField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limit, field, old, new } = self;
+        let Self {
+            limit,
+            field,
+            old,
+            new,
+        } = self;
         if let Some(name) = limit {
             write!(f, "limit {name:?}: ")?;
         }
@@ -216,14 +281,20 @@ mod tests {
     }
 
     fn tiered<const N: usize>(tiers: [(&str, &str); N]) -> Policy {
-        let tiers = tiers.map(|(name, rate)| (name, FixedWindow::new(rate.parse::<Rate>().unwrap())));
+        let tiers =
+            tiers.map(|(name, rate)| (name, FixedWindow::new(rate.parse::<Rate>().unwrap())));
         Policy::tiered("p", tiers).unwrap()
     }
 
     #[test]
     fn limit_that_holds_no_more_with_a_shorter_window_is_tightened() {
         let day = plain("100/day");
-        for (now, is_tightened) in [("100/hour", true), ("50/hour", true), ("101/hour", false), ("50/day", false)] {
+        for (now, is_tightened) in [
+            ("100/hour", true),
+            ("50/hour", true),
+            ("101/hour", false),
+            ("50/day", false),
+        ] {
             assert_eq!(
                 tightened(std::slice::from_ref(&day), &[plain(now)]),
                 vec!["p"; usize::from(is_tightened)],
@@ -242,7 +313,11 @@ mod tests {
             (plain("10/hour"), true),
         ] {
             let expected = vec!["p"; usize::from(is_tightened)];
-            assert_eq!(tightened(std::slice::from_ref(&former), std::slice::from_ref(&now)), expected, "{now:?}");
+            assert_eq!(
+                tightened(std::slice::from_ref(&former), std::slice::from_ref(&now)),
+                expected,
+                "{now:?}"
+            );
         }
         assert_eq!(tightened(&[plain("100/day")], &[former]), [""; 0]);
     }

@@ -42,14 +42,20 @@ impl Document {
     /// Sets what the file says about the layer as a whole.
     pub(super) fn apply<B: Backend>(&self, layer: ThrottleLayer<B>) -> ThrottleLayer<B> {
         layer.adjusted(|options, responses| {
-            self.settings.replace(&LayerSettings::default(), options, responses);
+            self.settings
+                .replace(&LayerSettings::default(), options, responses);
             options.when = self.layer_condition();
         })
     }
 
-    /// Changes what the `former` file has said about the layer to what this one says. What the program has set since
-    /// stays.
-    pub(super) fn replace(&self, former: &Self, options: &mut Options, responses: &mut ResponseOptions) {
+    /// Changes what the `former` file has said about the layer to what this one says. What the
+    /// program has set since stays.
+    pub(super) fn replace(
+        &self,
+        former: &Self,
+        options: &mut Options,
+        responses: &mut ResponseOptions,
+    ) {
         self.settings.replace(&former.settings, options, responses);
         if options.when.as_ref().is_none_or(|when| when.is_from_file()) {
             options.when = self.layer_condition();
@@ -67,7 +73,11 @@ pub(super) const VERSION: u64 = 1;
 /// # Errors
 ///
 /// If anything is wrong with it: everything that is.
-pub(super) fn read(file: &Arc<str>, text: &str, registry: &Registry) -> Result<Document, RulesError> {
+pub(super) fn read(
+    file: &Arc<str>,
+    text: &str,
+    registry: &Registry,
+) -> Result<Document, RulesError> {
     let problems = Problems::default();
     if let Err((span, message)) = bounds::check(text) {
         problems.add(span, message);
@@ -82,11 +92,17 @@ pub(super) fn read(file: &Arc<str>, text: &str, registry: &Registry) -> Result<D
             if span.start >= line_ends {
                 let newline = text.get(span.start..).and_then(|rest| rest.find('\n'));
                 line_ends = newline.map_or(text.len() + 1, |newline| span.start + newline + 1);
-                problems.add(Some(span), format!("the file is not TOML: {}", error.message()));
+                problems.add(
+                    Some(span),
+                    format!("the file is not TOML: {}", error.message()),
+                );
             }
         }
         if !problems.are_there() {
-            registry.refused.iter().for_each(|message| problems.add(None, message.clone()));
+            registry
+                .refused
+                .iter()
+                .for_each(|message| problems.add(None, message.clone()));
             if let Some(document) = read_table(table.get_ref(), &problems, registry, None)
                 && !problems.are_there()
             {
@@ -106,13 +122,19 @@ pub(super) fn read_table<'a>(
 ) -> Option<Document> {
     let root = Section::root(table, problems, outline);
     read_version(&root);
-    let context = Context { registry, client_ip: client_ip::read(&root), defaults: Defaults::read(&root) };
+    let context = Context {
+        registry,
+        client_ip: client_ip::read(&root),
+        defaults: Defaults::read(&root),
+    };
     let settings = LayerSettings::read(&root);
     let when = matching::read_layer(&root, registry);
     let candidate = Named::read(&root);
     let entries = read_entries(&root, &context);
     let compose_field = root.field("compose", "");
-    let compose_span = compose_field.as_ref().map_or(0..0, |field| field.span.clone());
+    let compose_span = compose_field
+        .as_ref()
+        .map_or(0..0, |field| field.span.clone());
     root.finish();
     let (limits, trees): (Vec<_>, _) = entries?.into_iter().unzip();
     report_duplicates(&limits, problems);
@@ -123,7 +145,15 @@ pub(super) fn read_table<'a>(
     {
         problems.add(Some(compose_span), refused_composition(&error));
     }
-    Some(Document { tree, client_ip: context.client_ip, settings, when, limits, candidate, others: others(table) })
+    Some(Document {
+        tree,
+        client_ip: context.client_ip,
+        settings,
+        when,
+        limits,
+        candidate,
+        others: others(table),
+    })
 }
 
 /// What a document says outside of limits.
@@ -134,8 +164,11 @@ fn others(document: &DeTable<'_>) -> Fields {
         match value.get_ref() {
             _ if KINDS.iter().any(|kind| kind.field == name) => {}
             DeValue::Table(section) if name != "when" => {
-                others
-                    .extend(fields_text(section).into_iter().map(|(field, value)| (format!("{name}.{field}"), value)));
+                others.extend(
+                    fields_text(section)
+                        .into_iter()
+                        .map(|(field, value)| (format!("{name}.{field}"), value)),
+                );
             }
             value => drop(others.insert(name, value_text(value))),
         }
@@ -146,8 +179,10 @@ fn others(document: &DeTable<'_>) -> Fields {
 fn refused_composition(error: &ConfigError) -> String {
     match (error.field(), error.policy()) {
         ("any", Some(policy)) => format!(
-            "compose has the concurrency {policy:?} in an any with limits on rates: permits are counted in this \
-             process and rates by the store, so one decision cannot choose between them; put it beside the any, as in \
+            "compose has the concurrency {policy:?} in an any with limits on rates: permits are \
+                counted in this \
+             process and rates by the store, so one decision cannot choose between them; put it \
+             beside the any, as in \
              [{policy:?}, {{ any = [\"…\", \"…\"] }}]"
         ),
         _ => format!("compose: {error}"),
@@ -163,25 +198,47 @@ fn read_version(root: &Section<'_>) {
     }
 }
 
-fn read_entries(root: &Section<'_>, context: &Context<'_>) -> Option<Vec<(Entry, Option<LimitTree>)>> {
+fn read_entries(
+    root: &Section<'_>,
+    context: &Context<'_>,
+) -> Option<Vec<(Entry, Option<LimitTree>)>> {
     let mut fields = Vec::new();
     let mut is_said = false;
     for kind in &KINDS {
         let name = kind.field;
-        let Some(field) = root.field(name, kind.all) else { continue };
+        let Some(field) = root.field(name, kind.all) else {
+            continue;
+        };
         is_said = true;
-        let list = field.list(&format!("write each as a table of its own, under [[{name}]]"))?;
-        fields.extend(list.into_iter().enumerate().map(|(place, field)| (kind, place + 1, field)));
+        let list = field.list(&format!(
+            "write each as a table of its own, under [[{name}]]"
+        ))?;
+        fields.extend(
+            list.into_iter()
+                .enumerate()
+                .map(|(place, field)| (kind, place + 1, field)),
+        );
     }
     if !is_said {
-        root.problem("there is no limit: write one under [[limit]], or limit = [] if every request is to be admitted");
+        root.problem(
+            "there is no limit: write one under [[limit]], or limit = [] if every \
+            request is to be admitted",
+        );
     }
     let most = PolicySet::MAX_POLICIES;
     if let Some((_, _, field)) = fields.get(most) {
-        field.problem_as(format_args!("there are {} limits: a layer decides at most {most}", fields.len()));
+        field.problem_as(format_args!(
+            "there are {} limits: a layer decides at most {most}",
+            fields.len()
+        ));
         return None;
     }
-    Some(fields.iter().filter_map(|(kind, number, field)| kind.read(field, *number, context)).collect())
+    Some(
+        fields
+            .iter()
+            .filter_map(|(kind, number, field)| kind.read(field, *number, context))
+            .collect(),
+    )
 }
 
 fn report_duplicates(entries: &[Entry], problems: &Problems) {
@@ -190,7 +247,8 @@ fn report_duplicates(entries: &[Entry], problems: &Problems) {
     let mut names = HashSet::new();
     for entry in in_order {
         if !names.insert(&*entry.name) {
-            let rule = "the name is taken: each tells a limit and its budgets apart; rename one of them";
+            let rule =
+                "the name is taken: each tells a limit and its budgets apart; rename one of them";
             problems.add(Some(entry.span.clone()), format!("{}: {rule}", entry.owner));
         }
     }

@@ -19,7 +19,8 @@ use super::values;
 use crate::limit::{Concurrency, Limit, LimitTree, limit};
 use crate::plans::{Plans, plans};
 
-/// A limit of a file without its settings: where it stands, and what is asked of it once the limits are composed.
+/// A limit of a file without its settings: where it stands, and what is asked of it once the limits
+/// are composed.
 #[derive(Clone)]
 pub(super) struct Entry {
     /// What messages call it: `limit "per-ip"`.
@@ -77,8 +78,8 @@ pub(super) const KINDS: [Kind; 3] = [
 ];
 
 impl Kind {
-    /// Reads one element of the field's list: the limit, and what decides by it, which is `None` after a problem.
-    /// Returns `None` if the element is no table or has no name.
+    /// Reads one element of the field's list: the limit, and what decides by it, which is `None`
+    /// after a problem. Returns `None` if the element is no table or has no name.
     pub(super) fn read(
         &self,
         element: &Field<'_>,
@@ -86,15 +87,22 @@ impl Kind {
         context: &Context<'_>,
     ) -> Option<(Entry, Option<LimitTree>)> {
         let kind = self.field;
-        let section = element.section((kind, self.one), &format!("it must be a table: [[{kind}]]"))?;
+        let section =
+            element.section((kind, self.one), &format!("it must be a table: [[{kind}]]"))?;
         let mut owner = format!("{kind} {number}");
         let mut section = section.called(owner.clone());
         let about = "The name of the limit, and of its budgets. Clients read it in headers.";
         let field = match self.unnamed {
             Some(name) => section.field("name", by_default(name, about)),
-            None => section.required("name", about, "write one, which clients see in headers, as in name = \"per-ip\""),
+            None => section.required(
+                "name",
+                about,
+                "write one, which clients see in headers, as in name = \"per-ip\"",
+            ),
         };
-        let span = field.as_ref().map_or_else(|| section.span(), |field| field.span.clone());
+        let span = field
+            .as_ref()
+            .map_or_else(|| section.span(), |field| field.span.clone());
         let name = match field {
             Some(field) => field.expect_text("name", "it must be text, as in \"per-ip\""),
             None => self.unnamed,
@@ -108,7 +116,11 @@ impl Kind {
             Some(Err(error)) => options::report(&section, &error),
             None => {}
         }
-        let Read { tree, needs_on_error, matcher } = (self.read)(&section, name.unwrap_or("unnamed"), context);
+        let Read {
+            tree,
+            needs_on_error,
+            matcher,
+        } = (self.read)(&section, name.unwrap_or("unnamed"), context);
         let mut fields = section.fields();
         fields.remove("name");
         // A limit that becomes one of another kind is changed, too.
@@ -116,7 +128,19 @@ impl Kind {
             fields.insert("kind".to_owned(), kind.to_owned());
         }
         section.finish();
-        name.map(|name| (Entry { owner, name: name.to_owned(), span, needs_on_error, matcher, fields }, tree))
+        name.map(|name| {
+            (
+                Entry {
+                    owner,
+                    name: name.to_owned(),
+                    span,
+                    needs_on_error,
+                    matcher,
+                    fields,
+                },
+                tree,
+            )
+        })
     }
 }
 
@@ -144,22 +168,30 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
 /// A problem if a setting is wrong in itself or with another one.
 fn with_options(section: &Section<'_>, limit: Option<Limit>, options: Options) -> Read {
     let (needs_on_error, matcher) = (!options.has_on_error, Arc::clone(&options.matcher));
-    let tree = limit.map(|limit| options.apply(limit)).and_then(|limit| match limit.policy() {
-        Ok(_) => Some(limit.into()),
-        // The name was checked before, whatever else is wrong.
-        Err(error) if error.field() == "policy name" => None,
-        Err(error) => {
-            options::report(section, &error);
-            None
-        }
-    });
-    Read { tree, needs_on_error, matcher }
+    let tree = limit
+        .map(|limit| options.apply(limit))
+        .and_then(|limit| match limit.policy() {
+            Ok(_) => Some(limit.into()),
+            // The name was checked before, whatever else is wrong.
+            Err(error) if error.field() == "policy name" => None,
+            Err(error) => {
+                options::report(section, &error);
+                None
+            }
+        });
+    Read {
+        tree,
+        needs_on_error,
+        matcher,
+    }
 }
 
 /// A deadline that nothing has to meet would look as if it protected from something.
 fn refuse_key_deadline(section: &Section<'_>) {
     if let Some(field) = section.field_if_written("key-deadline") {
-        field.problem("it is for a key that a future returns, and this key is known at once; remove it");
+        field.problem(
+            "it is for a key that a future returns, and this key is known at once; remove it",
+        );
     }
 }
 
@@ -168,14 +200,28 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     let rule = "the identity of plans must be known at once";
     let key = key::required(section).and_then(|by| key::read_at_once(&by, context, rule));
     let remedy = "name a lookup that the program has registered with Registry::lookup";
-    let lookup = section.required("lookup", "A registered lookup of the tier of an identity.", remedy);
+    let lookup = section.required(
+        "lookup",
+        "A registered lookup of the tier of an identity.",
+        remedy,
+    );
     let lookup: Option<Lookup> = lookup.and_then(|field| {
         let name = field.expect_text("registered-lookup", remedy)?;
-        registered(&field, name, ("registered-lookup", &context.registry.lookups), &[])
+        registered(
+            &field,
+            name,
+            ("registered-lookup", &context.registry.lookups),
+            &[],
+        )
     });
     let about = "The tier of identities that the lookup does not know.";
-    let unknown = section.required("unknown", about, "name the tier of identities that the lookup does not know");
-    let unknown = unknown.and_then(|field| field.expect_text("name", "it must be the name of a tier"));
+    let unknown = section.required(
+        "unknown",
+        about,
+        "name the tier of identities that the lookup does not know",
+    );
+    let unknown =
+        unknown.and_then(|field| field.expect_text("name", "it must be the name of a tier"));
     let settings = PlansSettings::read(section);
     let options = Options::read(section, context);
     // An unknown identity may count as a missing one.
@@ -185,7 +231,9 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     refuse_key_deadline(section);
     let plans = (|| {
         let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
-        let plans = plans(name, tiers).by(key).lookup(move |identity| lookup(identity));
+        let plans = plans(name, tiers)
+            .by(key)
+            .lookup(move |identity| lookup(identity));
         Some(settings.apply(plans).unknown(unknown))
     })();
     with_options(section, plans, options)
@@ -194,12 +242,15 @@ fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
 /// The tiers in the file's order, which is that of their numbers.
 fn tiers(section: &Section<'_>) -> Option<Vec<(String, throttle_core::Algorithm)>> {
     let rule = "write a table of tiers, as in { free = { gcra = { rate = \"60/minute\" } } }";
-    let table = section.required("tiers", "", rule)?.section(("tiers", ""), rule)?;
+    let table = section
+        .required("tiers", "", rule)?
+        .section(("tiers", ""), rule)?;
     let tiers: Vec<_> = table
         .all()
         .into_iter()
         .map(|(name, field)| {
-            let rule = "it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }";
+            let rule =
+                "it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }";
             let tier = field.section(("tier", "The limit of one plan."), rule)?;
             let algorithm = algorithm::read(&tier);
             tier.finish();
@@ -219,19 +270,51 @@ struct PlansSettings {
 
 impl PlansSettings {
     fn read(section: &Section<'_>) -> Self {
-        let identities = ("identities", by_default(10_000, "How many identities are remembered."), 1 << 24);
-        let keep_for = ("keep-for", by_default("1m", "How long the tier of an identity is remembered."));
-        let cache = bounds(section, ("cache", "What is remembered of lookups."), identities, keep_for);
-        let at_once = ("at-once", by_default(256, "How many there may be at once."), u64::MAX);
+        let identities = (
+            "identities",
+            by_default(10_000, "How many identities are remembered."),
+            1 << 24,
+        );
+        let keep_for = (
+            "keep-for",
+            by_default("1m", "How long the tier of an identity is remembered."),
+        );
+        let cache = bounds(
+            section,
+            ("cache", "What is remembered of lookups."),
+            identities,
+            keep_for,
+        );
+        let at_once = (
+            "at-once",
+            by_default(256, "How many there may be at once."),
+            u64::MAX,
+        );
         let deadline = ("deadline", by_default("1s", "How long a lookup may take."));
-        let lookups = bounds(section, ("lookups", "Bounds of lookups."), at_once, deadline);
+        let lookups = bounds(
+            section,
+            ("lookups", "Bounds of lookups."),
+            at_once,
+            deadline,
+        );
         let about = "Whether unknown identities are requests without a key.";
-        let as_missing = section.field("unknown-as-missing", about).as_ref().and_then(Field::boolean);
-        Self { cache, lookups, unknown_as_missing: as_missing.unwrap_or(false) }
+        let as_missing = section
+            .field("unknown-as-missing", about)
+            .as_ref()
+            .and_then(Field::boolean);
+        Self {
+            cache,
+            lookups,
+            unknown_as_missing: as_missing.unwrap_or(false),
+        }
     }
 
     fn apply(self, plans: Plans) -> Plans {
-        let plans = if self.unknown_as_missing { plans.unknown_as_missing() } else { plans };
+        let plans = if self.unknown_as_missing {
+            plans.unknown_as_missing()
+        } else {
+            plans
+        };
         let plans = match self.cache {
             Some((identities, keep_for)) => plans.cache(identities, keep_for),
             None => plans,
@@ -251,30 +334,52 @@ fn bounds(
     (duration, length): (&'static str, About),
 ) -> Option<(usize, Duration)> {
     let rule = format!("it must be a table, as in {{ {number} = 100, {duration} = \"1s\" }}");
-    let table = section.field(definition.0, "")?.section(definition, &rule)?;
-    let count = table.required(number, count, "write a whole number from 1").and_then(|field| {
-        field.note(Form::Number(1, most));
-        field.number(1, u64::MAX)
-    });
-    let length = table.required(duration, length, "write a duration, as in \"1s\"").as_ref().and_then(values::duration);
+    let table = section
+        .field(definition.0, "")?
+        .section(definition, &rule)?;
+    let count = table
+        .required(number, count, "write a whole number from 1")
+        .and_then(|field| {
+            field.note(Form::Number(1, most));
+            field.number(1, u64::MAX)
+        });
+    let length = table
+        .required(duration, length, "write a duration, as in \"1s\"")
+        .as_ref()
+        .and_then(values::duration);
     table.finish();
     Some((usize::try_from(count?).unwrap_or(usize::MAX), length?))
 }
 
 fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
     let about = "How many requests may be in flight.";
-    let most = section.required("most", about, "write how many requests may be in flight, as in most = 200");
+    let most = section.required(
+        "most",
+        about,
+        "write how many requests may be in flight, as in most = 200",
+    );
     let most = most.and_then(|field| field.number(1, u64::MAX));
     let rule = "permits are taken at once; register an extractor with Registry::key";
     let by = section.field("by", by_default("constant", key::BY));
     let key = by.map(|by| key::read_at_once(&by, context, rule));
-    let cost = options::cost(section, "How many permits a request needs, or a registered cost.", 1, context.registry);
+    let cost = options::cost(
+        section,
+        "How many permits a request needs, or a registered cost.",
+        1,
+        context.registry,
+    );
     check_permits(section, most, cost.as_ref());
     let matcher = Arc::new(matching::read(section, context.registry));
     let on_missing = options::missing_rule(section, context);
     options::refuse_idle_missing_rule(section);
-    if let (None, Some(field)) = (section.field_if_written("by"), section.field_if_written("on-missing")) {
-        field.problem_as("on-missing has no effect without by, because all requests are counted together; remove it");
+    if let (None, Some(field)) = (
+        section.field_if_written("by"),
+        section.field_if_written("on-missing"),
+    ) {
+        field.problem_as(
+            "on-missing has no effect without by, because all requests are counted \
+            together; remove it",
+        );
     }
     let priority = options::priority(section, context.registry);
     let tree = (|| {
@@ -292,7 +397,11 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
         };
         if !matcher.is_empty() {
             let matcher = Arc::clone(&matcher);
-            limit = if matcher.uses_route() { limit.for_some_routes() } else { limit };
+            limit = if matcher.uses_route() {
+                limit.for_some_routes()
+            } else {
+                limit
+            };
             limit = limit.when(move |parts| matcher.matches(parts));
         }
         let limit = on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule));
@@ -303,16 +412,26 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
         }
         None
     })();
-    Read { tree, needs_on_error: false, matcher }
+    Read {
+        tree,
+        needs_on_error: false,
+        matcher,
+    }
 }
 
 /// A number of permits that no request needs, or that no request is given, is a mistake.
 fn check_permits(section: &Section<'_>, most: Option<u64>, cost: Option<&Cost>) {
-    let (Some(field), Some(Cost::Units(cost))) = (section.field_if_written("cost"), cost) else { return };
+    let (Some(field), Some(Cost::Units(cost))) = (section.field_if_written("cost"), cost) else {
+        return;
+    };
     match most {
-        _ if *cost == 0 => field.problem("a request that needs no permit is not limited; write a number from 1"),
+        _ if *cost == 0 => {
+            field.problem("a request that needs no permit is not limited; write a number from 1")
+        }
         Some(most) if *cost > most => {
-            field.problem(format_args!("every request would be refused, because most is {most}; write at most {most}"));
+            field.problem(format_args!(
+                "every request would be refused, because most is {most}; write at most {most}"
+            ));
         }
         _ => {}
     }
@@ -334,8 +453,15 @@ mod tests {
             lookups: Some((20, Duration::from_millis(200))),
             unknown_as_missing: true,
         };
-        assert_eq!(read_text(text, PlansSettings::read), (settings, String::new()));
-        let usual = PlansSettings { cache: None, lookups: None, unknown_as_missing: false };
+        assert_eq!(
+            read_text(text, PlansSettings::read),
+            (settings, String::new())
+        );
+        let usual = PlansSettings {
+            cache: None,
+            lookups: None,
+            unknown_as_missing: false,
+        };
         assert_eq!(read_text("", PlansSettings::read), (usual, String::new()));
     }
 }

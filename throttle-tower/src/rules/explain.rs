@@ -10,12 +10,13 @@ use crate::limit::explained::{ExplainedLimit, Explanation, Verdict};
 use crate::throttle::KeyChange;
 
 impl Handle {
-    /// Tells what would happen to a request with this head, and charges nothing: which limits apply and why the others
-    /// do not, what is left for its keys, and when a request that is refused would be admitted. The decision that
-    /// follows is the same, if no other request comes between.
+    /// Tells what would happen to a request with this head, and charges nothing: which limits apply
+    /// and why the others do not, what is left for its keys, and when a request that is refused
+    /// would be admitted. The decision that follows is the same, if no other request comes between.
     ///
-    /// Keys and costs of the program are called as for a request, lookups of plans too. A store is asked once, within
-    /// its deadline. Of several layers with these rules, the one that was made last is asked, of those that are left.
+    /// Keys and costs of the program are called as for a request, lookups of plans too. A store is
+    /// asked once, within its deadline. Of several layers with these rules, the one that was made
+    /// last is asked, of those that are left.
     ///
     /// The head must have what the limits read: a route as axum's `MatchedPath`, a peer address as
     /// [`PeerAddr`](crate::extract::PeerAddr) or axum's `ConnectInfo`.
@@ -39,12 +40,16 @@ impl Handle {
     /// sliding-log = { rate = "5/15m" }
     /// match = { methods = ["POST"], paths = ["/login"] }
     /// "#;
-    /// let (throttle, handle) = Rules::from_str("throttle.toml", text, Registry::new())?.layer(MemoryBackend::new())?;
+    /// let (throttle, handle) =
+    ///     Rules::from_str("throttle.toml", text, Registry::new())?.layer(MemoryBackend::new())?;
     /// let (head, ()) = Request::get("/login").body(())?.into_parts();
     /// let explained = handle.explain(&head).await?;
     /// assert!(explained.is_admitted);
     /// assert_eq!(explained.limits[0].left.unwrap().units, 60);
-    /// assert_eq!(explained.limits[1].verdict, Verdict::Skips("its method is not among match.methods".to_owned()));
+    /// assert_eq!(
+    ///     explained.limits[1].verdict,
+    ///     Verdict::Skips("its method is not among match.methods".to_owned())
+    /// );
     /// # let _ = throttle;
     /// # Ok(())
     /// # }
@@ -63,16 +68,26 @@ impl Handle {
             let why = "there is no layer of these rules any more";
             let (retry_after, layer_skips) = (Some(Duration::ZERO), Some(why.to_owned()));
             let limits = Vec::new();
-            return Ok(Explanation { is_admitted: true, is_held: false, retry_after, layer_skips, limits });
+            return Ok(Explanation {
+                is_admitted: true,
+                is_held: false,
+                retry_after,
+                layer_skips,
+                limits,
+            });
         };
         let mut explained = layer.explain(parts).await?;
         let applies = explained.layer_skips.is_none();
-        explained.limits.iter_mut().for_each(|limit| rules.complete(limit, applies, parts));
+        explained
+            .limits
+            .iter_mut()
+            .for_each(|limit| rules.complete(limit, applies, parts));
         Ok(explained)
     }
 
-    /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file has no limit on a
-    /// rate of that name, if the limit or the whole layer does not apply to the request, or if no layer is left.
+    /// Makes the key that a request with this head has in a limit unused. `Ok(false)` if the file
+    /// has no limit on a rate of that name, if the limit or the whole layer does not apply to the
+    /// request, or if no layer is left.
     ///
     /// # Errors
     ///
@@ -81,9 +96,9 @@ impl Handle {
         self.change(limit, parts, KeyChange::Reset).await
     }
 
-    /// Treats the key that a request with this head has in a limit otherwise until an instant, or, with `None`, as
-    /// before: for all processes of the store, from the key's next decision on. `Ok(false)` as for
-    /// [`reset`](Self::reset).
+    /// Treats the key that a request with this head has in a limit otherwise until an instant, or,
+    /// with `None`, as before: for all processes of the store, from the key's next decision on.
+    /// `Ok(false)` as for [`reset`](Self::reset).
     ///
     /// ```
     /// use http::Request;
@@ -93,10 +108,22 @@ impl Handle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = { rate = \"60/minute\" }";
-    /// let (throttle, handle) = Rules::from_str("throttle.toml", text, Registry::new())?.layer(MemoryBackend::new())?;
+    /// let (throttle, handle) =
+    ///     Rules::from_str("throttle.toml", text, Registry::new())?.layer(MemoryBackend::new())?;
     /// let (head, ()) = Request::get("/").body(())?.into_parts();
     /// let until = throttle_core::Timestamp::MAX;
-    /// assert!(handle.except("all", &head, Some(Exception { treatment: Treatment::Blocked, until })).await?);
+    /// assert!(
+    ///     handle
+    ///         .except(
+    ///             "all",
+    ///             &head,
+    ///             Some(Exception {
+    ///                 treatment: Treatment::Blocked,
+    ///                 until
+    ///             })
+    ///         )
+    ///         .await?
+    /// );
     /// assert!(!handle.explain(&head).await?.is_admitted);
     /// assert_eq!(handle.exceptions("all", 100).await?.len(), 1);
     /// # let _ = throttle;
@@ -107,13 +134,19 @@ impl Handle {
     /// # Errors
     ///
     /// If the store fails, or [cannot](Exception::check) hold the exception.
-    pub async fn except(&self, limit: &str, parts: &Parts, exception: Option<Exception>) -> Result<bool, BackendError> {
-        self.change(limit, parts, KeyChange::Except(exception)).await
+    pub async fn except(
+        &self,
+        limit: &str,
+        parts: &Parts,
+        exception: Option<Exception>,
+    ) -> Result<bool, BackendError> {
+        self.change(limit, parts, KeyChange::Except(exception))
+            .await
     }
 
-    /// Uses up what the key of a request with this head has left in a limit, and lifts an exception of the key. From
-    /// then on it [recovers](throttle_core::backend::drain()) by its own parameters. `Ok(false)` as for
-    /// [`reset`](Self::reset).
+    /// Uses up what the key of a request with this head has left in a limit, and lifts an exception
+    /// of the key. From then on it [recovers](throttle_core::backend::drain()) by its own
+    /// parameters. `Ok(false)` as for [`reset`](Self::reset).
     ///
     /// # Errors
     ///
@@ -127,13 +160,26 @@ impl Handle {
     /// # Errors
     ///
     /// If the store fails.
-    pub async fn exceptions(&self, limit: &str, most: usize) -> Result<Vec<ExceptedKey>, BackendError> {
-        let Some(layer) = self.layer() else { return Ok(Vec::new()) };
+    pub async fn exceptions(
+        &self,
+        limit: &str,
+        most: usize,
+    ) -> Result<Vec<ExceptedKey>, BackendError> {
+        let Some(layer) = self.layer() else {
+            return Ok(Vec::new());
+        };
         layer.exceptions(limit, most).await
     }
 
-    async fn change(&self, limit: &str, parts: &Parts, change: KeyChange) -> Result<bool, BackendError> {
-        let Some(layer) = self.layer() else { return Ok(false) };
+    async fn change(
+        &self,
+        limit: &str,
+        parts: &Parts,
+        change: KeyChange,
+    ) -> Result<bool, BackendError> {
+        let Some(layer) = self.layer() else {
+            return Ok(false);
+        };
         layer.change(limit, parts, change).await
     }
 }
@@ -141,7 +187,11 @@ impl Handle {
 impl Rules {
     /// Adds what only the file says.
     fn complete(&self, explained: &mut ExplainedLimit, layer_applies: bool, parts: &Parts) {
-        let limit = self.document.limits.iter().find(|limit| limit.name == explained.name);
+        let limit = self
+            .document
+            .limits
+            .iter()
+            .find(|limit| limit.name == explained.name);
         explained.by = limit.map(|limit| limit.by().to_owned()).unwrap_or_default();
         if let Verdict::Skips(why) = &mut explained.verdict
             && why.is_empty()

@@ -16,8 +16,14 @@ pub(super) fn read(path: &Path, name: &Arc<str>) -> Result<String, RulesError> {
         return Err(RulesError::one(name, bounds::too_long()));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        let rule = format!("the file is not UTF-8: line {line} has bytes of another encoding; save it as UTF-8");
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+            + 1;
+        let rule = format!(
+            "the file is not UTF-8: line {line} has bytes of another encoding; save it as UTF-8"
+        );
         RulesError::one(name, rule)
     })
 }
@@ -25,11 +31,16 @@ pub(super) fn read(path: &Path, name: &Arc<str>) -> Result<String, RulesError> {
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     // To open a pipe that nothing writes to would take forever.
     if !std::fs::metadata(path)?.is_file() {
-        return Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file; write the limits to one"));
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "it is not a regular file; write the limits to one",
+        ));
     }
     let mut bytes = Vec::new();
     // A file that grows without end is not read without end.
     let most = bounds::MAX_BYTES as u64 + 1;
-    std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?
+        .take(most)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -13,17 +13,20 @@ use super::{Rules, file};
 use crate::lock::lock;
 use crate::throttle::{Follower, Followers, Next};
 
-/// Replaces the rules of layers while requests run, and tells what is in force: see [`Rules::layer`]. Clones are the
-/// same handle.
+/// Replaces the rules of layers while requests run, and tells what is in force: see
+/// [`Rules::layer`]. Clones are the same handle.
 ///
 /// ```
 /// use throttle_tower::MemoryBackend;
 /// use throttle_tower::rules::{Registry, Rules};
 ///
-/// let file = |count| format!(
-///     "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/minute\" }}"
-/// );
-/// let (throttle, handle) = Rules::from_str("throttle.toml", &file(60), Registry::new())?.layer(MemoryBackend::new())?;
+/// let file = |count| {
+///     format!(
+///         "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\nfixed-window = {{ rate = \"{count}/minute\" }}"
+///     )
+/// };
+/// let (throttle, handle) =
+///     Rules::from_str("throttle.toml", &file(60), Registry::new())?.layer(MemoryBackend::new())?;
 /// assert!(handle.replace(&file(0)).is_err()); // 60 a minute stay in force
 /// handle.replace(&file(90))?;
 /// assert_eq!(handle.status().revision, 2);
@@ -48,8 +51,19 @@ struct State {
 
 impl State {
     fn of(rules: Rules, revision: u64) -> Self {
-        let (file, hash, loaded_at) = (rules.file.to_string(), hash(&rules.text), SystemTime::now());
-        Self { rules, status: Status { file, revision, hash, loaded_at, failing_since: None, last_error: None } }
+        let (file, hash, loaded_at) =
+            (rules.file.to_string(), hash(&rules.text), SystemTime::now());
+        Self {
+            rules,
+            status: Status {
+                file,
+                revision,
+                hash,
+                loaded_at,
+                failing_since: None,
+                last_error: None,
+            },
+        }
     }
 }
 
@@ -57,31 +71,42 @@ type Hook = Arc<dyn Fn(Result<&Change, &RulesError>) + Send + Sync>;
 
 impl Handle {
     pub(super) fn new(rules: Rules, followers: Arc<Followers>) -> Self {
-        let (replacing, state, hooks) = (Mutex::default(), Mutex::new(State::of(rules, 1)), Mutex::default());
-        Self(Arc::new(Inner { followers, replacing, state, hooks }))
+        let (replacing, state, hooks) = (
+            Mutex::default(),
+            Mutex::new(State::of(rules, 1)),
+            Mutex::default(),
+        );
+        Self(Arc::new(Inner {
+            followers,
+            replacing,
+            state,
+            hooks,
+        }))
     }
 
-    /// Reads the file again and puts it in force, if nothing is wrong with it. A file that says the same as before is
-    /// left in force. For rules that were read from a text there is no file: see [`replace`](Self::replace).
+    /// Reads the file again and puts it in force, if nothing is wrong with it. A file that says the
+    /// same as before is left in force. For rules that were read from a text there is no file: see
+    /// [`replace`](Self::replace).
     ///
     /// It blocks; asynchronous code calls it in `tokio::task::spawn_blocking`.
     ///
-    /// All layers of the rules have the new ones from one instant on. A request is decided by the rules that it began
-    /// with, also if it waits for its turn meanwhile, and its charges are settled by them. Requests that come later do
-    /// not queue behind those that wait by the former rules.
+    /// All layers of the rules have the new ones from one instant on. A request is decided by the
+    /// rules that it began with, also if it waits for its turn meanwhile, and its charges are
+    /// settled by them. Requests that come later do not queue behind those that wait by the former
+    /// rules.
     ///
-    /// What was used of a limit stays used as long as its name and its key stay. So do permits of requests in flight.
-    /// [`Change::unused`] names the limits for which it does not. Where a limit holds no more than before and its
-    /// window is shorter, a key can be refused for as long as the former window: [`Change::tightened`] names such
-    /// limits.
+    /// What was used of a limit stays used as long as its name and its key stay. So do permits of
+    /// requests in flight. [`Change::unused`] names the limits for which it does not. Where a limit
+    /// holds no more than before and its window is shorter, a key can be refused for as long as the
+    /// former window: [`Change::tightened`] names such limits.
     ///
-    /// In memory, and for the shares by which a process decides while its store fails, there can be 1,023 different
-    /// names in the life of the process. What exceeds them is refused.
+    /// In memory, and for the shares by which a process decides while its store fails, there can be
+    /// 1,023 different names in the life of the process. What exceeds them is refused.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, if anything is wrong with what it says, or if a backend refuses it. The former rules
-    /// then stay in force, all of them.
+    /// If the file cannot be read, if anything is wrong with what it says, or if a backend refuses
+    /// it. The former rules then stay in force, all of them.
     pub fn reload(&self) -> Result<Change, RulesError> {
         self.attempt(|rules| match &rules.path {
             Some(path) => file::read(path, &rules.file),
@@ -89,12 +114,14 @@ impl Handle {
         })
     }
 
-    /// Puts a text in force instead of the file, if nothing is wrong with it: for rules that do not come from a file of
-    /// this machine. Apart from that it is like [`reload`](Self::reload), which returns to the file.
+    /// Puts a text in force instead of the file, if nothing is wrong with it: for rules that do not
+    /// come from a file of this machine. Apart from that it is like [`reload`](Self::reload), which
+    /// returns to the file.
     ///
     /// # Errors
     ///
-    /// If anything is wrong with what it says, or if a backend refuses it. The former rules then stay in force.
+    /// If anything is wrong with what it says, or if a backend refuses it. The former rules then
+    /// stay in force.
     pub fn replace(&self, text: &str) -> Result<Change, RulesError> {
         self.attempt(|_| Ok(text.to_owned()))
     }
@@ -118,9 +145,10 @@ impl Handle {
         lock(&self.0.state).rules.clone()
     }
 
-    /// Calls `hook` after each attempt to replace the rules: with what has changed, or with what was wrong. A file that
-    /// says the same as before is no attempt. The hook runs on the thread that has made the attempt, and must not make
-    /// another one. Every hook that is set is called. Defaults to none.
+    /// Calls `hook` after each attempt to replace the rules: with what has changed, or with what
+    /// was wrong. A file that says the same as before is no attempt. The hook runs on the thread
+    /// that has made the attempt, and must not make another one. Every hook that is set is called.
+    /// Defaults to none.
     ///
     /// ```
     /// # use throttle_tower::rules::{Registry, Rules};
@@ -156,7 +184,8 @@ impl Handle {
         let former = self.rules();
         let text = match read(&former) {
             Ok(text)
-                if *text == *former.text && former.look_at_candidate().as_deref() == former.text_of_candidate() =>
+                if *text == *former.text
+                    && former.look_at_candidate().as_deref() == former.text_of_candidate() =>
             {
                 let status = &mut lock(&self.0.state).status;
                 (status.failing_since, status.last_error) = (None, None);
@@ -184,7 +213,9 @@ impl Handle {
         rules.check_failures(self.0.followers.need_on_error())?;
         let replaced = self.0.followers.replace(&Next {
             limits: rules.tree(),
-            adjust: &|options, responses| rules.document.replace(&former.document, options, responses),
+            adjust: &|options, responses| {
+                rules.document.replace(&former.document, options, responses)
+            },
             candidate: rules.candidate(),
         });
         replaced.map_err(|error| rules.error(&error))?;
@@ -192,7 +223,11 @@ impl Handle {
         let tightened = tightened(&former.policies(), &rules.policies());
         let change = Change::between(&former.document, &rules.document, state.status.revision + 1);
         let candidates = former.text_of_candidate().zip(rules.text_of_candidate());
-        let change = Change { tightened, candidate_changed: candidates.is_some_and(|(a, b)| a != b), ..change };
+        let change = Change {
+            tightened,
+            candidate_changed: candidates.is_some_and(|(a, b)| a != b),
+            ..change
+        };
         *state = State::of(rules, change.revision);
         Ok(change)
     }

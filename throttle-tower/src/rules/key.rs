@@ -13,12 +13,14 @@ use super::registry::{HEADER, KEYS, KeySource, registered};
 use crate::client_ip::{ClientIp, IpPrefix};
 use crate::extract::{Header, KeyExtractor};
 
-pub(super) const BY: &str = "Whose budget a request spends: a key, several as one, or a table with client-ip, header \
+pub(super) const BY: &str = "Whose budget a request spends: a key, several as one, or a table \
+    with client-ip, header \
                              or first-of. \"constant\" is one budget of all requests.";
 
 /// The section's `by`, by which a limit must say whose budget it is.
 pub(super) fn required<'a>(section: &Section<'a>) -> Option<Field<'a>> {
-    let remedy = "say whose budget it is, as in by = \"client-ip\", or \"constant\" for one budget of all requests";
+    let remedy = "say whose budget it is, as in by = \"client-ip\", or \"constant\" for one \
+        budget of all requests";
     section.required("by", BY, remedy)
 }
 
@@ -32,7 +34,11 @@ pub(super) fn read(field: &Field<'_>, context: &Context<'_>) -> Option<KeySource
 }
 
 /// As [`read`], for a key that no future returns.
-pub(super) fn read_at_once(field: &Field<'_>, context: &Context<'_>, rule: &str) -> Option<Extractor> {
+pub(super) fn read_at_once(
+    field: &Field<'_>,
+    context: &Context<'_>,
+    rule: &str,
+) -> Option<Extractor> {
     if let Some(KeySource::Future(_)) = registered_key(field, context) {
         field.problem(format_args!("a future returns this key, and {rule}"));
         return None;
@@ -55,12 +61,25 @@ enum Kind {
 }
 
 const KINDS: [Row<Kind>; 3] = [
-    ("client-ip", "The network of the client's address.", Kind::ClientIp),
-    ("header", "The value of a header. The client chooses it.", Kind::Header),
-    ("first-of", "The first of these keys that is not missing.", Kind::FirstOf),
+    (
+        "client-ip",
+        "The network of the client's address.",
+        Kind::ClientIp,
+    ),
+    (
+        "header",
+        "The value of a header. The client chooses it.",
+        Kind::Header,
+    ),
+    (
+        "first-of",
+        "The first of these keys that is not missing.",
+        Kind::FirstOf,
+    ),
 ];
 
-const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several parts, or a table with \
+const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several \
+    parts, or a table with \
                      client-ip, header or first-of";
 
 fn extractor(field: &Field<'_>, context: &Context<'_>) -> Option<Extractor> {
@@ -74,14 +93,25 @@ fn extractor(field: &Field<'_>, context: &Context<'_>) -> Option<Extractor> {
             return Some(Arc::new(Joined(several)));
         }
         let table = field.section(("key-table", "A key with settings."), FORMS)?;
-        let key = table.one_of(&KINDS, ("kind of key", FORMS), |(.., kind), value| match kind {
-            Kind::ClientIp => network(value, &context.client_ip),
-            Kind::Header => header(value, table.field("normalize", "How values are made equal.").as_ref()),
-            Kind::FirstOf => several(value, context).and_then(|several| {
-                refuse_unreachable(value);
-                several.into_iter().reduce(|first, next| Arc::new(first.or(next)))
-            }),
-        });
+        let key = table.one_of(
+            &KINDS,
+            ("kind of key", FORMS),
+            |(.., kind), value| match kind {
+                Kind::ClientIp => network(value, &context.client_ip),
+                Kind::Header => header(
+                    value,
+                    table
+                        .field("normalize", "How values are made equal.")
+                        .as_ref(),
+                ),
+                Kind::FirstOf => several(value, context).and_then(|several| {
+                    refuse_unreachable(value);
+                    several
+                        .into_iter()
+                        .reduce(|first, next| Arc::new(first.or(next)))
+                }),
+            },
+        );
         if key.is_none() {
             // It is not wrong because the kind is.
             table.field_if_written("normalize");
@@ -99,10 +129,17 @@ fn named(field: &Field<'_>, name: &str, context: &Context<'_>) -> Option<Extract
     if let Some(header) = name.strip_prefix(HEADER) {
         return checked(Header::new(header), field);
     }
-    match registered(field, name, ("registered-key", &context.registry.keys), &KEYS.map(|(name, _)| name))? {
+    match registered(
+        field,
+        name,
+        ("registered-key", &context.registry.keys),
+        &KEYS.map(|(name, _)| name),
+    )? {
         KeySource::Extractor(key) => Some(key),
         KeySource::Future(_) => {
-            field.problem("a future returns this key, so it cannot be a part of another; use it alone");
+            field.problem(
+                "a future returns this key, so it cannot be a part of another; use it alone",
+            );
             None
         }
     }
@@ -110,25 +147,36 @@ fn named(field: &Field<'_>, name: &str, context: &Context<'_>) -> Option<Extract
 
 fn several(field: &Field<'_>, context: &Context<'_>) -> Option<Vec<Extractor>> {
     let rule = "write the parts of the key, as in [\"client-ip\", \"route\"]";
-    let parts: Vec<_> = field.distinct_list(rule)?.iter().map(|part| extractor(part, context)).collect();
+    let parts: Vec<_> = field
+        .distinct_list(rule)?
+        .iter()
+        .map(|part| extractor(part, context))
+        .collect();
     parts.into_iter().collect()
 }
 
 /// `{ client-ip = { ipv4 = 24, ipv6 = 48 } }`
 fn network(field: &Field<'_>, client_ip: &ClientIp) -> Option<Extractor> {
     let definition = ("networks", "How many bits of an address make a network.");
-    let table = field.section(definition, "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }")?;
+    let table = field.section(
+        definition,
+        "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }",
+    )?;
     let usual = IpPrefix::default();
     let bits = |name, most, usual| {
         let about = by_default(usual, "How many bits of the address tell clients apart.");
         match table.field(name, about) {
             None => Some(usual),
-            Some(field) => field.number(1, most).and_then(|bits| u8::try_from(bits).ok()),
+            Some(field) => field
+                .number(1, most)
+                .and_then(|bits| u8::try_from(bits).ok()),
         }
     };
     let (v4, v6) = (bits("ipv4", 32, usual.v4()), bits("ipv6", 128, usual.v6()));
     table.finish();
-    let prefix = IpPrefix::new(v4?, v6?).map_err(|error| field.problem_as(error)).ok()?;
+    let prefix = IpPrefix::new(v4?, v6?)
+        .map_err(|error| field.problem_as(error))
+        .ok()?;
     Some(Arc::new(client_ip.clone().by_prefix(prefix)))
 }
 
@@ -155,7 +203,10 @@ fn refuse_unreachable(keys: &Field<'_>) {
     if let Some(ends) = ends
         && let Some(next) = keys.get(ends + 1)
     {
-        next.problem(format_args!("it is never used, because {} before it is never missing", keys[ends].shown()));
+        next.problem(format_args!(
+            "it is never used, because {} before it is never missing",
+            keys[ends].shown()
+        ));
     }
 }
 
@@ -171,12 +222,16 @@ fn refuse_constant(parts: &Field<'_>) {
 
 /// `{ header = "x-user", normalize = "identity" }`
 fn header(name: &Field<'_>, normalize: Option<&Field<'_>>) -> Option<Extractor> {
-    let header = name.expect_text("header-name", "it must be the name of a header, as in \"x-api-key\"");
+    let header = name.expect_text(
+        "header-name",
+        "it must be the name of a header, as in \"x-api-key\"",
+    );
     let set: Normalized = match normalize {
         None => |header, _| Some(header),
         Some(how) => how.expect_word(
             &NORMALIZATIONS,
-            "it must be \"identity\" (as user names and addresses are compared) or \"lowercase\" (ASCII)",
+            "it must be \"identity\" (as user names and addresses are compared) or \"lowercase\" \
+                (ASCII)",
         )?,
     };
     checked(set(Header::new(header?), normalize.unwrap_or(name))?, name)
@@ -195,11 +250,18 @@ fn checked(header: Header, field: &Field<'_>) -> Option<Extractor> {
 type Normalized = fn(Header, &Field<'_>) -> Option<Header>;
 
 /// How the values of a header are made equal.
-const NORMALIZATIONS: [Word<Normalized>; 2] =
-    [("identity", by_identity), ("lowercase", |header, _| Some(header.normalize(str::to_ascii_lowercase)))];
+const NORMALIZATIONS: [Word<Normalized>; 2] = [
+    ("identity", by_identity),
+    ("lowercase", |header, _| {
+        Some(header.normalize(str::to_ascii_lowercase))
+    }),
+];
 
 #[cfg(feature = "unicode")]
-#[expect(clippy::unnecessary_wraps, reason = "without the feature there is none")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "without the feature there is none"
+)]
 fn by_identity(header: Header, _: &Field<'_>) -> Option<Header> {
     Some(header.normalize_identity())
 }
@@ -242,8 +304,13 @@ mod tests {
         let request = http::Request::builder().header("a", "1").header("b", "2");
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let header = |name: &str| Arc::new(Header::new(name)) as Arc<dyn KeyExtractor>;
-        let joined = |names: &[&str]| Joined(names.iter().map(|name| header(name)).collect()).extract(&parts);
-        assert_eq!(joined(&["a", "b"]), (Header::new("a"), Header::new("b")).extract(&parts));
+        let joined = |names: &[&str]| {
+            Joined(names.iter().map(|name| header(name)).collect()).extract(&parts)
+        };
+        assert_eq!(
+            joined(&["a", "b"]),
+            (Header::new("a"), Header::new("b")).extract(&parts)
+        );
         assert_ne!(joined(&["a", "b"]), joined(&["b", "a"]));
         assert_eq!(joined(&["a", "missing"]), None);
     }
@@ -254,7 +321,11 @@ mod tests {
         assert!(joined.uses_route());
         assert_eq!(joined.client_ip(), Some(&ClientIp::peer()));
         assert!(joined.describe().ends_with("Route, ClientIp)"));
-        assert!(Joined(vec![Arc::new(Header::new("no name"))]).check().is_err());
+        assert!(
+            Joined(vec![Arc::new(Header::new("no name"))])
+                .check()
+                .is_err()
+        );
     }
 
     #[test]
@@ -266,7 +337,12 @@ mod tests {
         ];
         for (part, expected) in parts {
             let joined = Joined(vec![Arc::new(Constant), part]);
-            assert_eq!((joined.uses_route(), joined.client_ip().is_some()), expected, "{}", joined.describe());
+            assert_eq!(
+                (joined.uses_route(), joined.client_ip().is_some()),
+                expected,
+                "{}",
+                joined.describe()
+            );
             assert!(joined.check().is_ok());
         }
     }

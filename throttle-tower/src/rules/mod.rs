@@ -1,8 +1,8 @@
 //! Limits as a file: which limits there are is deployment data, and can change without the program.
 //!
-//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a [`ThrottleLayer`] of it, which
-//! [follows the file](#while-the-program-runs). What a key or a cost *is* stays in the program: a [`Registry`] gives it
-//! a name that the file uses.
+//! [`Rules::from_path`] reads a TOML file, and [`Rules::layer`] makes a [`ThrottleLayer`] of it,
+//! which [follows the file](#while-the-program-runs). What a key or a cost *is* stays in the
+//! program: a [`Registry`] gives it a name that the file uses.
 //!
 //! ```
 //! use throttle_tower::rules::{Registry, Rules};
@@ -33,14 +33,17 @@
 //! by = "api-key"
 //! on-missing = "skip"
 //! "#;
-//! let registry = Registry::new().key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")));
+//! let registry = Registry::new().key(
+//!     "api-key",
+//!     Header::new("x-api-key").accept(|key| key.starts_with(b"live_")),
+//! );
 //! let rules = Rules::from_str("throttle.toml", text, registry)?;
 //! let (throttle, handle) = rules.layer(MemoryBackend::new())?;
 //! # Ok::<(), throttle_tower::rules::RulesError>(())
 //! ```
 //!
-//! A file with a mistake is refused as a whole. The [error](RulesError) lists all problems, each with its line, its
-//! column and what to write instead:
+//! A file with a mistake is refused as a whole. The [error](RulesError) lists all problems, each
+//! with its line, its column and what to write instead:
 //!
 //! ```text
 //! throttle.toml:10:30: limit "per-ip": gcra.brust is not a field; did you mean "burst"?
@@ -51,25 +54,27 @@
 //!
 //! # In an editor
 //!
-//! An editor that knows the [schema](SCHEMA) of the format completes fields and words, shows what they mean, and marks
-//! mistakes. Editors with taplo inside, such as VS Code with Even Better TOML, find it by the first line of the file:
+//! An editor that knows the [schema](SCHEMA) of the format completes fields and words, shows what
+//! they mean, and marks mistakes. Editors with taplo inside, such as VS Code with Even Better TOML,
+//! find it by the first line of the file:
 //!
 //! ```toml
 //! #:schema ./throttle.schema.json
 //! ```
 //!
-//! What follows is a path from the file's folder, or a URL. `throttle.schema.json` lies in the folder of this crate. A
-//! program can write the one of the version that it uses:
+//! What follows is a path from the file's folder, or a URL. `throttle.schema.json` lies in the
+//! folder of this crate. A program can write the one of the version that it uses:
 //!
 //! ```no_run
 //! std::fs::write("throttle.schema.json", throttle_tower::rules::SCHEMA)?;
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The reader is stricter than the schema: it compares names with each other, and computes with numbers. What the
-//! program [registers](Registry) is any text to the schema. A program that writes its own copy can list its names
-//! there, as an `enum` in the definitions `registered-key`, `registered-key-of-a-future`, `registered-cost`,
-//! `registered-classes`, `registered-condition`, `registered-lookup` and `registered-refund`.
+//! The reader is stricter than the schema: it compares names with each other, and computes with
+//! numbers. What the program [registers](Registry) is any text to the schema. A program that writes
+//! its own copy can list its names there, as an `enum` in the definitions `registered-key`,
+//! `registered-key-of-a-future`, `registered-cost`, `registered-classes`, `registered-condition`,
+//! `registered-lookup` and `registered-refund`.
 //!
 //! # While the program runs
 //!
@@ -86,20 +91,23 @@
 //! | [`drain`](Handle::drain) | uses up what a key has left; it recovers from there |
 //! | `admin` (feature `admin`) | a router of axum's with all that, for operators |
 //!
-//! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The [`Change`] that
-//! comes of it names the limits under which nothing counts as used, because they are new, renamed or have another key.
-//! For all others, what was used stays used. [`Change::tightened`] names limits under which a key can be refused for as
-//! long as the former window.
+//! The new file is in force from one instant on, or, if anything is wrong with it, not at all. The
+//! [`Change`] that comes of it names the limits under which nothing counts as used, because they
+//! are new, renamed or have another key. For all others, what was used stays used.
+//! [`Change::tightened`] names limits under which a key can be refused for as long as the former
+//! window.
 //!
-//! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the former rules. Those
-//! that come later do not queue behind them, so that a higher limit helps at once, and may take the room that they wait
-//! for. A request that is overtaken so is refused when it cannot be admitted within its `wait-up-to` any more. Once the
-//! longest `wait-up-to` of the former file has passed, no request waits by that file. Until then, up to `max-waiting`
-//! requests may wait by each file. No limit admits more because of that.
+//! Requests that [wait](#limits) for their turn (`wait-up-to`) when the file changes wait by the
+//! former rules. Those that come later do not queue behind them, so that a higher limit helps at
+//! once, and may take the room that they wait for. A request that is overtaken so is refused when
+//! it cannot be admitted within its `wait-up-to` any more. Once the longest `wait-up-to` of the
+//! former file has passed, no request waits by that file. Until then, up to `max-waiting` requests
+//! may wait by each file. No limit admits more because of that.
 //!
-//! Metrics and events go on with the new limits. Lists of offenders (`ThrottleLayer::track_offenders`) begin anew where
-//! the names of limits or their order change; limits on requests in flight do not matter. A page
-//! (`ThrottleLayer::dashboard`) shows the new limits. What plans have looked up is looked up again.
+//! Metrics and events go on with the new limits. Lists of offenders
+//! (`ThrottleLayer::track_offenders`) begin anew where the names of limits or their order change;
+//! limits on requests in flight do not matter. A page (`ThrottleLayer::dashboard`) shows the new
+//! limits. What plans have looked up is looked up again.
 //!
 //! # The file
 //!
@@ -120,8 +128,8 @@
 //!
 //! [`coming_from`] shows the rule sets of other limiters as such files.
 //!
-//! A file without limits must say `limit = []` (or `plans = []`, or `concurrency = []`). It has at most 1,023
-//! limits, and 1 MiB.
+//! A file without limits must say `limit = []` (or `plans = []`, or `concurrency = []`). It has at
+//! most 1,023 limits, and 1 MiB.
 //!
 //! Values as text:
 //!
@@ -182,8 +190,8 @@
 //!
 //! ## Which requests
 //!
-//! `match` is a table. A request matches if it matches each field that is there, and one element of it. There is no
-//! priority: all limits that match apply.
+//! `match` is a table. A request matches if it matches each field that is there, and one element of
+//! it. There is no priority: all limits that match apply.
 //!
 //! | field | elements |
 //! |---|---|
@@ -192,19 +200,20 @@
 //! | `paths` | patterns for services without routes: `*` is one segment, `**` at the end any number, `"/api/**"`; at most 100 segments. Upper and lower case differ. A path matches in any spelling: `%61`, `//`, `.`, `..`, `%2f`, a backslash and `;parameters` are no way around it |
 //! | `hosts` | `"api.example.com"`, or `"*.example.com"` for all hosts below it, without ports |
 //!
-//! Limits with `routes` or `paths` are found by them, and those that do not apply cost a request nothing: a file may
-//! have a thousand. Each limit without them is asked whether it applies.
+//! Limits with `routes` or `paths` are found by them, and those that do not apply cost a request
+//! nothing: a file may have a thousand. Each limit without them is asked whether it applies.
 //!
-//! A path is matched as the client sent it. Inside a nested router of axum, whose handlers see it without the prefix,
-//! it has the prefix (feature `axum`): write `"/api/users/*"`.
+//! A path is matched as the client sent it. Inside a nested router of axum, whose handlers see it
+//! without the prefix, it has the prefix (feature `axum`): write `"/api/users/*"`.
 //!
-//! A host is that of the URI or of `Host`. The client chooses what it sends, and `X-Forwarded-Host` and `Forwarded` are
-//! not read: behind a proxy that rewrites `Host`, match what the proxy sends.
+//! A host is that of the URI or of `Host`. The client chooses what it sends, and `X-Forwarded-Host`
+//! and `Forwarded` are not read: behind a proxy that rewrites `Host`, match what the proxy sends.
 //!
-//! **Where a path or a host can be read in several ways, the limit applies if one of them matches**, and if such
-//! a path has more than 1,000 segments. That is the safe side if all limits must admit a request. In an
-//! [`any`](#composition) it is not: a member that applies is one more budget, a request to which no member applies is
-//! admitted, and the client chooses the spelling. Let the members of an `any` match by `routes`, or not at all.
+//! **Where a path or a host can be read in several ways, the limit applies if one of them
+//! matches**, and if such a path has more than 1,000 segments. That is the safe side if all limits
+//! must admit a request. In an [`any`](#composition) it is not: a member that applies is one more
+//! budget, a request to which no member applies is admitted, and the client chooses the spelling.
+//! Let the members of an `any` match by `routes`, or not at all.
 //!
 //! # Plans
 //!
@@ -221,8 +230,9 @@
 //!
 //! # Requests in flight
 //!
-//! `[[concurrency]]` has `most`, a whole number, and as limits have them `name` (by default `in-flight`), `by` (by
-//! default all requests together), `cost`, `match`, `when`, `on-missing`, `classes` and `reserve`.
+//! `[[concurrency]]` has `most`, a whole number, and as limits have them `name` (by default
+//! `in-flight`), `by` (by default all requests together), `cost`, `match`, `when`, `on-missing`,
+//! `classes` and `reserve`.
 //!
 //! # Composition
 //!
@@ -230,9 +240,10 @@
 //! compose = ["per-ip", "login", { any = ["month", "pool"] }]
 //! ```
 //!
-//! A list must be admitted by [all](crate::all()) of its members. `{ any = […] }` is [`any`](crate::any()) of at most
-//! 16 members, and with `charge = "every-admitting"` charges each that admits; `{ all = […] }` is a list within. Each
-//! limit is named once. Without `compose`, all limits must admit a request, in the file's order.
+//! A list must be admitted by [all](crate::all()) of its members. `{ any = […] }` is
+//! [`any`](crate::any()) of at most 16 members, and with `charge = "every-admitting"` charges each
+//! that admits; `{ all = […] }` is a list within. Each limit is named once. Without `compose`, all
+//! limits must admit a request, in the file's order.
 //!
 //! # A candidate
 //!
@@ -241,21 +252,25 @@
 //! ```
 //!
 //! The limits of that file are asked about the same requests and refuse none of them: they are a
-//! [candidate](mod@crate::candidate) of each layer of these rules. [`flips`](crate::ThrottleLayer::flips) returns its
-//! counts under the text that stands here. The path is relative to the folder of this file, so rules that are read from
-//! a text cannot name one.
+//! [candidate](mod@crate::candidate) of each layer of these rules.
+//! [`flips`](crate::ThrottleLayer::flips) returns its counts under the text that stands here. The
+//! path is relative to the folder of this file, so rules that are read from a text cannot name one.
 //!
-//! * [`reload`](Handle::reload) and `watch` read both files, and put both in force or neither. As long as the file has
-//!   the same name, its counts and budgets go on. A reload may bring a candidate, and remove it.
-//! * It reads the same [`Registry`], and what its `[client-ip]`, `[defaults]`, `[layer]` and `when` say is its own. It
-//!   cannot have a candidate, nor limits that act on responses.
-//! * Its budgets are in a [store of their own](throttle_core::Backend::unused), in the memory of the process. A backend
-//!   that makes no such store, as that of Redis, is refused: there, the program passes a layer of the file to
-//!   [`candidate`](crate::ThrottleLayer::candidate), on another key prefix.
-//! * While its file is missing or wrong, a file that names it is refused. `watch` reads both again when one changes.
-//! * It is made for each layer when the rules are, or by the reload that brings it. So clones that have other options
-//!   by then count apart, and a layer that is moved to another [backend](crate::ThrottleLayer::backend) keeps its
-//!   candidate where it is until the next reload.
+//! * [`reload`](Handle::reload) and `watch` read both files, and put both in force or neither. As
+//!   long as the file has the same name, its counts and budgets go on. A reload may bring a
+//!   candidate, and remove it.
+//! * It reads the same [`Registry`], and what its `[client-ip]`, `[defaults]`, `[layer]` and `when`
+//!   say is its own. It cannot have a candidate, nor limits that act on responses.
+//! * Its budgets are in a [store of their own](throttle_core::Backend::unused), in the memory of
+//!   the process. A backend that makes no such store, as that of Redis, is refused: there, the
+//!   program passes a layer of the file to [`candidate`](crate::ThrottleLayer::candidate), on
+//!   another key prefix.
+//! * While its file is missing or wrong, a file that names it is refused. `watch` reads both again
+//!   when one changes.
+//! * It is made for each layer when the rules are, or by the reload that brings it. So clones that
+//!   have other options by then count apart, and a layer that is moved to another
+//!   [backend](crate::ThrottleLayer::backend) keeps its candidate where it is until the next
+//!   reload.
 //!
 //! # The client's address
 //!
@@ -276,9 +291,10 @@
 //! | `sdk-hints` of `[layer]` | a duration: refusals [tell SDKs](ThrottleLayer::sdk_hints) in milliseconds when to retry, and not to retry if the wait is longer |
 //! | `retry-jitter`, `max-waiting`, `report-in-response`, `grpc-refusals`, `unavailable-retry-after` (a duration) of `[layer]` | as the methods of [`ThrottleLayer`] |
 //!
-//! `when` at the top of the file, before the first section, is for the whole layer: a registered condition, or what
-//! else [a limit's `when`](#limits) may be. Requests for which it does not hold [pass untouched](ThrottleLayer::when),
-//! for example `when = { not = "internal" }`. A `when` that the program sets on the layer goes before the file's.
+//! `when` at the top of the file, before the first section, is for the whole layer: a registered
+//! condition, or what else [a limit's `when`](#limits) may be. Requests for which it does not hold
+//! [pass untouched](ThrottleLayer::when), for example `when = { not = "internal" }`. A `when` that
+//! the program sets on the layer goes before the file's.
 
 #[cfg(feature = "admin")]
 mod admin;
@@ -356,8 +372,8 @@ pub const SCHEMA: &str = include_str!("../../throttle.schema.json");
 /// Limits that were read from a file: see the [module](self).
 ///
 /// ```
-/// use throttle_tower::rules::{Registry, Rules};
 /// use throttle_tower::MemoryBackend;
+/// use throttle_tower::rules::{Registry, Rules};
 ///
 /// let text = "version = 1\n[[limit]]\nname = \"all\"\nby = \"constant\"\ngcra = { rate = \"10/second\" }";
 /// let rules = Rules::from_str("throttle.toml", text, Registry::new())?;
@@ -375,16 +391,18 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads a file. It blocks the thread; asynchronous code calls it in `tokio::task::spawn_blocking`.
+    /// Reads a file. It blocks the thread; asynchronous code calls it in
+    /// `tokio::task::spawn_blocking`.
     ///
-    /// A file that is read while it is written may be accepted with fewer limits than it gets. Replace the file by
-    /// renaming another to its name, and let the file name its limits in `compose`: a limit that is not there yet is
-    /// then a problem.
+    /// A file that is read while it is written may be accepted with fewer limits than it gets.
+    /// Replace the file by renaming another to its name, and let the file name its limits in
+    /// `compose`: a limit that is not there yet is then a problem.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or is no regular file ([`source`](std::error::Error::source) is the I/O error), is
-    /// longer than 1 MiB, or if anything is wrong with what it says, or with the file of its candidate.
+    /// If the file cannot be read or is no regular file ([`source`](std::error::Error::source) is
+    /// the I/O error), is longer than 1 MiB, or if anything is wrong with what it says, or with the
+    /// file of its candidate.
     pub fn from_path(path: impl AsRef<Path>, registry: Registry) -> Result<Self, RulesError> {
         let path = path.as_ref();
         let file: Arc<str> = path.display().to_string().into();
@@ -401,27 +419,48 @@ impl Rules {
         Self::read(file.into(), None, text.into(), registry)
     }
 
-    fn read(file: Arc<str>, path: Option<PathBuf>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
+    fn read(
+        file: Arc<str>,
+        path: Option<PathBuf>,
+        text: Arc<str>,
+        registry: Registry,
+    ) -> Result<Self, RulesError> {
         let rules = Self::alone(file, path, text, registry)?;
         let candidate = rules.read_candidate()?;
         Ok(Self { candidate, ..rules })
     }
 
     /// The rules without their candidate.
-    fn alone(file: Arc<str>, path: Option<PathBuf>, text: Arc<str>, registry: Registry) -> Result<Self, RulesError> {
+    fn alone(
+        file: Arc<str>,
+        path: Option<PathBuf>,
+        text: Arc<str>,
+        registry: Registry,
+    ) -> Result<Self, RulesError> {
         let document = document::read(&file, &text, &registry)?;
-        Ok(Self { file, path, text, registry, document, candidate: None })
+        Ok(Self {
+            file,
+            path,
+            text,
+            registry,
+            document,
+            candidate: None,
+        })
     }
 
-    /// The limits as the file composes them, for a program that composes them further. They have the file's defaults,
-    /// and nothing that the file says of the layer: neither its `[layer]` nor its `when`.
+    /// The limits as the file composes them, for a program that composes them further. They have
+    /// the file's defaults, and nothing that the file says of the layer: neither its `[layer]` nor
+    /// its `when`.
     pub fn tree(&self) -> LimitTree {
         self.document.tree.clone()
     }
 
     /// The limits on rates.
     fn policies(&self) -> Vec<Policy> {
-        self.tree().compile().map(|compiled| compiled.set.policies().to_vec()).unwrap_or_default()
+        self.tree()
+            .compile()
+            .map(|compiled| compiled.set.policies().to_vec())
+            .unwrap_or_default()
     }
 
     #[cfg(feature = "admin")]
@@ -444,11 +483,13 @@ impl Rules {
         &self.document.client_ip
     }
 
-    /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while requests run. Clones
-    /// of the layer follow the handle, also those with other options or another backend. What the program sets on the
-    /// layer to something else than the file says of the layer stays when the file changes.
+    /// Makes a layer that enforces the limits on a backend, and a handle that replaces them while
+    /// requests run. Clones of the layer follow the handle, also those with other options or
+    /// another backend. What the program sets on the layer to something else than the file says of
+    /// the layer stays when the file changes.
     ///
-    /// A program that never replaces its limits can drop the handle. A handle keeps neither a layer nor a backend.
+    /// A program that never replaces its limits can drop the handle. A handle keeps neither a layer
+    /// nor a backend.
     ///
     /// # Errors
     ///
@@ -458,12 +499,17 @@ impl Rules {
         let layer = ThrottleLayer::new(self.tree()).map(|layer| self.document.apply(layer));
         let layer = layer.and_then(|layer| {
             let layer = layer.backend(backend)?;
-            let observers = layer.current.with(|shared| beside(shared, self.candidate()))?;
+            let observers = layer
+                .current
+                .with(|shared| beside(shared, self.candidate()))?;
             Ok(layer.with_options(|options| options.observers = observers))
         });
         let layer = layer.map_err(|error| self.error(&error))?;
         let followers = Arc::default();
-        Ok((layer.following(&followers), Handle::new(self.clone(), followers)))
+        Ok((
+            layer.following(&followers),
+            Handle::new(self.clone(), followers),
+        ))
     }
 
     /// # Errors
@@ -471,10 +517,17 @@ impl Rules {
     /// If a backend can fail, and a limit does not say what happens then.
     fn check_failures(&self, can_fail: bool) -> Result<(), RulesError> {
         let problems = Problems::default();
-        for limit in self.document.limits.iter().filter(|limit| can_fail && limit.needs_on_error) {
+        for limit in self
+            .document
+            .limits
+            .iter()
+            .filter(|limit| can_fail && limit.needs_on_error)
+        {
             let message = format!(
-                "{}: on-error is missing: the backend can fail, and there is no silent default; write on-error = \
-                 \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or under [defaults]",
+                "{}: on-error is missing: the backend can fail, and there is no silent default; \
+                    write on-error = \
+                 \"local/4\" (4 processes share the limit), \"open\" or \"closed\", here or under \
+                 [defaults]",
                 limit.owner
             );
             problems.add(Some(limit.span.clone()), message);
@@ -484,10 +537,21 @@ impl Rules {
 
     /// An error of a layer, at the limit or the candidate that it is about.
     fn error(&self, error: &ConfigError) -> RulesError {
-        let limit = self.document.limits.iter().find(|limit| Some(&*limit.name) == error.policy());
+        let limit = self
+            .document
+            .limits
+            .iter()
+            .find(|limit| Some(&*limit.name) == error.policy());
         let Some(limit) = limit else {
-            let candidate = self.document.candidate.as_ref().filter(|_| error.field() == "candidate");
-            return self.problem(candidate.map(|candidate| candidate.span.clone()), error.to_string());
+            let candidate = self
+                .document
+                .candidate
+                .as_ref()
+                .filter(|_| error.field() == "candidate");
+            return self.problem(
+                candidate.map(|candidate| candidate.span.clone()),
+                error.to_string(),
+            );
         };
         let message = format!("{}: {}", limit.owner, reader::without_policy(error));
         self.problem(Some(limit.span.clone()), message)
@@ -502,7 +566,15 @@ impl Rules {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limits: Vec<&str> = self.document.limits.iter().map(|limit| &*limit.name).collect();
-        f.debug_struct("Rules").field("file", &self.file).field("limits", &limits).finish_non_exhaustive()
+        let limits: Vec<&str> = self
+            .document
+            .limits
+            .iter()
+            .map(|limit| &*limit.name)
+            .collect();
+        f.debug_struct("Rules")
+            .field("file", &self.file)
+            .field("limits", &limits)
+            .finish_non_exhaustive()
     }
 }

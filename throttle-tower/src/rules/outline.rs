@@ -1,8 +1,11 @@
-//! What a file can say. The reader notes it, and the JSON Schema is made of the notes: whatever asks for a field says
-//! what the field is for, and whatever reads a value says which form it has.
+//! What a file can say. The reader notes it, and the JSON Schema is made of the notes: whatever
+//! asks for a field says what the field is for, and whatever reads a value says which form it has.
 //!
 //! Only a dry run takes notes. It has no file: every field is there, and is read once in each form.
-#![cfg_attr(not(test), expect(dead_code, reason = "a program does not make the schema"))]
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "a program does not make the schema")
+)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -49,13 +52,19 @@ pub(super) struct About {
 
 impl From<&'static str> for About {
     fn from(text: &'static str) -> Self {
-        Self { text, default: None }
+        Self {
+            text,
+            default: None,
+        }
     }
 }
 
 /// What a field with a default is for.
 pub(super) fn by_default(default: impl ToString + Copy, text: &'static str) -> About {
-    About { text, default: Some(default.to_string()) }
+    About {
+        text,
+        default: Some(default.to_string()),
+    }
 }
 
 /// The forms that a value may have.

@@ -23,7 +23,10 @@ use super::shown::{is_plain, plain};
 /// gcra = { rate = "0/second", brust = 20 }"#;
 /// let error = Rules::from_str("throttle.toml", text, Registry::new()).unwrap_err();
 /// assert_eq!(error.problems().len(), 2);
-/// assert_eq!((error.problems()[1].line(), error.problems()[1].column()), (Some(5), Some(29)));
+/// assert_eq!(
+///     (error.problems()[1].line(), error.problems()[1].column()),
+///     (Some(5), Some(29))
+/// );
 /// let first = r#"throttle.toml:5:17: limit "per-ip": gcra.rate is "0/second": rate count is 0: it must lie"#;
 /// assert!(error.to_string().starts_with(first));
 /// ```
@@ -40,7 +43,8 @@ pub struct RulesError {
 /// ```
 /// use throttle_tower::rules::{Problem, Registry, Rules};
 ///
-/// let error = Rules::from_str("throttle.toml", "version = 2\nlimit = []", Registry::new()).unwrap_err();
+/// let error =
+///     Rules::from_str("throttle.toml", "version = 2\nlimit = []", Registry::new()).unwrap_err();
 /// let problem: &Problem = &error.problems()[0];
 /// assert_eq!((problem.line(), problem.column()), (Some(1), Some(11)));
 /// assert!(problem.message().starts_with("version is 2"));
@@ -65,16 +69,28 @@ impl RulesError {
     pub const MAX_PROBLEMS: usize = 20;
 
     pub(super) fn one(file: &Arc<str>, message: String) -> Self {
-        Self { problems: vec![Problem { file: Arc::clone(file), place: None, message }], more: 0, source: None }
+        Self {
+            problems: vec![Problem {
+                file: Arc::clone(file),
+                place: None,
+                message,
+            }],
+            more: 0,
+            source: None,
+        }
     }
 
     /// A file that cannot be read.
     pub(super) fn unread(file: &Arc<str>, error: io::Error) -> Self {
         let message = format!("the file cannot be read: {error}");
-        Self { source: Some(Arc::new(error)), ..Self::one(file, message) }
+        Self {
+            source: Some(Arc::new(error)),
+            ..Self::one(file, message)
+        }
     }
 
-    /// The problems, in the file's order; at least one, and at most [`MAX_PROBLEMS`](Self::MAX_PROBLEMS).
+    /// The problems, in the file's order; at least one, and at most
+    /// [`MAX_PROBLEMS`](Self::MAX_PROBLEMS).
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -94,7 +110,8 @@ impl Problem {
         self.place.as_ref().map(|place| place.line)
     }
 
-    /// The column, from 1, in characters; `None` for a problem of the whole file or of the registry.
+    /// The column, from 1, in characters; `None` for a problem of the whole file or of the
+    /// registry.
     #[must_use]
     pub fn column(&self) -> Option<usize> {
         self.place.as_ref().map(|place| place.column)
@@ -109,9 +126,17 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, place, message } = self;
+        let Self {
+            file,
+            place,
+            message,
+        } = self;
         match place {
-            Some(Place { line, column, excerpt }) => write!(f, "{file}:{line}:{column}: {message}\n{excerpt}"),
+            Some(Place {
+                line,
+                column,
+                excerpt,
+            }) => write!(f, "{file}:{line}:{column}: {message}\n{excerpt}"),
             None => write!(f, "{file}: {message}"),
         }
     }
@@ -177,7 +202,11 @@ impl Problems {
     ///
     /// If there are any.
     pub(super) fn into_result(self, file: &Arc<str>, text: &str) -> Result<(), RulesError> {
-        if self.are_there() { Err(self.into_error(file, text)) } else { Ok(()) }
+        if self.are_there() {
+            Err(self.into_error(file, text))
+        } else {
+            Ok(())
+        }
     }
 
     /// All of them. There is at least one.
@@ -193,7 +222,11 @@ impl Problems {
             place: span.map(|span| Place::of(text, span)),
             message: plain(message),
         };
-        RulesError { problems: found.into_iter().map(problem).collect(), more, source: None }
+        RulesError {
+            problems: found.into_iter().map(problem).collect(),
+            more,
+            source: None,
+        }
     }
 }
 
@@ -202,22 +235,44 @@ const SHOWN: usize = 100;
 
 impl Place {
     fn of(text: &str, span: Range<usize>) -> Self {
-        let at = |place: usize| (0..=place.min(text.len())).rev().find(|place| text.is_char_boundary(*place));
+        let at = |place: usize| {
+            (0..=place.min(text.len()))
+                .rev()
+                .find(|place| text.is_char_boundary(*place))
+        };
         let (start, end) = (at(span.start).unwrap_or(0), at(span.end).unwrap_or(0));
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line = text[..line_start].matches('\n').count() + 1;
         let content = text[line_start..].lines().next().unwrap_or("");
-        let before = text[line_start..start].trim_start_matches('\u{feff}').chars().count();
-        let marked = text[start..end].lines().next().map_or(0, |marked| marked.chars().count());
+        let before = text[line_start..start]
+            .trim_start_matches('\u{feff}')
+            .chars()
+            .count();
+        let marked = text[start..end]
+            .lines()
+            .next()
+            .map_or(0, |marked| marked.chars().count());
         // A file can be one line.
-        let content: Vec<char> = content.trim_start_matches('\u{feff}').chars().take(before + 2 * SHOWN).collect();
-        Self { line, column: before + 1, excerpt: excerpt(line, &content, before, marked.max(1)) }
+        let content: Vec<char> = content
+            .trim_start_matches('\u{feff}')
+            .chars()
+            .take(before + 2 * SHOWN)
+            .collect();
+        Self {
+            line,
+            column: before + 1,
+            excerpt: excerpt(line, &content, before, marked.max(1)),
+        }
     }
 }
 
 /// The line with a caret below the part that is wrong. Of a long line, what is around that part.
 fn excerpt(line: usize, content: &[char], before: usize, marked: usize) -> String {
-    let first = if content.len() <= SHOWN { 0 } else { before.saturating_sub(SHOWN / 2) };
+    let first = if content.len() <= SHOWN {
+        0
+    } else {
+        before.saturating_sub(SHOWN / 2)
+    };
     let last = content.len().min(first + SHOWN);
     // A control character or a change of direction would move the caret, or worse.
     let plain = content[first..last].iter().map(|c| match c {
@@ -226,7 +281,10 @@ fn excerpt(line: usize, content: &[char], before: usize, marked: usize) -> Strin
         _ => '\u{fffd}',
     });
     let shown: String = plain.collect();
-    let (ahead, behind) = (if first > 0 { "…" } else { "" }, if last < content.len() { "…" } else { "" });
+    let (ahead, behind) = (
+        if first > 0 { "…" } else { "" },
+        if last < content.len() { "…" } else { "" },
+    );
     let gutter = line.to_string().len();
     let indent = before - first + ahead.chars().count();
     let marked = marked.min((last.saturating_sub(before)).max(1));
@@ -234,7 +292,13 @@ fn excerpt(line: usize, content: &[char], before: usize, marked: usize) -> Strin
     let _ = writeln!(excerpt, "{:gutter$} |", "");
     let _ = write!(excerpt, "{line} | {ahead}{shown}{behind}");
     excerpt.truncate(excerpt.trim_end().len());
-    let _ = write!(excerpt, "\n{:gutter$} | {:indent$}{}", "", "", "^".repeat(marked));
+    let _ = write!(
+        excerpt,
+        "\n{:gutter$} | {:indent$}{}",
+        "",
+        "",
+        "^".repeat(marked)
+    );
     excerpt
 }
 
@@ -246,7 +310,9 @@ mod tests {
 
     fn error(text: &str, spans: impl IntoIterator<Item = Range<usize>>) -> RulesError {
         let problems = Problems::default();
-        spans.into_iter().for_each(|span| problems.add(Some(span.clone()), format!("{span:?} is wrong")));
+        spans
+            .into_iter()
+            .for_each(|span| problems.add(Some(span.clone()), format!("{span:?} is wrong")));
         problems.into_error(&"f".into(), text)
     }
 
@@ -263,17 +329,27 @@ mod tests {
     #[test]
     fn byte_order_mark_takes_no_column() {
         let error = error("\u{feff}a = 1", once(3..4));
-        assert_eq!(error.to_string(), "f:1:1: 3..4 is wrong\n  |\n1 | a = 1\n  | ^");
+        assert_eq!(
+            error.to_string(),
+            "f:1:1: 3..4 is wrong\n  |\n1 | a = 1\n  | ^"
+        );
     }
 
     #[test]
     fn places_at_and_beyond_the_end_are_shown() {
-        for (text, span, position) in
-            [("", 0..0, (1, 1)), ("a", 1..1, (1, 2)), ("a\n", 2..9, (2, 1)), ("é", 1..2, (1, 1))]
-        {
+        for (text, span, position) in [
+            ("", 0..0, (1, 1)),
+            ("a", 1..1, (1, 2)),
+            ("a\n", 2..9, (2, 1)),
+            ("é", 1..2, (1, 1)),
+        ] {
             let error = error(text, once(span));
             let problem = &error.problems()[0];
-            assert_eq!((problem.line(), problem.column()), (Some(position.0), Some(position.1)), "{text:?}");
+            assert_eq!(
+                (problem.line(), problem.column()),
+                (Some(position.0), Some(position.1)),
+                "{text:?}"
+            );
         }
     }
 
@@ -290,7 +366,10 @@ mod tests {
     fn problem_that_was_found_twice_is_told_once() {
         let error = error("a\nb", [2..3, 0..1, 2..3, 0..1]);
         assert_eq!((error.problems().len(), error.more()), (2, 0));
-        assert_eq!([0, 1].map(|place| error.problems()[place].line()), [Some(1), Some(2)]);
+        assert_eq!(
+            [0, 1].map(|place| error.problems()[place].line()),
+            [Some(1), Some(2)]
+        );
         assert!(!error.to_string().contains("more"));
     }
 
@@ -304,21 +383,36 @@ mod tests {
         let error = problems.into_result(&"f".into(), "a").unwrap_err();
         let messages: Vec<_> = error.problems().iter().map(Problem::message).collect();
         assert_eq!(messages, ["somewhere", "here"]);
-        assert_eq!((error.problems()[0].line(), error.problems()[0].column()), (None, None));
-        assert_eq!(error.to_string(), "f: somewhere\nf:1:1: here\n  |\n1 | a\n  | ^");
+        assert_eq!(
+            (error.problems()[0].line(), error.problems()[0].column()),
+            (None, None)
+        );
+        assert_eq!(
+            error.to_string(),
+            "f: somewhere\nf:1:1: here\n  |\n1 | a\n  | ^"
+        );
         assert_eq!(Problems::default().into_result(&"f".into(), ""), Ok(()));
     }
 
     #[test]
     fn errors_are_equal_that_say_the_same() {
         let spans = |count: usize| (0..count).map(|place| place..place + 1);
-        let (text, one) = ("a".repeat(40), |message: &str| RulesError::one(&"f".into(), message.to_owned()));
+        let (text, one) = ("a".repeat(40), |message: &str| {
+            RulesError::one(&"f".into(), message.to_owned())
+        });
         assert_eq!(error(&text, spans(20)), error(&text, spans(20)));
         assert_ne!(error(&text, spans(20)), error(&text, spans(21)), "one more");
-        assert_eq!([20, 21].map(|count| error(&text, spans(count)).more()), [0, 1]);
+        assert_eq!(
+            [20, 21].map(|count| error(&text, spans(count)).more()),
+            [0, 1]
+        );
         assert!(one("a") == one("a") && one("a") != one("b"));
         let unread = RulesError::unread(&"f".into(), io::Error::other("gone"));
-        assert_eq!(unread, one("the file cannot be read: gone"), "whatever the source is");
+        assert_eq!(
+            unread,
+            one("the file cannot be read: gone"),
+            "whatever the source is"
+        );
         assert!(unread.source().is_some() && one("a").source().is_none());
     }
 
@@ -329,12 +423,22 @@ mod tests {
             shown.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
         };
         let all = "a".repeat(100);
-        assert_eq!(line(100, 0), [format!("1 | {all}"), format!("  | {}", "^".repeat(100))]);
-        assert_eq!(line(101, 0), [format!("1 | {all}…"), format!("  | {}", "^".repeat(100))]);
-        let [shown, caret] = &line(300, 250)[..] else { panic!("two lines") };
+        assert_eq!(
+            line(100, 0),
+            [format!("1 | {all}"), format!("  | {}", "^".repeat(100))]
+        );
+        assert_eq!(
+            line(101, 0),
+            [format!("1 | {all}…"), format!("  | {}", "^".repeat(100))]
+        );
+        let [shown, caret] = &line(300, 250)[..] else {
+            panic!("two lines")
+        };
         assert_eq!(*shown, format!("1 | …{}", "a".repeat(100)));
         assert_eq!(*caret, format!("  | {}{}", " ".repeat(51), "^".repeat(50)));
-        let [shown, caret] = &line(300, 100)[..] else { panic!("two lines") };
+        let [shown, caret] = &line(300, 100)[..] else {
+            panic!("two lines")
+        };
         assert_eq!(*shown, format!("1 | …{all}…"));
         assert_eq!(*caret, format!("  | {}{}", " ".repeat(51), "^".repeat(50)));
     }
@@ -342,7 +446,13 @@ mod tests {
     #[test]
     fn gutter_is_as_wide_as_the_number_of_the_line() {
         let text = "a\n".repeat(100);
-        assert_eq!(error(&text, once(198..199)).to_string(), "f:100:1: 198..199 is wrong\n    |\n100 | a\n    | ^");
-        assert_eq!(error("a\nbc", once(0..4)).to_string(), "f:1:1: 0..4 is wrong\n  |\n1 | a\n  | ^");
+        assert_eq!(
+            error(&text, once(198..199)).to_string(),
+            "f:100:1: 198..199 is wrong\n    |\n100 | a\n    | ^"
+        );
+        assert_eq!(
+            error("a\nbc", once(0..4)).to_string(),
+            "f:1:1: 0..4 is wrong\n  |\n1 | a\n  | ^"
+        );
     }
 }

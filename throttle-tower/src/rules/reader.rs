@@ -1,6 +1,7 @@
-//! Reads a parsed document by hand instead of through serde: serde stops at the first unknown field or wrong type, and
-//! a file is reported with everything that is wrong with it. What a section asks for is what it knows, so there is no
-//! list of fields beside the code that reads them. The [schema](super::SCHEMA) is made of the same questions.
+//! Reads a parsed document by hand instead of through serde: serde stops at the first unknown field
+//! or wrong type, and a file is reported with everything that is wrong with it. What a section asks
+//! for is what it knows, so there is no list of fields beside the code that reads them. The
+//! [schema](super::SCHEMA) is made of the same questions.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -34,8 +35,16 @@ pub(super) struct Section<'a> {
     outline: Option<&'a Outline<'a>>,
 }
 
-/// Fields of the document that TOML takes for those of the table above them, if they stand below one.
-const ROOT_FIELDS: [&str; 6] = ["compose", "version", "defaults", "layer", "when", "candidate"];
+/// Fields of the document that TOML takes for those of the table above them, if they stand below
+/// one.
+const ROOT_FIELDS: [&str; 6] = [
+    "compose",
+    "version",
+    "defaults",
+    "layer",
+    "when",
+    "candidate",
+];
 
 /// A value of the document.
 #[derive(Clone)]
@@ -58,16 +67,37 @@ pub(super) type Word<T> = (&'static str, T);
 
 impl<'a> Section<'a> {
     /// The whole document.
-    pub(super) fn root(table: &'a DeTable<'a>, problems: &'a Problems, outline: Option<&'a Outline<'a>>) -> Self {
-        let definition = ("", "Limits on requests, as a file that throttle-tower reads.");
+    pub(super) fn root(
+        table: &'a DeTable<'a>,
+        problems: &'a Problems,
+        outline: Option<&'a Outline<'a>>,
+    ) -> Self {
+        let definition = (
+            "",
+            "Limits on requests, as a file that throttle-tower reads.",
+        );
         let (owner, prefix) = (String::new(), String::new());
         let (known, one_of) = (RefCell::default(), RefCell::default());
-        Self { definition, owner, prefix, table, span: 0..0, known, one_of, problems, outline }
+        Self {
+            definition,
+            owner,
+            prefix,
+            table,
+            span: 0..0,
+            known,
+            one_of,
+            problems,
+            outline,
+        }
     }
 
     /// The same table under another name: a limit is called by its name as soon as that is read.
     pub(super) fn called(self, owner: String) -> Self {
-        Self { owner, prefix: String::new(), ..self }
+        Self {
+            owner,
+            prefix: String::new(),
+            ..self
+        }
     }
 
     pub(super) fn span(&self) -> Range<usize> {
@@ -77,20 +107,38 @@ impl<'a> Section<'a> {
     /// The field of that name, if it is there. `on_error` is read as `on-error`.
     pub(super) fn field(&self, name: &'static str, about: impl Into<About>) -> Option<Field<'a>> {
         let forms = Forms::default();
-        let known = Known { name, about: about.into(), is_required: false, forms: Rc::clone(&forms) };
+        let known = Known {
+            name,
+            about: about.into(),
+            is_required: false,
+            forms: Rc::clone(&forms),
+        };
         self.known.borrow_mut().push(known);
         if let Some(outline) = self.outline {
-            return Some(Field { forms, ..self.value(name, outline.samples[0]) });
+            return Some(Field {
+                forms,
+                ..self.value(name, outline.samples[0])
+            });
         }
-        let mut found = self.table.iter().filter(|(key, _)| is_spelling_of(key.get_ref(), name));
+        let mut found = self
+            .table
+            .iter()
+            .filter(|(key, _)| is_spelling_of(key.get_ref(), name));
         let (_, value) = found.next()?;
         for (key, _) in found {
-            self.problem_at(key.span(), format_args!("{} stands twice, with - and with _: keep one", key.get_ref()));
+            self.problem_at(
+                key.span(),
+                format_args!(
+                    "{} stands twice, with - and with _: keep one",
+                    key.get_ref()
+                ),
+            );
         }
         Some(self.value(name, value))
     }
 
-    /// As [`field`](Self::field), for a field that is checked with another one, and that messages do not offer.
+    /// As [`field`](Self::field), for a field that is checked with another one, and that messages
+    /// do not offer.
     pub(super) fn field_if_written(&self, name: &'static str) -> Option<Field<'a>> {
         let is_spelled = |key: &str| self.outline.is_none() && is_spelling_of(key, name);
         let is_written = self.table.iter().any(|(key, _)| is_spelled(key.get_ref()));
@@ -98,7 +146,12 @@ impl<'a> Section<'a> {
     }
 
     /// As [`field`](Self::field); a problem if the field is not there.
-    pub(super) fn required(&self, name: &'static str, about: impl Into<About>, remedy: &str) -> Option<Field<'a>> {
+    pub(super) fn required(
+        &self,
+        name: &'static str,
+        about: impl Into<About>,
+        remedy: &str,
+    ) -> Option<Field<'a>> {
         let field = self.field(name, about);
         self.known.borrow_mut().last_mut()?.is_required = true;
         if field.is_none() {
@@ -114,18 +167,30 @@ impl<'a> Section<'a> {
         (what, remedy): (&str, &str),
         mut read: impl FnMut(&Row<R>, &Field<'a>) -> Option<T>,
     ) -> Option<T> {
-        self.one_of.borrow_mut().extend(rows.iter().map(|(name, ..)| *name));
-        let found: Vec<_> = rows.iter().filter_map(|row| Some((row, self.field(row.0, row.1)?))).collect();
+        self.one_of
+            .borrow_mut()
+            .extend(rows.iter().map(|(name, ..)| *name));
+        let found: Vec<_> = rows
+            .iter()
+            .filter_map(|row| Some((row, self.field(row.0, row.1)?)))
+            .collect();
         if self.outline.is_some() {
             found.iter().for_each(|(row, field)| drop(read(row, field)));
         } else if found.len() > 1 {
             let all = listed(found.iter().map(|((name, ..), _)| *name));
-            let (_, last) = found.into_iter().max_by_key(|(_, field)| field.span.start)?;
-            last.problem_as(format_args!("there is more than one {what} ({all}): keep one"));
+            let (_, last) = found
+                .into_iter()
+                .max_by_key(|(_, field)| field.span.start)?;
+            last.problem_as(format_args!(
+                "there is more than one {what} ({all}): keep one"
+            ));
         } else if let Some((row, field)) = found.first() {
             return read(row, field);
         } else {
-            let path = self.prefix.strip_suffix('.').map_or_else(String::new, |path| format!("{path}: "));
+            let path = self
+                .prefix
+                .strip_suffix('.')
+                .map_or_else(String::new, |path| format!("{path}: "));
             self.problem(format_args!("{path}the {what} is missing: {remedy}"));
         }
         None
@@ -138,7 +203,9 @@ impl<'a> Section<'a> {
         }
         let mut all: Vec<_> = self.table.iter().collect();
         all.sort_by_key(|(key, _)| key.span().start);
-        all.into_iter().map(|(key, value)| (&**key.get_ref(), self.value(key.get_ref(), value))).collect()
+        all.into_iter()
+            .map(|(key, value)| (&**key.get_ref(), self.value(key.get_ref(), value)))
+            .collect()
     }
 
     /// What the file says, as text.
@@ -150,9 +217,18 @@ impl<'a> Section<'a> {
     pub(super) fn finish(self) {
         let known = self.known.into_inner();
         if let Some(outline) = self.outline {
-            let content = Content::Table { fields: known, one_of: self.one_of.into_inner() };
+            let content = Content::Table {
+                fields: known,
+                one_of: self.one_of.into_inner(),
+            };
             let (name, about) = self.definition;
-            outline.definitions.borrow_mut().insert(name, Definition { about: about.into(), content });
+            outline.definitions.borrow_mut().insert(
+                name,
+                Definition {
+                    about: about.into(),
+                    content,
+                },
+            );
             return;
         }
         for (key, _) in self.table.iter() {
@@ -171,11 +247,19 @@ impl<'a> Section<'a> {
             let near = did_you_mean(&name.replace('_', "-"), names.iter().copied());
             let path = format!("{}{}", self.prefix, shown(name));
             let near = match ROOT_FIELDS.iter().find(|field| is_spelling_of(name, field)) {
-                Some(_) if !self.owner.is_empty() => "; write it before the first [[limit]]".to_owned(),
-                Some(_) if !self.prefix.is_empty() => "; write it at the top, before the first [section]".to_owned(),
+                Some(_) if !self.owner.is_empty() => {
+                    "; write it before the first [[limit]]".to_owned()
+                }
+                Some(_) if !self.prefix.is_empty() => {
+                    "; write it at the top, before the first [section]".to_owned()
+                }
                 _ => near,
             };
-            let near = if near.is_empty() { format!("; the fields are {}", names.join(", ")) } else { near };
+            let near = if near.is_empty() {
+                format!("; the fields are {}", names.join(", "))
+            } else {
+                near
+            };
             let message = with_owner(&self.owner, format_args!("{path} is not a field{near}"));
             self.problems.add(Some(key.span()), message);
         }
@@ -187,7 +271,8 @@ impl<'a> Section<'a> {
     }
 
     fn problem_at(&self, span: Range<usize>, message: impl Display) {
-        self.problems.add(Some(span), with_owner(&self.owner, message));
+        self.problems
+            .add(Some(span), with_owner(&self.owner, message));
     }
 
     fn value(&self, name: &str, value: &'a Spanned<DeValue<'a>>) -> Field<'a> {
@@ -216,13 +301,16 @@ impl<'a> Field<'a> {
 
     /// Reports a message of its own about the field.
     pub(super) fn problem_as(&self, message: impl Display) {
-        self.problems.add(Some(self.span.clone()), with_owner(&self.owner, message));
+        self.problems
+            .add(Some(self.span.clone()), with_owner(&self.owner, message));
     }
 
     /// Reports an error of a builder, which names its field itself.
     pub(super) fn config_problem(&self, error: &ConfigError) {
         let text = without_policy(error);
-        let is_the_value = self.as_number().is_some_and(|number| number.to_string() == error.value());
+        let is_the_value = self
+            .as_number()
+            .is_some_and(|number| number.to_string() == error.value());
         match text.strip_prefix(&format!("{} is {}: ", error.field(), error.value())) {
             Some(rule) if is_the_value => self.problem(rule),
             _ => self.problem_as(format_args!("{}: {text}", self.name)),
@@ -250,9 +338,14 @@ impl<'a> Field<'a> {
 
     /// What is read from a value that has several forms.
     pub(super) fn any_form<T>(&self, mut read: impl FnMut(&Self) -> Option<T>) -> Option<T> {
-        let Some(outline) = self.outline else { return read(self) };
+        let Some(outline) = self.outline else {
+            return read(self);
+        };
         for sample in outline.samples {
-            read(&Self { value: sample.get_ref(), ..self.clone() });
+            read(&Self {
+                value: sample.get_ref(),
+                ..self.clone()
+            });
         }
         None
     }
@@ -264,21 +357,36 @@ impl<'a> Field<'a> {
         about: impl Into<About>,
         mut read: impl FnMut(&Self) -> Option<T>,
     ) -> Option<T> {
-        let Some(outline) = self.outline else { return read(self) };
+        let Some(outline) = self.outline else {
+            return read(self);
+        };
         self.note(Form::Named(name));
         if outline.definitions.borrow().contains_key(name) {
             return None;
         }
         let forms = Forms::default();
         let content = Content::Value(Rc::clone(&forms));
-        outline.definitions.borrow_mut().insert(name, Definition { about: about.into(), content });
-        Self { forms, ..self.clone() }.any_form(read)
+        outline.definitions.borrow_mut().insert(
+            name,
+            Definition {
+                about: about.into(),
+                content,
+            },
+        );
+        Self {
+            forms,
+            ..self.clone()
+        }
+        .any_form(read)
     }
 
     /// What the value means, if it is one of these words.
     pub(super) fn word<T: Copy>(&self, words: &[Word<T>]) -> Option<T> {
         self.note(Form::Words(words.iter().map(|(word, _)| *word).collect()));
-        words.iter().find(|(word, _)| Some(*word) == self.text()).map(|(_, meaning)| *meaning)
+        words
+            .iter()
+            .find(|(word, _)| Some(*word) == self.text())
+            .map(|(_, meaning)| *meaning)
     }
 
     /// As [`word`](Self::word); a problem if it is none.
@@ -307,7 +415,9 @@ impl<'a> Field<'a> {
             _ => format!("it must be a whole number from {least} to {most}"),
         };
         self.note(Form::Number(least, most));
-        let number = self.as_number().filter(|number| (least..=most).contains(number));
+        let number = self
+            .as_number()
+            .filter(|number| (least..=most).contains(number));
         if number.is_none() {
             self.problem(rule());
         }
@@ -317,7 +427,10 @@ impl<'a> Field<'a> {
     /// A part of a whole, or else a problem.
     pub(super) fn part(&self) -> Option<f64> {
         self.note(Form::Part);
-        let part = self.value.as_float().and_then(|part| part.as_str().parse().ok());
+        let part = self
+            .value
+            .as_float()
+            .and_then(|part| part.as_str().parse().ok());
         let part = part.filter(|part| (0.000_001..=0.999_999).contains(part));
         if part.is_none() {
             self.problem("it must be a part from 0.000001 to 0.999999, as in 0.8 for four fifths");
@@ -327,7 +440,9 @@ impl<'a> Field<'a> {
 
     /// The value, if it is a whole number from 0.
     pub(super) fn as_number(&self) -> Option<u64> {
-        self.value.as_integer().and_then(|n| u64::from_str_radix(n.as_str(), n.radix()).ok())
+        self.value
+            .as_integer()
+            .and_then(|n| u64::from_str_radix(n.as_str(), n.radix()).ok())
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
@@ -340,27 +455,47 @@ impl<'a> Field<'a> {
     }
 
     /// A table that the schema defines, or else a problem.
-    pub(super) fn section(&self, definition: (&'static str, &'static str), rule: &str) -> Option<Section<'a>> {
+    pub(super) fn section(
+        &self,
+        definition: (&'static str, &'static str),
+        rule: &str,
+    ) -> Option<Section<'a>> {
         self.note(Form::Named(definition.0));
-        let value = self.outline.map_or(self.value, |outline| outline.samples[2].get_ref());
+        let value = self
+            .outline
+            .map_or(self.value, |outline| outline.samples[2].get_ref());
         let Some(table) = value.as_table() else {
             self.problem(rule);
             return None;
         };
         let (owner, prefix) = (self.owner.clone(), format!("{}.", self.name));
         let root = Section::root(table, self.problems, self.outline);
-        Some(Section { definition, owner, prefix, span: self.span.clone(), ..root })
+        Some(Section {
+            definition,
+            owner,
+            prefix,
+            span: self.span.clone(),
+            ..root
+        })
     }
 
     /// The elements of a list, or else a problem.
     pub(super) fn list(&self, rule: &str) -> Option<Vec<Field<'a>>> {
-        let value = self.outline.map_or(self.value, |outline| outline.samples[3].get_ref());
+        let value = self
+            .outline
+            .map_or(self.value, |outline| outline.samples[3].get_ref());
         if !value.is_array() {
             self.problem(rule);
             return None;
         }
-        let elements = Self { value, ..self.clone() }.elements();
-        elements.iter().for_each(|element| self.note(Form::List(Rc::clone(&element.forms))));
+        let elements = Self {
+            value,
+            ..self.clone()
+        }
+        .elements();
+        elements
+            .iter()
+            .for_each(|element| self.note(Form::List(Rc::clone(&element.forms))));
         Some(elements)
     }
 
@@ -373,7 +508,13 @@ impl<'a> Field<'a> {
             forms: Forms::default(),
             ..self.clone()
         };
-        self.value.as_array().into_iter().flatten().enumerate().map(element).collect()
+        self.value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .map(element)
+            .collect()
     }
 
     /// As [`list`](Self::list), for a list that must have an element.
@@ -386,14 +527,19 @@ impl<'a> Field<'a> {
         Some(list)
     }
 
-    /// As [`filled_list`](Self::filled_list), for a list in which a text or number that stands twice is a problem: it
-    /// has no effect.
+    /// As [`filled_list`](Self::filled_list), for a list in which a text or number that stands
+    /// twice is a problem: it has no effect.
     pub(super) fn distinct_list(&self, rule: &str) -> Option<Vec<Field<'a>>> {
         let list = self.filled_list(rule)?;
         let mut seen = HashSet::new();
         for element in &list {
             let number = || element.value.as_integer().map(ToString::to_string);
-            if element.text().map(str::to_owned).or_else(number).is_some_and(|value| !seen.insert(value)) {
+            if element
+                .text()
+                .map(str::to_owned)
+                .or_else(number)
+                .is_some_and(|value| !seen.insert(value))
+            {
                 element.problem("it stands in this list before; remove it");
             }
         }
@@ -426,27 +572,48 @@ pub(super) fn read_text<T>(text: &str, read: impl FnOnce(&Section<'_>) -> T) -> 
     let problems = Problems::default();
     let table = DeTable::parse(text).unwrap();
     let value = read(&Section::root(table.get_ref(), &problems, None));
-    let messages = problems.into_result(&"f".into(), text).map_or_else(|error| error.to_string(), |()| String::new());
+    let messages = problems
+        .into_result(&"f".into(), text)
+        .map_or_else(|error| error.to_string(), |()| String::new());
     (value, messages)
 }
 
 /// A name as a file may write it.
 fn shown(name: &str) -> String {
-    let is_bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    shorten(name, |name| if is_bare { name.to_owned() } else { format!("{name:?}") })
+    let is_bare = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    shorten(name, |name| {
+        if is_bare {
+            name.to_owned()
+        } else {
+            format!("{name:?}")
+        }
+    })
 }
 
 fn is_spelling_of(name: &str, known: &str) -> bool {
-    name.len() == known.len() && name.bytes().zip(known.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
+    name.len() == known.len()
+        && name
+            .bytes()
+            .zip(known.bytes())
+            .all(|(a, b)| a == b || (a == b'_' && b == b'-'))
 }
 
 fn with_owner(owner: &str, message: impl Display) -> String {
-    if owner.is_empty() { message.to_string() } else { format!("{owner}: {message}") }
+    if owner.is_empty() {
+        message.to_string()
+    } else {
+        format!("{owner}: {message}")
+    }
 }
 
 /// The text of an error without the policy, which messages name by themselves.
 pub(super) fn without_policy(error: &ConfigError) -> String {
     let text = error.to_string();
     let policy = error.policy().map(|policy| format!("policy {policy:?}: "));
-    policy.and_then(|policy| text.strip_prefix(&policy).map(str::to_owned)).unwrap_or(text)
+    policy
+        .and_then(|policy| text.strip_prefix(&policy).map(str::to_owned))
+        .unwrap_or(text)
 }

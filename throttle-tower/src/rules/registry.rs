@@ -20,28 +20,37 @@ use crate::plans::{IntoTier, LookupFailed, Tier};
 
 /// What rules refer to by name: keys, costs, classes, conditions, lookups of plans, and refunds.
 ///
-/// A file says which limits there are. What a key or a cost *is* stays in the program, and is registered here. A name
-/// that is registered twice is a problem of every file. Clones share what is registered, so one registry serves many
-/// files.
+/// A file says which limits there are. What a key or a cost *is* stays in the program, and is
+/// registered here. A name that is registered twice is a problem of every file. Clones share what
+/// is registered, so one registry serves many files.
 ///
 /// ```
 /// use http::request::Parts;
-/// use throttle_tower::{Header, Route};
 /// use throttle_tower::rules::{Registry, Rules};
+/// use throttle_tower::{Header, Route};
 ///
 /// let registry = Registry::new()
-///     .key("api-key", Header::new("x-api-key").accept(|key| key.starts_with(b"live_")))
-///     .cost("size", |parts: &Parts| if Route::template(parts) == Some("/export") { 20 } else { 1 })
+///     .key(
+///         "api-key",
+///         Header::new("x-api-key").accept(|key| key.starts_with(b"live_")),
+///     )
+///     .cost("size", |parts: &Parts| {
+///         if Route::template(parts) == Some("/export") {
+///             20
+///         } else {
+///             1
+///         }
+///     })
 ///     .condition("write", |parts: &Parts| !parts.method.is_safe());
 /// let text = r#"
-///     version = 1
+/// version = 1
 ///
-///     [[limit]]
-///     name = "writes"
-///     gcra = { rate = "100/minute" }
-///     by = "api-key"
-///     cost = "size"
-///     when = "write"
+/// [[limit]]
+/// name = "writes"
+/// gcra = { rate = "100/minute" }
+/// by = "api-key"
+/// cost = "size"
+/// when = "write"
 /// "#;
 /// assert!(Rules::from_str("throttle.toml", text, registry).is_ok());
 /// ```
@@ -63,12 +72,14 @@ pub(super) enum KeySource {
     Future(KeyFuture),
 }
 
-type KeyFuture = Arc<dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<Key>> + Send>> + Send + Sync>;
+type KeyFuture =
+    Arc<dyn Fn(&Parts) -> Pin<Box<dyn Future<Output = Option<Key>> + Send>> + Send + Sync>;
 pub(super) type CostOf = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 pub(super) type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub(super) type Refund = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 /// An identity's tier, `None` for an unknown identity, or a failure.
-pub(super) type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = FoundTier> + Send>> + Send + Sync>;
+pub(super) type Lookup =
+    Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = FoundTier> + Send>> + Send + Sync>;
 type FoundTier = Result<Option<Tier>, LookupFailed>;
 
 /// What stands before the name of a header in a key that is a text.
@@ -94,8 +105,9 @@ pub(super) const REFUNDS: [Word<BuiltInRefund>; 4] = [
 pub(super) const CONDITIONS: [Word<BuiltInCondition>; 1] = [("preflight", is_preflight)];
 
 impl Registry {
-    /// A registry with nothing but what is built in: the keys `client-ip`, `constant`, `method`, `route` and
-    /// `header:…`, the condition `preflight`, and the refunds `successful`, `failed`, `server-errors` and `aborted`.
+    /// A registry with nothing but what is built in: the keys `client-ip`, `constant`, `method`,
+    /// `route` and `header:…`, the condition `preflight`, and the refunds `successful`, `failed`,
+    /// `server-errors` and `aborted`.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -108,7 +120,8 @@ impl Registry {
     }
 
     /// Registers a key that a future returns, for `by`: see
-    /// [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async). A limit uses it alone, not as a part of another key.
+    /// [`Unkeyed::by_async`](crate::limit::Unkeyed::by_async). A limit uses it alone, not as a part
+    /// of another key.
     #[must_use]
     pub fn key_async<F, Fut, K>(self, name: &str, extractor: F) -> Self
     where
@@ -125,8 +138,18 @@ impl Registry {
 
     /// Registers a cost, for `cost`: a function of the request's head that returns units.
     #[must_use]
-    pub fn cost(mut self, name: &str, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
-        insert(&mut self.costs, &mut self.refused, "cost", name, Arc::new(cost));
+    pub fn cost(
+        mut self,
+        name: &str,
+        cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        insert(
+            &mut self.costs,
+            &mut self.refused,
+            "cost",
+            name,
+            Arc::new(cost),
+        );
         self
     }
 
@@ -138,21 +161,37 @@ impl Registry {
         name: &str,
         class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
     ) -> Self {
-        insert(&mut self.classes, &mut self.refused, "classes", name, class_of(class_of_request));
+        insert(
+            &mut self.classes,
+            &mut self.refused,
+            "classes",
+            name,
+            class_of(class_of_request),
+        );
         self
     }
 
     /// Registers a condition, for `when`.
     #[must_use]
-    pub fn condition(mut self, name: &str, applies: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn condition(
+        mut self,
+        name: &str,
+        applies: impl Fn(&Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
         self.refuse_built_in("condition", name, has(&CONDITIONS, name));
-        insert(&mut self.conditions, &mut self.refused, "condition", name, Arc::new(applies));
+        insert(
+            &mut self.conditions,
+            &mut self.refused,
+            "condition",
+            name,
+            Arc::new(applies),
+        );
         self
     }
 
     /// Registers a lookup of tiers, for the `lookup` of plans: see
-    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return [parameters of the
-    /// identity's own](crate::plans::Tier::own) instead of a tier's name.
+    /// [`PlansWithoutLookup::lookup`](crate::plans::PlansWithoutLookup::lookup). It may return
+    /// [parameters of the identity's own](crate::plans::Tier::own) instead of a tier's name.
     #[must_use]
     pub fn lookup<F, Fut>(mut self, name: &str, lookup: F) -> Self
     where
@@ -175,7 +214,13 @@ impl Registry {
         refund: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.refuse_built_in("refund", name, has(&REFUNDS, name));
-        insert(&mut self.refunds, &mut self.refused, "refund", name, Arc::new(refund));
+        insert(
+            &mut self.refunds,
+            &mut self.refused,
+            "refund",
+            name,
+            Arc::new(refund),
+        );
         self
     }
 
@@ -188,14 +233,23 @@ impl Registry {
     fn refuse_built_in(&mut self, what: &str, name: &str, is_built_in: bool) {
         if is_built_in {
             let rule = "has the name of one that is built in: register it under another name";
-            self.refused.push(format!("the registered {what} {name:?} {rule}"));
+            self.refused
+                .push(format!("the registered {what} {name:?} {rule}"));
         }
     }
 }
 
-fn insert<T>(registered: &mut BTreeMap<String, T>, refused: &mut Vec<String>, what: &str, name: &str, value: T) {
+fn insert<T>(
+    registered: &mut BTreeMap<String, T>,
+    refused: &mut Vec<String>,
+    what: &str,
+    name: &str,
+    value: T,
+) {
     if registered.insert(name.to_owned(), value).is_some() {
-        refused.push(format!("the {what} {name:?} is registered twice: register one of them under another name"));
+        refused.push(format!(
+            "the {what} {name:?} is registered twice: register one of them under another name"
+        ));
     }
 }
 
@@ -213,8 +267,16 @@ pub(super) fn registered<T: Clone>(
     field.note(Form::Named(definition));
     let found = registered.get(name).cloned();
     if found.is_none() {
-        let known: Vec<&str> = built_in.iter().copied().chain(registered.keys().map(String::as_str)).collect();
-        field.problem(unknown(definition.trim_start_matches("registered-"), name, &known));
+        let known: Vec<&str> = built_in
+            .iter()
+            .copied()
+            .chain(registered.keys().map(String::as_str))
+            .collect();
+        field.problem(unknown(
+            definition.trim_start_matches("registered-"),
+            name,
+            &known,
+        ));
     }
     found
 }
@@ -223,7 +285,11 @@ pub(super) fn registered<T: Clone>(
 fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     let near = did_you_mean(name, known.iter().copied());
     let known = listed(known.iter().copied());
-    let near = if near.is_empty() { format!("; there are {known}") } else { near };
+    let near = if near.is_empty() {
+        format!("; there are {known}")
+    } else {
+        near
+    };
     format!("no {what} has this name{near}; register others with Registry::{what}")
 }
 
@@ -263,7 +329,10 @@ mod tests {
         let others = "register others with Registry::cost";
         let far = format!("no cost has this name; there are size, tokens; {others}");
         assert_eq!(unknown("cost", "x", &["size", "tokens"]), far);
-        assert_eq!(unknown("cost", "x", &[]), format!("no cost has this name; there are (none); {others}"));
+        assert_eq!(
+            unknown("cost", "x", &[]),
+            format!("no cost has this name; there are (none); {others}")
+        );
         let near = format!("no cost has this name; did you mean \"tokens\"?; {others}");
         assert_eq!(unknown("cost", "token", &["size", "tokens"]), near);
     }

@@ -23,7 +23,8 @@ pub struct Status {
     pub file: String,
     /// 1 for the first file that was in force, one more with each that replaced it.
     pub revision: u64,
-    /// A digest of the file that is in force, 32 hexadecimal digits: the same in each process that has the same file.
+    /// A digest of the file that is in force, 32 hexadecimal digits: the same in each process that
+    /// has the same file.
     pub hash: String,
     /// When it was put in force.
     pub loaded_at: SystemTime,

@@ -8,7 +8,10 @@ use toml::de::{DeTable, DeValue};
 pub(super) type Fields = BTreeMap<String, String>;
 
 pub(super) fn fields_text(table: &DeTable<'_>) -> Fields {
-    table.iter().map(|(name, value)| (field_name(name.get_ref()), value_text(value.get_ref()))).collect()
+    table
+        .iter()
+        .map(|(name, value)| (field_name(name.get_ref()), value_text(value.get_ref())))
+        .collect()
 }
 
 /// The name of a field as messages write it.
@@ -28,7 +31,10 @@ pub(super) fn value_text(value: &DeValue<'_>) -> String {
         DeValue::Boolean(is) => is.to_string(),
         DeValue::Datetime(at) => at.to_string(),
         DeValue::Array(list) => {
-            let list: Vec<String> = list.iter().map(|value| value_text(value.get_ref())).collect();
+            let list: Vec<String> = list
+                .iter()
+                .map(|value| value_text(value.get_ref()))
+                .collect();
             format!("[{}]", list.join(", "))
         }
         DeValue::Table(table) => {
@@ -37,7 +43,13 @@ pub(super) fn value_text(value: &DeValue<'_>) -> String {
             all.sort_by_key(|(name, _)| name.span().start);
             let all: Vec<String> = all
                 .into_iter()
-                .map(|(name, value)| format!("{} = {}", field_name(name.get_ref()), value_text(value.get_ref())))
+                .map(|(name, value)| {
+                    format!(
+                        "{} = {}",
+                        field_name(name.get_ref()),
+                        value_text(value.get_ref())
+                    )
+                })
                 .collect();
             format!("{{ {} }}", all.join(", "))
         }

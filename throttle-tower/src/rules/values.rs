@@ -8,8 +8,10 @@ use super::reader::Field;
 
 /// A rate, or else a problem.
 pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
-    let text =
-        field.expect_text("rate", "it must be text with a count and a period, as in \"10/second\" or \"100/15m\"")?;
+    let text = field.expect_text(
+        "rate",
+        "it must be text with a count and a period, as in \"10/second\" or \"100/15m\"",
+    )?;
     match text.parse() {
         Ok(rate) => Some(rate),
         // The error repeats what was written only where the form is wrong.
@@ -28,7 +30,8 @@ pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
 
 /// A duration from 1 microsecond, or else a problem.
 pub(super) fn duration(field: &Field<'_>) -> Option<Duration> {
-    let rule = "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
+    let rule =
+        "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
     let duration = read_duration(field.expect_text("duration", rule)?);
     if duration.is_none() {
         field.problem(rule);
@@ -39,7 +42,10 @@ pub(super) fn duration(field: &Field<'_>) -> Option<Duration> {
 /// What a rate has for its period, so that durations are spelled in one way.
 fn read_duration(text: &str) -> Option<Duration> {
     let starts_with_a_number = text.trim_start().starts_with(|c: char| c.is_ascii_digit());
-    let rate: Rate = format!("1/{text}").parse().ok().filter(|_| starts_with_a_number)?;
+    let rate: Rate = format!("1/{text}")
+        .parse()
+        .ok()
+        .filter(|_| starts_with_a_number)?;
     Some(rate.period())
 }
 
@@ -55,7 +61,8 @@ pub(super) fn shift(field: &Field<'_>) -> Option<i64> {
     micros.map(|micros| sign * micros)
 }
 
-/// An offset from UTC in minutes, or else a problem. Whether it is in range is checked with the quota.
+/// An offset from UTC in minutes, or else a problem. Whether it is in range is checked with the
+/// quota.
 pub(super) fn utc_offset(field: &Field<'_>) -> Option<i32> {
     let rule = "it must be a sign, hours and minutes, as in \"+01:00\" or \"-03:30\"";
     let minutes = read_offset(field.expect_text("utc-offset", rule)?);
@@ -72,8 +79,15 @@ fn read_offset(text: &str) -> Option<i32> {
         _ => return None,
     };
     let (hours, minutes) = text.get(1..)?.split_once(':')?;
-    let two_digits = |text: &str| (text.len() == 2).then(|| text.parse::<u8>().ok())?.map(i32::from);
-    let is_plain = hours.bytes().chain(minutes.bytes()).all(|b| b.is_ascii_digit());
+    let two_digits = |text: &str| {
+        (text.len() == 2)
+            .then(|| text.parse::<u8>().ok())?
+            .map(i32::from)
+    };
+    let is_plain = hours
+        .bytes()
+        .chain(minutes.bytes())
+        .all(|b| b.is_ascii_digit());
     let (hours, minutes) = (two_digits(hours)?, two_digits(minutes)?);
     (is_plain && minutes < 60).then_some(sign * (hours * 60 + minutes))
 }
@@ -93,19 +107,43 @@ mod tests {
             (" 500ms", 500_000),
             ("500 ms ", 500_000),
         ] {
-            assert_eq!(read_duration(text), Some(Duration::from_micros(micros)), "{text}");
+            assert_eq!(
+                read_duration(text),
+                Some(Duration::from_micros(micros)),
+                "{text}"
+            );
         }
-        for text in ["", "5", "s", "0s", "-1s", "1.5s", "1/s", "1 fortnight", "99999999999999999999s", "1s2m"] {
+        for text in [
+            "",
+            "5",
+            "s",
+            "0s",
+            "-1s",
+            "1.5s",
+            "1/s",
+            "1 fortnight",
+            "99999999999999999999s",
+            "1s2m",
+        ] {
             assert_eq!(read_duration(text), None, "{text}");
         }
     }
 
     #[test]
     fn offsets_have_a_sign_and_two_numbers() {
-        for (text, minutes) in [("+01:00", 60), ("-03:30", -210), ("+00:00", 0), ("+14:00", 840), ("-99:59", -5_999)] {
+        for (text, minutes) in [
+            ("+01:00", 60),
+            ("-03:30", -210),
+            ("+00:00", 0),
+            ("+14:00", 840),
+            ("-99:59", -5_999),
+        ] {
             assert_eq!(read_offset(text), Some(minutes), "{text}");
         }
-        for text in ["", "+", "01:00", "+1:00", "+01:60", "+01", "+01:0", "++1:00", "+01:+1", "é1:00", "+é:00"] {
+        for text in [
+            "", "+", "01:00", "+1:00", "+01:60", "+01", "+01:0", "++1:00", "+01:+1", "é1:00",
+            "+é:00",
+        ] {
             assert_eq!(read_offset(text), None, "{text}");
         }
     }
@@ -113,15 +151,28 @@ mod tests {
     #[test]
     fn duration_has_at_least_a_microsecond_and_one_sign_at_most() {
         use crate::rules::reader::read_text;
-        let read = |text: &str| read_text(&format!("a = \"{text}\""), |root| shift(&root.field("a", "").unwrap()));
-        for (text, micros) in [("6h", 21_600_000_000), ("-30m", -1_800_000_000), ("1us", 1), ("-1us", -1)] {
+        let read = |text: &str| {
+            read_text(&format!("a = \"{text}\""), |root| {
+                shift(&root.field("a", "").unwrap())
+            })
+        };
+        for (text, micros) in [
+            ("6h", 21_600_000_000),
+            ("-30m", -1_800_000_000),
+            ("1us", 1),
+            ("-1us", -1),
+        ] {
             assert_eq!(read(text), (Some(micros), String::new()), "{text}");
         }
         for text in ["--1s", "+1s", "0s", "-0s", "-", "- 1"] {
             let (micros, problem) = read(text);
             assert_eq!(micros, None, "{text}");
-            let rule = "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
-            assert!(problem.starts_with(&format!("f:1:5: a is {text:?}: {rule}\n")), "{problem}");
+            let rule =
+                "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
+            assert!(
+                problem.starts_with(&format!("f:1:5: a is {text:?}: {rule}\n")),
+                "{problem}"
+            );
         }
     }
 }

@@ -17,51 +17,66 @@ pub struct Watch {
     _running: Sender<()>,
 }
 
-/// How often the file is looked at. Unlike what a system tells of changes, this works in every file system, behind
-/// every link, and however many files are watched.
+/// How often the file is looked at. Unlike what a system tells of changes, this works in every file
+/// system, behind every link, and however many files are watched.
 const PERIOD: Duration = Duration::from_millis(500);
 
 impl Handle {
-    /// Reads the file again whenever it changes, as [`reload`](Self::reload) does, until the result is dropped.
+    /// Reads the file again whenever it changes, as [`reload`](Self::reload) does, until the result
+    /// is dropped.
     ///
-    /// A thread of its own looks at the file twice a second, and compares what it says. A change is read once two looks
-    /// in a row have found the same, so within a second or so. Thus it also finds a file that is replaced by renaming,
-    /// and one behind a symbolic link that is exchanged, as Kubernetes does with a `ConfigMap`. What is wrong with a
-    /// file is reported once, by [`status`](Self::status) and [`on_reload`](Self::on_reload).
+    /// A thread of its own looks at the file twice a second, and compares what it says. A change is
+    /// read once two looks in a row have found the same, so within a second or so. Thus it also
+    /// finds a file that is replaced by renaming, and one behind a symbolic link that is exchanged,
+    /// as Kubernetes does with a `ConfigMap`. What is wrong with a file is reported once, by
+    /// [`status`](Self::status) and [`on_reload`](Self::on_reload).
     ///
-    /// A file that stops in the middle for longer than half a second while it is written may be accepted with fewer
-    /// limits than it gets. Replace it by renaming another to its name, and let it name its limits in `compose`.
+    /// A file that stops in the middle for longer than half a second while it is written may be
+    /// accepted with fewer limits than it gets. Replace it by renaming another to its name, and let
+    /// it name its limits in `compose`.
     ///
     /// # Errors
     ///
     /// If the rules were read from a text, or if no thread can be started.
     pub fn watch(&self) -> io::Result<Watch> {
         let Some(path) = self.path() else {
-            let rule = "these rules were read from a text, so there is no file to watch; read them with from_path";
+            let rule = "these rules were read from a text, so there is no file to watch; read \
+                them with from_path";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, rule));
         };
         let (handle, rules) = (self.clone(), self.rules());
-        let mut looks = Looks::after((Ok(rules.text.to_string()), rules.text_of_candidate().map(str::to_owned)));
+        let mut looks = Looks::after((
+            Ok(rules.text.to_string()),
+            rules.text_of_candidate().map(str::to_owned),
+        ));
         let (sender, running) = mpsc::channel();
-        thread::Builder::new().name("throttle-rules".to_owned()).spawn(move || {
-            while running.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                let found = file::read(&path, &rules.file).map_err(|error| error.to_string());
-                // Of what the files say, and not of what is in force: that may have been replaced.
-                let beside = found.as_ref().ok().and_then(|text| look_beside(&path, text));
-                if looks.find_news((found.clone(), beside)) {
-                    // The hooks and the status tell what came of it. Another read might find another text.
-                    let _ = match found {
-                        Ok(text) => handle.attempt(|_| Ok(text)),
-                        Err(_) => handle.reload(),
-                    };
+        thread::Builder::new()
+            .name("throttle-rules".to_owned())
+            .spawn(move || {
+                while running.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                    let found = file::read(&path, &rules.file).map_err(|error| error.to_string());
+                    // Of what the files say, and not of what is in force: that may have been
+                    // replaced.
+                    let beside = found
+                        .as_ref()
+                        .ok()
+                        .and_then(|text| look_beside(&path, text));
+                    if looks.find_news((found.clone(), beside)) {
+                        // The hooks and the status tell what came of it. Another read might find
+                        // another text.
+                        let _ = match found {
+                            Ok(text) => handle.attempt(|_| Ok(text)),
+                            Err(_) => handle.reload(),
+                        };
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Watch { _running: sender })
     }
 }
 
-/// What looks have found: the text of the file, or why it cannot be read, and that of the candidate's.
+/// What looks have found: the text of the file, or why it cannot be read, and that of the
+/// candidate's.
 struct Looks<T> {
     last: T,
     /// What was read last.
@@ -70,10 +85,14 @@ struct Looks<T> {
 
 impl<T: Clone + PartialEq> Looks<T> {
     fn after(known: T) -> Self {
-        Self { last: known.clone(), known }
+        Self {
+            last: known.clone(),
+            known,
+        }
     }
 
-    /// Whether a look finds something new that the look before has found, too. What it finds once may be half written.
+    /// Whether a look finds something new that the look before has found, too. What it finds once
+    /// may be half written.
     fn find_news(&mut self, found: T) -> bool {
         let is_new = found == self.last && found != self.known;
         self.last = found;

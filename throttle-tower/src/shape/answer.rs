@@ -37,13 +37,17 @@ impl<B: Backend> Schedule<B> {
         self.backend.now(&self.prepared, &wanted.calls())
     }
 
-    /// Asks for one call, as of an instant if one is given. `None` if the backend has to be waited for.
+    /// Asks for one call, as of an instant if one is given. `None` if the backend has to be waited
+    /// for.
     pub(super) fn ask_at_once(&self, wanted: &Wanted, as_of: Option<Timestamp>) -> Option<Answer> {
         let calls = wanted.calls();
         let decision = match as_of.filter(|_| !self.backend.can_fail()) {
             Some(at) => {
                 let deciding = pin!(self.backend.decide_as_of(&self.prepared, &calls, at));
-                let Poll::Ready(decided) = deciding.poll(&mut Context::from_waker(Waker::noop())) else { return None };
+                let Poll::Ready(decided) = deciding.poll(&mut Context::from_waker(Waker::noop()))
+                else {
+                    return None;
+                };
                 decided.ok()?
             }
             None => self.backend.decide_at_once(&self.prepared, &calls)?,
@@ -52,8 +56,14 @@ impl<B: Backend> Schedule<B> {
         Some(conclude(&decision, &calls, wanted.units.is_some()))
     }
 
-    /// Asks a backend that has to be waited for. If it fails, the first call `alone` is decided without it.
-    pub(super) async fn ask(&self, calls: &Calls, alone: &Calls, as_of: Option<Timestamp>) -> (Answer, bool) {
+    /// Asks a backend that has to be waited for. If it fails, the first call `alone` is decided
+    /// without it.
+    pub(super) async fn ask(
+        &self,
+        calls: &Calls,
+        alone: &Calls,
+        as_of: Option<Timestamp>,
+    ) -> (Answer, bool) {
         let deciding = match as_of {
             Some(at) => self.backend.decide_as_of(&self.prepared, calls, at),
             None => self.backend.decide(&self.prepared, calls),
@@ -83,16 +93,25 @@ impl<B: Backend> Schedule<B> {
 
     /// Gives back what no call uses.
     pub(super) fn give_back(&self, receipts: impl IntoIterator<Item = Box<Receipt>>) {
-        receipts.into_iter().for_each(|receipt| self.settle((*receipt).actual(0), || ()));
+        receipts
+            .into_iter()
+            .for_each(|receipt| self.settle((*receipt).actual(0), || ()));
     }
 }
 
 fn conclude(decision: &Decision, calls: &[Call], keeps_receipt: bool) -> Answer {
     if decision.is_admitted() {
         // The next call may not use the other units of this one.
-        let requests = decision.statuses().first().filter(|status| status.applies());
+        let requests = decision
+            .statuses()
+            .first()
+            .filter(|status| status.applies());
         let next = requests.map_or(Duration::ZERO, Status::reset_after);
-        let receipt = if keeps_receipt { Receipt::of(decision, calls).map(Box::new) } else { None };
+        let receipt = if keeps_receipt {
+            Receipt::of(decision, calls).map(Box::new)
+        } else {
+            None
+        };
         return Answer::Granted { next, receipt };
     }
     decision.retry_after().map_or(Answer::Never, Answer::Wait)

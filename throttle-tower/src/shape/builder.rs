@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use throttle_core::{Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName, Rate};
+use throttle_core::{
+    Backend, ConfigError, LeakyBucket, LocalShare, MemoryBackend, PolicyName, Rate,
+};
 
 use super::clock::TokioClock;
 use super::one_key::OneKey;
@@ -40,7 +42,9 @@ impl Shaper {
 /// use throttle_tower::shape::Shaper;
 /// use throttle_tower::{LeakyBucket, Rate};
 ///
-/// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(5))).headroom(Duration::from_millis(20)).build()?;
+/// let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(5)))
+///     .headroom(Duration::from_millis(20))
+///     .build()?;
 /// assert_eq!(shaper.rate(), Rate::new(5, Duration::from_millis(1_020)));
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
@@ -80,23 +84,26 @@ impl ShaperBuilder {
 }
 
 impl<B: Backend> ShaperBuilder<B> {
-    /// Adds a pace of another unit, such as tokens, beside that of requests: `.by_unit("tokens",
-    /// Rate::per_minute(30_000))`. A call waits for its turn by all paces that it uses: it leaves when the calls before
-    /// it have had the time that each of them allows. It takes its turn in all of them or in none. Over a store this is
-    /// one decision, as for one pace.
+    /// Adds a pace of another unit, such as tokens, beside that of requests:
+    /// `.by_unit("tokens", Rate::per_minute(30_000))`. A call waits for its turn by all paces that
+    /// it uses: it leaves when the calls before it have had the time that each of them allows. It
+    /// takes its turn in all of them or in none. Over a store this is one decision, as for one
+    /// pace.
     ///
     /// What a call costs is an estimate: [`ShapeLayer::by_unit`](crate::ShapeLayer::by_unit),
-    /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage) afterwards.
+    /// [`Shaper::schedule_units`]. What it has really used is [settled](super::ShapeUsage)
+    /// afterwards.
     ///
-    /// The bucket's longest wait holds for the call as a whole. A call is refused if the time of its slowest unit would
-    /// end so late that a single request would have to leave after that wait. So a wait of a minute admits calls of no
-    /// more tokens than a minute allows.
+    /// The bucket's longest wait holds for the call as a whole. A call is refused if the time of
+    /// its slowest unit would end so late that a single request would have to leave after that
+    /// wait. So a wait of a minute admits calls of no more tokens than a minute allows.
     ///
-    /// All processes that share a schedule name the same units at the same rates. The pace of each unit has a name of
-    /// its own, the schedule's name with `+` and the unit.
+    /// All processes that share a schedule name the same units at the same rates. The pace of each
+    /// unit has a name of its own, the schedule's name with `+` and the unit.
     ///
-    /// A unit's period is lengthened by the [headroom](Self::headroom) as that of requests is. An explicit headroom is
-    /// added to each of them: one of 1 s slows a pace per minute by a sixtieth, and a pace per second to the half.
+    /// A unit's period is lengthened by the [headroom](Self::headroom) as that of requests is. An
+    /// explicit headroom is added to each of them: one of 1 s slows a pace per minute by a
+    /// sixtieth, and a pace per second to the half.
     ///
     /// ```
     /// use std::time::Duration;
@@ -113,8 +120,14 @@ impl<B: Backend> ShaperBuilder<B> {
     /// model.schedule_units("key", 1, &[("tokens", 1)]).await?; // takes 0.1 s of the pace of requests
     /// model.schedule_units("key", 1, &[("tokens", 1)]).await?;
     /// assert_eq!(began.elapsed(), Duration::from_millis(5_100));
-    /// let error = model.schedule_units("key", 1, &[("tokens", 6_011)]).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "the tokens of the call would wait longer than max_wait, 60s; so many never fit");
+    /// let error = model
+    ///     .schedule_units("key", 1, &[("tokens", 6_011)])
+    ///     .await
+    ///     .unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "the tokens of the call would wait longer than max_wait, 60s; so many never fit"
+    /// );
     /// # Ok(())
     /// # }
     /// ```
@@ -123,25 +136,27 @@ impl<B: Backend> ShaperBuilder<B> {
         self
     }
 
-    /// The name of the schedule: 1 to 64 printable ASCII characters. Shapers of one name on one backend share a
-    /// schedule. The name is required if [`backend`](Self::backend) is set; otherwise it defaults to `shape`.
+    /// The name of the schedule: 1 to 64 printable ASCII characters. Shapers of one name on one
+    /// backend share a schedule. The name is required if [`backend`](Self::backend) is set;
+    /// otherwise it defaults to `shape`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Slows the pace a little: the rate's period becomes longer by the headroom, for example 5 calls in 1.005 s
-    /// instead of 1 s. Calls take different times to reach the upstream and may arrive closer together than they left.
-    /// The headroom keeps them within the limit in every period of the upstream, if those times differ by no more than
-    /// the headroom.
+    /// Slows the pace a little: the rate's period becomes longer by the headroom, for example 5
+    /// calls in 1.005 s instead of 1 s. Calls take different times to reach the upstream and may
+    /// arrive closer together than they left. The headroom keeps them within the limit in every
+    /// period of the upstream, if those times differ by no more than the headroom.
     ///
-    /// If this process was stalled and a turn is late by more than the headroom, the turns behind it are later too, so
-    /// that the calls do not leave all at once. Delays on the way to the upstream may differ by more, for example
-    /// with new connections: increase the headroom then. Zero uses the exact rate, and after a stall sends all due
-    /// calls at once.
+    /// If this process was stalled and a turn is late by more than the headroom, the turns behind
+    /// it are later too, so that the calls do not leave all at once. Delays on the way to the
+    /// upstream may differ by more, for example with new connections: increase the headroom then.
+    /// Zero uses the exact rate, and after a stall sends all due calls at once.
     ///
-    /// Defaults to a hundredth of the period, at most 5 ms. With an asynchronous [`backend`](Self::backend), whose
-    /// decisions take varying time, it defaults to a fortieth, at most 25 ms.
+    /// Defaults to a hundredth of the period, at most 5 ms. With an asynchronous
+    /// [`backend`](Self::backend), whose decisions take varying time, it defaults to a fortieth, at
+    /// most 25 ms.
     pub fn headroom(mut self, headroom: Duration) -> Self {
         self.headroom = Some(headroom);
         self
@@ -151,46 +166,68 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// A backend in memory must use a [`TokioClock`], as the timers do.
     pub fn backend<C: Backend>(self, backend: C) -> ShaperBuilder<C> {
-        let Self { bucket, name, headroom, on_error, max_waiting, shared_pauses, rates, .. } = self;
-        ShaperBuilder { bucket, backend, is_shared: true, name, headroom, on_error, max_waiting, shared_pauses, rates }
+        let Self {
+            bucket,
+            name,
+            headroom,
+            on_error,
+            max_waiting,
+            shared_pauses,
+            rates,
+            ..
+        } = self;
+        ShaperBuilder {
+            bucket,
+            backend,
+            is_shared: true,
+            name,
+            headroom,
+            on_error,
+            max_waiting,
+            shared_pauses,
+            rates,
+        }
     }
 
-    /// What happens when the store fails. [`OnError::local`] continues at a share of the pace. [`OnError::Closed`]
-    /// fails the call. [`OnError::Open`] sends it at once, at no pace, if the store is broken; while the store is
-    /// [busy](throttle_core::BackendErrorKind::is_busy), this process keeps the whole pace by itself. There is no
-    /// default: a backend that can fail requires a choice.
+    /// What happens when the store fails. [`OnError::local`] continues at a share of the pace.
+    /// [`OnError::Closed`] fails the call. [`OnError::Open`] sends it at once, at no pace, if the
+    /// store is broken; while the store is [busy](throttle_core::BackendErrorKind::is_busy), this
+    /// process keeps the whole pace by itself. There is no default: a backend that can fail
+    /// requires a choice.
     ///
-    /// When a store fails or returns, some processes may use it while others use their shares. For that moment all
-    /// processes together may slightly exceed the pace.
+    /// When a store fails or returns, some processes may use it while others use their shares. For
+    /// that moment all processes together may slightly exceed the pace.
     pub fn on_error(mut self, rule: OnError) -> Self {
         self.on_error = Some(rule);
         self
     }
 
-    /// Sets how many calls may wait at once, of all keys together; further calls are refused. A waiting call takes
-    /// less than 600 bytes beside the request and the inner service (700 in a layer that obeys the upstream). Defaults
-    /// to 100,000.
+    /// Sets how many calls may wait at once, of all keys together; further calls are refused. A
+    /// waiting call takes less than 600 bytes beside the request and the inner service (700 in a
+    /// layer that obeys the upstream). Defaults to 100,000.
     pub fn max_waiting(mut self, calls: usize) -> Self {
         self.max_waiting = calls;
         self
     }
 
     /// Shares pauses through the [`backend`](Self::backend): when one process is [told to
-    /// pause](crate::ShapeLayer::obey_upstream), or [pauses](Shaper::pause) a key itself, the others pause as well. Off
-    /// by default. The store keeps these pauses under the shaper's name with `/pauses` and
-    /// `/telling`.
+    /// pause](crate::ShapeLayer::obey_upstream), or [pauses](Shaper::pause) a key itself, the
+    /// others pause as well. Off by default. The store keeps these pauses under the shaper's name
+    /// with `/pauses` and `/telling`.
     ///
-    /// No call waits for this. A process looks for pauses when calls leave, at most four times a second for each key:
-    /// one more decision of the store each time. So a process whose calls leave slows down within a quarter of a second
-    /// and a round trip to the store, calls that wait included. One that has not looked for a while sends one call
-    /// more. At most 4,096 keys at a time are looked at; pauses of others hold in one process only.
+    /// No call waits for this. A process looks for pauses when calls leave, at most four times a
+    /// second for each key: one more decision of the store each time. So a process whose calls
+    /// leave slows down within a quarter of a second and a round trip to the store, calls that wait
+    /// included. One that has not looked for a while sends one call more. At most 4,096 keys at a
+    /// time are looked at; pauses of others hold in one process only.
     ///
-    /// No process is stopped for more than `longest` by one pause that another one has heard of, however many of them
-    /// hear of it: 1 ms to 24 h, the same in all processes. What a process itself hears is bounded by
-    /// [`longest_pause`](crate::ShapeLayer::longest_pause). All resume at the end that was told,
-    /// [jitter](crate::ShapeLayer::pause_jitter) included, and each lets its waiting calls leave at the pace. So for as
-    /// long as these take, the fleet may exceed the pace. A wait that is kept in steps is told step by step. A slower
-    /// pace that an upstream asks for is not shared. While the store fails, each process keeps its own pauses only.
+    /// No process is stopped for more than `longest` by one pause that another one has heard of,
+    /// however many of them hear of it: 1 ms to 24 h, the same in all processes. What a process
+    /// itself hears is bounded by [`longest_pause`](crate::ShapeLayer::longest_pause). All resume
+    /// at the end that was told, [jitter](crate::ShapeLayer::pause_jitter) included, and each lets
+    /// its waiting calls leave at the pace. So for as long as these take, the fleet may exceed the
+    /// pace. A wait that is kept in steps is told step by step. A slower pace that an upstream asks
+    /// for is not shared. While the store fails, each process keeps its own pauses only.
     ///
     /// ```
     /// use std::time::Duration;
@@ -203,7 +240,11 @@ impl<B: Backend> ShaperBuilder<B> {
     /// let store = MemoryBackend::builder().clock(TokioClock::new()).build();
     /// let process = || {
     ///     let pace = LeakyBucket::new(Rate::per_second(100)).max_wait(Duration::from_secs(10));
-    ///     Shaper::builder(pace).name("api").backend(store.clone()).share_pauses(Duration::from_secs(60)).build()
+    ///     Shaper::builder(pace)
+    ///         .name("api")
+    ///         .backend(store.clone())
+    ///         .share_pauses(Duration::from_secs(60))
+    ///         .build()
     /// };
     /// let (one, other) = (process()?, process()?);
     /// one.pause("api.example", Duration::from_secs(5));
@@ -225,28 +266,44 @@ impl<B: Backend> ShaperBuilder<B> {
     ///
     /// # Errors
     ///
-    /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or missing where it is
-    /// required, a unit has two paces, or `on_error` is missing for a store that can fail.
+    /// If a rate or the longest wait cannot be counted in exact integers, a name is invalid or
+    /// missing where it is required, a unit has two paces, or `on_error` is missing for a store
+    /// that can fail.
     pub fn build(self) -> Result<Shaper<B>, ConfigError> {
         let name = self.checked_name()?;
-        let on_error = self.checked_on_error().map_err(|error| error.in_policy(&name))?;
+        let on_error = self
+            .checked_on_error()
+            .map_err(|error| error.in_policy(&name))?;
         let paced = |rate| self.with_headroom(rate);
-        let units = self.rates.iter().map(|(unit, rate)| (*unit, paced(*rate))).collect();
-        let paces = UnitPaces::new(paced(self.bucket.rate()), units).map_err(|error| error.in_policy(&name))?;
+        let units = self
+            .rates
+            .iter()
+            .map(|(unit, rate)| (*unit, paced(*rate)))
+            .collect();
+        let paces = UnitPaces::new(paced(self.bucket.rate()), units)
+            .map_err(|error| error.in_policy(&name))?;
         let max_wait = self.bucket.longest_wait();
         let set = paces.policies(&name, max_wait)?;
         // Another shaper can use a backend that was passed in.
         let one_key = (!self.is_shared && !paces.has_units()).then(|| OneKey::new(paces.requests));
-        // With `Open`, this process keeps the pace alone while the store is busy: a burst does not mean that it is
-        // broken.
-        let processes = on_error.processes().or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
-        let share = processes.filter(|_| self.backend.can_fail()).map(|processes| {
-            let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-            LocalShare::new(&store, &set, processes)
-        });
+        // With `Open`, this process keeps the pace alone while the store is busy: a burst does not
+        // mean that it is broken.
+        let processes = on_error
+            .processes()
+            .or((on_error == OnError::Open).then_some(NonZeroU32::MIN));
+        let share = processes
+            .filter(|_| self.backend.can_fail())
+            .map(|processes| {
+                let store = MemoryBackend::builder().clock(TokioClock::new()).build();
+                LocalShare::new(&store, &set, processes)
+            });
         let share = share.transpose()?;
-        let shared_pauses = self.shared_pauses.map(|longest| self.shared_pauses(&name, longest));
-        let shared_pauses = shared_pauses.transpose().map_err(|error| error.in_policy(&name))?;
+        let shared_pauses = self
+            .shared_pauses
+            .map(|longest| self.shared_pauses(&name, longest));
+        let shared_pauses = shared_pauses
+            .transpose()
+            .map_err(|error| error.in_policy(&name))?;
         Ok(Shaper {
             schedule: Arc::new(Schedule {
                 prepared: Arc::new(self.backend.prepare(set)?),
@@ -255,8 +312,11 @@ impl<B: Backend> ShaperBuilder<B> {
                 share,
                 on_error,
                 // The headroom that is in force is what the period has grown by.
-                tolerance: (paces.requests.period().checked_sub(self.bucket.rate().period()))
-                    .filter(|headroom| !headroom.is_zero()),
+                tolerance: (paces
+                    .requests
+                    .period()
+                    .checked_sub(self.bucket.rate().period()))
+                .filter(|headroom| !headroom.is_zero()),
                 paces,
                 max_wait,
                 max_waiting: self.max_waiting,
@@ -274,7 +334,8 @@ impl<B: Backend> ShaperBuilder<B> {
         match &self.name {
             Some(name) => Ok(name.clone()),
             None if self.is_shared => {
-                let rule = "processes share a pace by its name; add .name(\"…\"), the same in all of them, and one \
+                let rule = "processes share a pace by its name; add .name(\"…\"), the same in all \
+                    of them, and one \
                             that nothing else on this backend has";
                 Err(ConfigError::new("name", "not set", rule))
             }
@@ -285,14 +346,21 @@ impl<B: Backend> ShaperBuilder<B> {
     fn shared_pauses(&self, name: &str, longest: Duration) -> Result<SharedPauses<B>, ConfigError> {
         let most = PolicyName::MAX_LEN - SharedPauses::<B>::TURNS.len();
         if !self.is_shared {
-            let rule = "pauses are shared through a store; add .backend(…), or remove it: the clones of a shaper have \
+            let rule = "pauses are shared through a store; add .backend(…), or remove it: the \
+                clones of a shaper have \
                         the same pauses anyway";
-            return Err(ConfigError::new("share_pauses", "set without a backend", rule));
+            return Err(ConfigError::new(
+                "share_pauses",
+                "set without a backend",
+                rule,
+            ));
         }
         if name.len() > most {
             let suffix = SharedPauses::<B>::TURNS;
-            let rule =
-                format!("with share_pauses it has at most {most} characters, because {suffix:?} is added; shorten it");
+            let rule = format!(
+                "with share_pauses it has at most {most} characters, because {suffix:?} is added; \
+                    shorten it"
+            );
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule));
         }
         SharedPauses::new(&self.backend, name, longest)
@@ -301,13 +369,16 @@ impl<B: Backend> ShaperBuilder<B> {
     fn checked_on_error(&self) -> Result<OnError, ConfigError> {
         match self.on_error {
             None if self.backend.can_fail() => {
-                let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to \
-                            continue at a part of the pace, where n processes share it, .on_error(OnError::Closed) to \
+                let rule = "the backend can fail, and there is no silent default; add \
+                    .on_error(OnError::local(n)) to \
+                            continue at a part of the pace, where n processes share it, \
+                            .on_error(OnError::Closed) to \
                             fail calls, or .on_error(OnError::Open) to send them at no pace";
                 Err(ConfigError::new("on_error", "not set", rule))
             }
             Some(OnError::Local { processes: 0 }) => {
-                let rule = "at least one process shares the pace: this one; write the number that you run";
+                let rule =
+                    "at least one process shares the pace: this one; write the number that you run";
                 Err(ConfigError::new("processes of on_error", 0, rule))
             }
             rule => Ok(rule.unwrap_or(OnError::Closed)),
@@ -316,21 +387,33 @@ impl<B: Backend> ShaperBuilder<B> {
 
     /// A rate that is slower by the headroom.
     fn with_headroom(&self, rate: Rate) -> Rate {
-        let slower = |headroom: Duration| Rate::new(rate.count(), rate.period().saturating_add(headroom));
+        let slower =
+            |headroom: Duration| Rate::new(rate.count(), rate.period().saturating_add(headroom));
         if let Some(headroom) = self.headroom {
             return slower(headroom);
         }
-        let (part, most) = if self.backend.can_fail() { (40, 25) } else { (100, 5) };
+        let (part, most) = if self.backend.can_fail() {
+            (40, 25)
+        } else {
+            (100, 5)
+        };
         let usual = slower((rate.period() / part).min(Duration::from_millis(most)));
-        // If that cannot be counted exactly but the rate can, the period is so long that headroom does not matter.
-        let can_be_counted = LeakyBucket::new(usual).max_wait(self.bucket.longest_wait()).build().is_ok();
+        // If that cannot be counted exactly but the rate can, the period is so long that headroom
+        // does not matter.
+        let can_be_counted = LeakyBucket::new(usual)
+            .max_wait(self.bucket.longest_wait())
+            .build()
+            .is_ok();
         if can_be_counted { usual } else { rate }
     }
 }
 
 impl<B: Backend> fmt::Debug for ShaperBuilder<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShaperBuilder").field("bucket", &self.bucket).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ShaperBuilder")
+            .field("bucket", &self.bucket)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -344,7 +427,9 @@ mod tests {
     #[test]
     fn shape_builder_shows_what_was_configured_and_not_what_comes_of_it() {
         let bucket = LeakyBucket::new(Rate::per_second(5));
-        let builder = Shaper::builder(bucket).headroom(Duration::from_millis(20)).name("api");
+        let builder = Shaper::builder(bucket)
+            .headroom(Duration::from_millis(20))
+            .name("api");
         let expected = format!("ShaperBuilder {{ bucket: {bucket:?}, name: Some(\"api\"), .. }}");
         assert_eq!(format!("{builder:?}"), expected);
         assert_ne!(builder.build().unwrap().rate(), Rate::per_second(5));

@@ -5,9 +5,9 @@ use crate::time::micros;
 
 /// The clock of tokio's timers, counted from its creation.
 ///
-/// It only moves forward and does not depend on the system's time: a call that is delayed by a second leaves a second
-/// later, even if the system's time is changed meanwhile. In a runtime whose time is paused it stands still with the
-/// timers.
+/// It only moves forward and does not depend on the system's time: a call that is delayed by a
+/// second leaves a second later, even if the system's time is changed meanwhile. In a runtime whose
+/// time is paused it stands still with the timers.
 ///
 /// ```
 /// use std::time::Duration;

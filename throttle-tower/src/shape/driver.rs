@@ -18,7 +18,8 @@ use crate::time::micros;
 /// A driver that is later than this has a runtime that does not run.
 const OVERDUE: Duration = Duration::from_millis(50);
 
-/// What a driver asks a store for: the turns of the first calls, which are due before the answer can be here.
+/// What a driver asks a store for: the turns of the first calls, which are due before the answer
+/// can be here.
 struct Asking {
     calls: Calls,
     /// The ticket of the first call, and what it needs alone.
@@ -32,9 +33,16 @@ struct Asking {
 }
 
 impl Queue {
-    /// Whether a future that waits has to begin a driver. If the driver sleeps for too long, it is woken.
+    /// Whether a future that waits has to begin a driver. If the driver sleeps for too long, it is
+    /// woken.
     pub(super) fn needs_driver(&mut self, next: Instant, now: Instant) -> bool {
-        let Some(driver) = self.driver.as_ref().filter(|driver| now < driver.next + OVERDUE) else { return true };
+        let Some(driver) = self
+            .driver
+            .as_ref()
+            .filter(|driver| now < driver.next + OVERDUE)
+        else {
+            return true;
+        };
         if next < driver.next {
             self.afterwards.driver = Some(Arc::clone(&driver.wakes));
         }
@@ -47,7 +55,8 @@ impl Queue {
         self.needs_driver(next, now);
     }
 
-    /// As [`go_on`](Self::go_on), after a change by which the next turn may be due earlier or later than was known.
+    /// As [`go_on`](Self::go_on), after a change by which the next turn may be due earlier or later
+    /// than was known.
     pub(super) fn look_again(&mut self, now: Instant) {
         self.is_due(Due::at(now));
         self.go_on(now);
@@ -56,23 +65,35 @@ impl Queue {
     /// Begins a driver that is woken by the result, in place of the former one.
     fn begin_driver(&mut self, now: Instant) -> Arc<Notify> {
         let wakes = Arc::default();
-        self.driver = Some(Driver { next: now, wakes: Arc::clone(&wakes) });
+        self.driver = Some(Driver {
+            next: now,
+            wakes: Arc::clone(&wakes),
+        });
         wakes
     }
 
     fn is_driven_by(&self, wakes: &Arc<Notify>) -> bool {
-        self.driver.as_ref().is_some_and(|driver| Arc::ptr_eq(&driver.wakes, wakes))
+        self.driver
+            .as_ref()
+            .is_some_and(|driver| Arc::ptr_eq(&driver.wakes, wakes))
     }
 }
 
 /// Begins a driver in the current runtime.
 pub(super) fn begin<B: Backend>(schedule: &Arc<Schedule<B>>, key: &Key, runtime: &Handle) {
-    let Some(wakes) = schedule.change(key, false, Queue::begin_driver) else { return };
-    let ends = Ends { schedule: Arc::clone(schedule), key: key.clone(), wakes };
+    let Some(wakes) = schedule.change(key, false, Queue::begin_driver) else {
+        return;
+    };
+    let ends = Ends {
+        schedule: Arc::clone(schedule),
+        key: key.clone(),
+        wakes,
+    };
     drop(runtime.spawn(async move { ends.drive().await }));
 }
 
-/// A driver. When its runtime ends, it is dropped, and the calls of other runtimes go on without it.
+/// A driver. When its runtime ends, it is dropped, and the calls of other runtimes go on without
+/// it.
 struct Ends<B: Backend> {
     schedule: Arc<Schedule<B>>,
     key: Key,
@@ -101,7 +122,10 @@ impl<B: Backend> Ends<B> {
                 }
                 Next::At(at) => (Step::Sleep(at), at),
                 // The store answers within its deadline.
-                Next::Ask => (Step::Ask(Box::new(self.schedule.asking(queue, now)?)), now + Duration::from_secs(1)),
+                Next::Ask => (
+                    Step::Ask(Box::new(self.schedule.asking(queue, now)?)),
+                    now + Duration::from_secs(1),
+                ),
             };
             if let Some(driver) = &mut queue.driver {
                 driver.next = next;
@@ -118,7 +142,11 @@ impl<B: Backend> Ends<B> {
         let now = Instant::now();
         let trip = now - asked;
         // Without the store only the first call was decided.
-        let turns = if is_degraded { &asking.turns[..1] } else { &asking.turns[..] };
+        let turns = if is_degraded {
+            &asking.turns[..1]
+        } else {
+            &asking.turns[..]
+        };
         let at = match asking.as_of {
             // Turns that the round trip has made late are not taken all at once.
             Some(_) => self.schedule.not_too_late(asking.start, now),
@@ -141,8 +169,11 @@ impl<B: Backend> Ends<B> {
                         receipt: receipt.take(),
                     }));
                 }
-                // The first call may have given up, and what it waits for says nothing about the next one.
-                Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_)) if queue.first_ticket() != Some(*first) => {
+                // The first call may have given up, and what it waits for says nothing about the
+                // next one.
+                Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_))
+                    if queue.first_ticket() != Some(*first) =>
+                {
                     return queue.is_due(Due::at(now));
                 }
                 Some(Answer::Wait(wait)) => return queue.is_due(Due::at(at + wait)),
@@ -150,7 +181,9 @@ impl<B: Backend> Ends<B> {
                 Some(Answer::Unpaced) => {
                     // Those that a pause has held do not leave all at once.
                     let is_paced = queue.pauses.have_held();
-                    let calls = queue.ready_calls().take(if is_paced { 1 } else { usize::MAX });
+                    let calls = queue
+                        .ready_calls()
+                        .take(if is_paced { 1 } else { usize::MAX });
                     let turn = |Wanted { cost, units, .. }: &Wanted| Turn {
                         at,
                         cost: *cost,
@@ -158,7 +191,10 @@ impl<B: Backend> Ends<B> {
                         receipt: None,
                     };
                     let turns: Vec<Turn> = calls.map(|call| turn(&call.wanted)).collect();
-                    let length = queue.first().filter(|_| is_paced).map_or(Duration::ZERO, |call| call.length);
+                    let length = queue
+                        .first()
+                        .filter(|_| is_paced)
+                        .map_or(Duration::ZERO, |call| call.length);
                     queue.is_due(Due::at(at + length));
                     queue.turns.extend(turns);
                 }
@@ -182,8 +218,8 @@ enum Step {
 }
 
 impl<B: Backend> Schedule<B> {
-    /// Asks for the turn of the first call, and for those that are due before the answer can be here, so that a round
-    /// trip does not limit the rate.
+    /// Asks for the turn of the first call, and for those that are due before the answer can be
+    /// here, so that a round trip does not limit the rate.
     fn asking(&self, queue: &Queue, now: Instant) -> Option<Asking> {
         let first = queue.first()?;
         let start = self.not_too_late(queue.start().max(first.came), now);
@@ -203,11 +239,22 @@ impl<B: Backend> Schedule<B> {
         let (ticket, alone) = (queue.first_ticket()?, first.wanted.calls());
         let mut calls = alone.clone();
         if turns.len() > 1 {
-            calls.iter_mut().for_each(|call| *call = call.clone().costing(cost));
+            calls
+                .iter_mut()
+                .for_each(|call| *call = call.clone().costing(cost));
         }
         let as_of = self.backend.now(&self.prepared, &calls);
-        let as_of = as_of.map(|now| Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(late))));
-        Some(Asking { calls, first: (ticket, alone), turns, units: first.wanted.units.clone(), start, as_of })
+        let as_of = as_of.map(|now| {
+            Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(late)))
+        });
+        Some(Asking {
+            calls,
+            first: (ticket, alone),
+            turns,
+            units: first.wanted.units.clone(),
+            start,
+            as_of,
+        })
     }
 }
 

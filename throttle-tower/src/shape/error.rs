@@ -7,9 +7,11 @@ use throttle_core::BackendError;
 
 use crate::usage::UsageError;
 
-/// A call that was refused because it would have waited too long, or had. It took nothing of the pace.
+/// A call that was refused because it would have waited too long, or had. It took nothing of the
+/// pace.
 ///
-/// Mostly this is known at once. Over a store it may be seen later, when other processes have taken turns.
+/// Mostly this is known at once. Over a store it may be seen later, when other processes have taken
+/// turns.
 ///
 /// ```
 /// use throttle_tower::shape::{Bound, Shaper};
@@ -17,7 +19,8 @@ use crate::usage::UsageError;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO))?;
+/// let shaper =
+///     Shaper::new(LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO))?;
 /// shaper.schedule("key", 1).await?;
 /// let error = shaper.schedule("key", 1).await.unwrap_err();
 /// let full = error.queue_full().expect("it would wait");
@@ -31,12 +34,14 @@ use crate::usage::UsageError;
 pub struct QueueFull {
     /// The bound that the call would have exceeded.
     pub bound: Bound,
-    /// How long until the same call is accepted if nothing else happens; `None` if no wait helps, or if it is not
-    /// known.
+    /// How long until the same call is accepted if nothing else happens; `None` if no wait helps,
+    /// or if it is not known.
     pub retry_after: Option<Duration>,
-    /// The bound itself: the longest time until the last unit of the call is due. For [`Bound::MaxWaiting`], zero.
+    /// The bound itself: the longest time until the last unit of the call is due. For
+    /// [`Bound::MaxWaiting`], zero.
     pub allowed: Duration,
-    /// The unit that needs the longest, if that is not requests: see [`by_unit`](super::ShaperBuilder::by_unit).
+    /// The unit that needs the longest, if that is not requests: see
+    /// [`by_unit`](super::ShaperBuilder::by_unit).
     pub unit: Option<&'static str>,
 }
 
@@ -65,15 +70,19 @@ pub enum Bound {
     Deadline,
     /// The number of calls that may wait at once, whatever their keys.
     MaxWaiting,
-    /// The bucket's longest wait, less the time of the reserve that the call's [class](crate::ShapeLayer::priority)
-    /// leaves to higher ones.
+    /// The bucket's longest wait, less the time of the reserve that the call's
+    /// [class](crate::ShapeLayer::priority) leaves to higher ones.
     Class,
 }
 
 impl QueueFull {
     /// As many calls wait as may.
-    pub(super) const TOO_MANY: Self =
-        Self { bound: Bound::MaxWaiting, retry_after: None, allowed: Duration::ZERO, unit: None };
+    pub(super) const TOO_MANY: Self = Self {
+        bound: Bound::MaxWaiting,
+        retry_after: None,
+        allowed: Duration::ZERO,
+        unit: None,
+    };
 }
 
 impl fmt::Display for QueueFull {
@@ -85,9 +94,19 @@ impl fmt::Display for QueueFull {
             Bound::Class => "its class may",
         };
         match (self.bound, self.unit) {
-            (Bound::MaxWaiting, _) => f.write_str("as many calls are waiting as max_waiting allows")?,
-            (_, None) => write!(f, "the call would wait longer than {bound}, {:?}", self.allowed)?,
-            (_, Some(unit)) => write!(f, "the {unit} of the call would wait longer than {bound}, {:?}", self.allowed)?,
+            (Bound::MaxWaiting, _) => {
+                f.write_str("as many calls are waiting as max_waiting allows")?
+            }
+            (_, None) => write!(
+                f,
+                "the call would wait longer than {bound}, {:?}",
+                self.allowed
+            )?,
+            (_, Some(unit)) => write!(
+                f,
+                "the {unit} of the call would wait longer than {bound}, {:?}",
+                self.allowed
+            )?,
         }
         match (self.retry_after, self.bound, self.unit) {
             (Some(wait), ..) => write!(f, "; try again in {wait:?}"),
@@ -102,7 +121,8 @@ impl Error for QueueFull {}
 
 /// Why a shaped call has no response.
 ///
-/// `E` is the error of the inner service. Without a service it is `Infallible`, and there is no [`Inner`](Self::Inner).
+/// `E` is the error of the inner service. Without a service it is `Infallible`, and there is no
+/// [`Inner`](Self::Inner).
 ///
 /// ```
 /// use throttle_tower::shape::ShapeError;
@@ -116,7 +136,8 @@ impl Error for QueueFull {}
 pub enum ShapeError<E = Infallible> {
     /// The call would have waited too long. The service was not called.
     QueueFull(QueueFull),
-    /// The store that keeps the schedule failed, and `on_error` is closed. The service was not called.
+    /// The store that keeps the schedule failed, and `on_error` is closed. The service was not
+    /// called.
     Store(BackendError),
     /// The shaper does not count a unit of that name. The service was not called.
     UnknownUnit(UsageError),
@@ -203,11 +224,21 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: [Bound; 4] = [Bound::MaxWait, Bound::Deadline, Bound::MaxWaiting, Bound::Class];
+    const BOUNDS: [Bound; 4] = [
+        Bound::MaxWait,
+        Bound::Deadline,
+        Bound::MaxWaiting,
+        Bound::Class,
+    ];
 
     fn full(bound: Bound, retry_after: Option<u64>) -> QueueFull {
         let allowed = Duration::from_secs(2);
-        QueueFull { bound, retry_after: retry_after.map(Duration::from_millis), allowed, unit: None }
+        QueueFull {
+            bound,
+            retry_after: retry_after.map(Duration::from_millis),
+            allowed,
+            unit: None,
+        }
     }
 
     #[test]
@@ -235,14 +266,20 @@ mod tests {
 
     #[test]
     fn shape_refusal_names_the_unit_that_needs_the_longest() {
-        let texts = |retry_after| BOUNDS.map(|bound| QueueFull { unit: Some("tokens"), ..full(bound, retry_after) });
+        let texts = |retry_after| {
+            BOUNDS.map(|bound| QueueFull {
+                unit: Some("tokens"),
+                ..full(bound, retry_after)
+            })
+        };
         assert_eq!(
             texts(None).map(|full| full.to_string()),
             [
                 "the tokens of the call would wait longer than max_wait, 2s; so many never fit",
                 "the tokens of the call would wait longer than its deadline, 2s; so many never fit",
                 "as many calls are waiting as max_waiting allows; try again later",
-                "the tokens of the call would wait longer than its class may, 2s; so many never fit",
+                "the tokens of the call would wait longer than its class may, 2s; so many never \
+                    fit",
             ]
         );
         let wait = "the tokens of the call would wait longer than max_wait, 2s; try again in 1.5s";
@@ -256,7 +293,10 @@ mod tests {
         assert_eq!(refused.queue_full(), Some(&full(Bound::Deadline, None)));
         assert_eq!(refused.into_inner(), None);
         let failed: ShapeError<&str> = ShapeError::<Infallible>::Store(store()).widen();
-        assert_eq!((failed.queue_full(), failed.to_string()), (None, store().to_string()));
+        assert_eq!(
+            (failed.queue_full(), failed.to_string()),
+            (None, store().to_string())
+        );
         assert_eq!(failed.into_inner(), None);
         let widened: ShapeError<&str> = ShapeError::from(full(Bound::MaxWait, Some(7))).widen();
         assert_eq!(widened.queue_full(), Some(&full(Bound::MaxWait, Some(7))));
@@ -271,12 +311,18 @@ mod tests {
             (Bound::Class, 429, "#quota-exceeded"),
             (Bound::MaxWaiting, 503, "#temporary-reduced-capacity"),
         ] {
-            for (retry_after, seconds) in
-                [(None, None), (Some(0), Some("1")), (Some(2_000), Some("2")), (Some(2_001), Some("3"))]
-            {
+            for (retry_after, seconds) in [
+                (None, None),
+                (Some(0), Some("1")),
+                (Some(2_000), Some("2")),
+                (Some(2_001), Some("3")),
+            ] {
                 let response = full(bound, retry_after).response();
                 assert_eq!(response.status(), status, "{bound:?}");
-                let stated = response.headers().get("retry-after").map(|value| value.to_str().unwrap());
+                let stated = response
+                    .headers()
+                    .get("retry-after")
+                    .map(|value| value.to_str().unwrap());
                 assert_eq!(stated, seconds, "{bound:?}");
                 let body = std::str::from_utf8(response.body()).unwrap();
                 assert!(body.contains(problem), "{bound:?}: {body}");

@@ -17,15 +17,18 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time. While it waits it holds nothing but its place among the calls that wait, and the
-    /// next one has that at once. A turn that the store has granted, and that no call takes, is given back. After the
-    /// wait the inner service has been called, and dropping this future drops that service's future.
+    /// It may be dropped at any time. While it waits it holds nothing but its place among the calls
+    /// that wait, and the next one has that at once. A turn that the store has granted, and that no
+    /// call takes, is given back. After the wait the inner service has been called, and dropping
+    /// this future drops that service's future.
     ///
-    /// A future that is kept and not polled does not hold up the calls behind it: they get its turns.
+    /// A future that is kept and not polled does not hold up the calls behind it: they get its
+    /// turns.
     ///
     /// # Panics
     ///
-    /// When polled after completion, and when it has to wait outside of a tokio runtime that has its timers enabled.
+    /// When polled after completion, and when it has to wait outside of a tokio runtime that has
+    /// its timers enabled.
     ///
     /// ```
     /// use throttle_tower::shape::{ShapeError, ShapeFuture};
@@ -60,8 +63,8 @@ pin_project! {
         S: Service<Req>,
         B: Backend,
     {
-        /// Boxed, because it is large and rare, and futures of this type are moved on every call. `None` once it is
-        /// over.
+        /// Boxed, because it is large and rare, and futures of this type are moved on every call.
+        /// `None` once it is over.
         Waiting { queued: Option<Box<Queued<S, Req, B>>> },
         Calling { #[pin] response: S::Future },
         /// Boxed as well, for the same reason.
@@ -79,16 +82,36 @@ struct Queued<S, Req, B: Backend> {
 impl<S: Service<Req>, Req, B: Backend, H> ShapeFuture<S, Req, B, H> {
     #[inline]
     pub(super) fn calling(response: S::Future, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
-        Self { state: State::Calling { response }, reader }
+        Self {
+            state: State::Calling { response },
+            reader,
+        }
     }
 
     pub(super) fn refused(error: ShapeError) -> Self {
-        Self { state: State::Refused { error: Some(Box::new(error)) }, reader: None }
+        Self {
+            state: State::Refused {
+                error: Some(Box::new(error)),
+            },
+            reader: None,
+        }
     }
 
-    pub(super) fn waiting(waits: Waits<B>, inner: S, request: Req, reader: Option<Box<ResponseReader<B, H>>>) -> Self {
-        let queued = Some(Box::new(Queued { waits, inner, request }));
-        Self { state: State::Waiting { queued }, reader }
+    pub(super) fn waiting(
+        waits: Waits<B>,
+        inner: S,
+        request: Req,
+        reader: Option<Box<ResponseReader<B, H>>>,
+    ) -> Self {
+        let queued = Some(Box::new(Queued {
+            waits,
+            inner,
+            request,
+        }));
+        Self {
+            state: State::Waiting { queued },
+            reader,
+        }
     }
 }
 
@@ -107,7 +130,9 @@ where
                 StateProj::Waiting { queued } => {
                     let waits = &mut queued.as_mut().expect(POLLED_AGAIN).waits;
                     let waited = ready!(Pin::new(waits).poll(cx));
-                    let Queued { mut inner, request, .. } = *queued.take().expect(POLLED_AGAIN);
+                    let Queued {
+                        mut inner, request, ..
+                    } = *queued.take().expect(POLLED_AGAIN);
                     let receipt = waited.map_err(ShapeError::widen)?;
                     if let Some(reader) = this.reader {
                         reader.left(receipt);
@@ -174,7 +199,10 @@ mod tests {
         let future = size_of::<ShapeFuture<NoOp, (), Memory, IgnoreUpstream>>();
         let queued = size_of::<Queued<NoOp, (), Memory>>();
         let waiting = size_of::<super::super::queue::Waiting>() + size_of::<tokio::time::Sleep>();
-        assert!(future + queued + waiting <= 600, "{future}, {queued} and {waiting}");
+        assert!(
+            future + queued + waiting <= 600,
+            "{future}, {queued} and {waiting}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -190,9 +218,16 @@ mod tests {
         let mut service = crate::ShapeLayer::new(pace).unwrap().layer(NoOp);
         service.call(()).await.unwrap();
         let mut refused = Box::pin(service.call(()));
-        let mut poll = || refused.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut poll = || {
+            refused
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+        };
         assert!(matches!(poll(), Poll::Ready(Err(ShapeError::QueueFull(_)))));
         let message = catch_unwind(AssertUnwindSafe(|| drop(poll()))).unwrap_err();
-        assert_eq!(*message.downcast::<String>().unwrap_or_default(), "a ShapeFuture was polled after completion");
+        assert_eq!(
+            *message.downcast::<String>().unwrap_or_default(),
+            "a ShapeFuture was polled after completion"
+        );
     }
 }

@@ -17,10 +17,12 @@ use crate::headers::retry_after::RetryAfter;
 use crate::throttle::ThrottleBody;
 use crate::time::micros;
 
-/// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the inner service only.
+/// A [`ShapeLayer`] that answers refused calls with a response: its services have the errors of the
+/// inner service only.
 ///
-/// A call that would wait too long gets a 429, with `Retry-After` if a wait helps. If too many calls wait already, or
-/// the store fails, the call gets a 503. The body is a problem document (RFC 9457), with `Cache-Control: no-store`.
+/// A call that would wait too long gets a 429, with `Retry-After` if a wait helps. If too many
+/// calls wait already, or the store fails, the call gets a 503. The body is a problem document (RFC
+/// 9457), with `Cache-Control: no-store`.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -29,11 +31,29 @@ use crate::time::micros;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+/// let service = tower::service_fn(|_: Request<()>| async {
+///     Ok::<_, std::io::Error>(Response::new(String::new()))
+/// });
 /// let pace = LeakyBucket::new(Rate::per_second(1)).max_wait(std::time::Duration::ZERO);
 /// let mut service = ShapeLayer::new(pace)?.http().layer(service);
-/// assert_eq!(service.ready().await?.call(Request::new(())).await?.status(), 200);
-/// assert_eq!(service.ready().await?.call(Request::new(())).await?.status(), 429);
+/// assert_eq!(
+///     service
+///         .ready()
+///         .await?
+///         .call(Request::new(()))
+///         .await?
+///         .status(),
+///     200
+/// );
+/// assert_eq!(
+///     service
+///         .ready()
+///         .await?
+///         .call(Request::new(()))
+///         .await?
+///         .status(),
+///     429
+/// );
 /// # Ok(())
 /// # }
 /// ```
@@ -44,8 +64,8 @@ pub struct HttpShapeLayer<L> {
 }
 
 impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
-    /// Returns a layer that answers refused calls with a 429 or 503 instead of an error. It needs services whose
-    /// responses are HTTP.
+    /// Returns a layer that answers refused calls with a 429 or 503 instead of an error. It needs
+    /// services whose responses are HTTP.
     pub fn http(self) -> HttpShapeLayer<Self> {
         HttpShapeLayer { layer: self }
     }
@@ -55,11 +75,14 @@ impl<S, L: Layer<S>> Layer<S> for HttpShapeLayer<L> {
     type Service = HttpShape<L::Service>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        HttpShape { shape: self.layer.layer(inner) }
+        HttpShape {
+            shape: self.layer.layer(inner),
+        }
     }
 }
 
-/// The service of an [`HttpShapeLayer`]: delays calls, and answers the refused ones with a response.
+/// The service of an [`HttpShapeLayer`]: delays calls, and answers the refused ones with a
+/// response.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -67,9 +90,13 @@ impl<S, L: Layer<S>> Layer<S> for HttpShapeLayer<L> {
 /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
 /// use tower::Layer;
 ///
-/// let service = tower::service_fn(|_: Request<()>| async { Ok::<_, std::io::Error>(Response::new(String::new())) });
+/// let service = tower::service_fn(|_: Request<()>| async {
+///     Ok::<_, std::io::Error>(Response::new(String::new()))
+/// });
 /// let shaped: HttpShape<Shape<_, Request<()>>> =
-///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
+///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?
+///         .http()
+///         .layer(service);
 /// assert_eq!(shaped.get_ref().layer().stats().waiting, 0);
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
@@ -95,13 +122,18 @@ where
     type Future = HttpShapeFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>> {
-        let only_inner =
-            |error: ShapeError<E>| error.into_inner().expect("only the inner service's readiness can fail");
+        let only_inner = |error: ShapeError<E>| {
+            error
+                .into_inner()
+                .expect("only the inner service's readiness can fail")
+        };
         self.shape.poll_ready(cx).map_err(only_inner)
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        HttpShapeFuture { future: self.shape.call(request) }
+        HttpShapeFuture {
+            future: self.shape.call(request),
+        }
     }
 }
 
@@ -117,8 +149,12 @@ pin_project! {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let service = tower::service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(String::new())));
-    /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.http().layer(service);
+    /// let service = tower::service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::io::Error>(Response::new(String::new()))
+    /// });
+    /// let mut shaped = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?
+    ///     .http()
+    ///     .layer(service);
     /// let call: HttpShapeFuture<_> = shaped.call(Request::new(()));
     /// assert_eq!(call.await?.status(), 200);
     /// # Ok(())
@@ -150,8 +186,9 @@ where
 }
 
 impl QueueFull {
-    /// The refusal as an HTTP response: 429 if the call would have waited too long, 503 if too many calls wait already;
-    /// with `Retry-After` where the wait is known, in whole seconds, rounded up.
+    /// The refusal as an HTTP response: 429 if the call would have waited too long, 503 if too many
+    /// calls wait already; with `Retry-After` where the wait is known, in whole seconds, rounded
+    /// up.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         let problem = match self.bound {
@@ -161,7 +198,9 @@ impl QueueFull {
         let mut response = refusal(problem);
         if let Some(wait) = self.retry_after {
             let wait = RetryAfter::from_micros(micros(wait));
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait.seconds()));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(wait.seconds()));
         }
         response
     }
@@ -170,7 +209,11 @@ impl QueueFull {
 fn refusal(problem: Problem) -> Response<Bytes> {
     let mut response = Response::new(problem.body([]));
     *response.status_mut() = problem.status();
-    response.headers_mut().insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, Problem::CONTENT_TYPE);
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -13,7 +13,8 @@ use super::queue::{Due, Polled, Queue, Waiting};
 use super::schedule::Schedule;
 use crate::time::micros;
 
-/// How much later than its latest instant a call is refused that no turn was offered to: its turn may be on the way.
+/// How much later than its latest instant a call is refused that no turn was offered to: its turn
+/// may be on the way.
 const LAST_CALL: Duration = Duration::from_millis(20);
 
 impl<B: Backend> Schedule<B> {
@@ -35,7 +36,9 @@ impl<B: Backend> Schedule<B> {
                     }
                     continue;
                 }
-                let Some(call) = queue.call(ticket) else { return Polled::Refused(QueueFull::TOO_MANY.into()) };
+                let Some(call) = queue.call(ticket) else {
+                    return Polled::Refused(QueueFull::TOO_MANY.into());
+                };
                 if call.is_refused() {
                     continue;
                 }
@@ -46,7 +49,10 @@ impl<B: Backend> Schedule<B> {
                     return Polled::Refused(refusal.into());
                 }
                 let needs_driver = queue.needs_driver(next.at(now), now);
-                return Polled::Waits { look_at: queue.start_of_next(ticket, now).min(latest), needs_driver };
+                return Polled::Waits {
+                    look_at: queue.start_of_next(ticket, now).min(latest),
+                    needs_driver,
+                };
             }
         });
         // The queue of a call that waits is not removed.
@@ -54,7 +60,12 @@ impl<B: Backend> Schedule<B> {
     }
 
     /// Takes a turn that is offered to a call. `None` if it is not due after all.
-    fn take_turn(&self, queue: &mut Queue, ticket: u64, now: Instant) -> Option<Option<Box<Receipt>>> {
+    fn take_turn(
+        &self,
+        queue: &mut Queue,
+        ticket: u64,
+        now: Instant,
+    ) -> Option<Option<Box<Receipt>>> {
         let Waiting { wanted, came, .. } = queue.call(ticket)?;
         let (requests, is_by_units) = (wanted.cost, wanted.units.is_some());
         if !queue.turns.is_empty() {
@@ -82,7 +93,10 @@ impl<B: Backend> Schedule<B> {
                 let due = as_of + wait;
                 let ahead = Duration::from_micros(due.micros_since(present).max(0).unsigned_abs());
                 let behind = Duration::from_micros(present.micros_since(due).max(0).unsigned_abs());
-                Due { at: (now + ahead).checked_sub(behind).unwrap_or(now), by_backend: Some(due) }
+                Due {
+                    at: (now + ahead).checked_sub(behind).unwrap_or(now),
+                    by_backend: Some(due),
+                }
             }
             None => Due::at(now + wait),
         };

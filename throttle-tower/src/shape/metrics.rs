@@ -4,9 +4,10 @@ use super::layer::ShapeLayer;
 use crate::observe::metrics::ShapeMetrics;
 
 impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
-    /// Reports what the shaper does through the facade of the `metrics` crate, with `name` as the label `layer`: see
-    /// [`metrics`](mod@crate::metrics). All layers and clones of one shaper report together. The first name stays, and
-    /// each shaper needs a name of its own. Defaults to reporting nothing.
+    /// Reports what the shaper does through the facade of the `metrics` crate, with `name` as the
+    /// label `layer`: see [`metrics`](mod@crate::metrics). All layers and clones of one shaper
+    /// report together. The first name stays, and each shaper needs a name of its own. Defaults to
+    /// reporting nothing.
     ///
     /// ```
     /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
@@ -15,7 +16,10 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
-        self.shaper.schedule.counters.report_metrics(ShapeMetrics::registered(name.into()));
+        self.shaper
+            .schedule
+            .counters
+            .report_metrics(ShapeMetrics::registered(name.into()));
         self
     }
 }

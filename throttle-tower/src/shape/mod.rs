@@ -1,6 +1,8 @@
-//! Delays outbound calls so that they stay within an upstream's rate: the layer, its service, and the shaper inside.
+//! Delays outbound calls so that they stay within an upstream's rate: the layer, its service, and
+//! the shaper inside.
 //!
-//! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a service.
+//! Use [`ShapeLayer`] around the client of an API, and [`Shaper`] to pace work that is not a
+//! service.
 
 // request ──► request_fields: key, costs, deadline ──► start: may it leave now? ── yes ──────────────────┐
 //                                                        │ no       ▲                                  │

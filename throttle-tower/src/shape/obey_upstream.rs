@@ -17,7 +17,8 @@ use crate::headers::read_upstream::{self, Allowance, Stated};
 use crate::jitter;
 use crate::time::{micros, time_for, wall_micros};
 
-/// A longer announcement counts as one of a day: a key that no call uses any more is not remembered for longer.
+/// A longer announcement counts as one of a day: a key that no call uses any more is not remembered
+/// for longer.
 const LONGEST_ANNOUNCEMENT: Duration = Duration::from_secs(86_400);
 
 /// How far an upstream is obeyed.
@@ -31,7 +32,10 @@ pub(super) struct ObeyUpstream {
 
 impl Default for ObeyUpstream {
     fn default() -> Self {
-        Self { longest: Duration::from_secs(60), jitter: 0 }
+        Self {
+            longest: Duration::from_secs(60),
+            jitter: 0,
+        }
     }
 }
 
@@ -46,17 +50,36 @@ pub(super) struct Response<'a> {
 
 impl ObeyUpstream {
     /// Pauses or slows down a key as a response asks.
-    pub(super) fn apply<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>) {
-        let Response { status, headers, left, now } = *response;
-        let Stated { allowance, used_up: without_end } = read_upstream::stated(headers, wall_micros);
-        let used_up = allowance.filter(|allowance| allowance.remaining == 0).map(|allowance| allowance.within);
+    pub(super) fn apply<B: Backend>(
+        self,
+        schedule: &Arc<Schedule<B>>,
+        key: &Key,
+        response: &Response<'_>,
+    ) {
+        let Response {
+            status,
+            headers,
+            left,
+            now,
+        } = *response;
+        let Stated {
+            allowance,
+            used_up: without_end,
+        } = read_upstream::stated(headers, wall_micros);
+        let used_up = allowance
+            .filter(|allowance| allowance.remaining == 0)
+            .map(|allowance| allowance.within);
         if read_upstream::is_refusal(status, headers) {
-            match read_upstream::wait(headers, wall_micros()).max(used_up).or(without_end) {
+            match read_upstream::wait(headers, wall_micros())
+                .max(used_up)
+                .or(without_end)
+            {
                 Some(wait) => self.pause(schedule, key, response, wait),
                 None => {
                     let length = |doubled: Duration| self.lengthen(doubled.min(self.longest));
                     let first = time_for(schedule.paces.requests, 1);
-                    let refused = |queue: &mut Queue, _| queue.pauses.refused([left, now], first, length);
+                    let refused =
+                        |queue: &mut Queue, _| queue.pauses.refused([left, now], first, length);
                     if let Some(until) = schedule.change(key, true, refused) {
                         schedule.pause(key, now, until);
                     }
@@ -70,30 +93,50 @@ impl ObeyUpstream {
                 self.pause(schedule, key, response, wait);
             }
         }
-        if let Some(Allowance { remaining: remaining @ 1.., within }) = allowance {
+        if let Some(Allowance {
+            remaining: remaining @ 1..,
+            within,
+        }) = allowance
+        {
             let spacing = time_for(Rate::new(remaining, within), 1).min(self.longest);
             // Has an effect only if the pace would use it up too early.
             schedule.slow(key, spacing, now + within.min(self.longest));
         }
     }
 
-    /// For as long as was announced. A longer wait than the longest pause is kept in steps: after each step one call
-    /// leaves, to see whether the upstream still refuses.
-    fn pause<B: Backend>(self, schedule: &Arc<Schedule<B>>, key: &Key, response: &Response<'_>, announced: Duration) {
+    /// For as long as was announced. A longer wait than the longest pause is kept in steps: after
+    /// each step one call leaves, to see whether the upstream still refuses.
+    fn pause<B: Backend>(
+        self,
+        schedule: &Arc<Schedule<B>>,
+        key: &Key,
+        response: &Response<'_>,
+        announced: Duration,
+    ) {
         let now = response.now;
         schedule.pause(key, now, now + self.lengthen(announced.min(self.longest)));
         let steps = (announced > self.longest && !self.longest.is_zero()).then(|| {
             let until = now + self.lengthen(announced.min(LONGEST_ANNOUNCEMENT));
-            Steps { announced_at: now, until, length: self.longest }
+            Steps {
+                announced_at: now,
+                until,
+                length: self.longest,
+            }
         });
-        schedule.change(key, steps.is_some(), |queue, _| queue.pauses.announce(response.left, steps));
+        schedule.change(key, steps.is_some(), |queue, _| {
+            queue.pauses.announce(response.left, steps)
+        });
     }
 
     fn lengthen(self, pause: Duration) -> Duration {
         if self.jitter == 0 {
             return pause;
         }
-        Duration::from_micros(jitter::lengthen(micros(pause), self.jitter, jitter::random()))
+        Duration::from_micros(jitter::lengthen(
+            micros(pause),
+            self.jitter,
+            jitter::random(),
+        ))
     }
 }
 
@@ -123,7 +166,12 @@ impl<B: Backend, H> ResponseReader<B, H> {
         H: UpstreamHead<Res>,
     {
         if let Some((status, headers)) = self.head.head(response) {
-            let response = Response { status, headers, left: self.left, now: Instant::now() };
+            let response = Response {
+                status,
+                headers,
+                left: self.left,
+                now: Instant::now(),
+            };
             self.obey.apply(&self.schedule, &self.key, &response);
         }
         if let Some(usage) = &self.usage {
@@ -140,20 +188,39 @@ mod tests {
     use super::super::shaper::Shaper;
     use super::*;
 
-    /// For how many keys a pause goes on, so many seconds after one call was refused for `announced` seconds.
+    /// For how many keys a pause goes on, so many seconds after one call was refused for
+    /// `announced` seconds.
     fn active_after(obey: ObeyUpstream, announced: u32) -> impl Fn(u32) -> usize {
-        let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(10))).build().unwrap();
+        let shaper = Shaper::builder(LeakyBucket::new(Rate::per_second(10)))
+            .build()
+            .unwrap();
         let (key, now) = (Key::from("key"), Instant::now());
         let headers = HeaderMap::from_iter([(RETRY_AFTER, announced.into())]);
-        let response = Response { status: StatusCode::TOO_MANY_REQUESTS, headers: &headers, left: now, now };
+        let response = Response {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            headers: &headers,
+            left: now,
+            now,
+        };
         obey.apply(&shaper.schedule, &key, &response);
-        move |seconds| shaper.schedule.queues.paused(now + seconds * Duration::from_secs(1))
+        move |seconds| {
+            shaper
+                .schedule
+                .queues
+                .paused(now + seconds * Duration::from_secs(1))
+        }
     }
 
     /// It goes on although no call leaves. A wait of more than a day counts as one of a day.
     #[tokio::test(start_paused = true)]
     async fn shape_long_wait_is_kept_until_its_end() {
-        for (announced, kept) in [(61, 61), (120, 120), (86_400, 86_400), (86_401, 86_400), (9_000_000, 86_400)] {
+        for (announced, kept) in [
+            (61, 61),
+            (120, 120),
+            (86_400, 86_400),
+            (86_401, 86_400),
+            (9_000_000, 86_400),
+        ] {
             let active = active_after(ObeyUpstream::default(), announced);
             assert_eq!([kept - 1, kept].map(active), [1, 0], "{announced}");
         }
@@ -161,7 +228,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn shape_wait_is_not_kept_where_the_longest_pause_is_none() {
-        let active = active_after(ObeyUpstream { longest: Duration::ZERO, jitter: 0 }, 120);
+        let active = active_after(
+            ObeyUpstream {
+                longest: Duration::ZERO,
+                jitter: 0,
+            },
+            120,
+        );
         assert_eq!(active(0), 0);
     }
 }

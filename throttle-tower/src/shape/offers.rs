@@ -1,4 +1,5 @@
-//! To which of the calls that wait the turns are offered that are due. Open it where calls of several costs wait.
+//! To which of the calls that wait the turns are offered that are due. Open it where calls of
+//! several costs wait.
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -10,8 +11,8 @@ use super::wanted::Wanted;
 const MOST_PASSING: usize = 64;
 
 impl Queue {
-    /// Whether a turn is offered to this call now. A call that no granted turn fits has passed those that one fits, and
-    /// is behind them.
+    /// Whether a turn is offered to this call now. A call that no granted turn fits has passed
+    /// those that one fits, and is behind them.
     pub(super) fn is_offered(&self, ticket: u64, now: Instant) -> bool {
         let is_granted = |ticket| self.is_granted(ticket, now);
         // Turns that fit none of them are given back by the first one.
@@ -27,14 +28,25 @@ impl Queue {
 
     /// Whether a granted turn that is due fits a call.
     pub(super) fn is_granted(&self, ticket: u64, now: Instant) -> bool {
-        self.call(ticket).is_some_and(|call| self.turns.iter().any(|turn| turn.fits(&call.wanted, now)))
+        self.call(ticket)
+            .is_some_and(|call| self.turns.iter().any(|turn| turn.fits(&call.wanted, now)))
     }
 
-    /// To how many of the first calls the turns that are due are offered: to as many as they fit, and to those before.
+    /// To how many of the first calls the turns that are due are offered: to as many as they fit,
+    /// and to those before.
     pub(super) fn calls_for_due_turns(&self, now: Instant) -> usize {
-        let mut due: SmallVec<[&Turn; 8]> = self.turns.iter().take_while(|turn| turn.at <= now).collect();
+        let mut due: SmallVec<[&Turn; 8]> = self
+            .turns
+            .iter()
+            .take_while(|turn| turn.at <= now)
+            .collect();
         let mut calls = 1;
-        for (place, ticket) in self.ready.iter().take(2 * due.len() + MOST_PASSING).enumerate() {
+        for (place, ticket) in self
+            .ready
+            .iter()
+            .take(2 * due.len() + MOST_PASSING)
+            .enumerate()
+        {
             if due.is_empty() {
                 break;
             }
@@ -56,7 +68,9 @@ impl Queue {
         if self.first_ticket() == Some(ticket) {
             // It was granted for a call of another cost, which is gone.
             self.due = Due::at(now);
-            self.afterwards.unused.extend(self.turns.pop_front().and_then(|turn| turn.receipt));
+            self.afterwards
+                .unused
+                .extend(self.turns.pop_front().and_then(|turn| turn.receipt));
         }
         self.offer = None;
         None

@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-/// The schedule of [`Key::CONSTANT`](throttle_core::Key::CONSTANT) where no other shaper can use it: a lock and an
-/// instant of tokio's timers, without a store. It decides as the store in memory does.
+/// The schedule of [`Key::CONSTANT`](throttle_core::Key::CONSTANT) where no other shaper can use
+/// it: a lock and an instant of tokio's timers, without a store. It decides as the store in memory
+/// does.
 pub(super) struct OneKey {
     rate: Rate,
     /// How long one request takes.
@@ -15,20 +16,28 @@ pub(super) struct OneKey {
     state: Mutex<State>,
 }
 
-/// A length of time, and the part of a nanosecond beyond it: so many of those of which the rate's count make one.
-/// Without it the pace would drift.
+/// A length of time, and the part of a nanosecond beyond it: so many of those of which the rate's
+/// count make one. Without it the pace would drift.
 type Length = (Duration, u64);
 
 struct State {
     /// When the next turn begins, and the part of a nanosecond beyond it.
     next: (Instant, u64),
-    /// Calls that have left at once. Counted here, because another atomic number would take as long as the lock.
+    /// Calls that have left at once. Counted here, because another atomic number would take as long
+    /// as the lock.
     sent: u64,
 }
 
 impl OneKey {
     pub(super) fn new(rate: Rate) -> Self {
-        Self { rate, one: length(rate, 1), state: Mutex::new(State { next: (Instant::now(), 0), sent: 0 }) }
+        Self {
+            rate,
+            one: length(rate, 1),
+            state: Mutex::new(State {
+                next: (Instant::now(), 0),
+                sent: 0,
+            }),
+        }
     }
 
     /// Lets a single request leave now, if it can.
@@ -44,7 +53,8 @@ impl OneKey {
         leaves
     }
 
-    /// Lets requests leave as of an instant. Returns when the next turn begins then. The call is not counted.
+    /// Lets requests leave as of an instant. Returns when the next turn begins then. The call is
+    /// not counted.
     ///
     /// # Errors
     ///
@@ -81,7 +91,10 @@ impl State {
 }
 
 fn length(rate: Rate, requests: u64) -> Length {
-    let (parts, count) = (rate.period().as_nanos() * u128::from(requests), u128::from(rate.count()));
+    let (parts, count) = (
+        rate.period().as_nanos() * u128::from(requests),
+        u128::from(rate.count()),
+    );
     let nanos = u64::try_from(parts / count).unwrap_or(u64::MAX);
     (Duration::from_nanos(nanos), (parts % count) as u64)
 }
@@ -97,7 +110,10 @@ mod tests {
         let leave_all = || (0..10).filter(|_| one_key.leave()).count();
         let left: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(leave_all)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
         });
         assert_eq!((left, one_key.sent()), (1, 1));
     }
@@ -108,7 +124,11 @@ mod tests {
         for (count, cost) in [(3, 1), (7, 1), (7, 3), (999_983, 1)] {
             let (one_key, start) = (OneKey::new(Rate::per_second(count)), Instant::now());
             let last = (0..count).try_fold(start, |at, _| one_key.leave_as_of(at, cost));
-            assert_eq!(last, Ok(start + Duration::from_secs(cost)), "{count} and {cost}");
+            assert_eq!(
+                last,
+                Ok(start + Duration::from_secs(cost)),
+                "{count} and {cost}"
+            );
             let early = start + Duration::from_secs(cost) - Duration::from_nanos(1);
             assert_eq!(one_key.leave_as_of(early, 1), last.and_then(Err));
         }

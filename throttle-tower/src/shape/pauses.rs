@@ -45,12 +45,23 @@ pub(super) struct Steps {
 impl Pauses {
     pub(super) fn new(now: Instant) -> Self {
         let (steps, left, refusal) = (None, None, None);
-        Self { began: now, until: now, steps, slow_until: now, spacing: Duration::ZERO, left, refusal }
+        Self {
+            began: now,
+            until: now,
+            steps,
+            slow_until: now,
+            spacing: Duration::ZERO,
+            left,
+            refusal,
+        }
     }
 
     /// When the next call may leave.
     pub(super) fn end(&self) -> Instant {
-        let spaced = self.left.filter(|(at, _)| *at < self.slow_until).map(|(at, requests)| at + self.spaces(requests));
+        let spaced = self
+            .left
+            .filter(|(at, _)| *at < self.slow_until)
+            .map(|(at, requests)| at + self.spaces(requests));
         spaced.map_or(self.until, |spaced| spaced.max(self.until))
     }
 
@@ -60,7 +71,8 @@ impl Pauses {
     }
 
     fn spaces(&self, requests: u64) -> Duration {
-        self.spacing.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX))
+        self.spacing
+            .saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX))
     }
 
     fn steps_left(&self, now: Instant) -> Option<&Steps> {
@@ -76,8 +88,8 @@ impl Pauses {
         self.slow_until > now || self.end() > now
     }
 
-    /// Whether they must not be forgotten. Steps of a key that no call uses are, after some of them: the next call is
-    /// then refused, and they begin again.
+    /// Whether they must not be forgotten. Steps of a key that no call uses are, after some of
+    /// them: the next call is then refused, and they begin again.
     pub(super) fn is_needed(&self, now: Instant) -> bool {
         const UNUSED: u32 = 4;
         let is_used = |steps: &Steps| now < self.until + steps.length * UNUSED;
@@ -108,21 +120,25 @@ impl Pauses {
         }
     }
 
-    /// The response to a call that left before an announcement is no later word: it can only prolong the wait.
+    /// The response to a call that left before an announcement is no later word: it can only
+    /// prolong the wait.
     pub(super) fn announce(&mut self, left: Instant, steps: Option<Steps>) {
         let earlier = self.steps.take_if(|former| left <= former.announced_at);
         self.steps = match (earlier, steps) {
-            (Some(former), Some(steps)) => Some(Steps { until: steps.until.max(former.until), ..steps }),
+            (Some(former), Some(steps)) => Some(Steps {
+                until: steps.until.max(former.until),
+                ..steps
+            }),
             (former, steps) => steps.or(former),
         };
     }
 
-    /// The end of the pause after a refusal that does not say how long to wait: at first as long as `first`, then twice
-    /// as long for each refusal that comes after a pause, until a call succeeds. `lengthen` bounds a pause, and makes
-    /// it longer by chance.
+    /// The end of the pause after a refusal that does not say how long to wait: at first as long as
+    /// `first`, then twice as long for each refusal that comes after a pause, until a call
+    /// succeeds. `lengthen` bounds a pause, and makes it longer by chance.
     ///
-    /// The call left and was refused at these instants. One that left before a pause says nothing of the time after it,
-    /// so its refusal does not prolong the pause.
+    /// The call left and was refused at these instants. One that left before a pause says nothing
+    /// of the time after it, so its refusal does not prolong the pause.
     pub(super) fn refused(
         &mut self,
         [left, now]: [Instant; 2],
@@ -137,45 +153,71 @@ impl Pauses {
         let pause = lengthen(length);
         let until = now + pause;
         let forgotten_at = until + pause.max(REMEMBERED);
-        self.refusal = Some(Refusal { length: length.min(pause), until, forgotten_at });
+        self.refusal = Some(Refusal {
+            length: length.min(pause),
+            until,
+            forgotten_at,
+        });
         until
     }
 
-    /// A call was not refused. One that left before a wait was announced, or before a pause was over, says nothing
-    /// about it.
+    /// A call was not refused. One that left before a wait was announced, or before a pause was
+    /// over, says nothing about it.
     pub(super) fn succeeded(&mut self, left: Instant) {
         self.steps.take_if(|steps| left > steps.announced_at);
         self.refusal.take_if(|refusal| left >= refusal.until);
     }
 
     /// Before `until`, requests leave `spacing` apart, if that is slower than the `usual` spacing.
-    pub(super) fn slow(&mut self, spacing: Duration, usual: Duration, until: Instant, now: Instant) {
+    pub(super) fn slow(
+        &mut self,
+        spacing: Duration,
+        usual: Duration,
+        until: Instant,
+        now: Instant,
+    ) {
         let was_slow = self.slow_until > now;
         if spacing > usual {
             let longer = was_slow && spacing >= self.spacing;
-            self.slow_until = if longer { until.max(self.slow_until) } else { until };
+            self.slow_until = if longer {
+                until.max(self.slow_until)
+            } else {
+                until
+            };
             self.spacing = spacing;
         } else if was_slow {
             (self.slow_until, self.left) = (now, None);
         }
     }
 
-    /// How long a call waits for a number of calls before it that begin to leave at an instant, because of what the
-    /// upstream has asked. They have so many requests.
-    pub(super) fn wait(&self, calls: u64, requests: u64, start: Instant, length: Duration) -> Duration {
+    /// How long a call waits for a number of calls before it that begin to leave at an instant,
+    /// because of what the upstream has asked. They have so many requests.
+    pub(super) fn wait(
+        &self,
+        calls: u64,
+        requests: u64,
+        start: Instant,
+        length: Duration,
+    ) -> Duration {
         let stepped = self.steps_left(start).map_or(Duration::ZERO, |steps| {
             let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-            steps.length.saturating_mul(calls).min(steps.until.saturating_duration_since(start))
+            steps
+                .length
+                .saturating_mul(calls)
+                .min(steps.until.saturating_duration_since(start))
         });
         let slow_for = self.slow_until.saturating_duration_since(start);
         if slow_for.is_zero() || requests == 0 || self.spacing.is_zero() {
             return stepped.max(length);
         }
-        let slow = u64::try_from(slow_for.as_nanos().div_ceil(self.spacing.as_nanos())).unwrap_or(u64::MAX);
+        let slow = u64::try_from(slow_for.as_nanos().div_ceil(self.spacing.as_nanos()))
+            .unwrap_or(u64::MAX);
         let slow = slow.min(requests);
         let rest = length.as_nanos() * u128::from(requests - slow) / u128::from(requests);
         let rest = u64::try_from(rest).map_or(FAR, Duration::from_nanos);
-        stepped.max(length).max(self.spaces(slow).saturating_add(rest))
+        stepped
+            .max(length)
+            .max(self.spaces(slow).saturating_add(rest))
     }
 }
 

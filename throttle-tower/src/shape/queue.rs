@@ -18,11 +18,13 @@ use super::wanted::Wanted;
 /// A call that does not come when its turn is offered to it passes the turn on after this time.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The calls of one key that wait, in the order of their classes, and of each class in the order in which they came.
+/// The calls of one key that wait, in the order of their classes, and of each class in the order in
+/// which they came.
 ///
-/// Nothing is reserved for a call. When a turn is due, it is offered to the first call, whose future is woken and takes
-/// it. If that future is not polled, the turn is offered to the next ones, each time to twice as many: the future
-/// stands *aside* until it is polled again, and then has its former place.
+/// Nothing is reserved for a call. When a turn is due, it is offered to the first call, whose
+/// future is woken and takes it. If that future is not polled, the turn is offered to the next
+/// ones, each time to twice as many: the future stands *aside* until it is polled again, and then
+/// has its former place.
 pub(super) struct Queue {
     calls: BTreeMap<u64, Box<Waiting>>,
     /// The tickets of those that do not stand aside. A ticket begins with the place of its class.
@@ -38,7 +40,8 @@ pub(super) struct Queue {
     pub(super) offer: Option<Offer>,
     /// Turns that a store has granted, and that no call has taken yet.
     pub(super) turns: VecDeque<Turn>,
-    /// Whether the backend decides without being waited for. Then a call that takes its turn asks for it itself.
+    /// Whether the backend decides without being waited for. Then a call that takes its turn asks
+    /// for it itself.
     pub(super) at_once: bool,
     /// Whether calls cost of other units as well: those that do not may leave earlier.
     is_by_units: bool,
@@ -87,13 +90,18 @@ pub(super) struct Bounds {
 impl Bounds {
     /// The refusal of a call whose turn would begin then.
     pub(super) fn refusal(&self, start: Instant, now: Instant) -> QueueFull {
-        let wait = start.saturating_duration_since(now).saturating_sub(self.window);
-        QueueFull { retry_after: Some(wait), ..self.full }
+        let wait = start
+            .saturating_duration_since(now)
+            .saturating_sub(self.window);
+        QueueFull {
+            retry_after: Some(wait),
+            ..self.full
+        }
     }
 }
 
-/// An instant by tokio's clock, and by the backend's where that is known. The first cannot stand for the second,
-/// because parts of a microsecond would add up.
+/// An instant by tokio's clock, and by the backend's where that is known. The first cannot stand
+/// for the second, because parts of a microsecond would add up.
 #[derive(Clone, Copy)]
 pub(super) struct Due {
     pub(super) at: Instant,
@@ -180,7 +188,8 @@ impl Queue {
         !self.ready.is_empty()
     }
 
-    /// Whether nothing would be lost with it. To ask a store again when the next turn is due takes a round trip.
+    /// Whether nothing would be lost with it. To ask a store again when the next turn is due takes
+    /// a round trip.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         let is_known = !self.at_once && !self.is_by_units && self.due.at > now;
         self.calls.is_empty() && self.turns.is_empty() && !is_known && !self.pauses.is_needed(now)
@@ -191,15 +200,23 @@ impl Queue {
         self.due.at.max(self.pauses.end())
     }
 
-    /// When the turn of a call of the ticket's class begins that comes now, if no call of a higher class follows.
+    /// When the turn of a call of the ticket's class begins that comes now, if no call of a higher
+    /// class follows.
     pub(super) fn start_of_next(&self, ticket: u64, now: Instant) -> Instant {
         let start = self.start().max(now);
-        let before = self.totals.iter().take(class_of(ticket) + 1).fold(Total::default(), |sum, class| Total {
-            calls: sum.calls + class.calls,
-            requests: sum.requests.saturating_add(class.requests),
-            length: sum.length.saturating_add(class.length),
-        });
-        start + self.pauses.wait(before.calls, before.requests, start, before.length)
+        let before =
+            self.totals
+                .iter()
+                .take(class_of(ticket) + 1)
+                .fold(Total::default(), |sum, class| Total {
+                    calls: sum.calls + class.calls,
+                    requests: sum.requests.saturating_add(class.requests),
+                    length: sum.length.saturating_add(class.length),
+                });
+        start
+            + self
+                .pauses
+                .wait(before.calls, before.requests, start, before.length)
     }
 
     /// The ticket of a call that comes now.
@@ -219,8 +236,14 @@ impl Queue {
         self.tickets += 1;
         self.is_by_units = wanted.units.is_some();
         let class = class_of(ticket);
-        let passed = if self.totals.len() > class + 1 { self.ready.range(ticket..).next() } else { None };
-        let came = passed.and_then(|passed| self.call(*passed)).map_or(now, |passed| passed.came);
+        let passed = if self.totals.len() > class + 1 {
+            self.ready.range(ticket..).next()
+        } else {
+            None
+        };
+        let came = passed
+            .and_then(|passed| self.call(*passed))
+            .map_or(now, |passed| passed.came);
         if self.is_by_units && passed.is_some() && passed == self.ready.first() {
             // What the former first call waits for may be a unit that this one does not need.
             self.due = Due::at(now);
@@ -228,19 +251,34 @@ impl Queue {
         // What pauses have delayed so far has delayed other calls.
         let latest = now + window;
         let latest = latest.checked_sub(self.delayed).unwrap_or(latest);
-        let call = Waiting { wanted, length, bounds, came, latest, waker: None, refused: None };
+        let call = Waiting {
+            wanted,
+            length,
+            bounds,
+            came,
+            latest,
+            waker: None,
+            refused: None,
+        };
         self.calls.insert(ticket, Box::new(call));
-        self.totals.resize(self.totals.len().max(class + 1), Total::default());
+        self.totals
+            .resize(self.totals.len().max(class + 1), Total::default());
         self.make_ready(ticket);
     }
 
     fn make_ready(&mut self, ticket: u64) {
         // Those that it passes keep the turns that are offered to them.
-        if !self.turns.is_empty() && !self.ready.contains(&ticket) && self.in_offer().any(|offered| offered > ticket) {
+        if !self.turns.is_empty()
+            && !self.ready.contains(&ticket)
+            && self.in_offer().any(|offered| offered > ticket)
+        {
             self.offer.iter_mut().for_each(|offer| offer.calls += 1);
         }
         if self.ready.insert(ticket)
-            && let (Some(call), Some(total)) = (self.calls.get(&ticket), self.totals.get_mut(class_of(ticket)))
+            && let (Some(call), Some(total)) = (
+                self.calls.get(&ticket),
+                self.totals.get_mut(class_of(ticket)),
+            )
         {
             total.calls += 1;
             total.requests = total.requests.saturating_add(call.wanted.cost);
@@ -250,7 +288,10 @@ impl Queue {
 
     fn stand_aside(&mut self, ticket: u64) {
         if self.ready.remove(&ticket)
-            && let (Some(call), Some(total)) = (self.calls.get(&ticket), self.totals.get_mut(class_of(ticket)))
+            && let (Some(call), Some(total)) = (
+                self.calls.get(&ticket),
+                self.totals.get_mut(class_of(ticket)),
+            )
         {
             total.calls -= 1;
             total.requests = total.requests.saturating_sub(call.wanted.cost);
@@ -269,7 +310,8 @@ impl Queue {
         self.afterwards.removed.extend(self.calls.remove(&ticket));
     }
 
-    /// As [`remove`](Self::remove), of a call that gives up. The next one may use other units, and be due earlier.
+    /// As [`remove`](Self::remove), of a call that gives up. The next one may use other units, and
+    /// be due earlier.
     pub(super) fn give_up(&mut self, ticket: u64, now: Instant) {
         if self.is_by_units && self.first_ticket() == Some(ticket) {
             self.is_due(Due::at(now));
@@ -283,8 +325,14 @@ impl Queue {
         if let Some(refused) = call.refused.take() {
             return Some(refused);
         }
-        if !call.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            self.afterwards.replaced.extend(call.waker.replace(waker.clone()));
+        if !call
+            .waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(waker))
+        {
+            self.afterwards
+                .replaced
+                .extend(call.waker.replace(waker.clone()));
         }
         let is_by_units = call.wanted.units.is_some();
         let came = call.came;
@@ -319,13 +367,16 @@ impl Queue {
         self.ready.iter().filter_map(|ticket| self.call(*ticket))
     }
 
-    /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one that was not taken.
+    /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one
+    /// that was not taken.
     pub(super) fn advance(&mut self, now: Instant) -> Next {
         loop {
             // A turn that a pause holds back counts from too early an instant.
             if !self.turns.is_empty() && (self.ready.is_empty() || self.pauses.end() > now) {
                 self.is_due(Due::at(now));
-                self.afterwards.unused.extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
+                self.afterwards
+                    .unused
+                    .extend(self.turns.drain(..).filter_map(|turn| turn.receipt));
             }
             if self.ready.is_empty() {
                 self.offer = None;
@@ -336,7 +387,8 @@ impl Queue {
                 None => {
                     let start = self.start();
                     if let Some(late) = self.first().filter(|call| start > self.latest(call)) {
-                        let (refusal, is_by_units) = (late.bounds.refusal(start, now), late.wanted.units.is_some());
+                        let (refusal, is_by_units) =
+                            (late.bounds.refusal(start, now), late.wanted.units.is_some());
                         self.fail(refusal);
                         if is_by_units {
                             self.due = Due::at(now);
@@ -359,16 +411,29 @@ impl Queue {
                     let calls = offer.calls.saturating_mul(2);
                     let is_granted = |ticket: &u64| self.is_granted(*ticket, now);
                     let granted: SmallVec<[u64; 8]> = self.in_offer().filter(is_granted).collect();
-                    // A call that was before those which granted turns fit was offered none, and has missed none.
-                    let missed = if granted.is_empty() { self.in_offer().collect() } else { granted };
-                    missed.into_iter().for_each(|ticket| self.stand_aside(ticket));
+                    // A call that was before those which granted turns fit was offered none, and
+                    // has missed none.
+                    let missed = if granted.is_empty() {
+                        self.in_offer().collect()
+                    } else {
+                        granted
+                    };
+                    missed
+                        .into_iter()
+                        .for_each(|ticket| self.stand_aside(ticket));
                     calls
                 }
                 Some(offer) => return Next::At(offer.expires),
             };
-            self.offer = Some(Offer { expires: now + GRACE, calls });
-            let offered: SmallVec<[Waker; 4]> =
-                self.ready_calls().take(calls).filter_map(|call| call.waker.clone()).collect();
+            self.offer = Some(Offer {
+                expires: now + GRACE,
+                calls,
+            });
+            let offered: SmallVec<[Waker; 4]> = self
+                .ready_calls()
+                .take(calls)
+                .filter_map(|call| call.waker.clone())
+                .collect();
             self.afterwards.wakers.extend(offered);
         }
     }
@@ -376,7 +441,9 @@ impl Queue {
     /// Fails the first call.
     pub(super) fn fail(&mut self, error: impl Into<ShapeError>) {
         self.offer = None;
-        let Some(ticket) = self.first_ticket() else { return };
+        let Some(ticket) = self.first_ticket() else {
+            return;
+        };
         self.stand_aside(ticket);
         if let Some(call) = self.calls.get_mut(&ticket) {
             call.refused = Some(error.into());
@@ -386,7 +453,10 @@ impl Queue {
 
     /// Refuses the first call for good.
     pub(super) fn refuse_first(&mut self) {
-        if let Some(full) = self.first().map(|call| QueueFull { retry_after: None, ..call.bounds.full }) {
+        if let Some(full) = self.first().map(|call| QueueFull {
+            retry_after: None,
+            ..call.bounds.full
+        }) {
             self.fail(full);
         }
     }
@@ -410,11 +480,15 @@ impl Queue {
     pub(super) fn pause(&mut self, until: Instant, now: Instant) {
         let before = self.start().max(now);
         self.pauses.pause(until, now);
-        self.delayed = self.delayed.saturating_add(self.start().saturating_duration_since(before));
+        self.delayed = self
+            .delayed
+            .saturating_add(self.start().saturating_duration_since(before));
     }
 
     pub(super) fn wake_all(&mut self) {
-        self.afterwards.wakers.extend(self.calls.values().filter_map(|call| call.waker.clone()));
+        self.afterwards
+            .wakers
+            .extend(self.calls.values().filter_map(|call| call.waker.clone()));
     }
 }
 
@@ -436,6 +510,9 @@ impl Next {
 
 impl Due {
     pub(super) const fn at(at: Instant) -> Self {
-        Self { at, by_backend: None }
+        Self {
+            at,
+            by_backend: None,
+        }
     }
 }

@@ -26,7 +26,8 @@ type Changed<R> = Option<(R, Afterwards)>;
 #[derive(Default)]
 struct State {
     by_key: HashMap<Key, Queue>,
-    /// The number of keys at which the next sweep removes idle ones, and the instant after which it does so anyhow.
+    /// The number of keys at which the next sweep removes idle ones, and the instant after which it
+    /// does so anyhow.
     sweep_at: usize,
     sweep_after: Option<Instant>,
 }
@@ -37,9 +38,14 @@ impl Queues {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue that is idle
-    /// afterwards is removed.
-    pub(super) fn change<R>(&self, key: &Key, begins: bool, by: impl FnOnce(&mut Queue, Instant) -> R) -> Changed<R> {
+    /// Changes the queue of a key, which begins one if there is none and `begins` says so. A queue
+    /// that is idle afterwards is removed.
+    pub(super) fn change<R>(
+        &self,
+        key: &Key,
+        begins: bool,
+        by: impl FnOnce(&mut Queue, Instant) -> R,
+    ) -> Changed<R> {
         if self.is_empty() && !begins {
             return None;
         }
@@ -64,7 +70,11 @@ impl Queues {
         if self.is_empty() {
             0
         } else {
-            self.lock().by_key.values().filter(|queue| queue.pauses.is_active(now)).count()
+            self.lock()
+                .by_key
+                .values()
+                .filter(|queue| queue.pauses.is_active(now))
+                .count()
         }
     }
 
@@ -74,12 +84,14 @@ impl Queues {
 }
 
 impl State {
-    /// Removes idle queues: those of keys without further calls would stay for ever. Not before their number has
-    /// doubled or a minute has passed, or each change would look through all of them.
+    /// Removes idle queues: those of keys without further calls would stay for ever. Not before
+    /// their number has doubled or a minute has passed, or each change would look through all of
+    /// them.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after) {
             self.by_key.retain(|_, queue| !queue.is_idle(now));
-            (self.sweep_at, self.sweep_after) = ((2 * self.by_key.len()).max(64), Some(now + SWEEP_EVERY));
+            (self.sweep_at, self.sweep_after) =
+                ((2 * self.by_key.len()).max(64), Some(now + SWEEP_EVERY));
         }
     }
 }
@@ -93,9 +105,15 @@ mod tests {
         let (queues, second) = (Queues::default(), Duration::from_secs(1));
         for number in 0..10_000_u64 {
             tokio::time::advance(second / 100).await;
-            queues.change(&Key::from(number), true, |queue, now| queue.pause(now + second, now));
+            queues.change(&Key::from(number), true, |queue, now| {
+                queue.pause(now + second, now)
+            });
         }
-        assert!(queues.lock().by_key.len() <= 256, "{}", queues.lock().by_key.len());
+        assert!(
+            queues.lock().by_key.len() <= 256,
+            "{}",
+            queues.lock().by_key.len()
+        );
         assert_eq!(queues.paused(Instant::now() + second), 0);
     }
 }

@@ -25,18 +25,32 @@ impl<Req> RequestFields<Req> {
     #[inline]
     pub(super) fn read(&self, request: &Req, paces: &UnitPaces) -> Option<Wanted> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
-        let units = if paces.has_units() { self.read_units(request, paces) } else { None };
+        let units = if paces.has_units() {
+            self.read_units(request, paces)
+        } else {
+            None
+        };
         if cost == 0 && units.iter().flatten().all(|count| *count == 0) {
             return None;
         }
         let key = self.key.as_ref().map_or(Key::CONSTANT, |key| key(request));
-        let deadline = self.deadline.as_ref().and_then(|deadline| deadline(request));
-        Some(Wanted { key, cost, deadline, units })
+        let deadline = self
+            .deadline
+            .as_ref()
+            .and_then(|deadline| deadline(request));
+        Some(Wanted {
+            key,
+            cost,
+            deadline,
+            units,
+        })
     }
 
     /// The class of a request that does not leave at once.
     pub(super) fn class(&self, request: &Req) -> Class {
-        self.class.as_ref().map_or(Class::default(), |class| class(request))
+        self.class
+            .as_ref()
+            .map_or(Class::default(), |class| class(request))
     }
 
     #[inline(never)]
@@ -51,14 +65,32 @@ impl<Req> RequestFields<Req> {
 
 impl<Req> Default for RequestFields<Req> {
     fn default() -> Self {
-        Self { key: None, cost: None, deadline: None, estimates: Vec::new(), class: None }
+        Self {
+            key: None,
+            cost: None,
+            deadline: None,
+            estimates: Vec::new(),
+            class: None,
+        }
     }
 }
 
 impl<Req> Clone for RequestFields<Req> {
     fn clone(&self) -> Self {
-        let Self { key, cost, deadline, estimates, class } = self;
+        let Self {
+            key,
+            cost,
+            deadline,
+            estimates,
+            class,
+        } = self;
         let (key, cost, deadline) = (key.clone(), cost.clone(), deadline.clone());
-        Self { key, cost, deadline, estimates: estimates.clone(), class: class.clone() }
+        Self {
+            key,
+            cost,
+            deadline,
+            estimates: estimates.clone(),
+            class: class.clone(),
+        }
     }
 }

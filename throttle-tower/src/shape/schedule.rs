@@ -18,7 +18,8 @@ use crate::limit::OnError;
 use crate::time::{micros, time_for};
 use crate::usage::{Background, Settling};
 
-/// What the clones of a shaper share: the backend that keeps the schedule, its bounds, and the calls that wait.
+/// What the clones of a shaper share: the backend that keeps the schedule, its bounds, and the
+/// calls that wait.
 pub(super) struct Schedule<B: Backend> {
     pub(super) backend: B,
     pub(super) prepared: Arc<B::Prepared>,
@@ -28,7 +29,8 @@ pub(super) struct Schedule<B: Backend> {
     pub(super) share: Option<LocalShare>,
     pub(super) on_error: OnError,
     pub(super) paces: UnitPaces,
-    /// Turns that are later than this are lost, so that they are not caught up all at once; `None` if none is lost.
+    /// Turns that are later than this are lost, so that they are not caught up all at once; `None`
+    /// if none is lost.
     pub(super) tolerance: Option<Duration>,
     pub(super) max_wait: Duration,
     pub(super) max_waiting: usize,
@@ -48,7 +50,9 @@ impl<B: Backend> Schedule<B> {
     /// The place of a key that the backend does not keep.
     #[inline]
     pub(super) fn one_key(&self, key: &Key) -> Option<&OneKey> {
-        self.one_key.as_ref().filter(|_| key.expose_bytes().is_empty())
+        self.one_key
+            .as_ref()
+            .filter(|_| key.expose_bytes().is_empty())
     }
 
     /// Whether calls of a key are decided without being waited for, as far as is known.
@@ -63,19 +67,33 @@ impl<B: Backend> Schedule<B> {
     /// A single quick round trip does not make the next one quick.
     pub(super) fn note_trip(&self, trip: Duration) {
         let before = self.trip.load(Ordering::Relaxed);
-        self.trip.store(micros(trip).max(before - before / 8), Ordering::Relaxed);
+        self.trip
+            .store(micros(trip).max(before - before / 8), Ordering::Relaxed);
     }
 
     /// When a turn begins that was due then.
     pub(super) fn not_too_late(&self, due: Instant, now: Instant) -> Instant {
-        let earliest = self.tolerance.and_then(|tolerance| now.checked_sub(tolerance));
+        let earliest = self
+            .tolerance
+            .and_then(|tolerance| now.checked_sub(tolerance));
         earliest.map_or(due, |earliest| earliest.max(due))
     }
 
     /// Changes the queue of a key, which begins one if there is none and `begins` says so.
-    pub(super) fn change<R>(&self, key: &Key, begins: bool, by: impl FnOnce(&mut Queue, Instant) -> R) -> Option<R> {
+    pub(super) fn change<R>(
+        &self,
+        key: &Key,
+        begins: bool,
+        by: impl FnOnce(&mut Queue, Instant) -> R,
+    ) -> Option<R> {
         let (result, afterwards) = self.queues.change(key, begins, by)?;
-        let Afterwards { wakers, driver, replaced, unused, removed } = afterwards;
+        let Afterwards {
+            wakers,
+            driver,
+            replaced,
+            unused,
+            removed,
+        } = afterwards;
         // First, so that a call that is woken does not wait for what no call uses.
         self.give_back(unused);
         wakers.into_iter().for_each(Waker::wake);
@@ -86,7 +104,16 @@ impl<B: Backend> Schedule<B> {
 
     pub(super) fn settle(&self, receipt: Receipt, settled: impl FnOnce() + Send + 'static) {
         let (backend, prepared, share) = (&self.backend, &self.prepared, self.share.as_ref());
-        self.background.settle(Settling { backend, prepared, share, receipt }, None, settled);
+        self.background.settle(
+            Settling {
+                backend,
+                prepared,
+                share,
+                receipt,
+            },
+            None,
+            settled,
+        );
     }
 
     /// The next turn of a key may be due earlier or later than was known.

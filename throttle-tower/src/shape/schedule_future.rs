@@ -13,17 +13,18 @@ use super::start::Start;
 use super::waits::Waits;
 use super::wanted::{Class, Wanted};
 
-/// The future of [`Shaper::schedule`](super::Shaper::schedule). With the first poll it takes its place among the calls
-/// that wait, if it has to wait.
+/// The future of [`Shaper::schedule`](super::Shaper::schedule). With the first poll it takes its
+/// place among the calls that wait, if it has to wait.
 ///
 /// # Cancel safety
 ///
-/// It may be dropped at any time: before it is ready it holds nothing but its place, and the next call has that at
-/// once. If it is not polled, its turns go to the calls behind it.
+/// It may be dropped at any time: before it is ready it holds nothing but its place, and the next
+/// call has that at once. If it is not polled, its turns go to the calls behind it.
 ///
 /// # Panics
 ///
-/// When polled after completion, and when it has to wait outside of a tokio runtime that has its timers enabled.
+/// When polled after completion, and when it has to wait outside of a tokio runtime that has its
+/// timers enabled.
 ///
 /// ```
 /// use throttle_tower::shape::{ScheduleFuture, Shaper};
@@ -55,7 +56,11 @@ enum State<B: Backend> {
 impl<'a, B: Backend> ScheduleFuture<'a, B> {
     #[inline]
     pub(super) fn new(schedule: &'a Arc<Schedule<B>>, wanted: Wanted) -> Self {
-        Self { schedule, wanted, state: State::Unpolled }
+        Self {
+            schedule,
+            wanted,
+            state: State::Unpolled,
+        }
     }
 }
 
@@ -93,8 +98,10 @@ mod tests {
 
     #[test]
     fn shape_waiting_call_takes_at_most_600_bytes() {
-        let (future, waiting) =
-            (size_of::<ScheduleFuture<'_>>(), size_of::<Waiting>() + size_of::<tokio::time::Sleep>());
+        let (future, waiting) = (
+            size_of::<ScheduleFuture<'_>>(),
+            size_of::<Waiting>() + size_of::<tokio::time::Sleep>(),
+        );
         assert!(future + waiting <= 600, "{future} and {waiting}");
     }
 }

@@ -26,7 +26,8 @@ use crate::inner_service::inner_service_accessors;
 /// use tower::Layer;
 ///
 /// let service = tower::service_fn(|_: u64| async { Ok::<_, std::io::Error>(()) });
-/// let shaped: Shape<_, u64> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.layer(service);
+/// let shaped: Shape<_, u64> =
+///     ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?.layer(service);
 /// assert_eq!(shaped.layer().stats().waiting, 0);
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
@@ -39,15 +40,18 @@ impl<S, Req, B: Backend, H: Clone> Layer<S> for ShapeLayer<Req, B, H> {
     type Service = Shape<S, Req, B, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Shape { inner, layer: self.clone() }
+        Shape {
+            inner,
+            layer: self.clone(),
+        }
     }
 }
 
 impl<S, Req, B: Backend, H> Shape<S, Req, B, H> {
     inner_service_accessors!();
 
-    /// The layer of this service: for its [statistics](ShapeLayer::stats), or to pace other services together with this
-    /// one.
+    /// The layer of this service: for its [statistics](ShapeLayer::stats), or to pace other
+    /// services together with this one.
     pub const fn layer(&self) -> &ShapeLayer<Req, B, H> {
         &self.layer
     }
@@ -68,15 +72,30 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let ShapeLayer { shaper, fields, obey, head } = &self.layer;
+        let ShapeLayer {
+            shaper,
+            fields,
+            obey,
+            head,
+        } = &self.layer;
         let schedule = &shaper.schedule;
         let Some(wanted) = fields.read(&request, &schedule.paces) else {
             return ShapeFuture::calling(self.inner.call(request), None);
         };
         let mut reader = H::LOOKS.then(|| {
-            let usage = schedule.paces.has_units().then(|| ShapeUsage::new(schedule, &wanted));
+            let usage = schedule
+                .paces
+                .has_units()
+                .then(|| ShapeUsage::new(schedule, &wanted));
             let (schedule, key, head) = (Arc::clone(schedule), wanted.key.clone(), head.clone());
-            Box::new(ResponseReader { schedule, key, obey: *obey, head, left: Instant::now(), usage })
+            Box::new(ResponseReader {
+                schedule,
+                key,
+                obey: *obey,
+                head,
+                left: Instant::now(),
+                usage,
+            })
         });
         match schedule.start(&wanted, || fields.class(&request)) {
             Ok(Start::Left(receipt)) => {
@@ -85,7 +104,9 @@ where
                 }
                 ShapeFuture::calling(self.inner.call(request), reader)
             }
-            Ok(Start::Waits(waits)) => ShapeFuture::waiting(waits, self.take_ready(), request, reader),
+            Ok(Start::Waits(waits)) => {
+                ShapeFuture::waiting(waits, self.take_ready(), request, reader)
+            }
             Err(refused) => ShapeFuture::refused(refused),
         }
     }
@@ -101,12 +122,18 @@ impl<S: Clone, Req, B: Backend, H> Shape<S, Req, B, H> {
 
 impl<S: Clone, Req, B: Backend, H: Clone> Clone for Shape<S, Req, B, H> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+        Self {
+            inner: self.inner.clone(),
+            layer: self.layer.clone(),
+        }
     }
 }
 
 impl<S: fmt::Debug, Req, B: Backend, H> fmt::Debug for Shape<S, Req, B, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shape").field("inner", &self.inner).field("shaper", &self.layer.shaper).finish()
+        f.debug_struct("Shape")
+            .field("inner", &self.inner)
+            .field("shaper", &self.layer.shaper)
+            .finish()
     }
 }

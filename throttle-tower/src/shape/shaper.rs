@@ -24,12 +24,13 @@ use crate::time::FAR;
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttle_tower::{LeakyBucket, Rate};
 /// use throttle_tower::shape::Shaper;
+/// use throttle_tower::{LeakyBucket, Rate};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let mails = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+/// let mails =
+///     Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
 /// for _ in 0..3 {
 ///     mails.schedule("smtp.example", 1).await?;
 ///     // send one
@@ -44,16 +45,17 @@ pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
 }
 
 impl<B: Backend> Shaper<B> {
-    /// Waits for a turn in the schedule of `key` for `cost` units (0 counts as 1). The call then leaves as a whole, and
-    /// the next turn is due later by one emission interval for each unit.
+    /// Waits for a turn in the schedule of `key` for `cost` units (0 counts as 1). The call then
+    /// leaves as a whole, and the next turn is due later by one emission interval for each unit.
     ///
-    /// Calls of one key in this process take their turns in the order in which they were first polled.
+    /// Calls of one key in this process take their turns in the order in which they were first
+    /// polled.
     ///
     /// # Errors
     ///
-    /// At once if the call's last unit would have to wait longer than the bucket's longest wait as things stand, or if
-    /// too many calls are waiting. Later if that has passed all the same, because other processes took turns, or if the
-    /// store fails.
+    /// At once if the call's last unit would have to wait longer than the bucket's longest wait as
+    /// things stand, or if too many calls are waiting. Later if that has passed all the same,
+    /// because other processes took turns, or if the store fails.
     ///
     /// # Cancel safety
     ///
@@ -61,15 +63,25 @@ impl<B: Backend> Shaper<B> {
     ///
     /// # Panics
     ///
-    /// The future panics when it has to wait outside of a tokio runtime that has its timers enabled.
+    /// The future panics when it has to wait outside of a tokio runtime that has its timers
+    /// enabled.
     #[inline]
     pub fn schedule(&self, key: impl Into<Key>, cost: u64) -> ScheduleFuture<'_, B> {
         let units = self.schedule.paces.no_units();
-        ScheduleFuture::new(&self.schedule, Wanted { key: key.into(), cost: cost.max(1), deadline: None, units })
+        ScheduleFuture::new(
+            &self.schedule,
+            Wanted {
+                key: key.into(),
+                cost: cost.max(1),
+                deadline: None,
+                units,
+            },
+        )
     }
 
-    /// Waits for a turn for `cost` requests (0 counts as 1) and for other units. A unit that is not among `units` costs
-    /// nothing. What the call has used in the end is settled with the [`ShapeUsage`].
+    /// Waits for a turn for `cost` requests (0 counts as 1) and for other units. A unit that is not
+    /// among `units` costs nothing. What the call has used in the end is settled with the
+    /// [`ShapeUsage`].
     ///
     /// ```
     /// # use throttle_tower::shape::Shaper;
@@ -105,12 +117,19 @@ impl<B: Backend> Shaper<B> {
         let (key, paces) = (key.into(), &self.schedule.paces);
         let mut counts = paces.no_units();
         for (unit, count) in units {
-            let place = paces.place(unit).ok_or_else(|| ShapeError::UnknownUnit(paces.unknown_unit(unit)))?;
+            let place = paces
+                .place(unit)
+                .ok_or_else(|| ShapeError::UnknownUnit(paces.unknown_unit(unit)))?;
             if let Some(counts) = &mut counts {
                 counts[place] = counts[place].saturating_add(*count);
             }
         }
-        let wanted = Wanted { key, cost: cost.max(1), deadline: None, units: counts };
+        let wanted = Wanted {
+            key,
+            cost: cost.max(1),
+            deadline: None,
+            units: counts,
+        };
         let usage = ShapeUsage::new(&self.schedule, &wanted);
         usage.left(match self.schedule.start(&wanted, Class::default)? {
             Start::Left(receipt) => receipt,
@@ -119,9 +138,9 @@ impl<B: Backend> Shaper<B> {
         Ok(usage)
     }
 
-    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once, or the first one that waits. Other
-    /// processes of a fleet keep [shared pauses](super::ShaperBuilder::share_pauses) of which they have
-    /// heard.
+    /// Forgets the schedule of `key`, and its pauses: the next call leaves at once, or the first
+    /// one that waits. Other processes of a fleet keep [shared
+    /// pauses](super::ShaperBuilder::share_pauses) of which they have heard.
     ///
     /// # Errors
     ///
@@ -146,14 +165,17 @@ impl<B: Backend> Shaper<B> {
             paces.clone().for_each(|pace| share.reset(pace, key));
         }
         for pace in paces {
-            self.schedule.backend.reset(&self.schedule.prepared, pace, key).await?;
+            self.schedule
+                .backend
+                .reset(&self.schedule.prepared, pace, key)
+                .await?;
         }
         Ok(())
     }
 
-    /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards the calls leave in
-    /// their order, at the pace. A pause holds in this process, and in others if they [share
-    /// pauses](super::ShaperBuilder::share_pauses).
+    /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards
+    /// the calls leave in their order, at the pace. A pause holds in this process, and in others if
+    /// they [share pauses](super::ShaperBuilder::share_pauses).
     ///
     /// ```
     /// use std::time::Duration;
@@ -162,7 +184,8 @@ impl<B: Backend> Shaper<B> {
     ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    /// let shaper =
+    ///     Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
     /// shaper.pause("api.example", Duration::from_secs(30));
     /// let before = tokio::time::Instant::now();
     /// shaper.schedule("api.example", 1).await?;
@@ -176,9 +199,10 @@ impl<B: Backend> Shaper<B> {
         self.schedule.pause(&key.into(), now, until);
     }
 
-    /// Obeys what an upstream has said in its response to a call of `key` that left at that instant, as
-    /// [`ShapeLayer::obey_upstream`](crate::ShapeLayer::obey_upstream) does: for clients that are no services. No pause
-    /// is longer than a minute; a longer wait is kept in steps of that length.
+    /// Obeys what an upstream has said in its response to a call of `key` that left at that
+    /// instant, as [`ShapeLayer::obey_upstream`](crate::ShapeLayer::obey_upstream) does: for
+    /// clients that are no services. No pause is longer than a minute; a longer wait is kept in
+    /// steps of that length.
     ///
     /// ```
     /// use std::time::Duration;
@@ -188,7 +212,8 @@ impl<B: Backend> Shaper<B> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let call = async || http::Response::builder().status(429).header("retry-after", "30").body(());
-    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
+    /// let shaper =
+    ///     Shaper::new(LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60)))?;
     /// shaper.schedule("api.example", 1).await?;
     /// let left = tokio::time::Instant::now();
     /// let response = call().await?;
@@ -199,18 +224,32 @@ impl<B: Backend> Shaper<B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn obey(&self, key: impl Into<Key>, left: Instant, status: StatusCode, headers: &HeaderMap) {
-        let response = Response { status, headers, left, now: Instant::now() };
+    pub fn obey(
+        &self,
+        key: impl Into<Key>,
+        left: Instant,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) {
+        let response = Response {
+            status,
+            headers,
+            left,
+            now: Instant::now(),
+        };
         ObeyUpstream::default().apply(&self.schedule, &key.into(), &response);
     }
 
-    /// What the shaper has done so far, and how many calls wait now: in this process, of all keys together.
+    /// What the shaper has done so far, and how many calls wait now: in this process, of all keys
+    /// together.
     #[must_use]
     pub fn stats(&self) -> ShapeStats {
         let schedule = &self.schedule;
         let lost = schedule.background.counters.read().failed;
         let sent_at_once = schedule.one_key.as_ref().map_or(0, OneKey::sent);
-        schedule.counters.snapshot(sent_at_once, lost, schedule.queues.paused(Instant::now()))
+        schedule
+            .counters
+            .snapshot(sent_at_once, lost, schedule.queues.paused(Instant::now()))
     }
 
     /// The pace of the shaper, of requests, [headroom](super::ShaperBuilder::headroom) included.
@@ -238,14 +277,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shape_reset_forgets_how_often_a_key_was_refused() {
         let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
-        let shaper = Shaper::builder(bucket).headroom(Duration::ZERO).build().unwrap();
+        let shaper = Shaper::builder(bucket)
+            .headroom(Duration::ZERO)
+            .build()
+            .unwrap();
         let mut pauses = Vec::new();
         for resets in [false, false, true, false] {
             if resets {
                 shaper.reset("key").await.unwrap();
             }
             let left = Instant::now();
-            shaper.obey("key", left, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new());
+            shaper.obey(
+                "key",
+                left,
+                StatusCode::TOO_MANY_REQUESTS,
+                &HeaderMap::new(),
+            );
             shaper.schedule("key", 1).await.unwrap();
             pauses.push(left.elapsed().as_millis());
         }

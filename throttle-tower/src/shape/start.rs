@@ -28,7 +28,11 @@ pub(super) type Started<B> = Result<Start<B>, ShapeError>;
 impl<B: Backend> Schedule<B> {
     /// Starts a call. Its class is asked for if it does not leave at once.
     #[inline(always)]
-    pub(super) fn start(self: &Arc<Self>, wanted: &Wanted, class: impl FnOnce() -> Class) -> Started<B> {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        wanted: &Wanted,
+        class: impl FnOnce() -> Class,
+    ) -> Started<B> {
         if self.queues.is_empty() && wanted.cost == 1 && self.leaves_at_once(wanted) {
             return Ok(Start::Left(None));
         }
@@ -52,7 +56,9 @@ impl<B: Backend> Schedule<B> {
 
     #[inline(never)]
     fn backend_lets_leave(self: &Arc<Self>, key: &Key) -> bool {
-        let decision = self.backend.decide_at_once(&self.prepared, &[Call::from(key.clone())]);
+        let decision = self
+            .backend
+            .decide_at_once(&self.prepared, &[Call::from(key.clone())]);
         let leaves = decision.as_ref().is_some_and(Decision::is_admitted);
         if leaves {
             self.counters.sent();
@@ -82,11 +88,15 @@ impl<B: Backend> Schedule<B> {
             0 => bounds,
             reserve => {
                 let reserved = time_for(self.paces.requests, reserve);
-                self.bounds(wanted, (Bound::Class, self.max_wait.saturating_sub(reserved)))?
+                self.bounds(
+                    wanted,
+                    (Bound::Class, self.max_wait.saturating_sub(reserved)),
+                )?
             }
         };
-        let must_wait =
-            |queue: &mut Queue, now| queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now);
+        let must_wait = |queue: &mut Queue, now| {
+            queue.has_ready_calls() || queue.start() > now || queue.pauses.is_active(now)
+        };
         let mut due = None;
         if self.change(key, false, must_wait) != Some(true) {
             if let Some(one_key) = self.one_key(key) {
@@ -108,9 +118,18 @@ impl<B: Backend> Schedule<B> {
                         return Ok(Start::Left(receipt));
                     }
                     Some(Answer::Wait(wait)) => {
-                        due = Some(Due { at: now + wait, by_backend: by_backend.map(|now| now + wait) });
+                        due = Some(Due {
+                            at: now + wait,
+                            by_backend: by_backend.map(|now| now + wait),
+                        });
                     }
-                    Some(_) => return Err(QueueFull { retry_after: None, ..bounds.full }.into()),
+                    Some(_) => {
+                        return Err(QueueFull {
+                            retry_after: None,
+                            ..bounds.full
+                        }
+                        .into());
+                    }
                     None => {}
                 }
             }
@@ -128,11 +147,21 @@ impl<B: Backend> Schedule<B> {
             if !self.counters.begin_wait(self.max_waiting) {
                 return Err(QueueFull::TOO_MANY);
             }
-            let (call, told) = ((wanted.clone(), self.paces.length(wanted)), Bounds { full: bounds.full, ..door });
+            let (call, told) = (
+                (wanted.clone(), self.paces.length(wanted)),
+                Bounds {
+                    full: bounds.full,
+                    ..door
+                },
+            );
             queue.join(ticket, call, told, bounds.window, now);
             Ok(ticket)
         });
-        Ok(Start::Waits(Waits::new(self, key.clone(), ticket.unwrap_or(Err(QueueFull::TOO_MANY))?)))
+        Ok(Start::Waits(Waits::new(
+            self,
+            key.clone(),
+            ticket.unwrap_or(Err(QueueFull::TOO_MANY))?,
+        )))
     }
 
     /// By when the turn of a call has to begin, which may wait so long.
@@ -140,13 +169,25 @@ impl<B: Backend> Schedule<B> {
     /// # Errors
     ///
     /// If its last unit would leave too late although it begins at once.
-    fn bounds(&self, wanted: &Wanted, (bound, longest): (Bound, Duration)) -> Result<Bounds, QueueFull> {
+    fn bounds(
+        &self,
+        wanted: &Wanted,
+        (bound, longest): (Bound, Duration),
+    ) -> Result<Bounds, QueueFull> {
         let (bound, allowed) = match wanted.deadline.filter(|deadline| *deadline < longest) {
             Some(deadline) => (Bound::Deadline, deadline),
             None => (bound, longest),
         };
-        let full = QueueFull { bound, retry_after: None, allowed, unit: self.paces.slowest(wanted) };
+        let full = QueueFull {
+            bound,
+            retry_after: None,
+            allowed,
+            unit: self.paces.slowest(wanted),
+        };
         let window = allowed.checked_sub(self.paces.tail(wanted)).ok_or(full)?;
-        Ok(Bounds { window: window.min(crate::time::FAR), full })
+        Ok(Bounds {
+            window: window.min(crate::time::FAR),
+            full,
+        })
     }
 }

@@ -33,9 +33,11 @@ pub struct ShapeStats {
     pub waiting: usize,
     /// Calls that were refused, because they would have waited too long or too many were waiting.
     pub refused: u64,
-    /// Calls that were dropped while they waited, by a timeout for example. Their turns go to the calls behind them.
+    /// Calls that were dropped while they waited, by a timeout for example. Their turns go to the
+    /// calls behind them.
     pub cancelled: u64,
-    /// Calls that the store failed to decide: paced by this process's share, sent unpaced, or failed.
+    /// Calls that the store failed to decide: paced by this process's share, sent unpaced, or
+    /// failed.
     pub degraded: u64,
     /// Corrections that the store did not take, because it failed: turns that no call used, and
     /// [settlements](super::ShapeUsage).
@@ -116,7 +118,10 @@ impl Counters {
     /// Counts one more waiting call, unless `most` calls wait already.
     pub(super) fn begin_wait(&self, most: usize) -> bool {
         let free = |waiting: usize| (waiting < most).then_some(waiting + 1);
-        let begins = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).is_ok();
+        let begins = self
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, free)
+            .is_ok();
         if begins {
             self.show_waiting();
         }

@@ -6,8 +6,9 @@ use super::units::ShapeUsage;
 
 /// Finds the status and the headers of a response, so that a shaper can obey the upstream's limits.
 ///
-/// [`IgnoreUpstream`] by default; [`HttpHead`] after [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`]
-/// after [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
+/// [`IgnoreUpstream`] by default; [`HttpHead`] after
+/// [`obey_upstream`](crate::ShapeLayer::obey_upstream), [`HeadOf`] after
+/// [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
@@ -32,33 +33,36 @@ use super::units::ShapeUsage;
 ///
 /// ## What is returned
 ///
-/// The upstream's own status and headers, as they were received. A response from a cache or a mock returns `None`: its
-/// headers do not describe the present.
+/// The upstream's own status and headers, as they were received. A response from a cache or a mock
+/// returns `None`: its headers do not describe the present.
 ///
 /// ## When it is called
 ///
-/// The service calls it once for each response to a shaped call, before it returns the response, and never for an
-/// error. An implementation does not block.
+/// The service calls it once for each response to a shaped call, before it returns the response,
+/// and never for an error. An implementation does not block.
 ///
 /// ## Responses without headers
 ///
-/// Set [`LOOKS`](Self::LOOKS) to `false`. The service then never calls `head`. Nor does it keep a copy of each call's
-/// key until the response arrives.
+/// Set [`LOOKS`](Self::LOOKS) to `false`. The service then never calls `head`. Nor does it keep a
+/// copy of each call's key until the response arrives.
 #[diagnostic::on_unimplemented(
     message = "an upstream's limits cannot be read from `{Res}` this way",
     label = "`.obey_upstream()` reads an `http::Response`",
     note = "for a response of another type say where its head is: \
-            `.obey_upstream_of(|response: &reqwest::Response| (response.status(), response.headers()))`"
+            `.obey_upstream_of(|response: &reqwest::Response| (response.status(), \
+            response.headers()))`"
 )]
 pub trait UpstreamHead<Res>: Clone {
     /// Whether responses are read at all. Defaults to yes.
     const LOOKS: bool = true;
 
-    /// The response's status and headers, or `None` if the upstream's limits cannot be read from it.
+    /// The response's status and headers, or `None` if the upstream's limits cannot be read from
+    /// it.
     fn head<'a>(&self, response: &'a Res) -> Option<(StatusCode, &'a HeaderMap)>;
 
-    /// Settles what a call has used that was charged [by unit](crate::ShapeLayer::by_unit), or hands the means over
-    /// with the response. Called after [`head`](Self::head). Defaults to neither.
+    /// Settles what a call has used that was charged [by unit](crate::ShapeLayer::by_unit), or
+    /// hands the means over with the response. Called after [`head`](Self::head). Defaults to
+    /// neither.
     fn settle(&self, response: &mut Res, usage: &ShapeUsage) {
         let _ = (response, usage);
     }
@@ -100,16 +104,24 @@ impl<Body> UpstreamHead<Response<Body>> for HttpHead {
     }
 }
 
-/// Reads the head that a function returns; see [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
+/// Reads the head that a function returns; see
+/// [`obey_upstream_of`](crate::ShapeLayer::obey_upstream_of).
 ///
 /// ```
 /// use http::{HeaderMap, StatusCode};
 /// use throttle_tower::shape::{HeadOf, UpstreamHead};
 /// use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
 ///
-/// struct Answer { status: StatusCode, headers: HeaderMap }
+/// struct Answer {
+///     status: StatusCode,
+///     headers: HeaderMap,
+/// }
 ///
-/// type Layer = ShapeLayer<(), throttle_tower::MemoryBackend<throttle_tower::shape::TokioClock>, HeadOf<Answer>>;
+/// type Layer = ShapeLayer<
+///     (),
+///     throttle_tower::MemoryBackend<throttle_tower::shape::TokioClock>,
+///     HeadOf<Answer>,
+/// >;
 /// let layer: Layer = ShapeLayer::new(LeakyBucket::new(Rate::per_second(5)))?
 ///     .obey_upstream_of(|answer: &Answer| (answer.status, &answer.headers));
 /// assert_eq!(layer.stats().paused, 0);
@@ -145,10 +157,15 @@ impl<Res> fmt::Debug for HeadOf<Res> {
 /// use throttle_tower::{LeakyBucket, MemoryBackend, Rate, ShapeLayer};
 ///
 /// type Layer = ShapeLayer<u64, MemoryBackend<TokioClock>, SettleWith<IgnoreUpstream, u64>>;
-/// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(5))).by_unit("bytes", Rate::per_second(1_000));
+/// let pace = Shaper::builder(LeakyBucket::new(Rate::per_second(5)))
+///     .by_unit("bytes", Rate::per_second(1_000));
 /// let layer: Layer = ShapeLayer::of(pace.build()?)
 ///     .by_unit("bytes", |request| *request)?
-///     .settle_with(|response: &mut u64, usage| usage.settle("bytes", *response).expect("it is settled here only"));
+///     .settle_with(|response: &mut u64, usage| {
+///         usage
+///             .settle("bytes", *response)
+///             .expect("it is settled here only")
+///     });
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 pub struct SettleWith<H, Res> {
@@ -169,7 +186,10 @@ impl<Res, H: UpstreamHead<Res>> UpstreamHead<Res> for SettleWith<H, Res> {
 
 impl<Res, H: Clone> Clone for SettleWith<H, Res> {
     fn clone(&self) -> Self {
-        Self { head: self.head.clone(), settle: self.settle }
+        Self {
+            head: self.head.clone(),
+            settle: self.settle,
+        }
     }
 }
 
@@ -192,26 +212,45 @@ mod tests {
         fn looks<Res, H: UpstreamHead<Res>>(_: &H, _: &Res) -> bool {
             H::LOOKS
         }
-        let response = Response::builder().status(503).header("retry-after", "7").body("").unwrap();
+        let response = Response::builder()
+            .status(503)
+            .header("retry-after", "7")
+            .body("")
+            .unwrap();
         let head_of = HeadOf(|response: &Response<&str>| (response.status(), response.headers()));
         for head in [HttpHead.head(&response), head_of.head(&response)] {
             let (status, headers) = head.unwrap();
-            assert_eq!((status, &headers["retry-after"]), (StatusCode::SERVICE_UNAVAILABLE, &"7".parse().unwrap()));
+            assert_eq!(
+                (status, &headers["retry-after"]),
+                (StatusCode::SERVICE_UNAVAILABLE, &"7".parse().unwrap())
+            );
         }
         assert!(looks(&HttpHead, &response) && looks(&head_of, &response));
         assert!(IgnoreUpstream.head(&response).is_none() && !looks(&IgnoreUpstream, &response));
-        assert_eq!(format!("{head_of:?} {HttpHead:?} {IgnoreUpstream:?}"), "HeadOf HttpHead IgnoreUpstream");
+        assert_eq!(
+            format!("{head_of:?} {HttpHead:?} {IgnoreUpstream:?}"),
+            "HeadOf HttpHead IgnoreUpstream"
+        );
     }
 
     #[test]
     fn shape_responses_are_settled_by_each_function_in_the_order_given() {
         let pace = Shaper::new(LeakyBucket::new(Rate::per_second(10))).unwrap();
-        let wanted = Wanted { key: Key::CONSTANT, cost: 1, deadline: None, units: None };
+        let wanted = Wanted {
+            key: Key::CONSTANT,
+            cost: 1,
+            deadline: None,
+            units: None,
+        };
         let usage = ShapeUsage::new(&pace.schedule, &wanted);
-        let first =
-            SettleWith { head: HttpHead, settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(1) };
-        let both =
-            SettleWith { head: first, settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(2) };
+        let first = SettleWith {
+            head: HttpHead,
+            settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(1),
+        };
+        let both = SettleWith {
+            head: first,
+            settle: |response: &mut Response<Vec<u8>>, _| response.body_mut().push(2),
+        };
         let mut response = Response::new(Vec::new());
         both.clone().settle(&mut response, &usage);
         assert_eq!(response.body(), &[1, 2]);

@@ -14,11 +14,12 @@ use super::error::ShapeError;
 use super::queue::Polled;
 use super::schedule::Schedule;
 
-/// A call is looked at by its own future so long after its turn should have come, if the driver of its key has a
-/// runtime that does not run.
+/// A call is looked at by its own future so long after its turn should have come, if the driver of
+/// its key has a runtime that does not run.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// A call that waits in the queue of its key. Ready when it leaves, with what it was charged if that can be settled.
+/// A call that waits in the queue of its key. Ready when it leaves, with what it was charged if
+/// that can be settled.
 ///
 /// Dropping it frees its place.
 pub(super) struct Waits<B: Backend> {
@@ -57,30 +58,38 @@ impl<B: Backend> Future for Waits<B> {
     type Output = Result<Option<Box<Receipt>>, ShapeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(ticket) = self.ticket else { panic!("a call was polled after it had left") };
+        let Some(ticket) = self.ticket else {
+            panic!("a call was polled after it had left")
+        };
         loop {
             let now = Instant::now();
-            let (look_at, needs_driver) = match self.schedule.poll_call(&self.key, ticket, cx.waker()) {
-                Polled::Left(receipt) => {
-                    self.end_wait();
-                    self.schedule.counters.sent();
-                    self.schedule.look_for_pauses(&self.key);
-                    return Poll::Ready(Ok(receipt));
-                }
-                Polled::Refused(error) => {
-                    self.end_wait();
-                    if matches!(error, ShapeError::QueueFull(_)) {
-                        self.schedule.counters.refused();
+            let (look_at, needs_driver) =
+                match self.schedule.poll_call(&self.key, ticket, cx.waker()) {
+                    Polled::Left(receipt) => {
+                        self.end_wait();
+                        self.schedule.counters.sent();
+                        self.schedule.look_for_pauses(&self.key);
+                        return Poll::Ready(Ok(receipt));
                     }
-                    return Poll::Ready(Err(error));
-                }
-                Polled::Waits { look_at, needs_driver } => (look_at, needs_driver),
-            };
+                    Polled::Refused(error) => {
+                        self.end_wait();
+                        if matches!(error, ShapeError::QueueFull(_)) {
+                            self.schedule.counters.refused();
+                        }
+                        return Poll::Ready(Err(error));
+                    }
+                    Polled::Waits {
+                        look_at,
+                        needs_driver,
+                    } => (look_at, needs_driver),
+                };
             if needs_driver {
                 driver::begin(&self.schedule, &self.key, &Handle::current());
             }
             let look_at = look_at.max(now) + PATIENCE;
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(look_at)));
+            let sleep = self
+                .sleep
+                .get_or_insert_with(|| Box::pin(sleep_until(look_at)));
             if sleep.is_elapsed() || sleep.deadline() > look_at {
                 sleep.as_mut().reset(look_at);
             }

@@ -6,8 +6,8 @@ use throttle_core::backend::Call;
 
 /// What one call needs for its turn.
 ///
-/// In this order, because an absent deadline is written in part. A key behind it would be copied in words that straddle
-/// those in which it was written, and the processor waits for both.
+/// In this order, because an absent deadline is written in part. A key behind it would be copied in
+/// words that straddle those in which it was written, and the processor waits for both.
 #[derive(Clone)]
 #[repr(C)]
 pub(super) struct Wanted {
@@ -23,12 +23,23 @@ pub(super) struct Wanted {
 impl Wanted {
     /// One call for each pace.
     pub(super) fn calls(&self) -> SmallVec<[Call; 3]> {
-        let costs = [self.cost].into_iter().chain(self.units.iter().flatten().copied());
-        costs.map(|cost| if cost == 0 { Call::SKIP } else { Call::peek(self.key.clone()).costing(cost) }).collect()
+        let costs = [self.cost]
+            .into_iter()
+            .chain(self.units.iter().flatten().copied());
+        costs
+            .map(|cost| {
+                if cost == 0 {
+                    Call::SKIP
+                } else {
+                    Call::peek(self.key.clone()).costing(cost)
+                }
+            })
+            .collect()
     }
 }
 
-/// The place of a call's class, the highest first, and the requests that must still find room behind the call.
+/// The place of a call's class, the highest first, and the requests that must still find room
+/// behind the call.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Class {
     pub(super) place: u16,

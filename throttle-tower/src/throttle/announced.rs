@@ -1,4 +1,5 @@
-//! What responses say about the policies of a layer, as far as it can be written before the request.
+//! What responses say about the policies of a layer, as far as it can be written before the
+//! request.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -48,7 +49,10 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn new(whole: &Announced, places: Box<[usize]>) -> Self {
-        Self { policies: Arc::clone(&whole.policies), places }
+        Self {
+            policies: Arc::clone(&whole.policies),
+            places,
+        }
     }
 
     /// The decision with a status for each policy of the layer.
@@ -78,7 +82,9 @@ impl Announced {
     ) -> Self {
         let mut numbers = 0..;
         let mut in_tiers = |policy: &Policy, class| -> InTiers {
-            let mut terms = |policy: &Policy| PolicyTerms::of(policy, numbers.next().unwrap_or_default(), class);
+            let mut terms = |policy: &Policy| {
+                PolicyTerms::of(policy, numbers.next().unwrap_or_default(), class)
+            };
             match policy.is_tiered() {
                 true => policy.tiers().map(|(_, tier)| terms(tier)).collect(),
                 false => Arc::from([terms(policy)]),
@@ -86,10 +92,21 @@ impl Announced {
         };
         let (mut terms, mut reserving) = (Vec::new(), Vec::new());
         for (place, policy) in policies.iter().enumerate() {
-            let all = classes(place).iter().map(|(name, reserve)| (Some(&**name), *reserve));
-            terms.push(in_tiers(policy, all.clone().find(|(_, reserve)| *reserve == 0).unwrap_or_default()));
+            let all = classes(place)
+                .iter()
+                .map(|(name, reserve)| (Some(&**name), *reserve));
+            terms.push(in_tiers(
+                policy,
+                all.clone()
+                    .find(|(_, reserve)| *reserve == 0)
+                    .unwrap_or_default(),
+            ));
             let lower = all.filter(|(_, reserve)| *reserve > 0);
-            reserving.push(lower.map(|class| (class.1, in_tiers(policy, class))).collect());
+            reserving.push(
+                lower
+                    .map(|class| (class.1, in_tiers(policy, class)))
+                    .collect(),
+            );
         }
         Self {
             terms: terms.into(),
@@ -120,21 +137,34 @@ impl Announced {
     /// The problem document of a decision.
     pub(super) fn problem(&self, decision: &Decision) -> Bytes {
         let statuses = decision.statuses();
-        let violated = statuses.iter().enumerate().filter(|(_, status)| status.is_violated()).map(|(policy, _)| policy);
+        let violated = statuses
+            .iter()
+            .enumerate()
+            .filter(|(_, status)| status.is_violated())
+            .map(|(policy, _)| policy);
         let written = match violated.clone().count() {
-            1 => violated.clone().next().and_then(|policy| self.problems.alone.get(policy)),
+            1 => violated
+                .clone()
+                .next()
+                .and_then(|policy| self.problems.alone.get(policy)),
             some if some == self.policies.len() => Some(&self.problems.all),
             _ => None,
         };
         match written {
             Some(body) => body.clone(),
-            None => Problem::QuotaExceeded.body(violated.filter_map(|policy| Some(self.policies.get(policy)?.name()))),
+            None => Problem::QuotaExceeded
+                .body(violated.filter_map(|policy| Some(self.policies.get(policy)?.name()))),
         }
     }
 
     /// The policy whose rate a status goes by: the share's, where this process has decided.
     #[inline]
-    pub(super) fn paced_by<'a>(&'a self, place: usize, policy: &'a Policy, status: &Status) -> &'a Policy {
+    pub(super) fn paced_by<'a>(
+        &'a self,
+        place: usize,
+        policy: &'a Policy,
+        status: &Status,
+    ) -> &'a Policy {
         match (status.decided_by(), &self.share) {
             (DecidedBy::Local(_), Some(share)) => share.get(place).unwrap_or(policy),
             _ => policy,
@@ -145,8 +175,8 @@ impl Announced {
         self.share = share.map(|share| share.policies().into());
     }
 
-    /// The same for a request with parameters of its own or in classes with a reserve. Where this process has decided
-    /// it, a limit's share is that of one of its `processes`.
+    /// The same for a request with parameters of its own or in classes with a reserve. Where this
+    /// process has decided it, a limit's share is that of one of its `processes`.
     #[cold]
     pub(super) fn under(
         &self,
@@ -155,25 +185,56 @@ impl Announced {
         processes: impl Fn(usize) -> Option<NonZeroU32>,
     ) -> Self {
         let in_class = |(place, (terms, call)): (usize, (&InTiers, &Call))| {
-            let class = self.reserving[place].iter().find(|(reserve, _)| *reserve == call.reserve());
+            let class = self.reserving[place]
+                .iter()
+                .find(|(reserve, _)| *reserve == call.reserve());
             Arc::clone(class.map_or(terms, |(_, terms)| terms))
         };
-        let terms: Arc<[InTiers]> = self.terms.iter().zip(calls).enumerate().map(in_class).collect();
+        let terms: Arc<[InTiers]> = self
+            .terms
+            .iter()
+            .zip(calls)
+            .enumerate()
+            .map(in_class)
+            .collect();
         if calls.iter().all(|call| call.own().is_none()) {
-            return Self { terms, ..self.clone() };
-        }
-        let under = |policies: &[Policy], own: &dyn Fn(usize, &Algorithm) -> Algorithm| -> Arc<[Policy]> {
-            let one = |(place, (policy, call)): (usize, (&Policy, &Call))| {
-                call.own().map_or_else(|| policy.clone(), |parameters| policy.under(&own(place, parameters)))
+            return Self {
+                terms,
+                ..self.clone()
             };
-            policies.iter().zip(calls).enumerate().map(one).collect()
+        }
+        let under =
+            |policies: &[Policy], own: &dyn Fn(usize, &Algorithm) -> Algorithm| -> Arc<[Policy]> {
+                let one = |(place, (policy, call)): (usize, (&Policy, &Call))| {
+                    call.own().map_or_else(
+                        || policy.clone(),
+                        |parameters| policy.under(&own(place, parameters)),
+                    )
+                };
+                policies.iter().zip(calls).enumerate().map(one).collect()
+            };
+        let share = |place, own: &Algorithm| {
+            processes(place).map_or(*own, |processes| own.share(processes))
         };
-        let share = |place, own: &Algorithm| processes(place).map_or(*own, |processes| own.share(processes));
-        let local = self.share.as_ref().filter(|_| matches!(decision.decided_by(), DecidedBy::Local(_)));
+        let local = self
+            .share
+            .as_ref()
+            .filter(|_| matches!(decision.decided_by(), DecidedBy::Local(_)));
         let policies = under(&self.policies, &|_, own| *own);
-        let own = policies.iter().zip(calls).enumerate().filter(|(_, (_, call))| call.own().is_some());
+        let own = policies
+            .iter()
+            .zip(calls)
+            .enumerate()
+            .filter(|(_, (_, call))| call.own().is_some());
         let own_terms = |(place, (policy, call)): (usize, (&Policy, &Call))| {
-            (place, PolicyTerms::of(policy, 0, (terms[place][0].class.as_deref(), call.reserve())))
+            (
+                place,
+                PolicyTerms::of(
+                    policy,
+                    0,
+                    (terms[place][0].class.as_deref(), call.reserve()),
+                ),
+            )
         };
         Self {
             own: own.map(own_terms).collect(),
@@ -188,8 +249,16 @@ impl Announced {
     #[inline]
     pub(super) fn terms(&self, place: usize, tier: u8) -> &PolicyTerms {
         let tiers = &self.terms[place];
-        let own = || self.own.iter().find(|(own, _)| *own == place).map(|(_, terms)| terms);
-        tiers.get(usize::from(tier)).or_else(own).unwrap_or(&tiers[0])
+        let own = || {
+            self.own
+                .iter()
+                .find(|(own, _)| *own == place)
+                .map(|(_, terms)| terms)
+        };
+        tiers
+            .get(usize::from(tier))
+            .or_else(own)
+            .unwrap_or(&tiers[0])
     }
 
     /// Lists audited policies, by their places.
@@ -197,7 +266,8 @@ impl Announced {
         self.audited = places.collect();
     }
 
-    /// Whether responses tell of the policy at a place, by its status: if it applies, and is enforced or listed.
+    /// Whether responses tell of the policy at a place, by its status: if it applies, and is
+    /// enforced or listed.
     #[inline(always)]
     pub(super) fn tells(&self, place: usize, status: &Status) -> bool {
         status.is_enforced() || status.is_audited() && self.audited.contains(&place)
@@ -222,10 +292,14 @@ impl Announced {
 
 /// A policy under the parameters of a call.
 pub(crate) fn under<'a>(policy: &'a Policy, call: &Call) -> Cow<'a, Policy> {
-    call.own().map_or_else(|| Cow::Borrowed(policy.tier(call.tier())), |own| Cow::Owned(policy.under(own)))
+    call.own().map_or_else(
+        || Cow::Borrowed(policy.tier(call.tier())),
+        |own| Cow::Owned(policy.under(own)),
+    )
 }
 
-/// The bodies of nearly all refusals: where one policy refuses alone, and where all refuse together.
+/// The bodies of nearly all refusals: where one policy refuses alone, and where all refuse
+/// together.
 struct Problems {
     alone: Box<[Bytes]>,
     all: Bytes,
@@ -233,8 +307,14 @@ struct Problems {
 
 impl Problems {
     fn new(policies: &[Policy]) -> Self {
-        let alone = policies.iter().map(|policy| shared(Problem::QuotaExceeded.body([policy.name()]))).collect();
-        Self { alone, all: shared(Problem::QuotaExceeded.body(policies.iter().map(Policy::name))) }
+        let alone = policies
+            .iter()
+            .map(|policy| shared(Problem::QuotaExceeded.body([policy.name()])))
+            .collect();
+        Self {
+            alone,
+            all: shared(Problem::QuotaExceeded.body(policies.iter().map(Policy::name))),
+        }
     }
 }
 

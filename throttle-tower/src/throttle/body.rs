@@ -9,8 +9,8 @@ use pin_project_lite::pin_project;
 use super::in_progress::Held;
 
 pin_project! {
-    /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner service's own, or a
-    /// refusal's.
+    /// The body of a response that went through a [`Throttle`](crate::Throttle): the inner
+    /// service's own, or a refusal's.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -21,10 +21,20 @@ pin_project! {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// type Body = Empty<bytes::Bytes>;
-    /// let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(Body::new())));
+    /// let inner = service_fn(async |_: Request<()>| {
+    ///     Ok::<_, std::convert::Infallible>(Response::new(Body::new()))
+    /// });
     /// let throttle = ThrottleLayer::new(Concurrency::new(1))?;
-    /// let body: ThrottleBody<Body> = throttle.layer(inner).oneshot(Request::new(())).await?.into_body();
-    /// assert_eq!(throttle.in_flight("in-flight"), Some(1), "the permit is held until the body ends");
+    /// let body: ThrottleBody<Body> = throttle
+    ///     .layer(inner)
+    ///     .oneshot(Request::new(()))
+    ///     .await?
+    ///     .into_body();
+    /// assert_eq!(
+    ///     throttle.in_flight("in-flight"),
+    ///     Some(1),
+    ///     "the permit is held until the body ends"
+    /// );
     /// body.collect().await?;
     /// assert_eq!(throttle.in_flight("in-flight"), Some(0));
     /// # Ok(())
@@ -50,11 +60,19 @@ pin_project! {
 
 impl<B> ThrottleBody<B> {
     pub(crate) fn inner(body: B, held: Held) -> Self {
-        Self { body: Either::Inner { body }, held }
+        Self {
+            body: Either::Inner { body },
+            held,
+        }
     }
 
     pub(crate) fn refusal(body: Bytes) -> Self {
-        Self { body: Either::Refusal { body: Full::new(body) }, held: Held::default() }
+        Self {
+            body: Either::Refusal {
+                body: Full::new(body),
+            },
+            held: Held::default(),
+        }
     }
 }
 
@@ -68,13 +86,16 @@ impl<B: Body<Data = Bytes>> Body for ThrottleBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         match this.body.project() {
             EitherProj::Inner { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
-                // Not left to the drop: a client that has read the last byte may come back before that.
-                // Trailers are the end, which not every body knows of itself.
+                // Not left to the drop: a client that has read the last byte may come back before
+                // that. Trailers are the end, which not every body knows of itself.
                 let goes_on = matches!(&frame, Some(Ok(frame)) if !frame.is_trailers());
                 if !goes_on || body.is_end_stream() {
                     drop(std::mem::take(this.held));
@@ -120,7 +141,10 @@ mod tests {
         type Data = Bytes;
         type Error = Infallible;
 
-        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
             Poll::Ready(self.0.pop_front().map(Ok))
         }
     }
@@ -128,14 +152,25 @@ mod tests {
     #[tokio::test]
     async fn permit_is_held_until_the_trailers() {
         let inner = service_fn(async |_: Request<()>| {
-            let frames = [Frame::data(Bytes::from("message")), Frame::trailers(HeaderMap::new())];
+            let frames = [
+                Frame::data(Bytes::from("message")),
+                Frame::trailers(HeaderMap::new()),
+            ];
             Ok::<_, Infallible>(Response::new(Frames(frames.into())))
         });
         let throttle = ThrottleLayer::new(Concurrency::new(1)).unwrap();
-        let mut body = throttle.layer(inner).oneshot(Request::new(())).await.unwrap().into_body();
+        let mut body = throttle
+            .layer(inner)
+            .oneshot(Request::new(()))
+            .await
+            .unwrap()
+            .into_body();
         for (is_trailers, permits) in [(false, 1), (true, 0)] {
             let frame = body.frame().await.unwrap().unwrap();
-            assert_eq!((frame.is_trailers(), throttle.in_flight("in-flight")), (is_trailers, Some(permits)));
+            assert_eq!(
+                (frame.is_trailers(), throttle.in_flight("in-flight")),
+                (is_trailers, Some(permits))
+            );
         }
         assert!(!body.is_end_stream(), "the body itself does not know");
     }

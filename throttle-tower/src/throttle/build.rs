@@ -26,7 +26,11 @@ pub(super) fn build<B: Backend>(
     permits: Arc<Permits>,
     settings: (Options, ResponseOptions),
 ) -> Result<Shared<B>, ConfigError> {
-    settings.0.observers.find().map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
+    settings
+        .0
+        .observers
+        .find()
+        .map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
     let built_on = BuiltOn::new({
         let backend = backend.clone();
         move || backend.keys_held()
@@ -42,10 +46,19 @@ pub(super) fn build<B: Backend>(
 /// # Errors
 ///
 /// If the limits cannot be enforced on it.
-pub(crate) fn build_on<B: Backend, C: Backend>(backend: C, own: &Shared<B>) -> Result<Shared<C>, ConfigError> {
+pub(crate) fn build_on<B: Backend, C: Backend>(
+    backend: C,
+    own: &Shared<B>,
+) -> Result<Shared<C>, ConfigError> {
     let set = B::set(&own.prepared).clone();
     let (applied, permits) = (Arc::clone(&own.applied), Arc::clone(&own.permits));
-    build(backend, set, applied, permits, (own.options.clone(), own.announced.options.clone()))
+    build(
+        backend,
+        set,
+        applied,
+        permits,
+        (own.options.clone(), own.announced.options.clone()),
+    )
 }
 
 /// A layer without shares, which no observer knows yet.
@@ -58,18 +71,29 @@ pub(crate) fn unshared<B: Backend>(
 ) -> Result<Shared<B>, ConfigError> {
     check(&backend, set.policies(), &applied, &options)?;
     let prepared = Arc::new(backend.prepare(set)?);
-    let classes = |place: usize| applied[place].priority.as_ref().map_or(&[][..], |priority| priority.classes());
+    let classes = |place: usize| {
+        applied[place]
+            .priority
+            .as_ref()
+            .map_or(&[][..], |priority| priority.classes())
+    };
     let mut announced = Announced::new(B::set(&prepared).policies(), classes, responses);
-    announced.list_audited((0..applied.len()).filter(|place| applied[*place].audit == Some(Audit::Announced)));
+    announced.list_audited(
+        (0..applied.len()).filter(|place| applied[*place].audit == Some(Audit::Announced)),
+    );
     if applied.iter().any(|limit| limit.warn_at.is_some()) {
         announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
     }
     let announced = Arc::new(announced);
     let uses = OptionalSteps::of(&applied, &permits);
-    // Over a store, requests of one set share batches and scripts, which is worth more than to leave out a few limits.
-    // A queue is known by the place of its limit.
+    // Over a store, requests of one set share batches and scripts, which is worth more than to
+    // leave out a few limits. A queue is known by the place of its limit.
     let is_narrowed = !uses.queues && (!backend.can_fail() || applied.len() > SHARED_BY_A_BATCH);
-    let narrowed = if is_narrowed { Narrowed::new(&applied, backend.can_fail()) } else { None };
+    let narrowed = if is_narrowed {
+        Narrowed::new(&applied, backend.can_fail())
+    } else {
+        None
+    };
     Ok(Shared {
         backend,
         built_on,
@@ -91,10 +115,14 @@ const SHARED_BY_A_BATCH: usize = 32;
 
 /// Tells the observers what the layer runs on.
 pub(crate) fn tell_observers<B: Backend>(shared: &Shared<B>) {
-    shared.options.observers.each(|observer| observer.built(&shared.built_on));
+    shared
+        .options
+        .observers
+        .each(|observer| observer.built(&shared.built_on));
 }
 
-/// Makes the shares by which this process decides when the store does not, where a limit may need one.
+/// Makes the shares by which this process decides when the store does not, where a limit may need
+/// one.
 ///
 /// # Errors
 ///
@@ -114,12 +142,17 @@ fn new_share<B: Backend>(shared: &Shared<B>) -> Result<Option<Shares>, ConfigErr
         return Ok(None);
     }
     let on_error = |policy: usize| shared.options.on_error_of(shared.applied.get(policy)?);
-    Shares::new(&shared.options.local_store.clone().unwrap_or_default(), B::set(&shared.prepared), &on_error)
+    Shares::new(
+        &shared.options.local_store.clone().unwrap_or_default(),
+        B::set(&shared.prepared),
+        &on_error,
+    )
 }
 
 /// # Errors
 ///
-/// Names the policy that does not say what happens when the store fails, or that cannot be enforced by refusing.
+/// Names the policy that does not say what happens when the store fails, or that cannot be enforced
+/// by refusing.
 fn check<B: Backend>(
     backend: &B,
     policies: &[Policy],
@@ -129,20 +162,28 @@ fn check<B: Backend>(
     for (limit, policy) in applied.iter().zip(policies) {
         match options.on_error_of(limit) {
             None if backend.can_fail() => {
-                let rule = "the backend can fail, and there is no silent default; add .on_error(OnError::local(n)) to \
-                            let this process decide then by a part of the limit, where n processes share it, \
-                            .on_error(OnError::Open) to admit requests, or .on_error(OnError::Closed) to answer \
+                let rule = "the backend can fail, and there is no silent default; add \
+                    .on_error(OnError::local(n)) to \
+                            let this process decide then by a part of the limit, where n \
+                            processes share it, \
+                            .on_error(OnError::Open) to admit requests, or \
+                            .on_error(OnError::Closed) to answer \
                             503, to the limit, or to the layer before .backend(…)";
                 return Err(ConfigError::new("on_error", "not set", rule).in_policy(policy.name()));
             }
             Some(OnError::Local { processes: 0 }) => {
-                let rule = "at least one process shares the limit: this one; give the number that you run";
-                return Err(ConfigError::new("processes of on_error", 0, rule).in_policy(policy.name()));
+                let rule =
+                    "at least one process shares the limit: this one; give the number that you run";
+                return Err(
+                    ConfigError::new("processes of on_error", 0, rule).in_policy(policy.name())
+                );
             }
             _ => {}
         }
         let mut tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
-        tiers.try_for_each(|tier| check_refuses(tier.algorithm())).map_err(|error| error.in_policy(policy.name()))?;
+        tiers
+            .try_for_each(|tier| check_refuses(tier.algorithm()))
+            .map_err(|error| error.in_policy(policy.name()))?;
     }
     Ok(())
 }
@@ -157,6 +198,9 @@ mod tests {
     fn limit_that_delays_is_an_error_in_a_throttle() {
         let delays = limit("queue", LeakyBucket::new(Rate::per_second(1))).by(Constant);
         let error = ThrottleLayer::new(delays).unwrap_err();
-        assert_eq!((error.policy(), error.field(), error.value()), (Some("queue"), "algorithm", "leaky_bucket"));
+        assert_eq!(
+            (error.policy(), error.field(), error.value()),
+            (Some("queue"), "algorithm", "leaky_bucket")
+        );
     }
 }

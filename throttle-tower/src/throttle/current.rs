@@ -19,7 +19,8 @@ impl<B: Backend> Current<B> {
         Self::Fixed(Arc::new(shared))
     }
 
-    /// Calls `read` with what the layer decides by now. A request reads it once, and keeps to it until its response.
+    /// Calls `read` with what the layer decides by now. A request reads it once, and keeps to it
+    /// until its response.
     #[inline(always)]
     pub(crate) fn with<R>(&self, read: impl FnOnce(&Arc<Shared<B>>) -> R) -> R {
         #[cfg(feature = "rules")]

@@ -1,5 +1,6 @@
-//! What a layer holds whose limits are replaced while requests run. The rule file that replaces them is in
-//! [`rules`](crate::rules): this file has what a request passes, and what the rules can ask of any layer.
+//! What a layer holds whose limits are replaced while requests run. The rule file that replaces
+//! them is in [`rules`](crate::rules): this file has what a request passes, and what the rules can
+//! ask of any layer.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,7 +23,8 @@ pub(crate) struct Live<B: Backend> {
     followers: Arc<Followers>,
 }
 
-/// The layers that follow the same rules: one for each backend and each set of options, however often it is cloned.
+/// The layers that follow the same rules: one for each backend and each set of options, however
+/// often it is cloned.
 #[derive(Default)]
 pub(crate) struct Followers(pub(crate) Mutex<Vec<Weak<dyn Follower>>>);
 
@@ -87,8 +89,15 @@ impl<B: Backend> Live<B> {
         Self::added(shared, followers, &mut lock(&followers.0))
     }
 
-    fn added(shared: Arc<Shared<B>>, followers: &Arc<Followers>, all: &mut Vec<Weak<dyn Follower>>) -> Arc<Self> {
-        let live = Arc::new(Self { current: ArcSwap::new(shared), followers: Arc::clone(followers) });
+    fn added(
+        shared: Arc<Shared<B>>,
+        followers: &Arc<Followers>,
+        all: &mut Vec<Weak<dyn Follower>>,
+    ) -> Arc<Self> {
+        let live = Arc::new(Self {
+            current: ArcSwap::new(shared),
+            followers: Arc::clone(followers),
+        });
         all.retain(|follower| follower.strong_count() > 0);
         let follower: Arc<dyn Follower> = Arc::clone(&live) as _;
         all.push(Arc::downgrade(&follower));
@@ -105,8 +114,12 @@ mod tests {
 
     #[test]
     fn layers_that_were_dropped_leave_the_list_when_another_follows() {
-        let layer = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
-        let (shared, followers) = (layer.current.with(Arc::clone), Arc::new(Followers::default()));
+        let layer =
+            ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
+        let (shared, followers) = (
+            layer.current.with(Arc::clone),
+            Arc::new(Followers::default()),
+        );
         let _kept = Live::of(Arc::clone(&shared), &followers);
         for _ in 0..9 {
             drop(Live::of(Arc::clone(&shared), &followers));

@@ -18,15 +18,17 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped while a key is looked up, the request is not charged. If it is dropped while the store
-    /// decides, the request is charged once or not at all. If it is dropped later, the charge stays, unless the handler
-    /// has settled its [`Usage`](crate::Usage) by then.
+    /// If the future is dropped while a key is looked up, the request is not charged. If it is
+    /// dropped while the store decides, the request is charged once or not at all. If it is dropped
+    /// later, the charge stays, unless the handler has settled its [`Usage`](crate::Usage) by then.
     ///
-    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back in the last two
-    /// cases. If the decision is still pending, the layer awaits it in the background, on the tokio runtime.
+    /// A limit with [`Limit::refund_aborted`](crate::Limit::refund_aborted) gives its charge back
+    /// in the last two cases. If the decision is still pending, the layer awaits it in the
+    /// background, on the tokio runtime.
     ///
-    /// If it is dropped while the response of a refusal is built, nothing changes: a refused request is charged by
-    /// limits with [`charge_refused`](crate::Limit::charge_refused) only, and stays so.
+    /// If it is dropped while the response of a refusal is built, nothing changes: a refused
+    /// request is charged by limits with [`charge_refused`](crate::Limit::charge_refused) only, and
+    /// stays so.
     ///
     /// # Panics
     ///
@@ -37,7 +39,9 @@ pin_project! {
     /// use throttle_tower::{Concurrency, ResponseFuture, ThrottleLayer};
     /// use tower::{Layer, Service, service_fn};
     ///
-    /// let inner = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new("hello")) });
+    /// let inner = service_fn(|_: Request<()>| async {
+    ///     Ok::<_, std::convert::Infallible>(Response::new("hello"))
+    /// });
     /// let throttle = ThrottleLayer::new(Concurrency::new(1))?;
     /// let response: ResponseFuture<_, _> = throttle.layer(inner).call(Request::new(()));
     /// assert_eq!(throttle.in_flight("in-flight"), Some(1));
@@ -76,16 +80,28 @@ where
 {
     /// `inner` is the service that `poll_ready` prepared.
     pub(super) fn waiting(judging: Judging, inner: S, body: ReqBody) -> Self {
-        Self { state: State::Waiting { judging, request: Some((inner, body)) } }
+        Self {
+            state: State::Waiting {
+                judging,
+                request: Some((inner, body)),
+            },
+        }
     }
 
     #[inline(always)]
     pub(super) fn calling(response: S::Future, admitted: Admitted) -> Self {
-        Self { state: State::Calling { response, admitted: Some(admitted) } }
+        Self {
+            state: State::Calling {
+                response,
+                admitted: Some(admitted),
+            },
+        }
     }
 
     pub(super) fn refused(refused: Refused) -> Self {
-        Self { state: State::refused(refused) }
+        Self {
+            state: State::refused(refused),
+        }
     }
 }
 
@@ -96,7 +112,9 @@ where
     #[inline]
     fn refused(refused: Refused) -> Self {
         match refused {
-            Refused::Now(response) => Self::Refused { response: Some(response) },
+            Refused::Now(response) => Self::Refused {
+                response: Some(response),
+            },
             Refused::Later(building) => Self::Refusing { building },
         }
     }
@@ -136,7 +154,10 @@ where
             }
             StateProj::Refusing { building } => {
                 let response = ready!(building.as_mut().poll(cx));
-                self.as_mut().project().state.set(State::Refused { response: None });
+                self.as_mut()
+                    .project()
+                    .state
+                    .set(State::Refused { response: None });
                 Poll::Ready(Ok(response.map(ThrottleBody::refusal)))
             }
             StateProj::Refused { response } => {
@@ -155,7 +176,10 @@ where
     match judged {
         Judged::Pass(admitted) => {
             let response = inner.call(Request::from_parts(parts, body));
-            State::Calling { response, admitted: Some(admitted) }
+            State::Calling {
+                response,
+                admitted: Some(admitted),
+            }
         }
         Judged::Refuse(refused) => State::refused(refused),
     }
@@ -183,14 +207,17 @@ mod tests {
     use super::*;
     use crate::{Constant, ThrottleLayer, limit};
 
-    /// Whether the request was passed on or refused, whether that was decided at once or waited for, and whether the
-    /// response of the refusal was.
+    /// Whether the request was passed on or refused, whether that was decided at once or waited
+    /// for, and whether the response of the refusal was.
     #[tokio::test]
     async fn response_is_returned_once() {
         let one = || limit("p", Gcra::new(Rate::per_hour(1)).burst(1));
         let waited = one().by_async(|_| std::future::ready(Some(1)));
         let built_later = |_: &crate::Refusal<'_>| {
-            let response = Response::builder().status(StatusCode::TOO_MANY_REQUESTS).body(Bytes::new()).unwrap();
+            let response = Response::builder()
+                .status(StatusCode::TOO_MANY_REQUESTS)
+                .body(Bytes::new())
+                .unwrap();
             std::future::ready(response)
         };
         let layer = |limits| ThrottleLayer::new(limits).unwrap();
@@ -209,10 +236,18 @@ mod tests {
             for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
                 let mut future = Box::pin(throttle.call(Request::new(())));
                 assert_eq!(format!("{future:?}"), "ResponseFuture");
-                let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                let mut poll = || {
+                    future
+                        .as_mut()
+                        .poll(&mut Context::from_waker(Waker::noop()))
+                };
                 assert!(matches!(poll(), Poll::Ready(Ok(response)) if response.status() == status));
                 let message = catch_unwind(AssertUnwindSafe(|| drop(poll()))).unwrap_err();
-                assert_eq!(*message.downcast::<String>().unwrap_or_default(), POLLED_AGAIN, "{status}");
+                assert_eq!(
+                    *message.downcast::<String>().unwrap_or_default(),
+                    POLLED_AGAIN,
+                    "{status}"
+                );
             }
         }
     }

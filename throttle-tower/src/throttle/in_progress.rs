@@ -3,28 +3,35 @@ use http::{HeaderMap, StatusCode};
 use super::permits::InFlight;
 use crate::usage::Open;
 
-/// What a request holds until its response's body has ended. Nothing for most requests, so that is small to carry
-/// along.
+/// What a request holds until its response's body has ended. Nothing for most requests, so that is
+/// small to carry along.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Option<Box<Holding>>);
 
 #[derive(Debug)]
 struct Holding {
-    /// The charges that may still change. Dropped first: the next request with the permit finds them settled.
+    /// The charges that may still change. Dropped first: the next request with the permit finds
+    /// them settled.
     open: Option<Open>,
     _permits: Option<InFlight>,
 }
 
 impl Held {
     pub(super) fn new(open: Option<Open>, permits: Option<InFlight>) -> Self {
-        Self(Some(Box::new(Holding { open, _permits: permits })))
+        Self(Some(Box::new(Holding {
+            open,
+            _permits: permits,
+        })))
     }
 
     /// Settles what the head of the response decides.
     #[inline]
     pub(super) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         if let Some(holding) = &mut self.0 {
-            holding.open = holding.open.take().and_then(|open| open.answered(status, headers));
+            holding.open = holding
+                .open
+                .take()
+                .and_then(|open| open.answered(status, headers));
         }
     }
 }

@@ -10,23 +10,24 @@ use crate::time::wall_micros;
 
 /// The decision about a request, with its policies.
 ///
-/// The layer inserts it into the extensions of each request that it admits, for handlers. Where several throttles are
-/// stacked, a handler finds the report of the innermost one.
+/// The layer inserts it into the extensions of each request that it admits, for handlers. Where
+/// several throttles are stacked, a handler finds the report of the innermost one.
 ///
 /// A refusal carries it in its extensions too, for outer layers, and with
-/// [`report_in_response`](crate::ThrottleLayer::report_in_response) every response does. The response has the report of
-/// the throttle that refused the request; if none did, that of the innermost one. The response to a request that was
-/// refused without a decision (a limit was [closed](crate::OnError::Closed) when the store failed, or a required key
-/// was missing) has none.
+/// [`report_in_response`](crate::ThrottleLayer::report_in_response) every response does. The
+/// response has the report of the throttle that refused the request; if none did, that of the
+/// innermost one. The response to a request that was refused without a decision (a limit was
+/// [closed](crate::OnError::Closed) when the store failed, or a required key was missing) has none.
 ///
-/// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all limits were
-/// [open](crate::OnError::Open), the decision is that of a request without limits: `remaining` is `u64::MAX`.
+/// When the store failed and this process decided instead, [`Decision::decided_by`] says so. If all
+/// limits were [open](crate::OnError::Open), the decision is that of a request without limits:
+/// `remaining` is `u64::MAX`.
 ///
 /// A handler that decides by a [`Limiter`](throttle_core::Limiter) of its own makes a report with
 /// [`of`](Self::of), and from it the response that a layer would give.
 ///
-/// With the feature `axum` of this crate it is an extractor. Without that feature a handler that takes one does not
-/// implement `Handler`, and the compiler does not say why.
+/// With the feature `axum` of this crate it is an extractor. Without that feature a handler that
+/// takes one does not implement `Handler`, and the compiler does not say why.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -39,10 +40,16 @@ use crate::time::wall_micros;
 /// let throttle = ThrottleLayer::new(limits)?.report_in_response(true);
 /// let service = throttle.layer(service_fn(async |request: Request<()>| {
 ///     let report: &LimitReport = request.extensions().get().expect("the layer inserts it");
-///     Ok::<_, std::convert::Infallible>(Response::new(format!("{} left", report.decision().remaining())))
+///     Ok::<_, std::convert::Infallible>(Response::new(format!(
+///         "{} left",
+///         report.decision().remaining()
+///     )))
 /// }));
 /// let response = service.oneshot(Request::new(())).await?;
-/// let report: &LimitReport = response.extensions().get().expect("outer layers find it too");
+/// let report: &LimitReport = response
+///     .extensions()
+///     .get()
+///     .expect("outer layers find it too");
 /// assert_eq!(report.decision().remaining(), 4);
 /// assert_eq!(report.binding().map(|policy| policy.name()), Some("all"));
 /// # Ok(())
@@ -57,7 +64,8 @@ struct Decided {
     announced: Arc<Announced>,
     /// When it was decided, if a header states instants.
     now_unix_us: u64,
-    /// The decision with a status for each policy of the layer, if it was made about a part of them and is read.
+    /// The decision with a status for each policy of the layer, if it was made about a part of them
+    /// and is read.
     whole: OnceLock<Box<Decision>>,
 }
 
@@ -69,8 +77,17 @@ impl LimitReport {
     #[inline(always)]
     pub(super) fn new(decision: Decision, announced: Arc<Announced>) -> Self {
         // To read the clock takes longer than to write the headers.
-        let now_unix_us = if announced.options.dialect.form().states_instants { wall_micros() } else { 0 };
-        Self(Arc::new(Decided { decision, announced, now_unix_us, whole: OnceLock::new() }))
+        let now_unix_us = if announced.options.dialect.form().states_instants {
+            wall_micros()
+        } else {
+            0
+        };
+        Self(Arc::new(Decided {
+            decision,
+            announced,
+            now_unix_us,
+            whole: OnceLock::new(),
+        }))
     }
 
     #[inline]
@@ -82,12 +99,15 @@ impl LimitReport {
         self.0.now_unix_us
     }
 
-    /// The decision. Its statuses are those of all limits of the layer, in the order given, also of those that do not
-    /// apply to the request: [`statuses`](Self::statuses) leaves these out.
+    /// The decision. Its statuses are those of all limits of the layer, in the order given, also of
+    /// those that do not apply to the request: [`statuses`](Self::statuses) leaves these out.
     #[must_use]
     pub fn decision(&self) -> &Decision {
         match &self.0.announced.part {
-            Some(part) => self.0.whole.get_or_init(|| Box::new(part.whole(&self.0.decision))),
+            Some(part) => self
+                .0
+                .whole
+                .get_or_init(|| Box::new(part.whole(&self.0.decision))),
             None => &self.0.decision,
         }
     }
@@ -98,41 +118,67 @@ impl LimitReport {
         &self.0.decision
     }
 
-    /// The policies that apply to the request, each with its status. A policy with tiers has the parameters of the
-    /// request's tier.
+    /// The policies that apply to the request, each with its status. A policy with tiers has the
+    /// parameters of the request's tier.
     pub fn statuses(&self) -> impl Iterator<Item = (&Policy, &Status)> {
-        let statuses = self.announced().policies.iter().zip(self.decided().statuses());
+        let statuses = self
+            .announced()
+            .policies
+            .iter()
+            .zip(self.decided().statuses());
         let applying = statuses.filter(|(_, status)| status.applies());
         applying.map(|(policy, status)| (policy.tier(status.tier()), status))
     }
 
-    /// The binding policy: of a refusal, the refusing policy with the longest wait; otherwise the one with the least
-    /// left.
+    /// The binding policy: of a refusal, the refusing policy with the longest wait; otherwise the
+    /// one with the least left.
     #[must_use]
     pub fn binding(&self) -> Option<&Policy> {
         let place = self.decided().binding()?;
-        Some(self.announced().policies.get(place)?.tier(self.decided().statuses().get(place)?.tier()))
+        Some(
+            self.announced()
+                .policies
+                .get(place)?
+                .tier(self.decided().statuses().get(place)?.tier()),
+        )
     }
 
-    /// The name of the request's tier in the policy named `policy`; `None` if that policy has no tiers or does not
-    /// apply. It is `own` for an identity with [parameters of its own](crate::plans::Tier::own). Where a tier is called
-    /// `own`, too, the [status](Self::statuses) tells them apart: its tier is
+    /// The name of the request's tier in the policy named `policy`; `None` if that policy has no
+    /// tiers or does not apply. It is `own` for an identity with [parameters of its
+    /// own](crate::plans::Tier::own). Where a tier is called `own`, too, the
+    /// [status](Self::statuses) tells them apart: its tier is
     /// [`Policy::OWN`](throttle_core::Policy::OWN), 255, for such parameters.
     #[must_use]
     pub fn tier(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.announced().policies.iter().zip(self.decided().statuses());
-        let (policy, status) = statuses.find(|(one, status)| one.name() == policy && status.applies())?;
-        policy.tier_name(status.tier()).or_else(|| (status.tier() == Policy::OWN).then_some("own"))
+        let mut statuses = self
+            .announced()
+            .policies
+            .iter()
+            .zip(self.decided().statuses());
+        let (policy, status) =
+            statuses.find(|(one, status)| one.name() == policy && status.applies())?;
+        policy
+            .tier_name(status.tier())
+            .or_else(|| (status.tier() == Policy::OWN).then_some("own"))
     }
 
     /// The name of the request's class in the policy named `policy`; `None` if that policy has no
-    /// [classes](crate::Limit::priority) or does not apply. Its [status](Self::statuses) is that of the class: what
-    /// remains beyond the reserve.
+    /// [classes](crate::Limit::priority) or does not apply. Its [status](Self::statuses) is that of
+    /// the class: what remains beyond the reserve.
     #[must_use]
     pub fn class(&self, policy: &str) -> Option<&str> {
-        let mut statuses = self.announced().policies.iter().zip(self.decided().statuses()).enumerate();
-        let (place, (_, status)) = statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
-        self.announced().terms(place, status.tier()).class.as_deref()
+        let mut statuses = self
+            .announced()
+            .policies
+            .iter()
+            .zip(self.decided().statuses())
+            .enumerate();
+        let (place, (_, status)) =
+            statuses.find(|(_, (one, status))| one.name() == policy && status.applies())?;
+        self.announced()
+            .terms(place, status.tier())
+            .class
+            .as_deref()
     }
 
     /// The names of the policies that refused the request; none if it was admitted.
@@ -140,24 +186,30 @@ impl LimitReport {
         self.violated_places().map(|(_, policy)| policy.name())
     }
 
-    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with its status, which
-    /// says how long the client would have had to [wait](Status::retry_after).
+    /// The [audited](crate::Limit::audit) policies that would have refused the request, each with
+    /// its status, which says how long the client would have had to [wait](Status::retry_after).
     pub fn would_refuse(&self) -> impl Iterator<Item = (&Policy, &Status)> {
         self.statuses().filter(|(_, status)| status.would_refuse())
     }
 
-    /// The policies that the request has brought near their ends: its charge has reached the part that
-    /// [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
+    /// The policies that the request has brought near their ends: its charge has reached the part
+    /// that [`warn_at`](crate::Limit::warn_at) says. None if no limit has one.
     pub fn near(&self) -> impl Iterator<Item = &Policy> {
         let (policies, statuses) = (&self.announced().policies, self.decided().statuses());
-        self.near_places().into_iter().filter_map(|place| Some(policies.get(place)?.tier(statuses.get(place)?.tier())))
+        self.near_places()
+            .into_iter()
+            .filter_map(|place| Some(policies.get(place)?.tier(statuses.get(place)?.tier())))
     }
 
     /// Their places.
     #[inline(never)]
     pub(super) fn near_places(&self) -> SmallVec<[usize; 2]> {
         let (announced, decision) = (self.announced(), self.decided());
-        let limits = announced.warn_at.iter().zip(decision.statuses()).enumerate();
+        let limits = announced
+            .warn_at
+            .iter()
+            .zip(decision.statuses())
+            .enumerate();
         let near = limits.filter(|(place, (warn_at, status))| {
             let most = announced.terms(*place, status.tier()).quota.most;
             warn_at.is_some_and(|warn_at| warn_at.is_reached(most, status))
@@ -167,29 +219,42 @@ impl LimitReport {
 
     /// The policies that refused the request, with their places.
     pub(super) fn violated_places(&self) -> impl Iterator<Item = (usize, &Policy)> + Clone {
-        let statuses = self.announced().policies.iter().zip(self.decided().statuses()).enumerate();
-        statuses.filter(|(_, (_, status))| status.is_violated()).map(|(place, (policy, _))| (place, policy))
+        let statuses = self
+            .announced()
+            .policies
+            .iter()
+            .zip(self.decided().statuses())
+            .enumerate();
+        statuses
+            .filter(|(_, (_, status))| status.is_violated())
+            .map(|(place, (policy, _))| (place, policy))
     }
 }
 
 impl fmt::Debug for LimitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let policies = &self.announced().policies;
-        f.debug_struct("LimitReport").field("decision", self.decided()).field("policies", policies).finish()
+        f.debug_struct("LimitReport")
+            .field("decision", self.decided())
+            .field("policies", policies)
+            .finish()
     }
 }
 
 #[cfg(feature = "axum")]
 crate::axum_extractor::extractor! {
     LimitReport,
-    "no rate limit decided about this request; add a ThrottleLayer to the route, or take an Option<LimitReport>";
-    /// The rejection of a handler that takes a [`LimitReport`] where no throttle has decided about the request: status
-    /// 500.
+    "no rate limit decided about this request; add a ThrottleLayer to the route, or take an \
+        Option<LimitReport>";
+    /// The rejection of a handler that takes a [`LimitReport`] where no throttle has decided about
+    /// the request: status 500.
     ///
     /// ```
     /// use throttle_tower::{LimitReport, MissingLimitReport};
     ///
-    /// async fn left(report: Result<LimitReport, MissingLimitReport>) -> Result<String, MissingLimitReport> {
+    /// async fn left(
+    ///     report: Result<LimitReport, MissingLimitReport>,
+    /// ) -> Result<String, MissingLimitReport> {
     ///     Ok(format!("{} left", report?.decision().remaining()))
     /// }
     /// # #[tokio::main(flavor = "current_thread")]
@@ -210,7 +275,9 @@ mod tests {
     use http::request::Parts;
     use http::{Request, Response, StatusCode};
     use throttle_core::backend::Call;
-    use throttle_core::{Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate};
+    use throttle_core::{
+        Backend, Gcra, Key, ManualClock, MemoryBackend, PolicySet, PolicyTree, Rate,
+    };
     use tower::{Layer, ServiceExt, service_fn};
 
     use super::super::response_options::ResponseOptions;
@@ -218,31 +285,60 @@ mod tests {
     use crate::headers::ResetFormat;
     use crate::{Constant, Dialect, ThrottleLayer, all, limit};
 
-    /// The reports of some requests of the tier `pro`, of which the plan admits two, and the last limit does not apply.
+    /// The reports of some requests of the tier `pro`, of which the plan admits two, and the last
+    /// limit does not apply.
     fn reports(requests: usize) -> Vec<LimitReport> {
-        let tiers = [("free", 1), ("pro", 2)].map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
+        let tiers = [("free", 1), ("pro", 2)]
+            .map(|(tier, count)| (tier, Gcra::new(Rate::per_minute(count))));
         let of = |name, count| Policy::new(name, Gcra::new(Rate::per_minute(count))).unwrap();
-        let policies = [of("wide", 9), Policy::tiered("plan", tiers).unwrap(), of("other", 1)];
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let policies = [
+            of("wide", 9),
+            Policy::tiered("plan", tiers).unwrap(),
+            of("other", 1),
+        ];
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build();
         let prepared = Arc::new(
-            store.prepare(PolicySet::new(PolicyTree::All(policies.clone().map(Into::into).into())).unwrap()).unwrap(),
+            store
+                .prepare(
+                    PolicySet::new(PolicyTree::All(policies.clone().map(Into::into).into()))
+                        .unwrap(),
+                )
+                .unwrap(),
         );
-        let announced = Arc::new(Announced::new(&policies, |_| &[], ResponseOptions::default()));
+        let announced = Arc::new(Announced::new(
+            &policies,
+            |_| &[],
+            ResponseOptions::default(),
+        ));
         let call = |tier| Call::from(Key::CONSTANT).in_tier(tier);
         let decide = || store.decide_now(&prepared, &[call(0), call(1), Call::SKIP]);
-        (0..requests).map(|_| LimitReport::new(decide(), Arc::clone(&announced))).collect()
+        (0..requests)
+            .map(|_| LimitReport::new(decide(), Arc::clone(&announced)))
+            .collect()
     }
 
     #[tokio::test]
     async fn instants_in_headers_are_those_of_the_wall_clock() {
-        let layer = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant)).unwrap();
+        let layer =
+            ThrottleLayer::new(limit("p", Gcra::new(Rate::per_minute(1)).burst(1)).by(Constant))
+                .unwrap();
         let layer = layer.headers(Dialect::XRateLimit(ResetFormat::EpochSeconds));
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
         for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
             let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
-            let reset: u64 = response.headers()["x-ratelimit-reset"].to_str().unwrap().parse().unwrap();
+            let reset: u64 = response.headers()["x-ratelimit-reset"]
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap();
             let in_a_minute = wall_micros() / 1_000_000 + 60;
-            assert_eq!((response.status(), in_a_minute.abs_diff(reset) < 30), (status, true), "{reset}");
+            assert_eq!(
+                (response.status(), in_a_minute.abs_diff(reset) < 30),
+                (status, true),
+                "{reset}"
+            );
         }
     }
 
@@ -254,16 +350,24 @@ mod tests {
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
         let response = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
         let report: &LimitReport = response.extensions().get().unwrap();
-        assert_eq!(["p", "q", "r"].map(|policy| report.class(policy)), [Some("low"), None, None]);
+        assert_eq!(
+            ["p", "q", "r"].map(|policy| report.class(policy)),
+            [Some("low"), None, None]
+        );
     }
 
     #[test]
     fn report_is_of_the_policies_that_apply_in_the_tier_of_the_request() {
         for report in reports(3) {
-            let statuses = report.statuses().map(|(policy, _)| (policy.name(), policy.algorithm().capacity()));
+            let statuses = report
+                .statuses()
+                .map(|(policy, _)| (policy.name(), policy.algorithm().capacity()));
             assert_eq!(statuses.collect::<Vec<_>>(), [("wide", 9), ("plan", 2)]);
             let binding = report.binding().unwrap();
-            assert_eq!((binding.name(), binding.algorithm().capacity()), ("plan", 2));
+            assert_eq!(
+                (binding.name(), binding.algorithm().capacity()),
+                ("plan", 2)
+            );
             let tiers = ["plan", "wide", "other", "none"].map(|policy| report.tier(policy));
             assert_eq!(tiers, [Some("pro"), None, None, None]);
         }
@@ -271,7 +375,10 @@ mod tests {
 
     #[test]
     fn report_names_what_refused_the_request() {
-        let violated = reports(3).iter().map(|report| report.violated().count()).collect::<Vec<_>>();
+        let violated = reports(3)
+            .iter()
+            .map(|report| report.violated().count())
+            .collect::<Vec<_>>();
         assert_eq!(violated, [0, 0, 1]);
         assert!(reports(3)[2].violated().eq(["plan"]));
     }
@@ -280,7 +387,8 @@ mod tests {
     fn debug_output_has_the_decision_and_the_policies() {
         let shown = format!("{:?}", reports(1)[0]);
         assert!(
-            shown.starts_with("LimitReport { decision: Decision") && shown.contains("policies: [Policy"),
+            shown.starts_with("LimitReport { decision: Decision")
+                && shown.contains("policies: [Policy"),
             "{shown}"
         );
     }

@@ -1,9 +1,10 @@
 //! The requests of one queue in order of arrival, and which of them has the turn.
 //!
-//! A request gives up its turn in two ways. It leaves, and the next one has the turn at once. Or it does not use the
-//! turn because its future is kept and not polled, or because its runtime is not driven. Only another request can
-//! notice that, and it is not known which of them are polled. So each looks at the first after a time of its own,
-//! earlier ones sooner, and the first one that looks passes the turn on.
+//! A request gives up its turn in two ways. It leaves, and the next one has the turn at once. Or it
+//! does not use the turn because its future is kept and not polled, or because its runtime is not
+//! driven. Only another request can notice that, and it is not known which of them are polled. So
+//! each looks at the first after a time of its own, earlier ones sooner, and the first one that
+//! looks passes the turn on.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -12,14 +13,15 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-/// How long a request may be overdue before it is passed. A busy runtime polls a task within that time.
+/// How long a request may be overdue before it is passed. A busy runtime polls a task within that
+/// time.
 pub(super) const GRACE: Duration = Duration::from_millis(5);
 
 /// How much later each request looks than the one before it.
 const STEP: Duration = Duration::from_millis(1);
 
-/// The longest time between two looks. The first may leave long before its turn, when the others have no reason to
-/// look.
+/// The longest time between two looks. The first may leave long before its turn, when the others
+/// have no reason to look.
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
@@ -73,7 +75,9 @@ impl Line {
     }
 
     pub(super) fn is_first(&self, entry: Entry) -> bool {
-        self.first.as_ref().is_some_and(|first| first.entry.number == entry.number)
+        self.first
+            .as_ref()
+            .is_some_and(|first| first.entry.number == entry.number)
     }
 
     /// Whether a request stands in the line: it was not passed.
@@ -87,7 +91,14 @@ impl Line {
             && let Err(place) = self.place(entry)
         {
             self.units = self.units.saturating_add(entry.units);
-            self.behind.insert(place, Waiting { entry, looks: now, waker: None });
+            self.behind.insert(
+                place,
+                Waiting {
+                    entry,
+                    looks: now,
+                    waker: None,
+                },
+            );
         }
     }
 
@@ -114,7 +125,11 @@ impl Line {
 
     /// Sets until when the request that has the turn keeps it although it is not polled.
     pub(super) fn keep_turn(&mut self, entry: Entry, until: Instant) {
-        if let Some(first) = self.first.as_mut().filter(|first| first.entry.number == entry.number) {
+        if let Some(first) = self
+            .first
+            .as_mut()
+            .filter(|first| first.entry.number == entry.number)
+        {
             first.until = until;
         }
     }
@@ -123,7 +138,9 @@ impl Line {
     pub(super) fn pass_overdue(&mut self, now: Instant) {
         while self.first.as_ref().is_none_or(|first| first.until <= now) {
             self.end_turn();
-            let Some(next) = self.behind.front() else { return };
+            let Some(next) = self.behind.front() else {
+                return;
+            };
             // It may have been woken by its own timer, and not polled since.
             let woken = next.looks.min(now);
             self.start_turn(woken + GRACE);
@@ -136,13 +153,15 @@ impl Line {
             self.end_turn();
             self.start_turn(now + GRACE);
         } else if let Ok(place) = self.place(entry) {
-            self.woken.extend(self.behind.remove(place).and_then(|left| left.waker));
+            self.woken
+                .extend(self.behind.remove(place).and_then(|left| left.waker));
             self.units = self.units.saturating_sub(entry.units);
         }
     }
 
-    /// The wakers of the requests that had the turn or left since the last call. The caller wakes them outside of every
-    /// lock, and drops none: a task may exist by its waker alone, and dropping a task may change this line.
+    /// The wakers of the requests that had the turn or left since the last call. The caller wakes
+    /// them outside of every lock, and drops none: a task may exist by its waker alone, and
+    /// dropping a task may change this line.
     pub(super) fn take_woken(&mut self) -> Wakers {
         std::mem::take(&mut self.woken)
     }
@@ -156,12 +175,16 @@ impl Line {
     fn start_turn(&mut self, until: Instant) {
         if let Some(next) = self.behind.pop_front() {
             self.woken.extend(next.waker);
-            self.first = Some(First { entry: next.entry, until });
+            self.first = Some(First {
+                entry: next.entry,
+                until,
+            });
         }
     }
 
     fn place(&self, entry: Entry) -> Result<usize, usize> {
-        self.behind.binary_search_by_key(&entry.number, |waiting| waiting.entry.number)
+        self.behind
+            .binary_search_by_key(&entry.number, |waiting| waiting.entry.number)
     }
 }
 
@@ -197,7 +220,10 @@ mod tests {
         assert!(!line.contains(entry(0)) && !line.contains(entry(1)));
         line.keep_turn(entry(2), now + 1_100 * MS);
         for number in [3, 1, 0] {
-            assert!(matches!(line.look(entry(number), None, now + 1_020 * MS), Found::NotYet(_)));
+            assert!(matches!(
+                line.look(entry(number), None, now + 1_020 * MS),
+                Found::NotYet(_)
+            ));
         }
         for next in [0, 1, 3] {
             let leaving = entry(first(&line).unwrap());

@@ -3,23 +3,25 @@ use std::sync::Arc;
 
 use throttle_core::backend::{Answer, Ban, Call, Exception};
 use throttle_core::{
-    BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, Key, LocalShare, MemoryBackend, PolicySet,
+    BackendErrorKind, Clock, ConfigError, DecidedBy, Decision, Key, LocalShare, MemoryBackend,
+    PolicySet,
 };
 
 use crate::limit::OnError;
 
 /// What this process decides by where the store does not.
 ///
-/// A store that is busy is not broken: then this process decides by limits that are open too, by the whole of each
-/// limit. Both shares are kept in one store, so a limit that is in both has one budget.
+/// A store that is busy is not broken: then this process decides by limits that are open too, by
+/// the whole of each limit. Both shares are kept in one store, so a limit that is in both has one
+/// budget.
 #[derive(Clone)]
 pub(crate) struct Shares {
     /// Limits that are local, at 1/n; the others are open.
     local: LocalShare,
     /// The same, and limits that are open at 1/1.
     busy: LocalShare,
-    /// Whether a limit is local, so that its share is kept warm. Only its own decisions charge the share of an open
-    /// limit.
+    /// Whether a limit is local, so that its share is kept warm. Only its own decisions charge the
+    /// share of an open limit.
     is_warm: bool,
     store: LocalStore,
 }
@@ -33,7 +35,11 @@ impl Shares {
     /// # Errors
     ///
     /// If the store for shares cannot hold them.
-    pub(super) fn new(store: &LocalStore, set: &PolicySet, rule: RuleOf<'_>) -> Result<Option<Self>, ConfigError> {
+    pub(super) fn new(
+        store: &LocalStore,
+        set: &PolicySet,
+        rule: RuleOf<'_>,
+    ) -> Result<Option<Self>, ConfigError> {
         let local = |place: usize| rule(place)?.processes();
         let busy = |place: usize| match rule(place)? {
             OnError::Open => Some(NonZeroU32::MIN),
@@ -62,10 +68,14 @@ impl Shares {
         self.busy.set()
     }
 
-    /// Decides about a request that the store did not decide about. `None` if all limits that apply are open and the
-    /// store is broken, so that no share decides.
+    /// Decides about a request that the store did not decide about. `None` if all limits that apply
+    /// are open and the store is broken, so that no share decides.
     pub(super) fn decide(&self, calls: &[Call], why: BackendErrorKind) -> Option<Decision> {
-        let share = if why.is_busy() { &self.busy } else { &self.local };
+        let share = if why.is_busy() {
+            &self.busy
+        } else {
+            &self.local
+        };
         let decision = share.decide(calls, why);
         matches!(decision.decided_by(), DecidedBy::Local(_)).then_some(decision)
     }
@@ -83,8 +93,8 @@ impl Shares {
         }
     }
 
-    /// The share at which receipts are settled. The store's charges were noted for local limits only, and all that was
-    /// charged here is in the same store.
+    /// The share at which receipts are settled. The store's charges were noted for local limits
+    /// only, and all that was charged here is in the same store.
     pub(super) const fn for_receipts(&self) -> &LocalShare {
         &self.local
     }
@@ -99,10 +109,16 @@ type MakeShare = dyn Fn(&PolicySet, Processes<'_>) -> Result<LocalShare, ConfigE
 
 impl LocalStore {
     pub(super) fn new<C: Clock>(store: MemoryBackend<C>) -> Self {
-        Self(Arc::new(move |set, processes| LocalShare::of_each(&store, set, processes)))
+        Self(Arc::new(move |set, processes| {
+            LocalShare::of_each(&store, set, processes)
+        }))
     }
 
-    pub(super) fn share(&self, set: &PolicySet, processes: Processes<'_>) -> Result<LocalShare, ConfigError> {
+    pub(super) fn share(
+        &self,
+        set: &PolicySet,
+        processes: Processes<'_>,
+    ) -> Result<LocalShare, ConfigError> {
         (self.0)(set, processes)
     }
 }

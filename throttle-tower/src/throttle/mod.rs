@@ -1,8 +1,9 @@
-//! The middleware that refuses: its layer, its service and its future; and in [`steps`] what happens to a request.
+//! The middleware that refuses: its layer, its service and its future; and in [`steps`] what
+//! happens to a request.
 //!
-//! What a user sets is in `options`, what responses say about the policies in `announced`, and what clones of a layer
-//! share in `shared`. Where a rule file replaces the limits, a request finds them through `followed`. `status` looks at
-//! what is left, for clients that ask.
+//! What a user sets is in `options`, what responses say about the policies in `announced`, and what
+//! clones of a layer share in `shared`. Where a rule file replaces the limits, a request finds them
+//! through `followed`. `status` looks at what is left, for clients that ask.
 
 mod announced;
 mod body;
@@ -58,7 +59,10 @@ pub use limit_report::MissingLimitReport;
 pub(crate) use next::Next;
 #[cfg(all(feature = "rules", feature = "metrics"))]
 pub(crate) use observed::counted_apart;
-#[cfg(all(feature = "rules", any(feature = "metrics", feature = "offenders", feature = "tracing")))]
+#[cfg(all(
+    feature = "rules",
+    any(feature = "metrics", feature = "offenders", feature = "tracing")
+))]
 pub(crate) use observed::observed;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};

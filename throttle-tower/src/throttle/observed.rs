@@ -66,7 +66,10 @@ pub(crate) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
 #[cfg(feature = "metrics")]
 pub(crate) fn counted_apart(applied: &[Applied]) -> Arc<[Applied]> {
     let apart = |limit: &Applied| match &limit.keying {
-        Keying::Tiered(lookup) => Applied { keying: Keying::Tiered(lookup.counted_apart()), ..limit.clone() },
+        Keying::Tiered(lookup) => Applied {
+            keying: Keying::Tiered(lookup.counted_apart()),
+            ..limit.clone()
+        },
         Keying::Extracted(_) | Keying::Future(_) => limit.clone(),
     };
     applied.iter().map(apart).collect()

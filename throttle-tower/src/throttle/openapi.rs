@@ -4,20 +4,23 @@ use super::layer::ThrottleLayer;
 use crate::headers::openapi::components;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Describes the layer's 429 for an OpenAPI document, 3.0 or later: a Components Object in JSON. It has the
-    /// response `TooManyRequests`, the `headers` of the layer's [dialect](Self::headers) and of its
-    /// [hints](Self::sdk_hints), which other responses may refer to, and the schema `QuotaExceeded` of the problem
-    /// document. With a [`response`](Self::response) of the program's own the schema is left out, and the response has
-    /// no `content`.
+    /// Describes the layer's 429 for an OpenAPI document, 3.0 or later: a Components Object in
+    /// JSON. It has the response `TooManyRequests`, the `headers` of the layer's
+    /// [dialect](Self::headers) and of its [hints](Self::sdk_hints), which other responses may
+    /// refer to, and the schema `QuotaExceeded` of the problem document. With a
+    /// [`response`](Self::response) of the program's own the schema is left out, and the response
+    /// has no `content`.
     ///
-    /// It does not describe what gRPC clients get, nor the 503 of [`Concurrency`](crate::Concurrency) and of failing
-    /// stores.
+    /// It does not describe what gRPC clients get, nor the 503 of
+    /// [`Concurrency`](crate::Concurrency) and of failing stores.
     ///
     /// ```
     /// use serde_json::{Value, json};
     /// use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
     ///
-    /// let throttle = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()))?;
+    /// let throttle = ThrottleLayer::new(
+    ///     limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer()),
+    /// )?;
     /// let refused = json!({ "$ref": "#/components/responses/TooManyRequests" });
     /// let document = json!({
     ///     "openapi": "3.1.0",
@@ -26,14 +29,21 @@ impl<B: Backend> ThrottleLayer<B> {
     ///     "components": serde_json::from_str::<Value>(&throttle.openapi())?,
     /// });
     /// let headers = &document["components"]["responses"]["TooManyRequests"]["headers"];
-    /// assert_eq!(headers["retry-after"]["$ref"], "#/components/headers/retry-after");
+    /// assert_eq!(
+    ///     headers["retry-after"]["$ref"],
+    ///     "#/components/headers/retry-after"
+    /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn openapi(&self) -> String {
         self.current.with(|shared| {
             let responses = &shared.announced.options;
-            components(responses.dialect, responses.sdk_hints, shared.options.response.is_none())
+            components(
+                responses.dialect,
+                responses.sdk_hints,
+                shared.options.response.is_none(),
+            )
         })
     }
 }
@@ -55,58 +65,128 @@ mod tests {
 
     /// The head and the body of a refusal that a wait does not help before long.
     async fn refused(layer: &ThrottleLayer) -> Response<Value> {
-        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+        let inner =
+            service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
         layer.layer(inner).oneshot(Request::new(())).await.unwrap();
-        let (head, body) = layer.layer(inner).oneshot(Request::new(())).await.unwrap().into_parts();
-        let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+        let (head, body) = layer
+            .layer(inner)
+            .oneshot(Request::new(()))
+            .await
+            .unwrap()
+            .into_parts();
+        let body = http_body_util::BodyExt::collect(body)
+            .await
+            .unwrap()
+            .to_bytes();
         Response::from_parts(head, serde_json::from_slice(&body).unwrap_or_default())
     }
 
     /// Whether a text is what the type of a header's schema says.
     fn is_of(kind: &Value, text: &str) -> bool {
         let is_integer = text.parse::<u64>().is_ok();
-        if kind == "integer" { is_integer } else { kind == "string" && !is_integer }
+        if kind == "integer" {
+            is_integer
+        } else {
+            kind == "string" && !is_integer
+        }
     }
 
     #[tokio::test]
     async fn openapi_names_the_headers_and_the_fields_that_a_refusal_has() {
         let epoch = Dialect::XRateLimit(ResetFormat::EpochSeconds);
         let seconds = Dialect::XRateLimit(ResetFormat::DeltaSeconds);
-        let ietf = [Dialect::Draft11, Dialect::Draft07, Dialect::Draft06, Dialect::Draft03];
-        let dialects = ietf.into_iter().chain([seconds, epoch, Dialect::OpenAi, Dialect::None]);
-        for (dialect, with_hints) in dialects.flat_map(|dialect| [(dialect, false), (dialect, true)]) {
+        let ietf = [
+            Dialect::Draft11,
+            Dialect::Draft07,
+            Dialect::Draft06,
+            Dialect::Draft03,
+        ];
+        let dialects = ietf
+            .into_iter()
+            .chain([seconds, epoch, Dialect::OpenAi, Dialect::None]);
+        for (dialect, with_hints) in
+            dialects.flat_map(|dialect| [(dialect, false), (dialect, true)])
+        {
             let once = |name: &str| limit(name, FixedWindow::new(Rate::per_day(1))).by(Constant);
-            let layer = ThrottleLayer::new(all([once("a"), once("b").unit("tokens")])).unwrap().headers(dialect);
+            let layer = ThrottleLayer::new(all([once("a"), once("b").unit("tokens")]))
+                .unwrap()
+                .headers(dialect);
             let hints = SdkHints::default().give_up_after(Duration::ZERO);
-            let layer = if with_hints { layer.sdk_hints(hints) } else { layer };
-            let (refused, told) = (refused(&layer).await, serde_json::from_str::<Value>(&layer.openapi()).unwrap());
+            let layer = if with_hints {
+                layer.sdk_hints(hints)
+            } else {
+                layer
+            };
+            let (refused, told) = (
+                refused(&layer).await,
+                serde_json::from_str::<Value>(&layer.openapi()).unwrap(),
+            );
             let described = told["headers"].as_object().unwrap();
             let ours = |name: &&str| !["content-type", "cache-control"].contains(name);
-            let names: BTreeSet<_> = refused.headers().keys().map(|name| name.as_str()).filter(ours).collect();
-            assert_eq!(names, described.keys().map(String::as_str).collect(), "{dialect:?}");
+            let names: BTreeSet<_> = refused
+                .headers()
+                .keys()
+                .map(|name| name.as_str())
+                .filter(ours)
+                .collect();
+            assert_eq!(
+                names,
+                described.keys().map(String::as_str).collect(),
+                "{dialect:?}"
+            );
             for (name, header) in described {
-                let (text, kind) = (refused.headers()[name].to_str().unwrap(), &header["schema"]["type"]);
+                let (text, kind) = (
+                    refused.headers()[name].to_str().unwrap(),
+                    &header["schema"]["type"],
+                );
                 assert!(is_of(kind, text), "{dialect:?}: {name}: {text}");
                 let reference = json!({ "$ref": format!("#/components/headers/{name}") });
-                assert_eq!(told["responses"]["TooManyRequests"]["headers"][name], reference);
+                assert_eq!(
+                    told["responses"]["TooManyRequests"]["headers"][name],
+                    reference
+                );
             }
             let schema = &told["schemas"]["QuotaExceeded"];
-            let fields: BTreeSet<_> = refused.body().as_object().unwrap().keys().cloned().collect();
-            assert_eq!(fields, schema["properties"].as_object().unwrap().keys().cloned().collect());
+            let fields: BTreeSet<_> = refused
+                .body()
+                .as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect();
+            assert_eq!(
+                fields,
+                schema["properties"]
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .cloned()
+                    .collect()
+            );
             for field in ["type", "status"] {
-                assert_eq!(schema["properties"][field]["enum"], json!([refused.body()[field]]));
+                assert_eq!(
+                    schema["properties"][field]["enum"],
+                    json!([refused.body()[field]])
+                );
             }
         }
     }
 
     #[test]
     fn openapi_describes_no_body_that_the_program_makes() {
-        let layer = ThrottleLayer::new(limit("a", FixedWindow::new(Rate::per_day(1))).by(Constant)).unwrap();
-        for (layer, has_body) in [(layer.clone(), true), (layer.response(|refusal| refusal.default_response()), false)]
-        {
+        let layer = ThrottleLayer::new(limit("a", FixedWindow::new(Rate::per_day(1))).by(Constant))
+            .unwrap();
+        for (layer, has_body) in [
+            (layer.clone(), true),
+            (layer.response(|refusal| refusal.default_response()), false),
+        ] {
             let told: Value = serde_json::from_str(&layer.openapi()).unwrap();
-            let body = &told["responses"]["TooManyRequests"]["content"]["application/problem+json"]["schema"];
-            assert_eq!((body == &Value::Null, told.get("schemas").is_none()), (!has_body, !has_body));
+            let body = &told["responses"]["TooManyRequests"]["content"]["application/problem+json"]
+                ["schema"];
+            assert_eq!(
+                (body == &Value::Null, told.get("schemas").is_none()),
+                (!has_body, !has_body)
+            );
         }
     }
 }

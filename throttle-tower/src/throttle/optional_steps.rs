@@ -3,7 +3,8 @@
 use super::permits::Permits;
 use crate::limit::{Applied, ChargeRules, Keying};
 
-/// Which optional steps some limit of the layer uses. A step that none uses costs a request nothing.
+/// Which optional steps some limit of the layer uses. A step that none uses costs a request
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OptionalSteps {
     /// A charge may change after the decision, or a response counts toward a ban.
@@ -28,8 +29,10 @@ pub(super) struct OptionalSteps {
 impl OptionalSteps {
     pub(super) fn of(applied: &[Applied], permits: &Permits) -> Self {
         let has_classes = applied.iter().any(|limit| limit.priority.is_some());
-        let any = |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
-        let for_some_routes = applied.iter().any(|limit| limit.for_some_routes) || permits.are_for_some_routes();
+        let any =
+            |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
+        let for_some_routes =
+            applied.iter().any(|limit| limit.for_some_routes) || permits.are_for_some_routes();
         Self {
             accounts: any(ChargeRules::may_change),
             handlers: any(|rules| rules.settled_later),
@@ -39,7 +42,10 @@ impl OptionalSteps {
             for_some_routes,
             queues: applied.iter().any(|limit| limit.wait_up_to.is_some()),
             permits_or_classes: !permits.is_empty() || has_classes,
-            terms: has_classes || applied.iter().any(|limit| matches!(limit.keying, Keying::Tiered(_))),
+            terms: has_classes
+                || applied
+                    .iter()
+                    .any(|limit| matches!(limit.keying, Keying::Tiered(_))),
         }
     }
 }

@@ -67,8 +67,8 @@ impl Default for Options {
     }
 }
 
-/// Lengthens waits by a share that depends on the key alone, so that clients that were refused together do not come
-/// back together.
+/// Lengthens waits by a share that depends on the key alone, so that clients that were refused
+/// together do not come back together.
 #[derive(Clone)]
 pub(crate) struct Jitter {
     percent: u8,
@@ -78,7 +78,10 @@ pub(crate) struct Jitter {
 impl Jitter {
     /// At most 100 percent; `None` for 0.
     pub(crate) fn new(percent: u8) -> Option<Self> {
-        (percent > 0).then(|| Self { percent: percent.min(100), secret: RandomState::new() })
+        (percent > 0).then(|| Self {
+            percent: percent.min(100),
+            secret: RandomState::new(),
+        })
     }
 
     #[cfg(feature = "rules")]
@@ -100,15 +103,22 @@ mod tests {
 
     /// The most that so many secrets add to a minute.
     fn most(percent: u8) -> u64 {
-        let extra = |_| Jitter::new(percent).map_or(0, |jitter| jitter.extra(MINUTE, &Key::CONSTANT));
+        let extra =
+            |_| Jitter::new(percent).map_or(0, |jitter| jitter.extra(MINUTE, &Key::CONSTANT));
         (0..100).map(extra).max().unwrap_or(0)
     }
 
     #[test]
     fn jitter_adds_at_most_its_percentage_and_at_most_the_wait() {
         assert!(Jitter::new(0).is_none());
-        for (percent, least, longest) in [(1, MINUTE / 200, MINUTE / 100), (200, MINUTE / 2, MINUTE)] {
-            assert!((least..=longest).contains(&most(percent)), "{percent} %: {} µs", most(percent));
+        for (percent, least, longest) in
+            [(1, MINUTE / 200, MINUTE / 100), (200, MINUTE / 2, MINUTE)]
+        {
+            assert!(
+                (least..=longest).contains(&most(percent)),
+                "{percent} %: {} µs",
+                most(percent)
+            );
         }
     }
 

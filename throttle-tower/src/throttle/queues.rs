@@ -17,8 +17,8 @@ use crate::event::Observers;
 use crate::lock::lock;
 use crate::time::FAR;
 
-/// Only the first request of a queue asks the backend. The others wait for their turn, and so do new requests, so no
-/// request overtakes an earlier one of its key that is polled.
+/// Only the first request of a queue asks the backend. The others wait for their turn, and so do
+/// new requests, so no request overtakes an earlier one of its key that is polled.
 #[derive(Default)]
 pub(crate) struct Queues {
     /// The requests in all queues.
@@ -28,8 +28,8 @@ pub(crate) struct Queues {
     by_key: Mutex<HashMap<QueueKey, Queue>>,
 }
 
-/// A policy by its place in the set, the key, and the reserve of the class: each class waits by itself, so that a
-/// higher one passes a lower one.
+/// A policy by its place in the set, the key, and the reserve of the class: each class waits by
+/// itself, so that a higher one passes a lower one.
 pub(super) type QueueKey = (usize, Key, u64);
 
 struct Queue {
@@ -57,12 +57,22 @@ impl Queues {
         self.lock().contains_key(key)
     }
 
-    /// Takes the last place of a queue; `None` if it would wait in vain there, or too many requests wait in all queues.
+    /// Takes the last place of a queue; `None` if it would wait in vain there, or too many requests
+    /// wait in all queues.
     pub(super) fn join(self: &Arc<Self>, key: QueueKey, joining: &Joining<'_>) -> Option<Place> {
         let now = Instant::now();
         self.change(&key, joining.late, |queue| queue.line.pass_overdue(now));
-        let entry = Entry { number: self.joined.fetch_add(1, Ordering::Relaxed), units: joining.units };
-        let place = Place { queues: Arc::clone(self), key, entry, late: joining.late, seen: None };
+        let entry = Entry {
+            number: self.joined.fetch_add(1, Ordering::Relaxed),
+            units: joining.units,
+        };
+        let place = Place {
+            queues: Arc::clone(self),
+            key,
+            entry,
+            late: joining.late,
+            seen: None,
+        };
         let reserve = place.key.2;
         let joins = place.change(|queue| {
             let joins = joining.is_admitted_in_time_behind(queue, reserve)
@@ -76,17 +86,34 @@ impl Queues {
     }
 
     /// The instant at which a request behind all others of a queue is admitted.
-    pub(super) fn admits_by(&self, key: &QueueKey, algorithm: &Algorithm, units: u64) -> Option<Instant> {
+    pub(super) fn admits_by(
+        &self,
+        key: &QueueKey,
+        algorithm: &Algorithm,
+        units: u64,
+    ) -> Option<Instant> {
         let queues = self.lock();
         let queue = queues.get(key)?;
-        Some(queue.progress.forecast?.admits_by(algorithm, queue.line.units().saturating_add(units)))
+        Some(
+            queue
+                .progress
+                .forecast?
+                .admits_by(algorithm, queue.line.units().saturating_add(units)),
+        )
     }
 
-    /// Changes the queue of a key, which is created and forgotten as needed, and wakes the requests that this concerns.
+    /// Changes the queue of a key, which is created and forgotten as needed, and wakes the requests
+    /// that this concerns.
     fn change<R>(&self, key: &QueueKey, late: Duration, change: impl FnOnce(&mut Queue) -> R) -> R {
         let mut queues = self.lock();
-        let progress = Progress { late, ..Progress::default() };
-        let new = || Queue { line: Line::default(), progress };
+        let progress = Progress {
+            late,
+            ..Progress::default()
+        };
+        let new = || Queue {
+            line: Line::default(),
+            progress,
+        };
         let queue = queues.entry(key.clone()).or_insert_with(new);
         let before = queue.line.len();
         let result = change(queue);
@@ -95,7 +122,8 @@ impl Queues {
             queues.remove(key);
         }
         // Adds a negative number, too.
-        self.waiting.fetch_add(after.wrapping_sub(before), Ordering::AcqRel);
+        self.waiting
+            .fetch_add(after.wrapping_sub(before), Ordering::AcqRel);
         drop(queues);
         woken.into_iter().for_each(Waker::wake);
         result
@@ -119,12 +147,21 @@ pub(super) struct Joining<'a> {
 
 impl Joining<'_> {
     fn is_admitted_in_time_behind(&self, queue: &Queue, reserve: u64) -> bool {
-        let Some(units) = queue.line.units().checked_add(self.units) else { return false };
-        let lost = queue.progress.late.saturating_sub(made_up_for(self.algorithm, self.units.saturating_add(reserve)));
-        let turns = u32::try_from(queue.line.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let Some(units) = queue.line.units().checked_add(self.units) else {
+            return false;
+        };
+        let lost = queue.progress.late.saturating_sub(made_up_for(
+            self.algorithm,
+            self.units.saturating_add(reserve),
+        ));
+        let turns = u32::try_from(queue.line.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
         let late = lost.saturating_mul(turns).min(FAR);
         let forecast = queue.progress.forecast;
-        forecast.is_none_or(|forecast| forecast.admits_by(self.algorithm, units) + late <= self.deadline)
+        forecast.is_none_or(|forecast| {
+            forecast.admits_by(self.algorithm, units) + late <= self.deadline
+        })
     }
 }
 
@@ -156,8 +193,8 @@ impl Place {
         self.look(None) == Found::Turn
     }
 
-    /// Waits to be the first, until an instant at most; whether it is the first. A request that was passed because it
-    /// was not polled waits again.
+    /// Waits to be the first, until an instant at most; whether it is the first. A request that was
+    /// passed because it was not polled waits again.
     pub(super) async fn become_first(&self, until: Instant) -> bool {
         let mut timer = pin!(sleep_until(until));
         poll_fn(|context| {
@@ -196,18 +233,25 @@ impl Place {
     }
 
     pub(super) fn progress(&self) -> Progress {
-        self.queues.lock().get(&self.key).map_or_else(Progress::default, |queue| queue.progress)
+        self.queues
+            .lock()
+            .get(&self.key)
+            .map_or_else(Progress::default, |queue| queue.progress)
     }
 
-    /// When the first request is due: here, and by the backend's clock. `None` if only the backend knows.
+    /// When the first request is due: here, and by the backend's clock. `None` if only the backend
+    /// knows.
     pub(super) fn due(&self, algorithm: &Algorithm) -> Option<(Instant, Timestamp)> {
-        let Progress { decided, forecast, .. } = self.progress();
+        let Progress {
+            decided, forecast, ..
+        } = self.progress();
         let ((at, as_of), forecast) = decided.zip(forecast.filter(|_| algorithm.drains()))?;
         let due = forecast.admits_by(algorithm, self.entry.units);
         Some((due, as_of + due.saturating_duration_since(at)))
     }
 
-    /// Notes what is known by a decision about this request, unless it was passed and later requests were decided.
+    /// Notes what is known by a decision about this request, unless it was passed and later
+    /// requests were decided.
     pub(super) fn advance(&self, change: impl FnOnce(&mut Progress)) {
         self.change(|queue| {
             if queue.line.contains(self.entry) {
@@ -246,17 +290,38 @@ mod tests {
 
     use super::*;
 
-    /// How many requests of so many units a queue takes of which the last one is admitted in two seconds, if each turn
-    /// is taken so late.
+    /// How many requests of so many units a queue takes of which the last one is admitted in two
+    /// seconds, if each turn is taken so late.
     fn longest(burst: u64, units: u64, late: Duration) -> usize {
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10)).burst(burst)).unwrap();
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let set = store.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap();
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build();
+        let set = store
+            .prepare(PolicySet::new(policy.clone()).unwrap())
+            .unwrap();
         let decide = || store.decide_now(&set, &[Call::from(Key::from("key"))]);
-        let refused = std::iter::repeat_with(decide).find(|decision| !decision.is_admitted()).unwrap();
-        let (queues, key, now) = (Arc::new(Queues::default()), (0, Key::from("key"), 0), Instant::now());
+        let refused = std::iter::repeat_with(decide)
+            .find(|decision| !decision.is_admitted())
+            .unwrap();
+        let (queues, key, now) = (
+            Arc::new(Queues::default()),
+            (0, Key::from("key"), 0),
+            Instant::now(),
+        );
         let (algorithm, deadline) = (policy.algorithm(), now + Duration::from_secs(2));
-        let join = || queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 100, late });
+        let join = || {
+            queues.join(
+                key.clone(),
+                &Joining {
+                    algorithm,
+                    units,
+                    deadline,
+                    most: 100,
+                    late,
+                },
+            )
+        };
         let first = join().unwrap();
         first.advance(|progress| {
             progress.forecast = Some(Forecast::new(&policy, &refused.statuses()[0], now, (1, 0)));
@@ -270,7 +335,18 @@ mod tests {
         let (queues, key) = (Arc::new(Queues::default()), (0, Key::from("key"), 0));
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10))).unwrap();
         let (algorithm, deadline, late) = (policy.algorithm(), Instant::now(), Duration::ZERO);
-        let join = |units| queues.join(key.clone(), &Joining { algorithm, units, deadline, most: 2, late });
+        let join = |units| {
+            queues.join(
+                key.clone(),
+                &Joining {
+                    algorithm,
+                    units,
+                    deadline,
+                    most: 2,
+                    late,
+                },
+            )
+        };
         let (first, second) = (join(2).unwrap(), join(3).unwrap());
         let units = || queues.lock().get(&key).map(|queue| queue.line.units());
         assert!(join(1).is_none() && !queues.is_empty());
@@ -285,13 +361,33 @@ mod tests {
     /// One that was passed would take a turn of requests that are in time.
     #[tokio::test(start_paused = true)]
     async fn request_takes_its_turn_at_its_deadline_unless_it_was_passed() {
-        let (queues, key, now) = (Arc::new(Queues::default()), (0, Key::from("key"), 0), Instant::now());
+        let (queues, key, now) = (
+            Arc::new(Queues::default()),
+            (0, Key::from("key"), 0),
+            Instant::now(),
+        );
         let policy = Policy::new("p", Gcra::new(Rate::per_second(10))).unwrap();
         let (algorithm, late) = (policy.algorithm(), Duration::ZERO);
-        let join = || queues.join(key.clone(), &Joining { algorithm, units: 1, deadline: now, most: 2, late }).unwrap();
+        let join = || {
+            queues
+                .join(
+                    key.clone(),
+                    &Joining {
+                        algorithm,
+                        units: 1,
+                        deadline: now,
+                        most: 2,
+                        late,
+                    },
+                )
+                .unwrap()
+        };
         let (first, second) = (join(), join());
         assert!(first.become_first(now).await);
-        assert!(second.become_first(now + 2 * GRACE).await, "the first one did not use its turn");
+        assert!(
+            second.become_first(now + 2 * GRACE).await,
+            "the first one did not use its turn"
+        );
         drop(second);
         assert!(!first.become_first(Instant::now()).await);
     }
@@ -301,7 +397,11 @@ mod tests {
         let late = Duration::from_millis(10);
         assert_eq!(longest(1, 1, Duration::ZERO), 20, "one each 100 ms");
         assert_eq!(longest(1, 1, late), 18, "one each 110 ms");
-        assert_eq!(longest(1, 1, Duration::from_micros(11_500)), 17, "one each 111.5 ms, the first one too");
+        assert_eq!(
+            longest(1, 1, Duration::from_micros(11_500)),
+            17,
+            "one each 111.5 ms, the first one too"
+        );
         assert_eq!(longest(2, 1, late), 20, "the burst makes up for 100 ms");
         assert_eq!(
             longest(3, 2, 15 * late),

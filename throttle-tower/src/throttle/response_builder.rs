@@ -39,7 +39,10 @@ pub(super) enum Refused {
 impl Refused {
     /// Changes the response, as soon as there is one.
     #[inline]
-    pub(super) fn changed(mut self, change: impl FnOnce(&mut Response<Bytes>) + Send + 'static) -> Self {
+    pub(super) fn changed(
+        mut self,
+        change: impl FnOnce(&mut Response<Bytes>) + Send + 'static,
+    ) -> Self {
         match self {
             Self::Now(ref mut response) => {
                 change(response);
@@ -72,7 +75,8 @@ mod tests {
     use crate::failing_backend::FailingBackend;
     use crate::limit::Unkeyed;
     use crate::{
-        Concurrency, Constant, Limit, LimitReport, OnError, OnMissing, Throttle, ThrottleBody, ThrottleLayer, limit,
+        Concurrency, Constant, Limit, LimitReport, OnError, OnMissing, Throttle, ThrottleBody,
+        ThrottleLayer, limit,
     };
 
     type Answer = Response<ThrottleBody<()>>;
@@ -84,16 +88,28 @@ mod tests {
 
     /// On a clock that stands still.
     fn layer(limit: Limit) -> ThrottleLayer<MemoryBackend<ManualClock>> {
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build();
         ThrottleLayer::new(limit).unwrap().backend(store).unwrap()
     }
 
     /// Tells what it has read of the request.
     fn echo(refusal: &Refusal<'_>) -> Response<Bytes> {
         let mut response = refusal.default_response();
-        let Parts { method, uri, headers, .. } = refusal.parts;
-        let id = headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or("none");
-        response.headers_mut().insert("x-read", format!("{method} {uri} {id}").parse().unwrap());
+        let Parts {
+            method,
+            uri,
+            headers,
+            ..
+        } = refusal.parts;
+        let id = headers
+            .get("x-request-id")
+            .and_then(|id| id.to_str().ok())
+            .unwrap_or("none");
+        response
+            .headers_mut()
+            .insert("x-read", format!("{method} {uri} {id}").parse().unwrap());
         response
     }
 
@@ -112,7 +128,10 @@ mod tests {
     }
 
     fn request() -> Request<()> {
-        Request::post("/orders").header("x-request-id", "7").body(()).unwrap()
+        Request::post("/orders")
+            .header("x-request-id", "7")
+            .body(())
+            .unwrap()
     }
 
     type Inner = tower::util::BoxCloneSyncService<Request<()>, Response<()>, Infallible>;
@@ -126,17 +145,29 @@ mod tests {
     }
 
     fn told<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-        answer.headers().get(name).map(|value| value.to_str().unwrap())
+        answer
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().unwrap())
     }
 
     /// Whether the builder answers at once or later, and whether the decision does.
     #[tokio::test]
     async fn every_refusal_is_built_from_the_head_of_its_request() {
         let check = |answer: Answer, status: u16| {
-            assert_eq!((answer.status().as_u16(), told(&answer, "x-read")), (status, Some("POST /orders 7")));
+            assert_eq!(
+                (answer.status().as_u16(), told(&answer, "x-read")),
+                (status, Some("POST /orders 7"))
+            );
             assert_eq!(told(&answer, "cache-control"), Some("no-store"));
-            let (is_decided, wait) = (answer.extensions().get::<LimitReport>().is_some(), told(&answer, "retry-after"));
-            assert_eq!((is_decided, wait), (status == 429, (status == 429).then_some("3600")));
+            let (is_decided, wait) = (
+                answer.extensions().get::<LimitReport>().is_some(),
+                told(&answer, "retry-after"),
+            );
+            assert_eq!(
+                (is_decided, wait),
+                (status == 429, (status == 429).then_some("3600"))
+            );
         };
         for later in [false, true] {
             for looked_up in [false, true] {
@@ -146,10 +177,17 @@ mod tests {
                     } else {
                         one().by(from_fn(move |_: &Parts| key))
                     };
-                    echoing(layer(limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))), later)
+                    echoing(
+                        layer(limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))),
+                        later,
+                    )
                 };
                 let with_key = keyed(Some(1));
-                assert_eq!(told(&ask(&with_key).await, "x-read"), None, "it is admitted");
+                assert_eq!(
+                    told(&ask(&with_key).await, "x-read"),
+                    None,
+                    "it is admitted"
+                );
                 check(ask(&with_key).await, 429);
                 check(ask(&keyed(None)).await, 401);
             }
@@ -158,7 +196,10 @@ mod tests {
             check(ask(&full).await, 503);
             drop(held);
             assert_eq!(ask(&full).await.status(), StatusCode::OK);
-            let down = layer(one().by(Constant)).on_error(OnError::Closed).backend(FailingBackend).unwrap();
+            let down = layer(one().by(Constant))
+                .on_error(OnError::Closed)
+                .backend(FailingBackend)
+                .unwrap();
             check(ask(&echoing(down, later)).await, 503);
         }
     }
@@ -179,31 +220,53 @@ mod tests {
         }
         assert_eq!(started.load(Ordering::Relaxed), 3);
         let refused = ask(&charges).await;
-        assert_eq!(told(&refused, "retry-after"), Some("3600"), "the wait is that of one charge");
+        assert_eq!(
+            told(&refused, "retry-after"),
+            Some("3600"),
+            "the wait is that of one charge"
+        );
     }
 
     #[test]
     fn panic_of_a_builder_charges_nothing() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let charges = layer(one().by(Constant));
         let panicking = [
             charges.clone().response(|_| panic!("built at once")),
-            charges.clone().response_async(|_| async { panic!("built later") }),
+            charges
+                .clone()
+                .response_async(|_| async { panic!("built later") }),
         ];
         assert_eq!(runtime.block_on(ask(&charges)).status(), StatusCode::OK);
         for (layer, message) in panicking.iter().zip(["built at once", "built later"]) {
-            let panic = catch_unwind(AssertUnwindSafe(|| drop(runtime.block_on(ask(layer))))).unwrap_err();
+            let panic =
+                catch_unwind(AssertUnwindSafe(|| drop(runtime.block_on(ask(layer))))).unwrap_err();
             assert_eq!(*panic.downcast::<&str>().unwrap(), message);
         }
-        assert_eq!(told(&runtime.block_on(ask(&charges)), "retry-after"), Some("3600"));
+        assert_eq!(
+            told(&runtime.block_on(ask(&charges)), "retry-after"),
+            Some("3600")
+        );
     }
 
     #[tokio::test]
     async fn last_builder_counts() {
         let empty = |_: &Refusal<'_>| Response::new(Bytes::new());
         for (layer, status) in [
-            (layer(one().by(Constant)).response(echo).response_async(move |refusal| ready(empty(refusal))), 200),
-            (layer(one().by(Constant)).response_async(move |refusal| ready(empty(refusal))).response(echo), 429),
+            (
+                layer(one().by(Constant))
+                    .response(echo)
+                    .response_async(move |refusal| ready(empty(refusal))),
+                200,
+            ),
+            (
+                layer(one().by(Constant))
+                    .response_async(move |refusal| ready(empty(refusal)))
+                    .response(echo),
+                429,
+            ),
         ] {
             assert_eq!(ask(&layer).await.status(), StatusCode::OK);
             assert_eq!(ask(&layer).await.status().as_u16(), status);

@@ -20,6 +20,8 @@ type HideHeaders = Arc<dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync>;
 impl ResponseOptions {
     /// Whether a response goes without the rate-limit headers.
     pub(super) fn hides<Body>(&self, response: &Response<Body>) -> bool {
-        self.hide_headers.as_ref().is_some_and(|hide| hide(response.status(), response.headers()))
+        self.hide_headers
+            .as_ref()
+            .is_some_and(|hide| hide(response.status(), response.headers()))
     }
 }

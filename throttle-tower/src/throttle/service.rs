@@ -14,10 +14,11 @@ use super::steps::judge::Judged;
 use super::steps::pipeline::{self, Started};
 use crate::inner_service::inner_service_accessors;
 
-/// The service of a [`ThrottleLayer`](crate::ThrottleLayer): decides each request before the inner service is called.
+/// The service of a [`ThrottleLayer`](crate::ThrottleLayer): decides each request before the inner
+/// service is called.
 ///
-/// Clones share the limiter. `call` checks the limits, because they need the request; `poll_ready` only polls the inner
-/// service.
+/// Clones share the limiter. `call` checks the limits, because they need the request; `poll_ready`
+/// only polls the inner service.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};
@@ -26,11 +27,20 @@ use crate::inner_service::inner_service_accessors;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let inner = service_fn(|_: Request<()>| async { Ok::<_, std::convert::Infallible>(Response::new("hello")) });
-/// let throttle = ThrottleLayer::new(limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))?;
+/// let inner = service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new("hello"))
+/// });
+/// let throttle =
+///     ThrottleLayer::new(limit("all", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))?;
 /// let service = throttle.layer(inner);
-/// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), StatusCode::OK);
-/// assert_eq!(service.oneshot(Request::new(())).await?.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(
+///     service.clone().oneshot(Request::new(())).await?.status(),
+///     StatusCode::OK
+/// );
+/// assert_eq!(
+///     service.oneshot(Request::new(())).await?.status(),
+///     StatusCode::TOO_MANY_REQUESTS
+/// );
 /// # Ok(())
 /// # }
 /// ```
@@ -82,8 +92,13 @@ where
 
 impl<S: fmt::Debug, B: Backend> fmt::Debug for Throttle<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policies = self.current.with(|shared| Arc::clone(&shared.announced.policies));
-        f.debug_struct("Throttle").field("inner", &self.inner).field("policies", &policies).finish()
+        let policies = self
+            .current
+            .with(|shared| Arc::clone(&shared.announced.policies));
+        f.debug_struct("Throttle")
+            .field("inner", &self.inner)
+            .field("policies", &policies)
+            .finish()
     }
 }
 
@@ -96,8 +111,13 @@ mod tests {
 
     #[test]
     fn debug_output_has_the_inner_service_and_the_policies() {
-        let layer = ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
+        let layer =
+            ThrottleLayer::new(limit("per-ip", Gcra::new(Rate::per_second(1))).by(Constant))
+                .unwrap();
         let shown = format!("{:?}", layer.layer("the site"));
-        assert!(shown.starts_with("Throttle { inner: \"the site\", policies: [Policy { name: "), "{shown}");
+        assert!(
+            shown.starts_with("Throttle { inner: \"the site\", policies: [Policy { name: "),
+            "{shown}"
+        );
     }
 }

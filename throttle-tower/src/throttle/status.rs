@@ -25,7 +25,8 @@ use crate::limit::Applied;
 use crate::time::micros;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Returns a route that answers "how much have I left?", as GitHub's `/rate_limit` does, and charges nothing.
+    /// Returns a route that answers "how much have I left?", as GitHub's `/rate_limit` does, and
+    /// charges nothing.
     ///
     /// ```
     /// use axum::Router;
@@ -37,23 +38,27 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let per_key = limit("per-key", Gcra::new(Rate::per_hour(60)).burst(60)).by(Header::new("x-api-key"));
+    /// let per_key =
+    ///     limit("per-key", Gcra::new(Rate::per_hour(60)).burst(60)).by(Header::new("x-api-key"));
     /// let throttle = ThrottleLayer::new(per_key)?;
     /// let app: Router = Router::new()
     ///     .route("/", get(async || "hello"))
     ///     .layer(throttle.clone())
     ///     .route("/rate_limit", throttle.status()); // behind the layer, so that the layer does not charge it
-    /// let request = Request::get("/rate_limit").header("x-api-key", "ada").body(String::new())?;
+    /// let request = Request::get("/rate_limit")
+    ///     .header("x-api-key", "ada")
+    ///     .body(String::new())?;
     /// let response = app.oneshot(request).await?;
     /// assert_eq!(response.headers()["ratelimit"], r#""per-key";r=60;t=3600"#);
-    /// let body: serde_json::Value = serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
+    /// let body: serde_json::Value =
+    ///     serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
     /// assert_eq!(body["limits"][0]["remaining"], 60);
     /// # Ok(())
     /// # }
     /// ```
     ///
-    /// The response has the headers of the layer's [dialect](Self::headers), and a JSON object whose `limits` has one
-    /// object for each limit:
+    /// The response has the headers of the layer's [dialect](Self::headers), and a JSON object
+    /// whose `limits` has one object for each limit:
     ///
     /// | field | value |
     /// |---|---|
@@ -67,22 +72,25 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `admitted` | whether the limit admits one unit now |
     /// | `retry_after` | seconds until it does; null where other requests have to end first |
     ///
-    /// Of a limit with [classes](crate::Limit::priority), `remaining` and what goes by it are what the class of this
-    /// request has. Seconds are whole, rounded up. Fields may be added in later versions.
+    /// Of a limit with [classes](crate::Limit::priority), `remaining` and what goes by it are what
+    /// the class of this request has. Seconds are whole, rounded up. Fields may be added in later
+    /// versions.
     ///
-    /// The keys are those of the request for the status, so it must come through the layers that the keys need, such as
-    /// authentication, and a caller is shown its own budgets only, and those that all share, as by
-    /// [`Constant`](crate::Constant). All limits for which the request has a key are listed, whatever
-    /// [`when`](Self::when), the limit's own or a rule file's `match` says: a client asks here about other routes, too.
-    /// A limit without a key is left out. So is an [audited](crate::Limit::audit) one that is not announced, a limit by
-    /// [`Route`](crate::Route), whose key would be this route, and one that is [open](crate::OnError::Open) because the
-    /// store has failed.
+    /// The keys are those of the request for the status, so it must come through the layers that
+    /// the keys need, such as authentication, and a caller is shown its own budgets only, and those
+    /// that all share, as by [`Constant`](crate::Constant). All limits for which the request has a
+    /// key are listed, whatever [`when`](Self::when), the limit's own or a rule file's `match`
+    /// says: a client asks here about other routes, too. A limit without a key is left out. So is
+    /// an [audited](crate::Limit::audit) one that is not announced, a limit by
+    /// [`Route`](crate::Route), whose key would be this route, and one that is
+    /// [open](crate::OnError::Open) because the store has failed.
     ///
     /// # What it costs
     ///
-    /// One question to the backend, within its deadline and behind its breaker, in the same queues as decisions; and a
-    /// lookup where a tier is not cached. Observers and hooks do not see it. It admits every caller, like any route: to
-    /// bound how often a caller asks, give the route a limit of its own, with [`with_limits`](Self::with_limits).
+    /// One question to the backend, within its deadline and behind its breaker, in the same queues
+    /// as decisions; and a lookup where a tier is not cached. Observers and hooks do not see it. It
+    /// admits every caller, like any route: to bound how often a caller asks, give the route a
+    /// limit of its own, with [`with_limits`](Self::with_limits).
     ///
     /// ```
     /// # use throttle_tower::{ClientIp, Gcra, Rate, ThrottleLayer, limit};
@@ -96,8 +104,8 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// # Errors
     ///
-    /// If the store fails, each limit goes by its [`OnError`](crate::OnError): one that is closed makes the answer the
-    /// layer's 503, and one that is local shows this process's share.
+    /// If the store fails, each limit goes by its [`OnError`](crate::OnError): one that is closed
+    /// makes the answer the layer's 503, and one that is local shows this process's share.
     pub fn status<S: Clone + Send + Sync + 'static>(&self) -> MethodRouter<S> {
         let current = self.current.clone();
         get(async move |parts: Parts| {
@@ -114,7 +122,9 @@ async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body
         Err(Refused::Later(building)) => return building.await.map(Body::from),
     };
     let mut response = Response::new(Body::from(body(&report, shared, parts)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     if !report.announced().options.hides(&response) {
         write_admitted(&report, response.headers_mut(), false);
@@ -143,7 +153,10 @@ async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitRepo
                 if !closed.is_empty() {
                     return Err(unavailable(shared, Reason::Store(why, &closed), parts));
                 }
-                let share = shared.share.as_ref().and_then(|share| share.decide(&calls, why));
+                let share = shared
+                    .share
+                    .as_ref()
+                    .and_then(|share| share.decide(&calls, why));
                 share.unwrap_or_else(|| Decision::open(&calls, why))
             }
         },
@@ -154,14 +167,21 @@ async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitRepo
 fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> String {
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
-    for (place, (policy, status)) in announced.policies.iter().zip(report.decided().statuses()).enumerate() {
+    for (place, (policy, status)) in announced
+        .policies
+        .iter()
+        .zip(report.decided().statuses())
+        .enumerate()
+    {
         if !announced.tells(place, status) {
             continue;
         }
         let quota = announced.terms(place, status.tier()).quota;
         // Under an exception more may be left than the policy announces.
-        let (remaining, next) =
-            (status.remaining().min(quota.q), status.effective_window(announced.paced_by(place, policy, status)));
+        let (remaining, next) = (
+            status.remaining().min(quota.q),
+            status.effective_window(announced.paced_by(place, policy, status)),
+        );
         limits.push(object(&[
             ("policy", quoted(policy.name())),
             ("limit", quota.q.to_string()),
@@ -170,9 +190,15 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
             ("reset", seconds(status.reset_after()).to_string()),
             ("unit", quoted(policy.unit().unwrap_or("requests"))),
             ("tier", report.tier(policy.name()).map_or_else(null, quoted)),
-            ("class", report.class(policy.name()).map_or_else(null, quoted)),
+            (
+                "class",
+                report.class(policy.name()).map_or_else(null, quoted),
+            ),
             ("admitted", (remaining > 0).to_string()),
-            ("retry_after", if remaining > 0 { 0 } else { seconds(next) }.to_string()),
+            (
+                "retry_after",
+                if remaining > 0 { 0 } else { seconds(next) }.to_string(),
+            ),
         ]));
     }
     limits.extend(shared.permits.left(parts).map(|(name, free, most)| {
@@ -215,45 +241,83 @@ mod tests {
     /// What a layer of one limit by each rule answers when its store is down.
     async fn answer(rules: &[(&str, OnError)]) -> (StatusCode, HeaderMap, serde_json::Value) {
         let of = |(name, rule): &(&str, OnError)| {
-            limit(*name, Gcra::new(Rate::per_hour(6)).burst(6)).by(Constant).on_error(*rule)
+            limit(*name, Gcra::new(Rate::per_hour(6)).burst(6))
+                .by(Constant)
+                .on_error(*rule)
         };
         let throttle = ThrottleLayer::new(all(rules.iter().map(of).collect::<Vec<_>>())).unwrap();
-        let app: Router = Router::new().route("/", throttle.backend(FailingBackend).unwrap().status());
-        let (head, body) = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap().into_parts();
+        let app: Router =
+            Router::new().route("/", throttle.backend(FailingBackend).unwrap().status());
+        let (head, body) = app
+            .oneshot(Request::get("/").body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        (head.status, head.headers, serde_json::from_slice(&body).unwrap())
+        (
+            head.status,
+            head.headers,
+            serde_json::from_slice(&body).unwrap(),
+        )
     }
 
     /// Its headers and what its first limit has.
     async fn shown<B: Backend>(throttle: &ThrottleLayer<B>) -> (HeaderMap, serde_json::Value) {
         let app: Router = Router::new().route("/", throttle.status());
-        let (head, body) = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap().into_parts();
-        let body: serde_json::Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+        let (head, body) = app
+            .oneshot(Request::get("/").body(Body::empty()).unwrap())
+            .await
+            .unwrap()
+            .into_parts();
+        let body: serde_json::Value =
+            serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
         (head.headers, body["limits"][0].clone())
     }
 
     /// How many units there are under it, and how fast they come back, is not announced.
     #[tokio::test]
     async fn status_under_an_exceptions_limit_promises_no_more_than_both() {
-        let store = MemoryBackend::builder().clock(ManualClock::new(Timestamp::from_micros(1_000_000))).build();
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::new(Timestamp::from_micros(1_000_000)))
+            .build();
         let of = |rate: Rate, burst| Gcra::new(rate).burst(burst);
         let own = limit("p", of(Rate::per_minute(5), 5)).by(Constant);
         let throttle = ThrottleLayer::new(own).unwrap().backend(store).unwrap();
         let shared = throttle.current.with(Arc::clone);
-        let requests = throttle.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        let requests = throttle.layer(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(()))
+        }));
         for (exceptions, used, left, expected) in [
             (of(Rate::per_minute(50), 50), 0, 5, r#""p";r=5;t=600"#),
             (of(Rate::per_hour(5), 5), 0, 5, r#""p";r=5;t=300"#),
             (of(Rate::per_minute(50), 50), 50, 0, r#""p";r=0;t=2"#),
         ] {
             let treatment = Treatment::Limit(Arc::new(exceptions.into_algorithm().unwrap()));
-            let exception = Exception { treatment, until: Timestamp::from_micros(301_000_000) };
-            shared.backend.except(&shared.prepared, 0, &Key::CONSTANT, Some(exception)).await.unwrap();
+            let exception = Exception {
+                treatment,
+                until: Timestamp::from_micros(301_000_000),
+            };
+            shared
+                .backend
+                .except(&shared.prepared, 0, &Key::CONSTANT, Some(exception))
+                .await
+                .unwrap();
             for _ in 0..used {
-                assert_eq!(requests.clone().oneshot(Request::new(())).await.unwrap().status(), StatusCode::OK);
+                assert_eq!(
+                    requests
+                        .clone()
+                        .oneshot(Request::new(()))
+                        .await
+                        .unwrap()
+                        .status(),
+                    StatusCode::OK
+                );
             }
             let (headers, limit) = shown(&throttle).await;
-            assert_eq!((&limit["limit"], &limit["remaining"]), (&5.into(), &left.into()));
+            assert_eq!(
+                (&limit["limit"], &limit["remaining"]),
+                (&5.into(), &left.into())
+            );
             assert_eq!(headers["ratelimit"], expected);
         }
     }
@@ -266,16 +330,24 @@ mod tests {
             let limits = all([new, limit("old", gcra()).by(Constant)]);
             let (headers, limit) = shown(&ThrottleLayer::new(limits).unwrap()).await;
             assert_eq!(limit["policy"], first);
-            assert_eq!(headers["ratelimit"].to_str().unwrap().contains("new"), first == "new");
+            assert_eq!(
+                headers["ratelimit"].to_str().unwrap().contains("new"),
+                first == "new"
+            );
         }
     }
 
     #[tokio::test]
     async fn status_has_the_class_of_its_request_and_what_that_class_has() {
         let gcra = || Gcra::new(Rate::per_hour(6)).burst(6);
-        let classes = limit("p", gcra()).by(Constant).priority([("high", 0), ("low", 4)], |_: &Parts| "low");
+        let classes = limit("p", gcra())
+            .by(Constant)
+            .priority([("high", 0), ("low", 4)], |_: &Parts| "low");
         let (_, low) = shown(&ThrottleLayer::new(classes).unwrap()).await;
-        assert_eq!((&low["class"], &low["remaining"]), (&"low".into(), &2.into()));
+        assert_eq!(
+            (&low["class"], &low["remaining"]),
+            (&"low".into(), &2.into())
+        );
         let (_, plain) = shown(&ThrottleLayer::new(limit("p", gcra()).by(Constant)).unwrap()).await;
         assert_eq!(plain.get("class"), Some(&serde_json::Value::Null));
     }
@@ -295,15 +367,34 @@ mod tests {
 
     #[tokio::test]
     async fn status_of_a_dead_store_is_what_on_error_says() {
-        let (closed, open, local) = (("a", OnError::Closed), ("b", OnError::Open), ("c", OnError::local(3)));
+        let (closed, open, local) = (
+            ("a", OnError::Closed),
+            ("b", OnError::Open),
+            ("c", OnError::local(3)),
+        );
         let (status, headers, body) = answer(&[closed, open, local]).await;
-        assert_eq!((status, &body["violated-policies"]), (StatusCode::SERVICE_UNAVAILABLE, &["a"][..].into()));
+        assert_eq!(
+            (status, &body["violated-policies"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &["a"][..].into())
+        );
         assert_eq!(headers["cache-control"], "no-store");
         for _ in 0..3 {
             let (status, headers, body) = answer(&[open, local]).await;
-            let shown = (&body["limits"][0]["policy"], &body["limits"][0]["limit"], &body["limits"][0]["remaining"]);
-            assert_eq!((status, shown), (StatusCode::OK, (&"c".into(), &6.into(), &2.into())), "its share");
-            assert_eq!(body["limits"].as_array().unwrap().len(), 1, "an open limit limits nothing now");
+            let shown = (
+                &body["limits"][0]["policy"],
+                &body["limits"][0]["limit"],
+                &body["limits"][0]["remaining"],
+            );
+            assert_eq!(
+                (status, shown),
+                (StatusCode::OK, (&"c".into(), &6.into(), &2.into())),
+                "its share"
+            );
+            assert_eq!(
+                body["limits"].as_array().unwrap().len(),
+                1,
+                "an open limit limits nothing now"
+            );
             assert_eq!(headers["ratelimit"], r#""c";r=2;t=3600"#);
         }
         assert_eq!(answer(&[open]).await.2, serde_json::json!({ "limits": [] }));

@@ -18,7 +18,8 @@ use crate::log;
 /// A configuration that works, but probably not as intended: see
 /// [`ThrottleLayer::on_warning`](crate::ThrottleLayer::on_warning).
 ///
-/// Its `Display` is a sentence for a log, and says what to write instead. It never contains what a client sent.
+/// Its `Display` is a sentence for a log, and says what to write instead. It never contains what a
+/// client sent.
 ///
 /// ```
 /// use throttle_tower::Warning;
@@ -28,38 +29,42 @@ use crate::log;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A limit by [`Route`], or one of rules that applies to some routes, found no route for a request that then
-    /// succeeded. The layer is around the router, or a fallback or a nested service answered, for which axum has no
-    /// route. Such requests share one budget of a limit by `Route`, and a limit for some routes does not apply to them.
+    /// A limit by [`Route`], or one of rules that applies to some routes, found no route for a
+    /// request that then succeeded. The layer is around the router, or a fallback or a nested
+    /// service answered, for which axum has no route. Such requests share one budget of a limit by
+    /// `Route`, and a limit for some routes does not apply to them.
     RouteUnknown,
-    /// A limit by the client's address got a request without any peer address, and has found no key before.
+    /// A limit by the client's address got a request without any peer address, and has found no key
+    /// before.
     PeerUnknown {
         /// The limit.
         policy: PolicyName,
     },
-    /// A limit by the client's address got none in its first 100 requests, only addresses of proxies. Only requests
-    /// that came from proxies are counted. The same few requests, when they come slowly, are taken for health checks of
-    /// a proxy, and do not count. Of several limits of a layer with one source, only the first is warned of, and none
-    /// if one of them has got an address.
+    /// A limit by the client's address got none in its first 100 requests, only addresses of
+    /// proxies. Only requests that came from proxies are counted. The same few requests, when they
+    /// come slowly, are taken for health checks of a proxy, and do not count. Of several limits of
+    /// a layer with one source, only the first is warned of, and none if one of them has got an
+    /// address.
     ClientUnknown {
         /// The limit.
         policy: PolicyName,
-        /// The most frequent reason. [`Peer`](AddressOrigin::Peer) and [`UntrustedPeer`](AddressOrigin::UntrustedPeer)
-        /// stand for internal addresses whose requests have the header of a proxy.
+        /// The most frequent reason. [`Peer`](AddressOrigin::Peer) and
+        /// [`UntrustedPeer`](AddressOrigin::UntrustedPeer) stand for internal addresses whose
+        /// requests have the header of a proxy.
         origin: AddressOrigin,
         /// The header that should name the client.
         header: String,
     },
-    /// A limit found no key in any of the first 100 requests that it applied to, for example because a header's name is
-    /// misspelt.
+    /// A limit found no key in any of the first 100 requests that it applied to, for example
+    /// because a header's name is misspelt.
     KeyNeverFound {
         /// The limit.
         policy: PolicyName,
         /// Its extractor, by its [description](crate::KeyExtractor::describe).
         extractor: String,
     },
-    /// The function that names the class of a request returned a name that no class has. Such requests are in the
-    /// lowest class: see [`Limit::priority`](crate::Limit::priority).
+    /// The function that names the class of a request returned a name that no class has. Such
+    /// requests are in the lowest class: see [`Limit::priority`](crate::Limit::priority).
     UnknownClass {
         /// The limit.
         policy: PolicyName,
@@ -72,34 +77,52 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RouteUnknown => f.write_str(
-                "a limit that depends on the route found none for a request that succeeded; such requests share one \
-                 budget of a limit by Route, and a limit for some routes does not apply to them; add the layer with \
-                 Router::layer or route_layer rather than around the router. For requests to nest_service and \
-                 fallback_service, axum tells the layers of a router no route: serve a router there by Router::nest, \
+                "a limit that depends on the route found none for a request that succeeded; such \
+                    requests share one \
+                 budget of a limit by Route, and a limit for some routes does not apply to them; \
+                 add the layer with \
+                 Router::layer or route_layer rather than around the router. For requests to \
+                 nest_service and \
+                 fallback_service, axum tells the layers of a router no route: serve a router \
+                 there by Router::nest, \
                  or add the layer inside it, or limit by path, as match.paths of a rule file does",
             ),
             Self::PeerUnknown { policy } => write!(
                 f,
-                "the limit {:?} is by the client's address, and the request has no peer address; its on_missing rule \
-                 applies, and by default all such requests share one budget. With axum, enable the feature `axum` of \
-                 tower-throttle and serve with app.into_make_service_with_connect_info::<SocketAddr>(). With tonic, \
-                 enable the feature `tonic`. With another server, insert a throttle_tower::extract::PeerAddr into the \
-                 request's extensions before this layer, or key by an extractor of your own: from_fn(|parts: &Parts| \
+                "the limit {:?} is by the client's address, and the request has no peer address; \
+                    its on_missing rule \
+                 applies, and by default all such requests share one budget. With axum, enable \
+                 the feature `axum` of \
+                 tower-throttle and serve with \
+                 app.into_make_service_with_connect_info::<SocketAddr>(). With tonic, \
+                 enable the feature `tonic`. With another server, insert a \
+                 throttle_tower::extract::PeerAddr into the \
+                 request's extensions before this layer, or key by an extractor of your own: \
+                 from_fn(|parts: &Parts| \
                  …)",
                 policy.as_str()
             ),
-            Self::ClientUnknown { policy, origin, header } => unknown_client::fmt(f, policy, *origin, header),
+            Self::ClientUnknown {
+                policy,
+                origin,
+                header,
+            } => unknown_client::fmt(f, policy, *origin, header),
             Self::KeyNeverFound { policy, extractor } => write!(
                 f,
-                "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its extractor is \
-                 {extractor}. Its on_missing rule applied to all of them, and by default they share one budget. Check \
-                 the name of the header, or that what the extractor reads is in the request before this layer",
+                "the limit {:?} found no key in its first {REQUESTS_WITHOUT_KEY} requests; its \
+                    extractor is \
+                 {extractor}. Its on_missing rule applied to all of them, and by default they \
+                 share one budget. Check \
+                 the name of the header, or that what the extractor reads is in the request \
+                 before this layer",
                 policy.as_str()
             ),
             Self::UnknownClass { policy, class } => write!(
                 f,
-                "the function that names the class of a request returned a name that no class of the limit {:?} has; \
-                 such requests are in the lowest class, {class:?}. Compare the names that it returns with those of the \
+                "the function that names the class of a request returned a name that no class of \
+                    the limit {:?} has; \
+                 such requests are in the lowest class, {class:?}. Compare the names that it \
+                 returns with those of the \
                  classes",
                 policy.as_str()
             ),
@@ -134,14 +157,21 @@ fn unknown_client(
     sources: &KnownSources,
     parts: &Parts,
 ) -> Option<Warning> {
-    let verdict = limit.key_seen.first_requests().judge(source, extract::peer(parts), parts);
+    let verdict = limit
+        .key_seen
+        .first_requests()
+        .judge(source, extract::peer(parts), parts);
     if verdict == Verdict::Open || !limit.key_seen.settle() {
         return None;
     }
     match verdict {
         Verdict::OnlyProxies(origin) if sources.must_warn(source, origin) => {
             let header = source.header_name().to_owned();
-            Some(Warning::ClientUnknown { policy: policy.clone(), origin, header })
+            Some(Warning::ClientUnknown {
+                policy: policy.clone(),
+                origin,
+                header,
+            })
         }
         Verdict::Sound => {
             sources.add_sound(source);
@@ -162,16 +192,27 @@ pub(super) fn missing_key(
         return None;
     }
     let peer = extract::peer(parts);
-    let resolved = limit.client_ip().map(|source| (source, source.resolve(peer, &parts.headers)));
+    let resolved = limit
+        .client_ip()
+        .map(|source| (source, source.resolve(peer, &parts.headers)));
     let warning = match resolved {
         // A source that counts hops needs no peer, but the header.
-        Some((source, Resolved { address: None, origin })) if origin != AddressOrigin::NoPeer => {
+        Some((
+            source,
+            Resolved {
+                address: None,
+                origin,
+            },
+        )) if origin != AddressOrigin::NoPeer => {
             return unknown_client(limit, source, policy, sources, parts);
         }
-        _ if limit.by_peer && peer.is_none() => Warning::PeerUnknown { policy: policy.clone() },
-        _ if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY => {
-            Warning::KeyNeverFound { policy: policy.clone(), extractor: limit.keying.describe() }
-        }
+        _ if limit.by_peer && peer.is_none() => Warning::PeerUnknown {
+            policy: policy.clone(),
+        },
+        _ if limit.key_seen.missed() >= REQUESTS_WITHOUT_KEY => Warning::KeyNeverFound {
+            policy: policy.clone(),
+            extractor: limit.keying.describe(),
+        },
         _ => return None,
     };
     limit.key_seen.settle().then_some(warning)
@@ -189,12 +230,18 @@ type Hook = dyn Fn(&Warning) + Send + Sync;
 
 impl Watch {
     pub(super) fn new(hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
-        Self { hook: Some(Arc::new(hook)), route_warned: Arc::default() }
+        Self {
+            hook: Some(Arc::new(hook)),
+            route_warned: Arc::default(),
+        }
     }
 
     /// Warns in the same way of what another layer sees.
     pub(super) fn of_another_layer(&self) -> Self {
-        Self { hook: self.hook.clone(), route_warned: Arc::default() }
+        Self {
+            hook: self.hook.clone(),
+            route_warned: Arc::default(),
+        }
     }
 
     #[cold]
@@ -206,11 +253,20 @@ impl Watch {
     }
 
     /// Whether the route of a request is not known, and a limit depends on it.
-    pub(super) fn suspects(&self, uses: OptionalSteps, applied: &[Applied], calls: &[Call], parts: &Parts) -> bool {
+    pub(super) fn suspects(
+        &self,
+        uses: OptionalSteps,
+        applied: &[Applied],
+        calls: &[Call],
+        parts: &Parts,
+    ) -> bool {
         !self.route_warned.load(Ordering::Relaxed)
             && Route::template(parts).is_none()
             && (uses.for_some_routes
-                || applied.iter().zip(calls).any(|(how, call)| how.by_route && call.key().is_some()))
+                || applied
+                    .iter()
+                    .zip(calls)
+                    .any(|(how, call)| how.by_route && call.key().is_some()))
     }
 
     /// Warns once, if a request without a route succeeded.
@@ -228,18 +284,29 @@ mod tests {
     #[test]
     fn warning_names_the_limit_and_what_it_reads() {
         let policy = PolicyName::new("per-ip").unwrap();
-        let unknown = Warning::PeerUnknown { policy: policy.clone() }.to_string();
-        let start = "the limit \"per-ip\" is by the client's address, and the request has no peer address; ";
+        let unknown = Warning::PeerUnknown {
+            policy: policy.clone(),
+        }
+        .to_string();
+        let start = "the limit \"per-ip\" is by the client's address, and the request has no peer \
+            address; ";
         assert!(unknown.starts_with(start), "{unknown}");
-        let never = Warning::KeyNeverFound { policy, extractor: "Header(\"x-user\")".to_owned() }.to_string();
-        let start =
-            "the limit \"per-ip\" found no key in its first 100 requests; its extractor is Header(\"x-user\"). ";
+        let never = Warning::KeyNeverFound {
+            policy,
+            extractor: "Header(\"x-user\")".to_owned(),
+        }
+        .to_string();
+        let start = "the limit \"per-ip\" found no key in its first 100 requests; its extractor \
+            is Header(\"x-user\"). ";
         assert!(never.starts_with(start), "{never}");
         let route = Warning::RouteUnknown.to_string();
-        assert!(route.starts_with("a limit that depends on the route found none for a request that succeeded; "));
+        assert!(route.starts_with(
+            "a limit that depends on the route found none for a request that succeeded; "
+        ));
     }
 
-    /// Clones of a watch warn once together, and another layer by itself. A request that did not succeed says nothing.
+    /// Clones of a watch warn once together, and another layer by itself. A request that did not
+    /// succeed says nothing.
     #[test]
     fn unknown_route_is_warned_of_once() {
         let heard: Arc<std::sync::Mutex<Vec<Warning>>> = Arc::default();
@@ -254,7 +321,11 @@ mod tests {
             (&other, StatusCode::OK, 2),
         ] {
             watch.confirm(status);
-            assert_eq!(*heard.lock().unwrap(), vec![Warning::RouteUnknown; warnings], "{status}");
+            assert_eq!(
+                *heard.lock().unwrap(),
+                vec![Warning::RouteUnknown; warnings],
+                "{status}"
+            );
         }
     }
 }

@@ -16,42 +16,61 @@ use crate::headers::Dialect;
 
 impl LimitReport {
     /// The report of a decision that the program has made itself, such as that of a
-    /// [`Limiter`](throttle_core::Limiter) in a handler, where the key is known only there. `set` is the set that was
-    /// decided.
+    /// [`Limiter`](throttle_core::Limiter) in a handler, where the key is known only there. `set`
+    /// is the set that was decided.
     ///
     /// ```
-    /// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
     /// use throttle_tower::LimitReport;
+    /// use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
     ///
-    /// let logins = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_hour(6)).burst(1))?)?;
+    /// let logins = Limiter::in_memory(Policy::new(
+    ///     "per-user",
+    ///     Gcra::new(Rate::per_hour(6)).burst(1),
+    /// )?)?;
     /// let mut report = LimitReport::of(logins.set(), logins.check("ada", 1));
-    /// assert!(report.refusal_response::<bytes::Bytes>().is_none(), "it is admitted");
+    /// assert!(
+    ///     report.refusal_response::<bytes::Bytes>().is_none(),
+    ///     "it is admitted"
+    /// );
     ///
     /// report = LimitReport::of(logins.set(), logins.check("ada", 1));
-    /// let refused: http::Response<bytes::Bytes> = report.refusal_response().expect("there was one unit");
+    /// let refused: http::Response<bytes::Bytes> =
+    ///     report.refusal_response().expect("there was one unit");
     /// assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
     /// assert_eq!(refused.headers()["retry-after"], "600");
     /// assert_eq!(refused.headers()["ratelimit"], r#""per-user";r=0;t=600"#);
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     ///
-    /// It writes down what the set announces, which takes a few microseconds, some more for each tier.
+    /// It writes down what the set announces, which takes a few microseconds, some more for each
+    /// tier.
     #[must_use]
     pub fn of(set: &PolicySet, decision: Decision) -> Self {
-        Self::new(decision, Arc::new(Announced::new(set.policies(), |_| &[], ResponseOptions::default())))
+        Self::new(
+            decision,
+            Arc::new(Announced::new(
+                set.policies(),
+                |_| &[],
+                ResponseOptions::default(),
+            )),
+        )
     }
 
-    /// Sets which headers the responses carry. Defaults to those of the layer that has made the report; of a report
-    /// that was made [by hand](Self::of), to [`Dialect::Draft11`].
+    /// Sets which headers the responses carry. Defaults to those of the layer that has made the
+    /// report; of a report that was made [by hand](Self::of), to [`Dialect::Draft11`].
     ///
     /// ```
     /// # use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
     /// # use throttle_tower::{Dialect, LimitReport};
     /// # let logins = Limiter::in_memory(Policy::new("per-user", Gcra::new(Rate::per_hour(6)).burst(1))?)?;
-    /// let report = LimitReport::of(logins.set(), logins.check("ada", 1)).in_dialect(Dialect::Draft07);
+    /// let report =
+    ///     LimitReport::of(logins.set(), logins.check("ada", 1)).in_dialect(Dialect::Draft07);
     /// let mut response = http::Response::new(());
     /// report.write_headers(&mut response);
-    /// assert_eq!(response.headers()["ratelimit"], "limit=6, remaining=0, reset=600");
+    /// assert_eq!(
+    ///     response.headers()["ratelimit"],
+    ///     "limit=6, remaining=0, reset=600"
+    /// );
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     #[must_use]
@@ -61,10 +80,12 @@ impl LimitReport {
         Self::new(self.decided().clone(), Arc::new(announced))
     }
 
-    /// The response of a layer that refuses the request for this decision: status 429, a problem document (RFC 9457),
-    /// and the [headers](Self::write_headers). `None` if the decision admits the request.
+    /// The response of a layer that refuses the request for this decision: status 429, a problem
+    /// document (RFC 9457), and the [headers](Self::write_headers). `None` if the decision admits
+    /// the request.
     ///
-    /// For another body, build the response and let [`write_headers`](Self::write_headers) add the rest.
+    /// For another body, build the response and let [`write_headers`](Self::write_headers) add the
+    /// rest.
     #[must_use]
     pub fn refusal_response<B: From<Bytes>>(&self) -> Option<Response<B>> {
         if self.decided().is_admitted() {
@@ -76,11 +97,12 @@ impl LimitReport {
         Some(response.map(B::from))
     }
 
-    /// Writes the headers of a layer into a response: what is left, and of a refusal how long to wait. The response of
-    /// a refusal gets `Cache-Control: no-store`, too, if it has no other, and the report in its extensions, by which
-    /// the layers around the handler know that it is one.
+    /// Writes the headers of a layer into a response: what is left, and of a refusal how long to
+    /// wait. The response of a refusal gets `Cache-Control: no-store`, too, if it has no other, and
+    /// the report in its extensions, by which the layers around the handler know that it is one.
     ///
-    /// Headers that the response already has are [joined](crate::headers#headers-that-the-response-already-has).
+    /// Headers that the response already has are
+    /// [joined](crate::headers#headers-that-the-response-already-has).
     ///
     /// ```
     /// # use throttle_tower::throttle_core::{Gcra, Limiter, Policy, Rate};
@@ -90,8 +112,14 @@ impl LimitReport {
     /// let mut response = http::Response::new("two at once are never allowed");
     /// *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
     /// report.write_headers(&mut response);
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""per-user";q=6;w=3600"#);
-    /// assert!(!response.headers().contains_key("retry-after"), "no wait helps");
+    /// assert_eq!(
+    ///     response.headers()["ratelimit-policy"],
+    ///     r#""per-user";q=6;w=3600"#
+    /// );
+    /// assert!(
+    ///     !response.headers().contains_key("retry-after"),
+    ///     "no wait helps"
+    /// );
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn write_headers<B>(&self, response: &mut Response<B>) {
@@ -99,7 +127,10 @@ impl LimitReport {
             write_admitted(self, response.headers_mut(), false);
         } else {
             write_refused(self, response, 0);
-            response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
+            response
+                .headers_mut()
+                .entry(CACHE_CONTROL)
+                .or_insert(NO_STORE);
             response.extensions_mut().insert(self.clone());
         }
     }
@@ -110,7 +141,8 @@ mod tests {
     use http::{HeaderMap, Request};
     use throttle_core::backend::Call;
     use throttle_core::{
-        Backend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicyTree, Rate, SlidingLog, Timestamp,
+        Backend, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicyTree, Rate, SlidingLog,
+        Timestamp,
     };
     use tower::{Layer, ServiceExt, service_fn};
 
@@ -119,18 +151,26 @@ mod tests {
     use crate::{Constant, ThrottleLayer, all, limit};
 
     fn store() -> MemoryBackend<ManualClock> {
-        MemoryBackend::builder().clock(ManualClock::default()).build()
+        MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build()
     }
 
-    /// What a layer on a clock that stands still responds to three requests, of which it refuses the last.
+    /// What a layer on a clock that stands still responds to three requests, of which it refuses
+    /// the last.
     async fn of_a_layer(dialect: Dialect) -> Vec<(StatusCode, HeaderMap)> {
         let limits = all((
             limit("wide", Gcra::new(Rate::per_minute(9))).by(Constant),
             limit("log", SlidingLog::new(Rate::per_hour(2))).by(Constant),
         ));
-        let layer = ThrottleLayer::new(limits).unwrap().backend(store()).unwrap().headers(dialect);
-        let service =
-            layer.layer(service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(()))));
+        let layer = ThrottleLayer::new(limits)
+            .unwrap()
+            .backend(store())
+            .unwrap()
+            .headers(dialect);
+        let service = layer.layer(service_fn(async |_: Request<()>| {
+            Ok::<_, std::convert::Infallible>(Response::new(()))
+        }));
         let mut responses = Vec::new();
         for _ in 0..3 {
             let response = service.clone().oneshot(Request::new(())).await.unwrap();
@@ -141,7 +181,9 @@ mod tests {
 
     /// The same by hand.
     fn by_hand(dialect: Dialect) -> Vec<(StatusCode, HeaderMap)> {
-        let policy = |name, algorithm: throttle_core::Algorithm| Policy::new(name, algorithm).unwrap().into();
+        let policy = |name, algorithm: throttle_core::Algorithm| {
+            Policy::new(name, algorithm).unwrap().into()
+        };
         let policies = vec![
             policy("wide", Gcra::new(Rate::per_minute(9)).build().unwrap()),
             policy("log", SlidingLog::new(Rate::per_hour(2)).build().unwrap()),
@@ -149,14 +191,18 @@ mod tests {
         let (store, set) = (store(), PolicySet::new(PolicyTree::All(policies)).unwrap());
         let prepared = store.prepare(set.clone()).unwrap();
         let respond = |_| {
-            let decision = store.decide_now(&prepared, &[(); 2].map(|()| Call::from(Key::CONSTANT)));
+            let decision =
+                store.decide_now(&prepared, &[(); 2].map(|()| Call::from(Key::CONSTANT)));
             let report = LimitReport::of(&set, decision).in_dialect(dialect);
             let response = report.refusal_response::<Bytes>().unwrap_or_else(|| {
                 let mut response = Response::default();
                 report.write_headers(&mut response);
                 response
             });
-            assert_eq!(response.extensions().get::<LimitReport>().is_some(), response.status() != 200);
+            assert_eq!(
+                response.extensions().get::<LimitReport>().is_some(),
+                response.status() != 200
+            );
             (response.status(), response.headers().clone())
         };
         (0..3).map(respond).collect()
@@ -174,23 +220,43 @@ mod tests {
         ] {
             let (layer, by_hand) = (of_a_layer(dialect).await, by_hand(dialect));
             assert_eq!(by_hand, layer, "{dialect:?}");
-            assert_eq!((by_hand[1].0, by_hand[2].0), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
+            assert_eq!(
+                (by_hand[1].0, by_hand[2].0),
+                (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS)
+            );
         }
     }
 
     #[tokio::test]
     async fn layer_around_a_handler_announces_its_policies_beside_a_refusal_by_hand() {
-        let outer = ThrottleLayer::new(limit("outer", Gcra::new(Rate::per_hour(9))).by(Constant)).unwrap();
+        let outer =
+            ThrottleLayer::new(limit("outer", Gcra::new(Rate::per_hour(9))).by(Constant)).unwrap();
         let service = outer.layer(service_fn(async |_: Request<()>| {
-            let set = PolicySet::new(Policy::new("inner", Gcra::new(Rate::per_hour(1))).unwrap()).unwrap();
+            let set = PolicySet::new(Policy::new("inner", Gcra::new(Rate::per_hour(1))).unwrap())
+                .unwrap();
             let mut states = [set.policies()[0].algorithm().fresh()];
-            let mut decide = || set.decide(&mut states, Timestamp::EPOCH, &[Call::from(Key::CONSTANT)]);
-            assert!(LimitReport::of(&set, decide()).refusal_response::<Bytes>().is_none());
-            Ok::<_, std::convert::Infallible>(LimitReport::of(&set, decide()).refusal_response::<Bytes>().unwrap())
+            let mut decide =
+                || set.decide(&mut states, Timestamp::EPOCH, &[Call::from(Key::CONSTANT)]);
+            assert!(
+                LimitReport::of(&set, decide())
+                    .refusal_response::<Bytes>()
+                    .is_none()
+            );
+            Ok::<_, std::convert::Infallible>(
+                LimitReport::of(&set, decide())
+                    .refusal_response::<Bytes>()
+                    .unwrap(),
+            )
         }));
         let refused = service.oneshot(Request::new(())).await.unwrap();
         let header = |name: &str| refused.headers()[name].to_str().unwrap();
-        assert_eq!(header("ratelimit-policy"), r#""inner";q=1;w=3600, "outer";q=9;w=3600"#);
-        assert!(header("ratelimit").starts_with(r#""inner";r=0"#) && !header("ratelimit").contains("outer"));
+        assert_eq!(
+            header("ratelimit-policy"),
+            r#""inner";q=1;w=3600, "outer";q=9;w=3600"#
+        );
+        assert!(
+            header("ratelimit").starts_with(r#""inner";r=0"#)
+                && !header("ratelimit").contains("outer")
+        );
     }
 }

@@ -16,9 +16,9 @@ use tokio::runtime::Handle;
 use crate::caught::caught;
 use crate::log::OncePerMinute;
 
-/// How many refunds, settlements and other charges in the background are under way, done and failed: see
-/// [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). Corrections of several limits that are due at the
-/// same time count as one.
+/// How many refunds, settlements and other charges in the background are under way, done and
+/// failed: see [`ThrottleLayer::settlements`](crate::ThrottleLayer::settlements). Corrections of
+/// several limits that are due at the same time count as one.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -27,12 +27,18 @@ use crate::log::OncePerMinute;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let logins = limit("failed-logins", Gcra::new(Rate::per_hour(5))).by(Constant).refund_successful();
+/// let logins = limit("failed-logins", Gcra::new(Rate::per_hour(5)))
+///     .by(Constant)
+///     .refund_successful();
 /// let throttle = ThrottleLayer::new(logins)?;
-/// let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(())));
+/// let inner =
+///     service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(())));
 /// throttle.layer(inner).oneshot(Request::new(())).await?;
 /// let settlements = throttle.settlements();
-/// assert_eq!((settlements.pending, settlements.settled, settlements.failed), (0, 1, 0));
+/// assert_eq!(
+///     (settlements.pending, settlements.settled, settlements.failed),
+///     (0, 1, 0)
+/// );
 /// # Ok(())
 /// # }
 /// ```
@@ -43,8 +49,8 @@ pub struct Settlements {
     pub pending: u64,
     /// Done.
     pub settled: u64,
-    /// Failed, or not known to have succeeded: the store failed, or the runtime had shut down. If a refund fails, the
-    /// charge stays, unless the store applied it and its reply was lost.
+    /// Failed, or not known to have succeeded: the store failed, or the runtime had shut down. If a
+    /// refund fails, the charge stays, unless the store applied it and its reply was lost.
     pub failed: u64,
 }
 
@@ -59,9 +65,16 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn read(&self) -> Settlements {
         // Ended steps are read first, so that they are among the begun ones.
-        let (settled, failed) = (self.settled.load(Ordering::Acquire), self.failed.load(Ordering::Acquire));
+        let (settled, failed) = (
+            self.settled.load(Ordering::Acquire),
+            self.failed.load(Ordering::Acquire),
+        );
         let begun = self.begun.load(Ordering::Acquire);
-        Settlements { pending: begun.saturating_sub(settled + failed), settled, failed }
+        Settlements {
+            pending: begun.saturating_sub(settled + failed),
+            settled,
+            failed,
+        }
     }
 }
 
@@ -76,11 +89,16 @@ pub(crate) type OnSettleError = Arc<dyn Fn(&BackendError) + Send + Sync>;
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), BackendError>> + Send>>;
 
 impl Background {
-    /// Settles a receipt: at this process's share what that took, and only the rest at the store. Calls `settled` when
-    /// all of it is settled.
+    /// Settles a receipt: at this process's share what that took, and only the rest at the store.
+    /// Calls `settled` when all of it is settled.
     pub(crate) fn settle<B: Backend>(
         &self,
-        Settling { backend, prepared, share, receipt }: Settling<'_, B>,
+        Settling {
+            backend,
+            prepared,
+            share,
+            receipt,
+        }: Settling<'_, B>,
         runtime: Option<&Handle>,
         settled: impl FnOnce() + Send + 'static,
     ) {
@@ -88,18 +106,21 @@ impl Background {
             Some(share) => share.settle(receipt),
             None => Some(receipt),
         };
-        let Some(receipt) = receipt else { return settled() };
+        let Some(receipt) = receipt else {
+            return settled();
+        };
         let settling = backend.settle(prepared, receipt);
         let step = async move { settling.await.map(|()| settled()) };
         self.send(Box::pin(step), runtime, backend.can_fail());
     }
 
-    /// Polls the step once in the current runtime, and spawns the rest there. Without a current one, `runtime` does all
-    /// of it.
+    /// Polls the step once in the current runtime, and spawns the rest there. Without a current
+    /// one, `runtime` does all of it.
     ///
-    /// Steps often start while a response is dropped, so nothing here panics. A store that `needs_runtime` is polled in
-    /// a runtime only: outside of one its timers and sockets panic, and so do those of a runtime that has ended. Such a
-    /// runtime drops what is spawned on it, and the step counts as failed.
+    /// Steps often start while a response is dropped, so nothing here panics. A store that
+    /// `needs_runtime` is polled in a runtime only: outside of one its timers and sockets panic,
+    /// and so do those of a runtime that has ended. Such a runtime drops what is spawned on it, and
+    /// the step counts as failed.
     pub(crate) fn send(&self, mut step: Sent, runtime: Option<&Handle>, needs_runtime: bool) {
         let counted = Counted::new(self.clone());
         let current = Handle::try_current().ok();
@@ -110,7 +131,9 @@ impl Background {
             }
         }
         if let Some(handle) = current.as_ref().or(runtime) {
-            drop(handle.spawn(async move { counted.end(caught(step).await.unwrap_or_else(|| Err(panicked()))) }));
+            drop(handle.spawn(async move {
+                counted.end(caught(step).await.unwrap_or_else(|| Err(panicked())))
+            }));
         }
     }
 }
@@ -144,7 +167,9 @@ impl Counted {
     }
 
     fn end(mut self, result: Result<(), BackendError>) {
-        let Some(background) = self.0.take() else { return };
+        let Some(background) = self.0.take() else {
+            return;
+        };
         match result {
             Ok(()) => drop(background.counters.settled.fetch_add(1, Ordering::AcqRel)),
             Err(error) => failed(&background, &error),
@@ -156,7 +181,10 @@ impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(background) = self.0.take() {
             let reason = "there is no tokio runtime to wait for the store, or it has ended";
-            failed(&background, &BackendError::new(BackendErrorKind::Unavailable).with_source(reason));
+            failed(
+                &background,
+                &BackendError::new(BackendErrorKind::Unavailable).with_source(reason),
+            );
         }
     }
 }
@@ -165,7 +193,8 @@ fn failed(background: &Background, error: &BackendError) {
     background.counters.failed.fetch_add(1, Ordering::AcqRel);
     match &background.on_error {
         Some(hook) => {
-            // It may run while a response is dropped by another panic, where a second one would end the process.
+            // It may run while a response is dropped by another panic, where a second one would end
+            // the process.
             let _ = catch_unwind(AssertUnwindSafe(|| hook(error)));
         }
         None => background.counters.why.warn(&Unsettled(error)),
@@ -177,7 +206,12 @@ struct Unsettled<'a>(&'a BackendError);
 
 impl fmt::Display for Unsettled<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a settlement failed, so its charge may stay as it was: {} ({})", self.0, self.0.kind().label())?;
+        write!(
+            f,
+            "a settlement failed, so its charge may stay as it was: {} ({})",
+            self.0,
+            self.0.kind().label()
+        )?;
         let mut cause = self.0.source();
         while let Some(next) = cause {
             write!(f, ": {next}")?;
@@ -194,7 +228,9 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use throttle_core::backend::Call;
-    use throttle_core::{Cost, FixedWindow, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+    use throttle_core::{
+        Cost, FixedWindow, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+    };
     use tokio::sync::oneshot;
 
     use super::*;
@@ -209,11 +245,21 @@ mod tests {
             let cause = error.source().map_or_else(String::new, ToString::to_string);
             hook.lock().unwrap().push((error.kind(), cause));
         });
-        (Background { on_error: Some(on_error), ..Background::default() }, heard)
+        (
+            Background {
+                on_error: Some(on_error),
+                ..Background::default()
+            },
+            heard,
+        )
     }
 
     fn counts(background: &Background) -> (u64, u64, u64) {
-        let Settlements { pending, settled, failed } = background.counters.read();
+        let Settlements {
+            pending,
+            settled,
+            failed,
+        } = background.counters.read();
         (pending, settled, failed)
     }
 
@@ -253,7 +299,10 @@ mod tests {
         background.send(under_way, None, true);
         assert!(!polled.load(Ordering::SeqCst));
         assert_eq!(counts(&background), (0, 0, 1));
-        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+        assert_eq!(
+            *heard.lock().unwrap(),
+            [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]
+        );
     }
 
     #[tokio::test]
@@ -267,7 +316,13 @@ mod tests {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         assert_eq!(counts(&background), (0, 0, 1));
-        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, "the backend panicked".to_owned())]);
+        assert_eq!(
+            *heard.lock().unwrap(),
+            [(
+                BackendErrorKind::Unavailable,
+                "the backend panicked".to_owned()
+            )]
+        );
     }
 
     /// A charge is settled while the panic of its handler unwinds.
@@ -277,17 +332,24 @@ mod tests {
         impl Drop for Settles {
             fn drop(&mut self) {
                 let failed = Err(BackendError::new(BackendErrorKind::Unavailable));
-                self.0.send(Box::pin(std::future::ready(failed)), None, false);
+                self.0
+                    .send(Box::pin(std::future::ready(failed)), None, false);
             }
         }
         let on_error: OnSettleError = Arc::new(|_| panic!("a mistake in the hook"));
-        let background = Background { on_error: Some(on_error), ..Background::default() };
+        let background = Background {
+            on_error: Some(on_error),
+            ..Background::default()
+        };
         let handler = || {
             let _charge = Settles(background.clone());
             panic!("a mistake in the handler")
         };
         let panic = catch_unwind(AssertUnwindSafe(handler)).unwrap_err();
-        assert_eq!(*panic.downcast::<&str>().unwrap(), "a mistake in the handler");
+        assert_eq!(
+            *panic.downcast::<&str>().unwrap(),
+            "a mistake in the handler"
+        );
         assert_eq!(counts(&background), (0, 0, 1));
     }
 
@@ -300,13 +362,18 @@ mod tests {
         background.send(under_way, None, false);
         assert!(polled.load(Ordering::SeqCst));
         assert_eq!(counts(&background), (0, 1, 1), "no runtime waits for it");
-        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+        assert_eq!(
+            *heard.lock().unwrap(),
+            [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]
+        );
     }
 
     #[test]
     fn step_is_done_in_the_stated_runtime_where_none_is_current() {
         let ((background, heard), polled) = (background(), Arc::default());
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let (end, under_way) = step(&polled);
         background.send(under_way, Some(runtime.handle()), true);
         assert!(!polled.load(Ordering::SeqCst), "not here");
@@ -319,22 +386,33 @@ mod tests {
         background.send(lost, Some(runtime.handle()), true);
         drop(runtime);
         assert_eq!(counts(&background), (0, 1, 1));
-        assert_eq!(*heard.lock().unwrap(), [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]);
+        assert_eq!(
+            *heard.lock().unwrap(),
+            [(BackendErrorKind::Unavailable, NO_RUNTIME.to_owned())]
+        );
     }
 
     /// A share takes no time, so that what it took is settled without a step.
     #[test]
     fn receipt_is_settled_where_it_was_charged() {
-        let store = || MemoryBackend::builder().clock(ManualClock::default()).build();
+        let store = || {
+            MemoryBackend::builder()
+                .clock(ManualClock::default())
+                .build()
+        };
         let (backend, shares) = (store(), store());
-        let set = PolicySet::new(Policy::new("p", FixedWindow::new(Rate::per_hour(100))).unwrap()).unwrap();
+        let set = PolicySet::new(Policy::new("p", FixedWindow::new(Rate::per_hour(100))).unwrap())
+            .unwrap();
         let share = LocalShare::new(&shares, &set, NonZeroU32::MIN).unwrap();
         let prepared = Arc::new(backend.prepare(set).unwrap());
         let calls = |cost| [Call::new(Key::from("key"), Cost::new(cost).unwrap())];
         let peek = [Call::peek(Key::from("key"))];
         let left = || {
             let at_the_share = share.decide(&peek, BackendErrorKind::Timeout).remaining();
-            (backend.decide_now(&prepared, &peek).remaining(), at_the_share)
+            (
+                backend.decide_now(&prepared, &peek).remaining(),
+                at_the_share,
+            )
         };
         let by_store = Receipt::of(&backend.decide_now(&prepared, &calls(30)), &calls(30)).unwrap();
         let by_share = share.decide(&calls(40), BackendErrorKind::Timeout);
@@ -344,7 +422,12 @@ mod tests {
         let (background, settled) = (Background::default(), Arc::new(AtomicU64::new(0)));
         let settle = |receipt: Receipt, share| {
             let counted = Arc::clone(&settled);
-            let settling = Settling { backend: &backend, prepared: &prepared, share, receipt: receipt.actual(10) };
+            let settling = Settling {
+                backend: &backend,
+                prepared: &prepared,
+                share,
+                receipt: receipt.actual(10),
+            };
             background.settle(settling, None, move || {
                 counted.fetch_add(1, Ordering::SeqCst);
             });

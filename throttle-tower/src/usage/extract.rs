@@ -6,10 +6,12 @@ use crate::log;
 
 crate::axum_extractor::extractor! {
     Usage,
-    "nothing was charged that could be settled; give a limit of the route's ThrottleLayer .settled_later(), or take an \
+    "nothing was charged that could be settled; give a limit of the route's ThrottleLayer \
+        .settled_later(), or take an \
      Option<Usage>";
-    /// The rejection of a handler that takes a [`Usage`] where the request has none: status 500. A layer inserts one
-    /// into each request that it admits, if one of its limits is [settled later](crate::Limit::settled_later).
+    /// The rejection of a handler that takes a [`Usage`] where the request has none: status 500. A
+    /// layer inserts one into each request that it admits, if one of its limits is [settled
+    /// later](crate::Limit::settled_later).
     ///
     /// ```
     /// use throttle_tower::Usage;
@@ -30,7 +32,8 @@ crate::axum_extractor::extractor! {
 }
 
 impl IntoResponse for UsageError {
-    /// Status 500 without a body: the handler has made a mistake, not the client. The mistake is logged.
+    /// Status 500 without a body: the handler has made a mistake, not the client. The mistake is
+    /// logged.
     fn into_response(self) -> Response {
         log::error(&self);
         StatusCode::INTERNAL_SERVER_ERROR.into_response()

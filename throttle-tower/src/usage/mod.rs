@@ -1,7 +1,8 @@
-//! Charges that depend on how the request ends: refunds by outcome, and estimates that are settled later.
+//! Charges that depend on how the request ends: refunds by outcome, and estimates that are settled
+//! later.
 //!
-//! A handler reports what a request really used through its [`Usage`]. [`Settlements`] counts the corrections that are
-//! pending, done and failed.
+//! A handler reports what a request really used through its [`Usage`]. [`Settlements`] counts the
+//! corrections that are pending, done and failed.
 
 // decision ──► Account: a Tally for each limit whose charge may change   refund_and_settle.rs  tally.rs
 //                 │  updated by the handler (Usage), the head of the response, the end of its body

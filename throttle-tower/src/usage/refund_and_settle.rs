@@ -1,5 +1,5 @@
-//! What one request was charged, until it is final: refunded or kept by the head of the response, settled by the
-//! handler or when the body of the response, such as a stream, ends.
+//! What one request was charged, until it is final: refunded or kept by the head of the response,
+//! settled by the handler or when the body of the response, such as a stream, ends.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +19,8 @@ use crate::lock::lock;
 pub(crate) trait Ledger: Send + Sync {
     fn policies(&self) -> &[Policy];
     fn charge_rules(&self, place: usize) -> &ChargeRules;
-    /// Does a step, or starts it in the background. The receipt of a running charge goes to `account`.
+    /// Does a step, or starts it in the background. The receipt of a running charge goes to
+    /// `account`.
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>);
 }
 
@@ -30,7 +31,8 @@ pub(crate) struct Account {
     /// The user's closures in it may be of any kind; one that panics leaves nothing half done here.
     ledger: AssertUnwindSafe<Arc<dyn Ledger>>,
     state: Mutex<State>,
-    /// Where steps go on that have to be waited for, because the request may end outside of a runtime.
+    /// Where steps go on that have to be waited for, because the request may end outside of a
+    /// runtime.
     runtime: Option<Handle>,
 }
 
@@ -41,9 +43,20 @@ struct State {
 }
 
 impl Account {
-    pub(crate) fn new(ledger: Arc<dyn Ledger>, tallies: Vec<Tally>, runtime: Option<Handle>) -> Arc<Self> {
+    pub(crate) fn new(
+        ledger: Arc<dyn Ledger>,
+        tallies: Vec<Tally>,
+        runtime: Option<Handle>,
+    ) -> Arc<Self> {
         let ledger = AssertUnwindSafe(ledger);
-        Arc::new(Self { ledger, state: Mutex::new(State { tallies, answered: false }), runtime })
+        Arc::new(Self {
+            ledger,
+            state: Mutex::new(State {
+                tallies,
+                answered: false,
+            }),
+            runtime,
+        })
     }
 
     pub(crate) const fn runtime(&self) -> Option<&Handle> {
@@ -61,7 +74,10 @@ impl Account {
     }
 
     /// Changes the tallies, then does the steps that follow.
-    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, &dyn Ledger, &mut Vec<Step>) -> T) -> T {
+    fn change<T>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut State, &dyn Ledger, &mut Vec<Step>) -> T,
+    ) -> T {
         let mut steps = Vec::new();
         let result = change(&mut self.state(), &**self.ledger, &mut steps);
         self.run(steps);
@@ -71,25 +87,38 @@ impl Account {
     /// The names of the limits that a handler may settle.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let policies = self.ledger.policies().iter().enumerate();
-        policies.filter(|(place, _)| self.ledger.charge_rules(*place).settled_later).map(|(_, policy)| policy.name())
+        policies
+            .filter(|(place, _)| self.ledger.charge_rules(*place).settled_later)
+            .map(|(_, policy)| policy.name())
     }
 
     fn place(&self, name: &str) -> Result<usize, UsageError> {
-        let place = self.ledger.policies().iter().position(|policy| policy.name() == name);
-        place.filter(|place| self.ledger.charge_rules(*place).settled_later).ok_or_else(|| UsageError::UnknownPolicy {
-            name: name.to_owned(),
-            known: self.names().map(str::to_owned).collect(),
-        })
+        let place = self
+            .ledger
+            .policies()
+            .iter()
+            .position(|policy| policy.name() == name);
+        place
+            .filter(|place| self.ledger.charge_rules(*place).settled_later)
+            .ok_or_else(|| UsageError::UnknownPolicy {
+                name: name.to_owned(),
+                known: self.names().map(str::to_owned).collect(),
+            })
     }
 
     pub(super) fn read<T>(&self, name: &str, read: impl FnOnce(&Tally) -> T) -> Option<T> {
         let place = self.place(name).ok()?;
-        self.state().tallies.iter().find(|tally| tally.place() == place).map(read)
+        self.state()
+            .tallies
+            .iter()
+            .find(|tally| tally.place() == place)
+            .map(read)
     }
 
     /// Whether a limit refuses nothing, even if it is used up.
     pub(super) fn is_audited(&self, name: &str) -> bool {
-        self.place(name).is_ok_and(|place| self.ledger.policies()[place].is_audited())
+        self.place(name)
+            .is_ok_and(|place| self.ledger.policies()[place].is_audited())
     }
 
     /// Updates one limit's tally, unless it is final.
@@ -100,12 +129,20 @@ impl Account {
     ) -> Result<T, UsageError> {
         let place = self.place(name)?;
         self.change(|state, _, steps| {
-            let tally = state.tallies.iter_mut().find(|tally| tally.place() == place && tally.is_open());
-            tally.map(|tally| update(tally, steps)).ok_or_else(|| UsageError::Settled { name: name.to_owned() })
+            let tally = state
+                .tallies
+                .iter_mut()
+                .find(|tally| tally.place() == place && tally.is_open());
+            tally
+                .map(|tally| update(tally, steps))
+                .ok_or_else(|| UsageError::Settled {
+                    name: name.to_owned(),
+                })
         })
     }
 
-    /// Settles every tally that a handler may settle and that is not final at `actual`; whether there was one.
+    /// Settles every tally that a handler may settle and that is not final at `actual`; whether
+    /// there was one.
     pub(super) fn settle_all(self: &Arc<Self>, actual: u64) -> bool {
         self.change(|state, ledger, steps| {
             let mut some = false;
@@ -123,9 +160,13 @@ impl Account {
     fn answered(self: &Arc<Self>, status: StatusCode, headers: &HeaderMap) -> bool {
         // The user's closures run outside the lock.
         let refunded = |place: usize| self.ledger.charge_rules(place).refunds(status, headers);
-        let refunded: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| refunded(*place)).collect();
+        let refunded: Vec<usize> = (0..self.ledger.policies().len())
+            .filter(|place| refunded(*place))
+            .collect();
         let strikes = |place: usize| self.ledger.charge_rules(place).strikes(status, headers);
-        let striking: Vec<usize> = (0..self.ledger.policies().len()).filter(|place| strikes(*place)).collect();
+        let striking: Vec<usize> = (0..self.ledger.policies().len())
+            .filter(|place| strikes(*place))
+            .collect();
         self.change(|state, ledger, steps| {
             state.answered = true;
             let mut open = false;
@@ -158,7 +199,11 @@ impl Account {
     /// Adds what a running charge has taken.
     pub(crate) fn arrived(self: &Arc<Self>, place: usize, receipt: Option<Receipt>) {
         self.change(|state, _, steps| {
-            if let Some(tally) = state.tallies.iter_mut().find(|tally| tally.place() == place) {
+            if let Some(tally) = state
+                .tallies
+                .iter_mut()
+                .find(|tally| tally.place() == place)
+            {
                 tally.arrived(receipt, steps);
             }
         });
@@ -167,11 +212,14 @@ impl Account {
 
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account").field("tallies", &self.state().tallies).finish_non_exhaustive()
+        f.debug_struct("Account")
+            .field("tallies", &self.state().tallies)
+            .finish_non_exhaustive()
     }
 }
 
-/// A request that is under way, held by its future and then by its body. Dropping it makes the charges final.
+/// A request that is under way, held by its future and then by its body. Dropping it makes the
+/// charges final.
 #[derive(Debug)]
 pub(crate) struct Open(Arc<Account>);
 

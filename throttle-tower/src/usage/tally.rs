@@ -1,11 +1,15 @@
-//! The charge of one request by one policy: what was taken, what was used of it, and which step follows.
+//! The charge of one request by one policy: what was taken, what was used of it, and which step
+//! follows.
 
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{DecidedBy, Key};
 
 /// A step at the store.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a receipt is moved a few times; a box would be one more allocation")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a receipt is moved a few times; a box would be one more allocation"
+)]
 pub(crate) enum Step {
     /// Charges the call as far as something is left, and brings the receipt back to the tally.
     Ask { place: usize, call: Call },
@@ -14,15 +18,20 @@ pub(crate) enum Step {
     /// Settles a receipt.
     Settle(Receipt),
     /// Counts a strike of the key.
-    Strike { place: usize, key: Key, decided_by: DecidedBy },
+    Strike {
+        place: usize,
+        key: Key,
+        decided_by: DecidedBy,
+    },
 }
 
-/// It only decides which [`Step`] is due. Each receipt leaves it once, so each is settled at most once, and only for
-/// its own charge.
+/// It only decides which [`Step`] is due. Each receipt leaves it once, so each is settled at most
+/// once, and only for its own charge.
 #[derive(Debug)]
 pub(crate) struct Tally {
     place: usize,
-    /// `None` if the policy charged nothing and never will: it did not apply, or another member was charged.
+    /// `None` if the policy charged nothing and never will: it did not apply, or another member was
+    /// charged.
     call: Option<Call>,
     /// What admission took.
     estimate: u64,
@@ -34,8 +43,8 @@ pub(crate) struct Tally {
     used: Option<u64>,
     /// The cost of the running charge that is under way.
     charging: Option<u64>,
-    /// The running total at which the next running charge is worth a try, after one got less than its cost; `None` if
-    /// that is never.
+    /// The running total at which the next running charge is worth a try, after one got less than
+    /// its cost; `None` if that is never.
     next_charge_at: Option<u64>,
     /// The final charge, once it is known.
     end: Option<u64>,
@@ -85,7 +94,9 @@ impl Tally {
 
     /// Whether what was used is charged, or may be once the store has answered.
     pub(crate) fn is_covered(&self) -> bool {
-        self.call.is_none() || self.used.is_none_or(|used| used <= self.held) || self.charging.is_some()
+        self.call.is_none()
+            || self.used.is_none_or(|used| used <= self.held)
+            || self.charging.is_some()
     }
 
     /// Adds what was used. If that exceeds the charge, charges another estimate's worth.
@@ -95,19 +106,29 @@ impl Tally {
     }
 
     fn charge_more(&mut self, steps: &mut Vec<Step>) {
-        let (Some(call), Some(used)) = (&self.call, self.used) else { return };
-        if self.charging.is_some() || used <= self.held || self.next_charge_at.is_none_or(|at| used < at) {
+        let (Some(call), Some(used)) = (&self.call, self.used) else {
+            return;
+        };
+        if self.charging.is_some()
+            || used <= self.held
+            || self.next_charge_at.is_none_or(|at| used < at)
+        {
             return;
         }
         let cost = (used - self.held).max(self.estimate);
         self.charging = Some(cost);
-        steps.push(Step::Ask { place: self.place, call: call.clone().costing(cost) });
+        steps.push(Step::Ask {
+            place: self.place,
+            call: call.clone().costing(cost),
+        });
     }
 
     /// Takes in the receipt of the running charge.
     pub(crate) fn arrived(&mut self, receipt: Option<Receipt>, steps: &mut Vec<Step>) {
         let asked = self.charging.take().unwrap_or(0);
-        let got = receipt.as_ref().map_or(0, |receipt| receipt.taken(self.place));
+        let got = receipt
+            .as_ref()
+            .map_or(0, |receipt| receipt.taken(self.place));
         self.pieces.extend(receipt);
         self.held += got;
         if got < asked {
@@ -121,8 +142,14 @@ impl Tally {
 
     /// Counts a strike of the request's key, if the policy applies to the request.
     pub(crate) fn strike(&self, steps: &mut Vec<Step>) {
-        let Some(key) = self.call.as_ref().and_then(Call::key) else { return };
-        steps.push(Step::Strike { place: self.place, key: key.clone(), decided_by: self.decided_by });
+        let Some(key) = self.call.as_ref().and_then(Call::key) else {
+            return;
+        };
+        steps.push(Step::Strike {
+            place: self.place,
+            key: key.clone(),
+            decided_by: self.decided_by,
+        });
     }
 
     /// Makes the charge final: at `total`, or else at what was used, or else at the estimate.
@@ -138,7 +165,8 @@ impl Tally {
         }
     }
 
-    /// Corrects the charge to `end`. The latest piece goes back first, because its window is most likely still open.
+    /// Corrects the charge to `end`. The latest piece goes back first, because its window is most
+    /// likely still open.
     fn correct(&mut self, end: u64, steps: &mut Vec<Step>) {
         let (mut surplus, missing) = (self.held.saturating_sub(end), end.saturating_sub(self.held));
         let mut pieces = std::mem::take(&mut self.pieces).into_iter().rev();
@@ -150,7 +178,10 @@ impl Tally {
                 }
                 // Nothing was reserved: there is no charge to correct.
                 (None, Some(call)) => {
-                    steps.push(Step::Charge { place: self.place, call: call.clone().costing(missing) });
+                    steps.push(Step::Charge {
+                        place: self.place,
+                        call: call.clone().costing(missing),
+                    });
                 }
                 (None, None) => {}
             }
@@ -189,7 +220,9 @@ pub(super) fn joined(steps: Vec<Step>) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate};
+    use throttle_core::{
+        Backend, Cost, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+    };
 
     use super::*;
 
@@ -201,7 +234,9 @@ mod tests {
 
     /// The receipt of a charge of so many units.
     fn charged(units: u64) -> Option<Receipt> {
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build();
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(100))).unwrap();
         let set = std::sync::Arc::new(store.prepare(PolicySet::new(policy).unwrap()).unwrap());
         Receipt::of(&store.decide_now(&set, &[call(units)]), &[call(units)])
@@ -224,10 +259,16 @@ mod tests {
         // A request that is charged afterwards, and one whose charge is final before its response.
         for (cost, admission) in [(0, None), (9, charged(9))] {
             let call = Call::from(Key::from("key")).costing(cost);
-            let (mut tally, mut steps) = (Tally::new(0, Some(call), admission).decided_by(local), Vec::new());
+            let (mut tally, mut steps) = (
+                Tally::new(0, Some(call), admission).decided_by(local),
+                Vec::new(),
+            );
             tally.close(Some(cost), &mut steps);
             tally.strike(&mut steps);
-            assert!(matches!(steps[..], [.., Step::Strike { decided_by, .. }] if decided_by == local), "{steps:?}");
+            assert!(
+                matches!(steps[..], [.., Step::Strike { decided_by, .. }] if decided_by == local),
+                "{steps:?}"
+            );
         }
     }
 
@@ -244,19 +285,26 @@ mod tests {
         for (estimate, more) in [(None, 1), (charged(10), 10)] {
             let mut tally = Tally::new(0, Some(call(1)), estimate);
             assert_eq!(asked(|steps| tally.add(25, steps)).len(), 1);
-            assert_eq!(asked(|steps| tally.arrived(None, steps)), NONE, "at once it would get nothing again");
+            assert_eq!(
+                asked(|steps| tally.arrived(None, steps)),
+                NONE,
+                "at once it would get nothing again"
+            );
             assert_eq!(asked(|steps| tally.add(more - 1, steps)), NONE);
             assert_eq!(asked(|steps| tally.add(1, steps)).len(), 1, "{more} more");
         }
     }
 
-    /// What was taken and what remains of it, of each receipt that is settled; the cost of each charge for good.
+    /// What was taken and what remains of it, of each receipt that is settled; the cost of each
+    /// charge for good.
     fn corrected(change: impl FnOnce(&mut Vec<Step>)) -> Vec<(u64, u64)> {
         let mut steps = Vec::new();
         change(&mut steps);
         let of = |step| match step {
             Step::Settle(receipt) => {
-                let [item] = receipt.items() else { panic!("{receipt:?}") };
+                let [item] = receipt.items() else {
+                    panic!("{receipt:?}")
+                };
                 (item.taken(), item.actual())
             }
             Step::Charge { call, place: 0 } => (0, call.cost()),
@@ -270,7 +318,10 @@ mod tests {
         let mut tally = Tally::new(0, Some(call(1)), charged(10));
         assert_eq!(asked(|steps| tally.add(17, steps)), [10]);
         assert_eq!(asked(|steps| tally.arrived(charged(7), steps)), NONE);
-        assert_eq!((tally.place(), tally.held(), tally.used(), tally.is_open()), (0, 17, Some(17), true));
+        assert_eq!(
+            (tally.place(), tally.held(), tally.used(), tally.is_open()),
+            (0, 17, Some(17), true)
+        );
         tally
     }
 
@@ -288,7 +339,11 @@ mod tests {
             (Some(0), &[(7, 0), (10, 0)]),
         ] {
             let mut tally = of_two_pieces();
-            assert_eq!(corrected(|steps| tally.close(total, steps)), steps, "{total:?}");
+            assert_eq!(
+                corrected(|steps| tally.close(total, steps)),
+                steps,
+                "{total:?}"
+            );
             assert!(!tally.is_open());
             assert_eq!(corrected(|steps| tally.close(Some(1), steps)), [], "once");
         }
@@ -320,7 +375,11 @@ mod tests {
             assert_eq!(asked(|steps| tally.add(15, steps)), [10]);
             assert_eq!(corrected(|steps| tally.close(Some(total), steps)), []);
             assert!(!tally.is_open());
-            assert_eq!(corrected(|steps| tally.arrived(got.and_then(charged), steps)), steps, "{total}, {got:?}");
+            assert_eq!(
+                corrected(|steps| tally.arrived(got.and_then(charged), steps)),
+                steps,
+                "{total}, {got:?}"
+            );
         }
     }
 
@@ -342,7 +401,10 @@ mod tests {
     #[test]
     fn running_total_that_cannot_grow_is_not_charged_again() {
         let mut tally = Tally::new(0, Some(call(1)), charged(10));
-        assert_eq!(asked(|steps| tally.add(u64::MAX, steps)), [u64::MAX - 10].map(|most| call(1).costing(most).cost()));
+        assert_eq!(
+            asked(|steps| tally.add(u64::MAX, steps)),
+            [u64::MAX - 10].map(|most| call(1).costing(most).cost())
+        );
         assert_eq!(asked(|steps| tally.arrived(None, steps)), NONE);
         assert_eq!(asked(|steps| tally.add(u64::MAX, steps)), NONE);
         assert_eq!(tally.used(), Some(u64::MAX));

@@ -1,5 +1,6 @@
-//! Exporters of OpenTelemetry. Their protocol wants a `RESOURCE_EXHAUSTED` to be retried if and only if it has a
-//! `RetryInfo`. That of Rust does so, and that of Python does not look for it there.
+//! Exporters of OpenTelemetry. Their protocol wants a `RESOURCE_EXHAUSTED` to be retried if and
+//! only if it has a `RetryInfo`. That of Rust does so, and that of Python does not look for it
+//! there.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use super::server::{Server, Throttle};
 fn exporter(address: SocketAddr, client: &str) -> SpanExporter {
     let mut metadata = MetadataMap::new();
     metadata.insert("x-client", client.parse().unwrap());
-    let builder = SpanExporter::builder().with_tonic().with_endpoint(format!("http://{address}"));
+    let builder = SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(format!("http://{address}"));
     builder.with_metadata(metadata).build().unwrap()
 }
 
@@ -29,13 +32,16 @@ async fn exporter_of_rust_retries_only_where_there_is_retry_info() {
     }
     server.waited_as_told("soon/rust");
 
-    let error = exporter(server.address, "never/rust").export(Vec::new()).await.unwrap_err();
+    let error = exporter(server.address, "never/rust")
+        .export(Vec::new())
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("ResourceExhausted"), "{error}");
     assert_eq!(server.seen("never/rust").len(), 1, "no second try");
 }
 
-/// It retries after about 1, 2 and 4 seconds, within its timeout: whatever a refusal says, and also where no wait
-/// helps.
+/// It retries after about 1, 2 and 4 seconds, within its timeout: whatever a refusal says, and also
+/// where no wait helps.
 #[tokio::test(flavor = "multi_thread")]
 async fn exporter_of_python_retries_at_its_own_times() {
     let server = Server::start(Throttle::BeforeTonicWeb).await;
@@ -46,13 +52,23 @@ async fn exporter_of_python_retries_at_its_own_times() {
         ("never/python", "1", json!([false])),
     ];
     for (client, calls, succeeded) in cases {
-        let said = sdk::json(Language::Python, "otlp_exporter.py", &[&address, client, calls]).await;
+        let said = sdk::json(
+            Language::Python,
+            "otlp_exporter.py",
+            &[&address, client, calls],
+        )
+        .await;
         assert_eq!(said, succeeded, "{client}");
         let seen = server.seen(client);
         let pair = seen.windows(2).find(|pair| pair[0].refused);
-        let Some([refusal, again]) = pair else { panic!("{client} did not retry: {seen:?}") };
+        let Some([refusal, again]) = pair else {
+            panic!("{client} did not retry: {seen:?}")
+        };
         let waited = again.arrived - refusal.answered;
         println!("{client}: stated {:?}, waited {waited:?}", refusal.pushback);
-        assert!(waited >= Duration::from_millis(800), "{client}: {waited:?} in {seen:?}");
+        assert!(
+            waited >= Duration::from_millis(800),
+            "{client}: {waited:?} in {seen:?}"
+        );
     }
 }

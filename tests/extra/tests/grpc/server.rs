@@ -57,12 +57,23 @@ impl Server {
     /// - each hour if its kind is `hour`,
     /// - never if its kind is `never`.
     pub async fn start(place: Throttle) -> Self {
-        let of = |kind: &'static str| move |parts: &Parts| client_of(&parts.headers).starts_with(kind);
+        let of =
+            |kind: &'static str| move |parts: &Parts| client_of(&parts.headers).starts_with(kind);
         let by_client = || Header::new(CLIENT);
         let limits = all([
-            limit("soon", Gcra::new(Rate::new(1, Duration::from_millis(2_300)))).by(by_client()).when(of("soon")),
-            limit("hour", Gcra::new(Rate::per_hour(1))).by(by_client()).when(of("hour")),
-            limit("never", Gcra::new(Rate::per_hour(1))).by(by_client()).cost(|_: &Parts| 2).when(of("never")),
+            limit(
+                "soon",
+                Gcra::new(Rate::new(1, Duration::from_millis(2_300))),
+            )
+            .by(by_client())
+            .when(of("soon")),
+            limit("hour", Gcra::new(Rate::per_hour(1)))
+                .by(by_client())
+                .when(of("hour")),
+            limit("never", Gcra::new(Rate::per_hour(1)))
+                .by(by_client())
+                .cost(|_: &Parts| 2)
+                .when(of("never")),
         ]);
         let throttle = ThrottleLayer::new(limits).unwrap();
         let app = Router::new().fallback(answer);
@@ -83,11 +94,17 @@ impl Server {
 
     /// The requests of a client so far.
     pub fn seen(&self, client: &str) -> Vec<Seen> {
-        self.log.lock().unwrap().get(client).cloned().unwrap_or_default()
+        self.log
+            .lock()
+            .unwrap()
+            .get(client)
+            .cloned()
+            .unwrap_or_default()
     }
 
-    /// Checks that a client was refused, and that each of these calls was made again once, no earlier than the refusal
-    /// said. One came again within half a second; a busy machine may delay another.
+    /// Checks that a client was refused, and that each of these calls was made again once, no
+    /// earlier than the refusal said. One came again within half a second; a busy machine may delay
+    /// another.
     pub fn waited_as_told(&self, client: &str) {
         let seen = self.seen(client);
         let refusals = seen.windows(2).filter(|pair| pair[0].refused);
@@ -96,33 +113,51 @@ impl Server {
             let stated = Duration::from_millis(refusal.pushback.unwrap().try_into().unwrap());
             let waited = again.arrived - refusal.answered;
             println!("{client}: stated {stated:?}, waited {waited:?}");
-            assert!(!again.refused && again.arrived - refusal.arrived >= stated, "{client}: {waited:?} of {stated:?}");
+            assert!(
+                !again.refused && again.arrived - refusal.arrived >= stated,
+                "{client}: {waited:?} of {stated:?}"
+            );
             waited.saturating_sub(stated)
         });
-        let late = late.min().unwrap_or_else(|| panic!("{client} was not refused: {seen:?}"));
+        let late = late
+            .min()
+            .unwrap_or_else(|| panic!("{client} was not refused: {seen:?}"));
         assert!(late <= LATE, "{client}: {late:?} late in {seen:?}");
     }
 }
 
 fn client_of(headers: &HeaderMap) -> &str {
-    headers.get(CLIENT).map_or("", |name| name.to_str().unwrap())
+    headers
+        .get(CLIENT)
+        .map_or("", |name| name.to_str().unwrap())
 }
 
 /// Answers with an empty message, which is a message of every type of protobuf 3.
 async fn answer(request: Request) -> Response {
     to_bytes(request.into_body(), usize::MAX).await.unwrap();
-    let trailers = HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static("0"))]);
+    let trailers = HeaderMap::from_iter([(
+        "grpc-status".parse().unwrap(),
+        HeaderValue::from_static("0"),
+    )]);
     // Its length is not known in advance: axum would state it, and tonic-web lets the body grow.
     let (mut sender, message) = Channel::<Bytes>::new(2);
     sender.send_data(Bytes::from_static(&[0; 5])).await.unwrap();
     sender.send_trailers(trailers).await.unwrap();
-    Response::builder().header(CONTENT_TYPE, "application/grpc").body(Body::new(message)).unwrap()
+    Response::builder()
+        .header(CONTENT_TYPE, "application/grpc")
+        .body(Body::new(message))
+        .unwrap()
 }
 
 async fn record(State(log): State<Log>, request: Request, next: Next) -> Response {
     let (client, arrived) = (client_of(request.headers()).to_owned(), Instant::now());
     let response = next.run(request).await;
-    let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap());
+    let header = |name| {
+        response
+            .headers()
+            .get(name)
+            .map(|value| value.to_str().unwrap())
+    };
     let seen = Seen {
         arrived,
         answered: Instant::now(),
@@ -137,5 +172,8 @@ async fn record(State(log): State<Log>, request: Request, next: Next) -> Respons
 /// The module that a page loads.
 async fn grpc_web() -> Response {
     let module = fs::read(sdk::packages().join("node_modules/grpc-web/index.esm.js")).unwrap();
-    Response::builder().header(CONTENT_TYPE, "text/javascript").body(Body::from(module)).unwrap()
+    Response::builder()
+        .header(CONTENT_TYPE, "text/javascript")
+        .body(Body::from(module))
+        .unwrap()
 }

@@ -15,7 +15,9 @@ const LINES: u64 = 1_000_000;
 fn log() -> String {
     let (mut state, mut log) = (7_u64, String::new());
     let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
     for line in 0..LINES {
@@ -43,34 +45,71 @@ type Hits = BTreeMap<String, u64>;
 /// By the hour of the day, by status and by address.
 fn of_goaccess(log: &Path, report: &Path) -> [Hits; 3] {
     let mut goaccess = Command::new(child::program("goaccess"));
-    let output = goaccess.arg(log).args(["--log-format=COMBINED", "--max-items=100000", "--no-progress", "-o"]);
+    let output = goaccess.arg(log).args([
+        "--log-format=COMBINED",
+        "--max-items=100000",
+        "--no-progress",
+        "-o",
+    ]);
     let output = output.arg(report).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     let rows = |rows: &Value| -> Hits {
         let row = |row: &Value| {
             // `404 - Not Found: …`
-            let name = row["data"].as_str().unwrap().split(' ').next().unwrap().to_owned();
+            let name = row["data"]
+                .as_str()
+                .unwrap()
+                .split(' ')
+                .next()
+                .unwrap()
+                .to_owned();
             (name, row["hits"]["count"].as_u64().unwrap())
         };
         rows.as_array().unwrap().iter().map(row).collect()
     };
-    let statuses = report["status_codes"]["data"].as_array().unwrap().iter().flat_map(|class| rows(&class["items"]));
-    [rows(&report["visit_time"]["data"]), statuses.collect(), rows(&report["hosts"]["data"])]
+    let statuses = report["status_codes"]["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|class| rows(&class["items"]));
+    [
+        rows(&report["visit_time"]["data"]),
+        statuses.collect(),
+        rows(&report["hosts"]["data"]),
+    ]
 }
 
 fn of_replay(log: &Path) -> [Hits; 3] {
     let program = env::var_os("THROTTLE_EXAMPLE_REPLAY").map(PathBuf::from);
-    let program = program.expect("THROTTLE_EXAMPLE_REPLAY names the program; `sh tests/extra.sh` builds it");
-    let output = Command::new(program).arg("count").arg(log).args(["--top", "100000"]).output().unwrap();
+    let program = program.expect(
+        "THROTTLE_EXAMPLE_REPLAY names the program; `sh tests/extra.sh` \
+        builds it",
+    );
+    let output = Command::new(program)
+        .arg("count")
+        .arg(log)
+        .args(["--top", "100000"])
+        .output()
+        .unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
     let mut tables = output.split("\n\n").skip(1).map(|table| {
-        let rows = table.lines().skip(1).filter_map(|row| row.trim().split_once("  "));
-        rows.map(|(count, name)| (name.to_owned(), count.replace(',', "").parse().unwrap())).collect::<Hits>()
+        let rows = table
+            .lines()
+            .skip(1)
+            .filter_map(|row| row.trim().split_once("  "));
+        rows.map(|(count, name)| (name.to_owned(), count.replace(',', "").parse().unwrap()))
+            .collect::<Hits>()
     });
-    let [hours, statuses, addresses] = std::array::from_fn(|_| tables.next().unwrap_or_else(|| panic!("{output}")));
+    let [hours, statuses, addresses] =
+        std::array::from_fn(|_| tables.next().unwrap_or_else(|| panic!("{output}")));
     // `2026-11-20T09`
-    let of_day = |(hour, count): (String, u64)| (hour.rsplit_once('T').unwrap().1.to_owned(), count);
+    let of_day =
+        |(hour, count): (String, u64)| (hour.rsplit_once('T').unwrap().1.to_owned(), count);
     [hours.into_iter().map(of_day).collect(), statuses, addresses]
 }
 
@@ -79,7 +118,10 @@ fn log_is_read_as_goaccess_reads_it() {
     let folder = child::folder();
     let path = folder.join("access.log");
     fs::write(&path, log()).unwrap();
-    let [replay, goaccess] = [of_replay(&path), of_goaccess(&path, &folder.join("report.json"))];
+    let [replay, goaccess] = [
+        of_replay(&path),
+        of_goaccess(&path, &folder.join("report.json")),
+    ];
     fs::remove_dir_all(folder).unwrap();
     for (replay, goaccess) in replay.iter().zip(&goaccess) {
         assert_eq!(replay.values().sum::<u64>(), LINES);

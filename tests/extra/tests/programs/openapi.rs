@@ -11,7 +11,12 @@ use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
 
 /// A whole document around the components of a layer.
 fn document(version: &str, components: &Value) -> Value {
-    let remaining = components["headers"].as_object().unwrap().keys().next().unwrap();
+    let remaining = components["headers"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap();
     let admitted = json!({
         "description": "OK",
         "headers": { remaining: { "$ref": format!("#/components/headers/{remaining}") } },
@@ -26,7 +31,10 @@ fn document(version: &str, components: &Value) -> Value {
 }
 
 fn are_valid(files: &[PathBuf]) -> bool {
-    let done = Command::new(child::program("openapi-spec-validator")).args(files).output().unwrap();
+    let done = Command::new(child::program("openapi-spec-validator"))
+        .args(files)
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
     // It says so of each file, whatever its status.
     let valid = said.matches(": OK").count() == files.len();
@@ -43,12 +51,26 @@ fn documents_with_the_components_of_a_layer_are_valid() {
         file
     };
     let formats = [ResetFormat::DeltaSeconds, ResetFormat::EpochSeconds].map(Dialect::XRateLimit);
-    let drafts = [Dialect::Draft11, Dialect::Draft07, Dialect::Draft06, Dialect::Draft03];
-    for dialect in drafts.into_iter().chain(formats).chain([Dialect::OpenAi, Dialect::None]) {
+    let drafts = [
+        Dialect::Draft11,
+        Dialect::Draft07,
+        Dialect::Draft06,
+        Dialect::Draft03,
+    ];
+    for dialect in drafts
+        .into_iter()
+        .chain(formats)
+        .chain([Dialect::OpenAi, Dialect::None])
+    {
         let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
         let plain = ThrottleLayer::new(per_ip).unwrap().headers(dialect);
-        let own = plain.clone().sdk_hints(SdkHints::default()).response(|refusal| refusal.openai_response());
-        for (version, layer) in ["3.0.3", "3.1.0"].into_iter().flat_map(|version| [(version, &plain), (version, &own)])
+        let own = plain
+            .clone()
+            .sdk_hints(SdkHints::default())
+            .response(|refusal| refusal.openai_response());
+        for (version, layer) in ["3.0.3", "3.1.0"]
+            .into_iter()
+            .flat_map(|version| [(version, &plain), (version, &own)])
         {
             let document = document(version, &serde_json::from_str(&layer.openapi()).unwrap());
             files.push(write(files.len().to_string(), &document));
@@ -58,7 +80,11 @@ fn documents_with_the_components_of_a_layer_are_valid() {
     // The validator does look at the components.
     for version in ["3.0.3", "3.1.0"] {
         let wrong = json!({ "headers": { "a": {} }, "responses": { "TooManyRequests": { "content": {} } } });
-        assert!(!are_valid(&[write("wrong".to_owned(), &document(version, &wrong))]), "a response has a description");
+        assert!(
+            !are_valid(&[write("wrong".to_owned(), &document(version, &wrong))]),
+            "a response \
+            has a description"
+        );
     }
     fs::remove_dir_all(folder).unwrap();
 }

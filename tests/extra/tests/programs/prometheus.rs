@@ -18,22 +18,39 @@ fn dashboard() -> Value {
 
 /// The panels that are not rows.
 fn panels(dashboard: &Value) -> Vec<&Value> {
-    dashboard["panels"].as_array().unwrap().iter().filter(|panel| panel["type"] != "row").collect()
+    dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|panel| panel["type"] != "row")
+        .collect()
 }
 
 /// The expressions of the dashboard, as Grafana fills them in when everything is selected.
 fn expressions(dashboard: &Value) -> Vec<String> {
-    let targets = panels(dashboard).into_iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let targets = panels(dashboard)
+        .into_iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap());
     let fill = |expression: &str| {
-        expression.replace("$__rate_interval", "5s").replace("$layer", ".+").replace("$backend", ".+")
+        expression
+            .replace("$__rate_interval", "5s")
+            .replace("$layer", ".+")
+            .replace("$backend", ".+")
     };
-    targets.map(|target| fill(target["expr"].as_str().unwrap())).collect()
+    targets
+        .map(|target| fill(target["expr"].as_str().unwrap()))
+        .collect()
 }
 
 /// An expression without the threshold at its end.
 fn without_threshold(expression: &str) -> &str {
-    let (vector, threshold) = expression.rsplit_once('>').expect("an alert has a threshold");
-    threshold.trim().parse::<f64>().expect("the threshold is a number");
+    let (vector, threshold) = expression
+        .rsplit_once('>')
+        .expect("an alert has a threshold");
+    threshold
+        .trim()
+        .parse::<f64>()
+        .expect("the threshold is a number");
     vector
 }
 
@@ -44,7 +61,9 @@ async fn every_panel_and_alert_has_series_in_a_prometheus() {
     let shared = Example::start(&["--port", "0"], &[("REDIS_URL", &redis.url())]);
     let client = web::client();
     for example in [&memory, &shared] {
-        let metrics = web::text(&client, &format!("{}/metrics", example.url)).await.unwrap();
+        let metrics = web::text(&client, &format!("{}/metrics", example.url))
+            .await
+            .unwrap();
         let (is_fine, said) = child::run("promtool", &["check", "metrics"], &metrics);
         assert!(is_fine && said.is_empty(), "{said}");
     }
@@ -66,18 +85,32 @@ async fn every_panel_and_alert_has_series_in_a_prometheus() {
         let severity = rule["labels"]["severity"].as_str();
         assert!(matches!(severity, Some("warning" | "critical")), "{rule}");
         for text in ["summary", "description"] {
-            assert!(rule["annotations"][text].as_str().is_some_and(|text| text.len() > 20), "{rule}");
+            assert!(
+                rule["annotations"][text]
+                    .as_str()
+                    .is_some_and(|text| text.len() > 20),
+                "{rule}"
+            );
         }
     }
 
-    let alerts = rules.iter().map(|rule| without_threshold(rule["query"].as_str().unwrap()).to_owned());
-    let all: Vec<String> = expressions(&dashboard()).into_iter().chain(alerts).collect();
+    let alerts = rules
+        .iter()
+        .map(|rule| without_threshold(rule["query"].as_str().unwrap()).to_owned());
+    let all: Vec<String> = expressions(&dashboard())
+        .into_iter()
+        .chain(alerts)
+        .collect();
     assert!(all.len() > 40);
     for expression in all {
         web::until(patience, &expression, async || {
             let values = prometheus.query(&expression).await?;
             // A quotient of nothing is NaN, which a panel shows as nothing.
-            if values.iter().any(|value| value.is_finite()) { Ok(()) } else { Err(format!("{values:?}")) }
+            if values.iter().any(|value| value.is_finite()) {
+                Ok(())
+            } else {
+                Err(format!("{values:?}"))
+            }
         })
         .await;
     }
@@ -104,30 +137,63 @@ fn each_alert_fires_when_it_should_and_not_before() {
     let (is_fine, said) = child::run("promtool", &["test", "rules", file.to_str().unwrap()], "");
     fs::remove_dir_all(folder).unwrap();
     assert!(is_fine && said.contains("SUCCESS"), "{said}");
-    for alert in fs::read_to_string(&rules).unwrap().lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
-        assert!(include_str!("alerts.yml").contains(&format!("alertname: {alert}\n")), "{alert} has no test");
+    for alert in fs::read_to_string(&rules)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+    {
+        assert!(
+            include_str!("alerts.yml").contains(&format!("alertname: {alert}\n")),
+            "{alert} has no test"
+        );
     }
 }
 
 #[test]
 fn dashboard_asks_for_its_data_source_and_its_panels_do_not_overlap() {
     let dashboard = dashboard();
-    let variables: BTreeSet<&str> =
-        dashboard["templating"]["list"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(variables, BTreeSet::from(["backend", "datasource", "layer"]));
+    let variables: BTreeSet<&str> = dashboard["templating"]["list"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        variables,
+        BTreeSet::from(["backend", "datasource", "layer"])
+    );
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in dashboard["panels"].as_array().unwrap() {
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{}", panel["title"]);
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+        assert!(
+            ids.insert(panel["id"].as_u64().unwrap()),
+            "{}",
+            panel["title"]
+        );
+        let [x, y, w, h] =
+            ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
         assert!(x + w <= 24, "{}", panel["title"]);
         for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
-            assert!(cells.insert(cell), "{} covers another panel", panel["title"]);
+            assert!(
+                cells.insert(cell),
+                "{} covers another panel",
+                panel["title"]
+            );
         }
     }
     for panel in panels(&dashboard) {
         for source in panel["targets"].as_array().unwrap().iter().chain([panel]) {
-            assert_eq!(source["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+            assert_eq!(
+                source["datasource"]["uid"], "${datasource}",
+                "{}",
+                panel["title"]
+            );
         }
-        assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{}", panel["title"]);
+        assert!(
+            panel["description"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty()),
+            "{}",
+            panel["title"]
+        );
     }
 }

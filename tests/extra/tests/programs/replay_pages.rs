@@ -16,9 +16,22 @@ fn source() -> PathBuf {
 /// Writes the page of a command about the files of the example.
 fn write(command: &[&str], page: &Path) {
     let program = env::var_os("THROTTLE_EXAMPLE_REPLAY");
-    let program = program.expect("THROTTLE_EXAMPLE_REPLAY names the program; `sh tests/extra.sh` builds it");
-    let output = Command::new(program).current_dir(source()).args(command).arg("--html").arg(page).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let program = program.expect(
+        "THROTTLE_EXAMPLE_REPLAY names the program; `sh tests/extra.sh` \
+        builds it",
+    );
+    let output = Command::new(program)
+        .current_dir(source())
+        .args(command)
+        .arg("--html")
+        .arg(page)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[tokio::test]
@@ -37,8 +50,14 @@ async fn pages_are_legible_in_both_color_schemes_and_load_nothing() {
             browser.emulate(1280, 1000, scheme).await;
             browser.open(&url).await;
             let found = browser.run(browser::LEGIBLE).await;
-            assert!(found["width"].as_u64() <= Some(1280), "{command:?}, {scheme}: {found}");
-            assert!(found["worst"][0].as_f64() >= Some(4.5), "{command:?}, {scheme}: {found}");
+            assert!(
+                found["width"].as_u64() <= Some(1280),
+                "{command:?}, {scheme}: {found}"
+            );
+            assert!(
+                found["worst"][0].as_f64() >= Some(4.5),
+                "{command:?}, {scheme}: {found}"
+            );
             grounds.insert(found["ground"].as_str().unwrap().to_owned());
             // The picture that the README of the example shows.
             if command[0] == "plan"

@@ -1,5 +1,6 @@
-//! The server: one route for each way in which a limit holds something, each with its limit. Every layer counts its
-//! events, and a middleware before it the requests that arrive and those that are dropped.
+//! The server: one route for each way in which a limit holds something, each with its limit. Every
+//! layer counts its events, and a middleware before it the requests that arrive and those that are
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,14 +17,23 @@ use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::shape::Shaper;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    Concurrency, Event, Gcra, Header, LeakyBucket, MemoryBackend, OnError, Rate, ThrottleLayer, Usage, all, limit,
+    Concurrency, Event, Gcra, Header, LeakyBucket, MemoryBackend, OnError, Rate, ThrottleLayer,
+    Usage, all, limit,
 };
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The routes, each with a layer of its name.
-pub(crate) const ROUTES: [&str; 7] = ["memory", "held", "permits", "settled", "redis", "redis-held", "rules"];
+pub(crate) const ROUTES: [&str; 7] = [
+    "memory",
+    "held",
+    "permits",
+    "settled",
+    "redis",
+    "redis-held",
+    "rules",
+];
 
 /// Requests a second of each key, and at once.
 pub(crate) const RATE: u64 = 40;
@@ -64,7 +74,8 @@ fn per_key(name: &str) -> throttle_tower::Limit {
 fn rules_text(revision: u32) -> String {
     let burst = BURST - u64::from(revision % 2) * 10;
     format!(
-        "version = 1\n[[limit]]\nname = \"rules\"\ngcra = {{ rate = \"{RATE}/second\", burst = {burst} }}\nby = \"api-key\"\n"
+        "version = 1\n[[limit]]\nname = \"rules\"\ngcra = {{ rate = \"{RATE}/second\", burst = \
+            {burst} }}\nby = \"api-key\"\n"
     )
 }
 
@@ -73,7 +84,9 @@ struct Arrival<'a>(&'a Count, bool);
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        self.0.dropped.fetch_add(u64::from(!self.1), Ordering::SeqCst);
+        self.0
+            .dropped
+            .fetch_add(u64::from(!self.1), Ordering::SeqCst);
     }
 }
 
@@ -81,10 +94,17 @@ impl Count {
     fn event(&self, event: &Event<'_>) {
         self.events.fetch_add(1, Ordering::SeqCst);
         if event.outcome.is_passed_on() {
-            let key = event.parts.headers["x-api-key"].to_str().expect("a key of these tests");
+            let key = event.parts.headers["x-api-key"]
+                .to_str()
+                .expect("a key of these tests");
             // A new key has one request, and so many of them would be counted as growth.
             if key.starts_with(BUSY) {
-                *self.admitted.lock().expect("no panic").entry(key.to_owned()).or_default() += 1;
+                *self
+                    .admitted
+                    .lock()
+                    .expect("no panic")
+                    .entry(key.to_owned())
+                    .or_default() += 1;
             }
         }
     }
@@ -95,26 +115,43 @@ impl App {
     pub(crate) const CONNECTIONS: usize = 2;
 
     pub(crate) async fn start(redis: &str) -> Self {
-        let counts: BTreeMap<_, Arc<Count>> = ROUTES.iter().map(|route| (*route, Arc::default())).collect();
+        let counts: BTreeMap<_, Arc<Count>> = ROUTES
+            .iter()
+            .map(|route| (*route, Arc::default()))
+            .collect();
         let memory = MemoryBackend::builder().max_keys(10_000).build();
-        let store = RedisBackend::builder(Single::new(redis).expect("a URL")).build().expect("options");
+        let store = RedisBackend::builder(Single::new(redis).expect("a URL"))
+            .build()
+            .expect("options");
         fn counted<B: Backend>(layer: ThrottleLayer<B>, count: &Arc<Count>) -> ThrottleLayer<B> {
             let count = Arc::clone(count);
             layer.on_decision(move |event| count.event(event))
         }
         let in_memory = |route: &'static str, limits: throttle_tower::LimitTree| {
-            counted(ThrottleLayer::new(limits).expect("limits").backend(memory.clone()).expect("room"), &counts[route])
+            counted(
+                ThrottleLayer::new(limits)
+                    .expect("limits")
+                    .backend(memory.clone())
+                    .expect("room"),
+                &counts[route],
+            )
         };
         let on_redis = |route: &'static str, limits: throttle_tower::Limit| {
             let layer = ThrottleLayer::new(limits.on_error(OnError::local(2))).expect("limits");
-            counted(layer.backend(store.clone()).expect("small limits"), &counts[route])
+            counted(
+                layer.backend(store.clone()).expect("small limits"),
+                &counts[route],
+            )
         };
         let held = Duration::from_millis(300);
         let plain = in_memory("memory", per_key("memory").into());
         let waiting = in_memory("held", per_key("held").wait_up_to(held).into());
         let permits = in_memory(
             "permits",
-            all([per_key("permits").into(), throttle_tower::LimitTree::from(Concurrency::new(PERMITS))]),
+            all([
+                per_key("permits").into(),
+                throttle_tower::LimitTree::from(Concurrency::new(PERMITS)),
+            ]),
         );
         let settled = in_memory("settled", per_key("settled").cost(4).settled_later().into());
         let redis = vec![
@@ -140,7 +177,12 @@ impl App {
             Router::new().nest(&format!("/{route}"), router.layer(from_fn(counting)))
         };
         let quick = || Router::new().route("/", get(async || "quick"));
-        let slow = || Router::new().route("/", get(async || tokio::time::sleep(Duration::from_millis(5)).await));
+        let slow = || {
+            Router::new().route(
+                "/",
+                get(async || tokio::time::sleep(Duration::from_millis(5)).await),
+            )
+        };
         let settling = || Router::new().route("/", get(settle));
         let app = of("memory", quick().layer(plain))
             .merge(of("held", quick().layer(waiting)))
@@ -150,28 +192,59 @@ impl App {
             .merge(of("redis-held", quick().layer(redis[1].clone())))
             .merge(of("rules", quick().layer(counted(ruled, &counts["rules"]))));
         let pace = || LeakyBucket::new(Rate::per_second(PACE)).max_wait(Duration::from_secs(1));
-        let shared = Shaper::builder(pace()).backend(store).name("shaped").on_error(OnError::Closed).build();
-        let shapers = (Shaper::new(pace()).expect("a pace"), shared.expect("a pace"));
+        let shared = Shaper::builder(pace())
+            .backend(store)
+            .name("shaped")
+            .on_error(OnError::Closed)
+            .build();
+        let shapers = (
+            Shaper::new(pace()).expect("a pace"),
+            shared.expect("a pace"),
+        );
 
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let (stopping, stopped) = oneshot::channel();
         let serving = tokio::spawn(async move {
-            let serving = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());
-            serving.with_graceful_shutdown(async move { drop(stopped.await) }).await.expect("a server");
+            let serving = axum::serve(
+                listener,
+                app.into_make_service_with_connect_info::<SocketAddr>(),
+            );
+            serving
+                .with_graceful_shutdown(async move { drop(stopped.await) })
+                .await
+                .expect(
+                    "a \
+                server",
+                );
         });
-        Self { url, shapers, counts, permits, settled: vec![settled], redis, rules, stopping, serving }
+        Self {
+            url,
+            shapers,
+            counts,
+            permits,
+            settled: vec![settled],
+            redis,
+            rules,
+            stopping,
+            serving,
+        }
     }
 
     /// Puts other limits in force.
     pub(crate) fn reload(&self, revision: u32) {
-        self.rules.replace(&rules_text(revision + 1)).expect("good rules");
+        self.rules
+            .replace(&rules_text(revision + 1))
+            .expect("good rules");
     }
 
     /// The numbers that the soak prints.
     pub(crate) fn shown(&self) -> String {
         let sum = |of: fn(&Count) -> &AtomicU64| {
-            self.counts.values().map(|count| of(count).load(Ordering::SeqCst)).sum::<u64>()
+            self.counts
+                .values()
+                .map(|count| of(count).load(Ordering::SeqCst))
+                .sum::<u64>()
         };
         let (local, shared) = (self.shapers.0.stats(), self.shapers.1.stats());
         format!(
@@ -194,23 +267,35 @@ impl App {
         if (held, settling, waiting) == (0, 0, 0) {
             return Ok(());
         }
-        Err(format!("{held} permits, {settling} corrections and {waiting} waiting calls are left"))
+        Err(format!(
+            "{held} permits, {settling} corrections and {waiting} waiting calls are left"
+        ))
     }
 
     /// Each request has one event, and no key was admitted more than its limit permits.
-    pub(crate) fn check_counts(&self, sent: &BTreeMap<&'static str, u64>, took: Duration, lost: u32) {
+    pub(crate) fn check_counts(
+        &self,
+        sent: &BTreeMap<&'static str, u64>,
+        took: Duration,
+        lost: u32,
+    ) {
         let seconds = took.as_secs() + 1;
         for (route, count) in &self.counts {
             let [arrived, dropped, events] =
                 [&count.arrived, &count.dropped, &count.events].map(|n| n.load(Ordering::SeqCst));
-            assert!(arrived <= sent[route], "{route}: {arrived} arrived of {}", sent[route]);
+            assert!(
+                arrived <= sent[route],
+                "{route}: {arrived} arrived of {}",
+                sent[route]
+            );
             // One that is dropped while it waits has none.
             assert!(
                 (arrived - dropped..=arrived).contains(&events),
                 "{route}: {events} events of {arrived}, {dropped} dropped"
             );
             assert!(events > 0, "{route}: no load");
-            // A server that lost its states admits a burst again, and while it fails this process admits its share.
+            // A server that lost its states admits a burst again, and while it fails this process
+            // admits its share.
             let bound = match *route {
                 "redis" | "redis-held" => BURST * (2 + u64::from(lost)) + RATE * seconds * 3 / 2,
                 // What is held may leave 50 ms late.
@@ -218,12 +303,19 @@ impl App {
                 _ => BURST + RATE * seconds,
             };
             for (key, admitted) in &*count.admitted.lock().expect("no panic") {
-                assert!(*admitted <= bound, "{route}: {admitted} of {bound} for {key}");
+                assert!(
+                    *admitted <= bound,
+                    "{route}: {admitted} of {bound} for {key}"
+                );
             }
         }
         let shared = self.shapers.1.stats().sent;
         for (sent, lost) in [(self.shapers.0.stats().sent, 0), (shared, u64::from(lost))] {
-            assert!(sent > 0 && sent <= PACE * seconds + 1 + lost, "{sent} shaped calls in {seconds} s");
+            assert!(
+                sent > 0 && sent <= PACE * seconds + 1 + lost,
+                "{sent} shaped calls in \
+                {seconds} s"
+            );
         }
     }
 
@@ -237,6 +329,8 @@ impl App {
 /// Uses up to twice as much as was charged, or nothing.
 async fn settle(usage: Usage) -> &'static str {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    usage.settle_all(NEXT.fetch_add(1, Ordering::Relaxed) % 8).expect("it is settled later");
+    usage
+        .settle_all(NEXT.fetch_add(1, Ordering::Relaxed) % 8)
+        .expect("it is settled later");
     "settled"
 }

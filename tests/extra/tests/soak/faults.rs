@@ -1,4 +1,5 @@
-//! What goes wrong, again and again: Redis stands still, is killed, loses its states, and the rules change.
+//! What goes wrong, again and again: Redis stands still, is killed, loses its states, and the rules
+//! change.
 
 use std::time::Duration;
 
@@ -20,7 +21,12 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn every(seconds: u64) -> Self {
-        Self { every: Duration::from_secs(seconds), caused: 0, lost: 0, until: None }
+        Self {
+            every: Duration::from_secs(seconds),
+            caused: 0,
+            lost: 0,
+            until: None,
+        }
     }
 
     /// Called every second or so.

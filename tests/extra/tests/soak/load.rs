@@ -1,4 +1,5 @@
-//! The clients: each asks one route again and again, for a few keys and for new ones, and some give up early.
+//! The clients: each asks one route again and again, for a few keys and for new ones, and some give
+//! up early.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,14 +29,23 @@ impl Load {
         let (mut clients, mut callers) = (JoinSet::new(), JoinSet::new());
         for route in ROUTES {
             for number in 0..CLIENTS {
-                clients.spawn(client(route, number, format!("{}/{route}", app.url), Arc::clone(&ended)));
+                clients.spawn(client(
+                    route,
+                    number,
+                    format!("{}/{route}", app.url),
+                    Arc::clone(&ended),
+                ));
             }
         }
         for number in 0..CALLERS {
             callers.spawn(caller(app.shapers.0.clone(), number, Arc::clone(&ended)));
             callers.spawn(caller(app.shapers.1.clone(), number, Arc::clone(&ended)));
         }
-        Self { ended, clients, callers }
+        Self {
+            ended,
+            clients,
+            callers,
+        }
     }
 
     /// Ends all clients. Returns how many requests were sent to each route.
@@ -43,7 +53,11 @@ impl Load {
         self.ended.store(true, Ordering::SeqCst);
         self.callers.join_all().await;
         let mut sent = BTreeMap::new();
-        self.clients.join_all().await.into_iter().for_each(|(route, count)| *sent.entry(route).or_default() += count);
+        self.clients
+            .join_all()
+            .await
+            .into_iter()
+            .for_each(|(route, count)| *sent.entry(route).or_default() += count);
         sent
     }
 }
@@ -56,7 +70,12 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-async fn client(route: &'static str, number: u64, url: String, ended: Arc<AtomicBool>) -> (&'static str, u64) {
+async fn client(
+    route: &'static str,
+    number: u64,
+    url: String,
+    ended: Arc<AtomicBool>,
+) -> (&'static str, u64) {
     static STRANGERS: AtomicU64 = AtomicU64::new(0);
     let (http, mut dice, mut sent) = (web::client(), 0x9e37_79b9_7f4a_7c15 + number, 0);
     while !ended.load(Ordering::SeqCst) {
@@ -65,7 +84,14 @@ async fn client(route: &'static str, number: u64, url: String, ended: Arc<Atomic
             0 => format!("stranger-{}", STRANGERS.fetch_add(1, Ordering::Relaxed)),
             key => format!("{BUSY}{}", key % 2),
         };
-        let asking = async { http.get(&url).header("x-api-key", key).send().await?.bytes().await };
+        let asking = async {
+            http.get(&url)
+                .header("x-api-key", key)
+                .send()
+                .await?
+                .bytes()
+                .await
+        };
         sent += 1;
         // Some give up, at once or while they wait.
         if roll >> 8 & 7 == 0 {
@@ -82,7 +108,10 @@ async fn caller<B: Backend>(shaper: Shaper<B>, number: u64, ended: Arc<AtomicBoo
     let mut dice = 0x9e37_79b9_7f4a_7c15 + number;
     while !ended.load(Ordering::SeqCst) {
         let patience = Duration::from_millis(50 + (next(&mut dice) & 511));
-        let refused = matches!(timeout(patience, shaper.schedule("upstream", 1)).await, Ok(Err(_)));
+        let refused = matches!(
+            timeout(patience, shaper.schedule("upstream", 1)).await,
+            Ok(Err(_))
+        );
         if refused {
             sleep(Duration::from_millis(20)).await;
         }

@@ -6,8 +6,17 @@ use std::io::{Write, stderr};
 /// The resident memory of this process in KiB.
 pub(crate) fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("a Linux system");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect(
+            "a resident \
+        size",
+        );
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .expect("a number")
 }
 
 /// Prints a line past the test harness, which shows nothing of a test that passes.

@@ -24,13 +24,22 @@ pub struct App {
 }
 
 pub const APPS: [App; 4] = [
-    App { name: "throttle", make: |quota| throttle(quota, ClientIp::peer()) },
+    App {
+        name: "throttle",
+        make: |quota| throttle(quota, ClientIp::peer()),
+    },
     App {
         name: "tower_governor",
         make: |quota| tower_governor(quota, GovernorConfigBuilder::default().key_extractor(PEER)),
     },
-    App { name: "axum-governor", make: |quota| axum_governor(quota, PeerIp::default()) },
-    App { name: "rate-net", make: |quota| rate_net(quota, rate_net_layer::PeerIp::default()) },
+    App {
+        name: "axum-governor",
+        make: |quota| axum_governor(quota, PeerIp::default()),
+    },
+    App {
+        name: "rate-net",
+        make: |quota| rate_net(quota, rate_net_layer::PeerIp::default()),
+    },
 ];
 
 const PEER: key_extractor::PeerIpKeyExtractor = key_extractor::PeerIpKeyExtractor;
@@ -41,7 +50,10 @@ pub fn hello() -> Router {
 
 pub fn throttle(quota: Quota, client: ClientIp) -> Router {
     let gcra = Gcra::new(Rate::new(quota.count.into(), quota.period));
-    hello().layer(ThrottleLayer::new(limit("per-ip", gcra).by(client)).expect("a valid configuration"))
+    hello().layer(ThrottleLayer::new(limit("per-ip", gcra).by(client)).expect(
+        "a valid \
+        configuration",
+    ))
 }
 
 /// With its headers, which include `Retry-After`.
@@ -50,8 +62,14 @@ where
     K: key_extractor::KeyExtractor + Send + Sync + 'static,
     K::Key: Send + Sync + 'static,
 {
-    let config = builder.period(quota.interval()).burst_size(quota.count).use_headers().finish();
-    hello().layer(tower_governor::GovernorLayer::new(config.expect("a valid configuration")))
+    let config = builder
+        .period(quota.interval())
+        .burst_size(quota.count)
+        .use_headers()
+        .finish();
+    hello().layer(tower_governor::GovernorLayer::new(
+        config.expect("a valid configuration"),
+    ))
 }
 
 pub type TowerGovernor<K> =
@@ -63,29 +81,46 @@ pub fn axum_governor<E: KeyExtractor>(quota: Quota, extractor: E) -> Router {
         .expect_connect_info()
         .quota_default(of_governor(quota).into())
         .finish();
-    hello().layer(axum_governor::GovernorLayer::new(config.expect("a valid configuration")))
+    hello().layer(axum_governor::GovernorLayer::new(
+        config.expect("a valid configuration"),
+    ))
 }
 
 pub fn rate_net<K: rate_net_layer::KeyExtractor>(quota: Quota, extractor: K) -> Router {
-    let limiter = rate_net::RateLimiter::builder().quota(quota.count, quota.period).burst(quota.count).try_build();
-    let layer = rate_net_layer::RateLimitLayer::new(limiter.expect("a valid configuration"), extractor);
-    // It does not read axum's `ConnectInfo`, so the app passes the address on, as its documentation says.
-    hello().layer(layer).layer(MapRequestLayer::new(|mut request: Request<Body>| {
-        if let Some(ConnectInfo(peer)) = request.extensions().get::<ConnectInfo<SocketAddr>>().copied() {
-            request.extensions_mut().insert(peer);
-        }
-        request
-    }))
+    let limiter = rate_net::RateLimiter::builder()
+        .quota(quota.count, quota.period)
+        .burst(quota.count)
+        .try_build();
+    let layer =
+        rate_net_layer::RateLimitLayer::new(limiter.expect("a valid configuration"), extractor);
+    // It does not read axum's `ConnectInfo`, so the app passes the address on, as its documentation
+    // says.
+    hello()
+        .layer(layer)
+        .layer(MapRequestLayer::new(|mut request: Request<Body>| {
+            if let Some(ConnectInfo(peer)) = request
+                .extensions()
+                .get::<ConnectInfo<SocketAddr>>()
+                .copied()
+            {
+                request.extensions_mut().insert(peer);
+            }
+            request
+        }))
 }
 
 pub fn of_governor(quota: Quota) -> governor::Quota {
     let burst = NonZeroU32::new(quota.count).expect("a quota is not zero");
-    governor::Quota::with_period(quota.interval()).expect("a period is not zero").allow_burst(burst)
+    governor::Quota::with_period(quota.interval())
+        .expect("a period is not zero")
+        .allow_burst(burst)
 }
 
 /// A request as axum hands it on from a peer.
 pub fn request_from(peer: IpAddr) -> Request<Body> {
     let mut request = Request::new(Body::empty());
-    request.extensions_mut().insert(ConnectInfo(SocketAddr::from((peer, 40_000))));
+    request
+        .extensions_mut()
+        .insert(ConnectInfo(SocketAddr::from((peer, 40_000))));
     request
 }

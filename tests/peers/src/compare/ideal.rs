@@ -1,5 +1,5 @@
-//! What an exact limiter admits of given arrivals: at most `count` in any period, or a bucket of `count` units that is
-//! refilled evenly.
+//! What an exact limiter admits of given arrivals: at most `count` in any period, or a bucket of
+//! `count` units that is refilled evenly.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -50,7 +50,10 @@ fn bucket(quota: Quota, arrivals: &[Duration]) -> usize {
 fn window(quota: Quota, arrivals: &[Duration]) -> usize {
     let mut log = VecDeque::new();
     let admitted = arrivals.iter().filter(|now| {
-        while log.front().is_some_and(|first: &Duration| *first + quota.period <= **now) {
+        while log
+            .front()
+            .is_some_and(|first: &Duration| *first + quota.period <= **now)
+        {
             log.pop_front();
         }
         let admits = log.len() < quota.count as usize;

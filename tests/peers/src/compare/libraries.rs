@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use clock_lib::{Clock as RateNetClock, ManualClock as RateNetManual, SystemClock as RateNetSystem};
+use clock_lib::{
+    Clock as RateNetClock, ManualClock as RateNetManual, SystemClock as RateNetSystem,
+};
 use governor::clock::{Clock as GovernorClock, FakeRelativeClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DefaultKeyedStateStore;
@@ -15,8 +17,8 @@ use rate_net::Algorithm as RateNet;
 use throttle_core::algorithm::IntoAlgorithm;
 use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, Clock, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate, SlidingLog,
-    SlidingWindow, SystemClock, Timestamp,
+    Backend, Clock, FixedWindow, Gcra, Key, ManualClock, MemoryBackend, Policy, PolicySet, Rate,
+    SlidingLog, SlidingWindow, SystemClock, Timestamp,
 };
 
 use super::apps::{APPS, of_governor, request_from};
@@ -42,13 +44,23 @@ const fn library(
     real: fn(Quota) -> Admit,
     simulated: Option<fn(Quota) -> (Admit, SetTime)>,
 ) -> Library {
-    Library { name, kind, real, simulated }
+    Library {
+        name,
+        kind,
+        real,
+        simulated,
+    }
 }
 
 use Kind::{Bucket, Window};
 
 pub const LIBRARIES: [Library; 13] = [
-    library("throttle, `Gcra`", Bucket, |q| throttle(Gcra::new(rate(q))), Some(|q| set_throttle(Gcra::new(rate(q))))),
+    library(
+        "throttle, `Gcra`",
+        Bucket,
+        |q| throttle(Gcra::new(rate(q))),
+        Some(|q| set_throttle(Gcra::new(rate(q)))),
+    ),
     library(
         "throttle, `SlidingWindow`",
         Window,
@@ -100,7 +112,12 @@ pub const LIBRARIES: [Library; 13] = [
         Some(|q| set_rate_net(RateNet::FixedWindow, q)),
     ),
     library("quota, `QuotaPool`", Bucket, quota_pool, None),
-    library("limitador, in memory (a fixed window)", Window, limitador, None),
+    library(
+        "limitador, in memory (a fixed window)",
+        Window,
+        limitador,
+        None,
+    ),
 ];
 
 fn rate(quota: Quota) -> Rate {
@@ -121,8 +138,17 @@ fn set_throttle(algorithm: impl IntoAlgorithm) -> (Admit, SetTime) {
 fn throttle_on(algorithm: impl IntoAlgorithm, clock: impl Clock) -> Admit {
     let policy = Policy::new("compared", algorithm).expect("a valid limit");
     let backend = MemoryBackend::builder().clock(clock).build();
-    let set = backend.prepare(PolicySet::new(policy).expect("a valid set")).expect("the backend has room");
-    Box::new(move || backend.decide_now(&set, &[Call::from(Key::from("client"))]).is_admitted())
+    let set = backend
+        .prepare(PolicySet::new(policy).expect("a valid set"))
+        .expect(
+            "the backend \
+        has room",
+        );
+    Box::new(move || {
+        backend
+            .decide_now(&set, &[Call::from(Key::from("client"))])
+            .is_admitted()
+    })
 }
 
 fn governor<C: GovernorClock + Send + Sync + 'static>(quota: Quota, clock: C) -> Admit
@@ -130,7 +156,11 @@ where
     C::Instant: Send + Sync,
 {
     let store = DefaultKeyedStateStore::<u8>::default();
-    let limiter = governor::RateLimiter::<_, _, _, NoOpMiddleware<C::Instant>>::new(of_governor(quota), store, clock);
+    let limiter = governor::RateLimiter::<_, _, _, NoOpMiddleware<C::Instant>>::new(
+        of_governor(quota),
+        store,
+        clock,
+    );
     Box::new(move || limiter.check_key(&0).is_ok())
 }
 
@@ -145,20 +175,31 @@ fn set_governor(quota: Quota) -> (Admit, SetTime) {
 }
 
 fn rate_net(algorithm: RateNet, quota: Quota, clock: impl RateNetClock + Clone + 'static) -> Admit {
-    let builder = rate_net::RateLimiter::builder().algorithm(algorithm).quota(quota.count, quota.period);
-    let limiter = builder.burst(quota.count).clock(clock).try_build().expect("a valid limit");
+    let builder = rate_net::RateLimiter::builder()
+        .algorithm(algorithm)
+        .quota(quota.count, quota.period);
+    let limiter = builder
+        .burst(quota.count)
+        .clock(clock)
+        .try_build()
+        .expect("a valid limit");
     Box::new(move || limiter.check("client").is_allow())
 }
 
 fn set_rate_net(algorithm: RateNet, quota: Quota) -> (Admit, SetTime) {
     let clock = Arc::new(RateNetManual::new());
     let time = Arc::clone(&clock);
-    (rate_net(algorithm, quota, clock), Box::new(move |now| time.advance_to(now)))
+    (
+        rate_net(algorithm, quota, clock),
+        Box::new(move |now| time.advance_to(now)),
+    )
 }
 
 fn quota_pool(quota: Quota) -> Admit {
     let rate = RefillRate::per_sec(f64::from(quota.count) / quota.period.as_secs_f64());
-    let policy = QuotaPolicy::new().set_capacity(quota.count.into()).set_refill_rate(rate);
+    let policy = QuotaPolicy::new()
+        .set_capacity(quota.count.into())
+        .set_refill_rate(rate);
     let pool = QuotaPool::with_key_type(policy, quota.count.into());
     Box::new(move || pool.consume(&0_u8, 1).is_ok())
 }
@@ -173,12 +214,21 @@ pub fn limitador_of(quota: Quota, keys: u64) -> limitador::RateLimiter {
     let limiter = limitador::RateLimiter::new(keys);
     let variable = "address".try_into().expect("a valid variable");
     let seconds = quota.period.as_secs();
-    limiter.add_limit(Limit::new("compared", quota.count.into(), seconds, Vec::new(), vec![variable]));
+    limiter.add_limit(Limit::new(
+        "compared",
+        quota.count.into(),
+        seconds,
+        Vec::new(),
+        vec![variable],
+    ));
     limiter
 }
 
 pub fn asks_limitador(limiter: &limitador::RateLimiter, address: IpAddr) -> bool {
-    let context = Context::from(std::collections::HashMap::from([("address".to_owned(), address.to_string())]));
+    let context = Context::from(std::collections::HashMap::from([(
+        "address".to_owned(),
+        address.to_string(),
+    )]));
     let answer = limiter.check_rate_limited_and_update(&Namespace::from("compared"), &context, 1);
     !answer.expect("memory does not fail").limited
 }

@@ -21,16 +21,25 @@ impl<F: Fn(IpAddr) -> bool + Sync> Peer for Asked<F> {
 
 /// A peer that is not measured elsewhere.
 pub fn peer(name: &str, limit: Limit) -> Box<dyn Peer> {
-    let quota = Quota { count: limit.burst, period: limit.every * limit.burst };
+    let quota = Quota {
+        count: limit.burst,
+        period: limit.every * limit.burst,
+    };
     match name {
         "axum-governor" => {
             let app = (APPS[2].make)(quota);
-            Box::new(Asked(move |address| answer(app.clone(), request_from(address)).status() == StatusCode::OK))
+            Box::new(Asked(move |address| {
+                answer(app.clone(), request_from(address)).status() == StatusCode::OK
+            }))
         }
         "rate-net" => {
-            let limiter = rate_net::RateLimiter::builder().quota(quota.count, quota.period).burst(limit.burst);
+            let limiter = rate_net::RateLimiter::builder()
+                .quota(quota.count, quota.period)
+                .burst(limit.burst);
             let limiter = limiter.try_build().expect("a valid limit");
-            Box::new(Asked(move |address| limiter.check(rate_net::Key::ip(address)).is_allow()))
+            Box::new(Asked(move |address| {
+                limiter.check(rate_net::Key::ip(address)).is_allow()
+            }))
         }
         "quota" => Box::new(Pool::new(limit)),
         "limitador" => {

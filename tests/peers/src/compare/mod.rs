@@ -33,13 +33,23 @@ const ROWS: [&Row; 9] = [
 
 /// Runs the rows with these words, or all but the last, which compiles for minutes.
 pub fn run(words: &[String]) {
-    if let Some(unknown) = words.iter().find(|word| ROWS.iter().all(|row| row.word != *word)) {
-        eprintln!("no row {unknown:?}; there are: {}", ROWS.map(|row| row.word).join(", "));
+    if let Some(unknown) = words
+        .iter()
+        .find(|word| ROWS.iter().all(|row| row.word != *word))
+    {
+        eprintln!(
+            "no row {unknown:?}; there are: {}",
+            ROWS.map(|row| row.word).join(", ")
+        );
         std::process::exit(2);
     }
     let mut answers = Vec::new();
     for row in ROWS {
-        let wanted = if words.is_empty() { row.word != build::ROW.word } else { words.iter().any(|w| w == row.word) };
+        let wanted = if words.is_empty() {
+            row.word != build::ROW.word
+        } else {
+            words.iter().any(|w| w == row.word)
+        };
         if wanted {
             eprintln!("{} …", row.word);
             answers.push((row.word, page::dated(row)));

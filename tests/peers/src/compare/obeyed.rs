@@ -18,23 +18,42 @@ use crate::layer::answer;
 pub const ROW: Row = Row {
     word: "retry-after",
     title: "`Retry-After` obeyed, and refused again",
-    about: "40 clients, each alone with its budget of 2 and one more each 1.7 s, send until they are refused, wait
-exactly as many seconds as `Retry-After` says, and send once more, for 20 s of real time. The last column shows what
-the answer costs: a wait of 1.7 s needs `Retry-After: 2`. Layers have their default settings of headers,
+    about: "40 clients, each alone with its budget of 2 and one more each 1.7 s, send until they \
+        are refused, wait
+exactly as many seconds as `Retry-After` says, and send once more, for 20 s of real time. The \
+last column shows what
+the answer costs: a wait of 1.7 s needs `Retry-After: 2`. Layers have their default settings of \
+headers,
 tower_governor has `use_headers()`.",
     run,
 };
 
-const QUOTA: Quota = Quota { count: 2, period: Duration::from_millis(3_400) };
+const QUOTA: Quota = Quota {
+    count: 2,
+    period: Duration::from_millis(3_400),
+};
 const CLIENTS: u8 = 40;
 const LENGTH: Duration = Duration::from_secs(20);
 
 fn run() -> String {
-    let mut table = Table::new(&["layer", "waits obeyed", "then refused", "told 0", "seconds told, on average"]);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let mut table = Table::new(&[
+        "layer",
+        "waits obeyed",
+        "then refused",
+        "told 0",
+        "seconds \
+        told, on average",
+    ]);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
     let rows = runtime.expect("a runtime").block_on(async {
         // All of them at once: they sleep nearly all the time.
-        let running: Vec<_> = APPS.iter().map(|app| tokio::spawn(clients((app.make)(QUOTA)))).collect();
+        let running: Vec<_> = APPS
+            .iter()
+            .map(|app| tokio::spawn(clients((app.make)(QUOTA))))
+            .collect();
         let mut rows = Vec::new();
         for running in running {
             rows.push(running.await.expect("no client panics"));
@@ -44,17 +63,38 @@ fn run() -> String {
     for (app, seen) in APPS.iter().zip(rows) {
         let part = |count: usize| format!("{count} ({} %)", 100 * count / seen.waits.max(1));
         let average = seen.told as f64 / seen.waits.max(1) as f64;
-        let counts = [seen.waits.to_string(), format!("**{}**", part(seen.refused)), part(seen.zeros)];
-        table.row(&[[app.name.to_owned()].as_slice(), &counts, &[format!("{average:.2}")]].concat());
+        let counts = [
+            seen.waits.to_string(),
+            format!("**{}**", part(seen.refused)),
+            part(seen.zeros),
+        ];
+        table.row(
+            &[
+                [app.name.to_owned()].as_slice(),
+                &counts,
+                &[format!("{average:.2}")],
+            ]
+            .concat(),
+        );
     }
-    let servers = if servers::installed() { what_servers_say() } else { String::new() };
+    let servers = if servers::installed() {
+        what_servers_say()
+    } else {
+        String::new()
+    };
     format!("{}{servers}", table.text())
 }
 
 /// nginx and HAProxy, of which a refusal is looked at.
 fn what_servers_say() -> String {
-    let quota = Quota { count: 1, period: Duration::from_secs(10) };
-    let zone = format!("limit_req_zone $binary_remote_addr zone=one:1m rate={};", per(quota));
+    let quota = Quota {
+        count: 1,
+        period: Duration::from_secs(10),
+    };
+    let zone = format!(
+        "limit_req_zone $binary_remote_addr zone=one:1m rate={};",
+        per(quota)
+    );
     let nginx = Server::nginx(&zone, "limit_req zone=one;");
     let haproxy = Server::haproxy(&stick_table(quota, "src"));
     let told = [("nginx", nginx), ("HAProxy", haproxy)].map(|(name, server)| {
@@ -62,9 +102,15 @@ fn what_servers_say() -> String {
         client.get(&[]);
         let refused = client.get(&[]);
         let told = refused.header("retry-after").unwrap_or("nothing");
-        format!("{name} answers {} and says {told} about when to come again", refused.status)
+        format!(
+            "{name} answers {} and says {told} about when to come again",
+            refused.status
+        )
     });
-    format!("\nNot comparable: {}, as configured here.\n", told.join("; "))
+    format!(
+        "\nNot comparable: {}, as configured here.\n",
+        told.join("; ")
+    )
 }
 
 #[derive(Default)]
@@ -76,7 +122,9 @@ struct Seen {
 }
 
 async fn clients(app: Router) -> Seen {
-    let running: Vec<_> = (0..CLIENTS).map(|n| tokio::spawn(client(app.clone(), n))).collect();
+    let running: Vec<_> = (0..CLIENTS)
+        .map(|n| tokio::spawn(client(app.clone(), n)))
+        .collect();
     let mut all = Seen::default();
     for running in running {
         let one = running.await.expect("no client panics");
@@ -99,7 +147,10 @@ async fn client(app: Router, n: u8) -> Seen {
         if response.status() == StatusCode::OK {
             continue;
         }
-        let told = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let told = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
         let told: u64 = told.expect("a refusal says when to come again");
         sleep_until(tokio::time::Instant::now() + Duration::from_secs(told)).await;
         seen.waits += 1;

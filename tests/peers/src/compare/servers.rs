@@ -23,11 +23,15 @@ pub struct Server {
 impl Server {
     /// nginx with these lines in `http`, and these in `location`.
     pub fn nginx(http: &str, location: &str) -> Self {
-        let listen = if http.contains("proxy_protocol") { " proxy_protocol" } else { "" };
+        let listen = if http.contains("proxy_protocol") {
+            " proxy_protocol"
+        } else {
+            ""
+        };
         let (folder, port) = place();
         let here = folder.display();
-        let temp =
-            ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|of| format!("{of}_temp_path {here}/{of};"));
+        let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|of| format!("{of}_temp_path {here}/{of};"));
         let config = format!(
             "daemon off; master_process off; pid {here}/pid; error_log {here}/log crit;
             events {{ worker_connections 512; }}
@@ -46,34 +50,64 @@ impl Server {
 
     /// HAProxy with these lines in its frontend. It answers what they admit.
     pub fn haproxy(frontend: &str) -> Self {
-        let accept = if frontend.contains("# PROXY") { " accept-proxy" } else { "" };
+        let accept = if frontend.contains("# PROXY") {
+            " accept-proxy"
+        } else {
+            ""
+        };
         let (folder, port) = place();
         let config = format!(
-            "global\n nbthread 1\n maxconn 500\ndefaults\n mode http\n timeout connect 5s\n timeout client 60s\n \
+            "global\n nbthread 1\n maxconn 500\ndefaults\n mode http\n timeout connect 5s\n \
+                timeout client 60s\n \
              timeout server 60s\nfrontend hello\n bind 127.0.0.1:{port}{accept}\n {}\n \
              http-request return status 200 content-type text/plain string hello\n",
             frontend.replace("; ", "\n ")
         );
         let file = write(&folder, &config);
-        Self::start(Command::new("haproxy").args(["-db", "-f", &file]), folder, port)
+        Self::start(
+            Command::new("haproxy").args(["-db", "-f", &file]),
+            folder,
+            port,
+        )
     }
 
     /// redis-server, which keeps nothing on disk.
     pub fn redis() -> Self {
         let (folder, port) = place();
         let mut command = Command::new("redis-server");
-        Self::start(command.args(["--port", &port.to_string(), "--save", "", "--bind", "127.0.0.1"]), folder, port)
+        Self::start(
+            command.args([
+                "--port",
+                &port.to_string(),
+                "--save",
+                "",
+                "--bind",
+                "127.0.0.1",
+            ]),
+            folder,
+            port,
+        )
     }
 
     fn start(command: &mut Command, folder: PathBuf, port: u16) -> Self {
         let log = fs::File::create(folder.join("output")).expect("the folder can be written");
         if let Ok(library) = env::var(PRELOAD) {
-            // libfaketime and jemalloc each need the other to be ready first, so glibc's allocator goes before Redis's.
+            // libfaketime and jemalloc each need the other to be ready first, so glibc's allocator
+            // goes before Redis's.
             command.env("LD_PRELOAD", format!("libc_malloc_debug.so.0:{library}"));
         }
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let process = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let server = Self { process, folder, port };
+        let command = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let process = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let server = Self {
+            process,
+            folder,
+            port,
+        };
         let listens = (0..100).any(|_| {
             thread::sleep(Duration::from_millis(50));
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
@@ -99,8 +133,14 @@ impl Drop for Server {
 /// nginx, started with a quota; it ends with the closure.
 pub fn nginx(quota: Quota) -> Admit {
     let burst = quota.count - 1;
-    let zone = format!("limit_req_zone $binary_remote_addr zone=one:1m rate={};", per(quota));
-    asked(Server::nginx(&zone, &format!("limit_req zone=one burst={burst} nodelay;")))
+    let zone = format!(
+        "limit_req_zone $binary_remote_addr zone=one:1m rate={};",
+        per(quota)
+    );
+    asked(Server::nginx(
+        &zone,
+        &format!("limit_req zone=one burst={burst} nodelay;"),
+    ))
 }
 
 /// HAProxy, likewise.
@@ -120,7 +160,8 @@ fn asked(server: Server) -> Admit {
 pub fn stick_table(quota: Quota, key: &str) -> String {
     let (count, seconds) = (quota.count, quota.period.as_secs());
     format!(
-        "stick-table type ipv6 size 100k expire {}s store http_req_rate({seconds}s); http-request track-sc0 {key}; \
+        "stick-table type ipv6 size 100k expire {}s store http_req_rate({seconds}s); http-request \
+            track-sc0 {key}; \
          http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt {count} }}",
         seconds * 2
     )
@@ -138,12 +179,20 @@ pub fn per(quota: Quota) -> String {
 
 /// Whether both are installed.
 pub fn installed() -> bool {
-    ["nginx", "haproxy"].iter().all(|name| Command::new(name).arg("-v").output().is_ok())
+    ["nginx", "haproxy"]
+        .iter()
+        .all(|name| Command::new(name).arg("-v").output().is_ok())
 }
 
 /// A folder and a port of its own.
 fn place() -> (PathBuf, u16) {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr()).expect("a free port").port();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|l| l.local_addr())
+        .expect(
+            "a \
+        free port",
+        )
+        .port();
     let folder = env::temp_dir().join(format!("throttle-peers-{port}"));
     fs::create_dir_all(&folder).expect("a temporary folder");
     (folder, port)

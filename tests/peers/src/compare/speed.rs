@@ -13,11 +13,16 @@ use crate::stage::{Contender, compete};
 pub const ROW: Row = Row {
     word: "speed",
     title: "Decisions a second, of one key",
-    about: "Millions of decisions a second of all threads together (median of 11 rounds, in each of which all take
-turns; in parentheses the least and the most). *Admitted* never refuses, *refused* never admits. The key is built
-from an `IpAddr` each time. throttle returns what remains, when to retry and when all is reset; governor with
-`StateInformationMiddleware` what remains or when to retry; rate-net yes, or when to retry; quota what remains;
-limitador yes or no. governor is the engine of tower_governor and axum-governor. More keys: section `decide` and
+    about: "Millions of decisions a second of all threads together (median of 11 rounds, in each \
+        of which all take
+turns; in parentheses the least and the most). *Admitted* never refuses, *refused* never admits. \
+The key is built
+from an `IpAddr` each time. throttle returns what remains, when to retry and when all is reset; \
+governor with
+`StateInformationMiddleware` what remains or when to retry; rate-net yes, or when to retry; quota \
+what remains;
+limitador yes or no. governor is the engine of tower_governor and axum-governor. More keys: \
+section `decide` and
 `rivals` of this program.",
     run,
 };
@@ -28,7 +33,13 @@ const PER_TURN: usize = 200_000;
 const PER_SLOW_TURN: usize = 20_000;
 
 fn run() -> String {
-    let mut table = Table::new(&["limiter", "admitted, 1 thread", "2 threads", "refused, 1 thread", "2 threads"]);
+    let mut table = Table::new(&[
+        "limiter",
+        "admitted, 1 thread",
+        "2 threads",
+        "refused, 1 thread",
+        "2 threads",
+    ]);
     let names = ["throttle", "governor", "rate-net", "quota", "limitador"];
     let mut cells = names.map(|name| vec![name.to_owned()]);
     for limit in [Limit::NEVER_REFUSES, Limit::REFUSES] {
@@ -40,11 +51,23 @@ fn run() -> String {
             many_keys::peer("limitador", in_seconds(limit)),
         ];
         for threads in [1, 2] {
-            let steps = |name| if name == "limitador" { PER_SLOW_TURN } else { PER_TURN };
-            let contenders: Vec<Contender<'_>> =
-                peers.iter().zip(names).map(|(peer, name)| contender(peer.as_ref(), steps(name))).collect();
+            let steps = |name| {
+                if name == "limitador" {
+                    PER_SLOW_TURN
+                } else {
+                    PER_TURN
+                }
+            };
+            let contenders: Vec<Contender<'_>> = peers
+                .iter()
+                .zip(names)
+                .map(|(peer, name)| contender(peer.as_ref(), steps(name)))
+                .collect();
             for (cells, nanos) in cells.iter_mut().zip(compete(&contenders, threads)) {
-                let millions: Vec<f64> = nanos.iter().map(|nanos| 1e3 * threads as f64 / nanos).collect();
+                let millions: Vec<f64> = nanos
+                    .iter()
+                    .map(|nanos| 1e3 * threads as f64 / nanos)
+                    .collect();
                 cells.push(report::spread(&millions, 2));
             }
         }
@@ -64,5 +87,12 @@ fn contender(peer: &dyn Peer, steps: usize) -> Contender<'_> {
 
 /// limitador's windows are whole seconds.
 fn in_seconds(limit: Limit) -> Limit {
-    if limit.burst == 1 { limit } else { Limit { every: std::time::Duration::from_secs(1), burst: limit.burst } }
+    if limit.burst == 1 {
+        limit
+    } else {
+        Limit {
+            every: std::time::Duration::from_secs(1),
+            burst: limit.burst,
+        }
+    }
 }

@@ -18,15 +18,22 @@ use super::page::{Row, Table};
 pub const ROW: Row = Row {
     word: "store",
     title: "The shared store is slow, gone, and back",
-    about: "One client sends 200 requests a second for 3 s in each phase, to a limit of 50 a second on a real
-redis-server behind a proxy that holds replies for 100 ms (slow), or refuses connections (gone). Exact is 160
-admitted, of 3 s and the pause of 0.2 s before them, and up to 50 more by a counter that was at rest in the phase
-before. Cells: **admitted**, of those not admitted how many with 503, and the 99th percentile of the response's
-time. throttle's deadline is its default, 25 ms; `local(2)` admits half where it decides, because two processes
+    about: "One client sends 200 requests a second for 3 s in each phase, to a limit of 50 a \
+        second on a real
+redis-server behind a proxy that holds replies for 100 ms (slow), or refuses connections (gone). \
+Exact is 160
+admitted, of 3 s and the pause of 0.2 s before them, and up to 50 more by a counter that was at \
+rest in the phase
+before. Cells: **admitted**, of those not admitted how many with 503, and the 99th percentile of \
+the response's
+time. throttle's deadline is its default, 25 ms; `local(2)` admits half where it decides, because \
+two processes
 share the limit.
 
-Not comparable: tower_governor, axum-governor, rate-net and quota have no remote store; nor have `limit_req` and a
-stick table without peers. limitador has one, but 0.14.0 with its feature `redis_storage` does not compile without
+Not comparable: tower_governor, axum-governor, rate-net and quota have no remote store; nor have \
+`limit_req` and a
+stick table without peers. limitador has one, but 0.14.0 with its feature `redis_storage` does \
+not compile without
 `disk_storage`, which builds RocksDB.",
     run,
 };
@@ -44,8 +51,16 @@ const RULES: [(&str, OnError); 4] = [
 
 fn run() -> String {
     let mut table = Table::new(&["limiter", "store works", "slow", "gone", "back"]);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    for (row, (name, _)) in runtime.expect("a runtime").block_on(phases()).iter().zip(RULES) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    for (row, (name, _)) in runtime
+        .expect("a runtime")
+        .block_on(phases())
+        .iter()
+        .zip(RULES)
+    {
         table.row(&[&[name.to_owned()][..], row].concat());
     }
     table.text()
@@ -55,7 +70,11 @@ fn run() -> String {
 async fn phases() -> Vec<Vec<String>> {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
-    let apps: Vec<Router> = RULES.iter().enumerate().map(|(n, (_, rule))| app(&proxy, n, *rule)).collect();
+    let apps: Vec<Router> = RULES
+        .iter()
+        .enumerate()
+        .map(|(n, (_, rule))| app(&proxy, n, *rule))
+        .collect();
     let mut cells = vec![Vec::new(); apps.len()];
     // The first budget and connection.
     load(&apps).await;
@@ -81,9 +100,15 @@ async fn phases() -> Vec<Vec<String>> {
 /// An app whose limit has keys of its own on the server, by its number.
 fn app(proxy: &Proxy, number: usize, rule: OnError) -> Router {
     let connector = Single::new(&proxy.url()).expect("a URL");
-    let backend = RedisBackend::builder(connector).prefix(format!("rule{number}")).build().expect("a valid backend");
+    let backend = RedisBackend::builder(connector)
+        .prefix(format!("rule{number}"))
+        .build()
+        .expect("a valid backend");
     let per_ip = limit("per-ip", Gcra::new(Rate::per_second(50))).by(ClientIp::peer());
-    let layer = ThrottleLayer::new(per_ip).expect("a valid limit").on_error(rule).backend(backend);
+    let layer = ThrottleLayer::new(per_ip)
+        .expect("a valid limit")
+        .on_error(rule)
+        .backend(backend);
     hello().layer(layer.expect("the backend holds the limit"))
 }
 
@@ -119,7 +144,10 @@ async fn ask(app: Router) -> (StatusCode, Duration) {
 
 fn cell(seen: Vec<(StatusCode, Duration)>) -> String {
     let count = |status| seen.iter().filter(|(seen, _)| *seen == status).count();
-    let (admitted, unavailable) = (count(StatusCode::OK), count(StatusCode::SERVICE_UNAVAILABLE));
+    let (admitted, unavailable) = (
+        count(StatusCode::OK),
+        count(StatusCode::SERVICE_UNAVAILABLE),
+    );
     let mut times: Vec<Duration> = seen.iter().map(|(_, time)| *time).collect();
     times.sort();
     let p99 = times[times.len() * 99 / 100].as_secs_f64() * 1e3;

@@ -23,16 +23,24 @@ use crate::alloc;
 use crate::report;
 use crate::stage::{Contender, compete};
 
-/// A pace keeps calls at least one clock tick apart. This many limiters or keys are used in turn, so that none is used
-/// twice in a tick.
+/// A pace keeps calls at least one clock tick apart. This many limiters or keys are used in turn,
+/// so that none is used twice in a tick.
 const IN_TURN: u32 = 64;
 /// Steps of a turn: less than a time slice.
 pub const STEPS: usize = 64 * 40;
 
 pub fn run() {
     let runtime = runtime();
-    table("A call that need not wait, through a service", "service around one that does nothing", services(&runtime));
-    table("A call that need not wait, without a service", "awaited", bare(&runtime));
+    table(
+        "A call that need not wait, through a service",
+        "service around one that does nothing",
+        services(&runtime),
+    );
+    table(
+        "A call that need not wait, without a service",
+        "awaited",
+        bare(&runtime),
+    );
 }
 
 /// The names of the contenders of both tables.
@@ -42,16 +50,24 @@ pub fn counted() -> Vec<&'static str> {
     rows.map(|(name, _)| name).collect()
 }
 
-/// Takes turns of [`STEPS`] calls with one contender, by its place among [`counted`]. `count` takes each turn.
+/// Takes turns of [`STEPS`] calls with one contender, by its place among [`counted`]. `count` takes
+/// each turn.
 pub fn turns(place: usize, turns: usize, count: impl FnOnce(Vec<()>, &mut dyn FnMut(()))) {
     let runtime = runtime();
-    let (_, contender) = services(&runtime).into_iter().chain(bare(&runtime)).nth(place).expect("a contender's place");
+    let (_, contender) = services(&runtime)
+        .into_iter()
+        .chain(bare(&runtime))
+        .nth(place)
+        .expect("a contender's place");
     contender(0, 0);
     count(vec![(); turns], &mut |()| _ = black_box(contender(0, 0)));
 }
 
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime starts")
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts")
 }
 
 /// One contender, and its name.
@@ -64,7 +80,11 @@ fn table(title: &str, call: &str, rows: Vec<Row<'_>>) {
     for ((name, contender), nanos) in names.iter().zip(&contenders).zip(&rounds) {
         let mut steps = 0;
         let allocations = alloc::calls(|| steps = contender(0, 0)) as f64 / steps as f64;
-        let cells = [report::spread(nanos, 0), report::ratio(nanos, &rounds[0]), format!("{allocations:.2}")];
+        let cells = [
+            report::spread(nanos, 0),
+            report::ratio(nanos, &rounds[0]),
+            format!("{allocations:.2}"),
+        ];
         report::row(&[&[(*name).to_owned()][..], &cells[..]].concat());
     }
 }
@@ -106,7 +126,9 @@ where
             for n in 0..STEPS {
                 let at = n % services.len();
                 let service = services[at].ready().await.expect("it is never down");
-                black_box(service.call(black_box(address(n)))).await.expect("it is never refused");
+                black_box(service.call(black_box(address(n))))
+                    .await
+                    .expect("it is never refused");
             }
         });
         STEPS
@@ -151,7 +173,10 @@ fn quota() -> Quota {
 }
 
 fn rate_limit() -> RateLimit<NoOp> {
-    RateLimit::new(NoOp, tower::limit::rate::Rate::new(u64::MAX, Duration::from_secs(3_600)))
+    RateLimit::new(
+        NoOp,
+        tower::limit::rate::Rate::new(u64::MAX, Duration::from_secs(3_600)),
+    )
 }
 
 fn leaky_bucket(fair: bool) -> RateLimiter {
@@ -169,10 +194,25 @@ fn services(runtime: &Runtime) -> Vec<Row<'_>> {
     let _inside = runtime.enter();
     let shape = || ShapeLayer::of(shaper());
     vec![
-        ("throttle, `ShapeLayer`", service(runtime, || shape().layer(NoOp))),
-        ("throttle, `ShapeLayer` by key", call_each(runtime, vec![shape().by(|ip: &IpAddr| (*ip).into()).layer(NoOp)])),
-        ("tower, `RateLimit` in a `Buffer`", service(runtime, || Buffer::new(rate_limit(), 64))),
-        ("tower, `RateLimit`, which has one caller", service(runtime, rate_limit)),
+        (
+            "throttle, `ShapeLayer`",
+            service(runtime, || shape().layer(NoOp)),
+        ),
+        (
+            "throttle, `ShapeLayer` by key",
+            call_each(
+                runtime,
+                vec![shape().by(|ip: &IpAddr| (*ip).into()).layer(NoOp)],
+            ),
+        ),
+        (
+            "tower, `RateLimit` in a `Buffer`",
+            service(runtime, || Buffer::new(rate_limit(), 64)),
+        ),
+        (
+            "tower, `RateLimit`, which has one caller",
+            service(runtime, rate_limit),
+        ),
         ("none", service(runtime, || NoOp)),
     ]
 }
@@ -182,22 +222,36 @@ fn bare(runtime: &Runtime) -> Vec<Row<'_>> {
         (
             "throttle, `schedule(Key::CONSTANT, 1)`",
             each(runtime, shaper, async |shaper: &Shaper, _| {
-                shaper.schedule(Key::CONSTANT, 1).await.expect("it is never refused");
+                shaper
+                    .schedule(Key::CONSTANT, 1)
+                    .await
+                    .expect("it is never refused");
             }),
         ),
         (
             "throttle, `schedule(address, 1)`",
             ask_each(runtime, vec![shaper()], async |shaper: &Shaper, n| {
-                shaper.schedule(address(n), 1).await.expect("it is never refused");
+                shaper
+                    .schedule(address(n), 1)
+                    .await
+                    .expect("it is never refused");
             }),
         ),
         (
             "leaky-bucket, `acquire_one()`",
-            each(runtime, || leaky_bucket(true), async |limiter: &RateLimiter, _| limiter.acquire_one().await),
+            each(
+                runtime,
+                || leaky_bucket(true),
+                async |limiter: &RateLimiter, _| limiter.acquire_one().await,
+            ),
         ),
         (
             "leaky-bucket, `fair(false)`",
-            each(runtime, || leaky_bucket(false), async |limiter: &RateLimiter, _| limiter.acquire_one().await),
+            each(
+                runtime,
+                || leaky_bucket(false),
+                async |limiter: &RateLimiter, _| limiter.acquire_one().await,
+            ),
         ),
         (
             "governor, `until_ready()`",
@@ -212,7 +266,9 @@ fn bare(runtime: &Runtime) -> Vec<Row<'_>> {
             ask_each(
                 runtime,
                 vec![DefaultKeyedRateLimiter::<IpAddr>::dashmap(quota())],
-                async |limiter: &DefaultKeyedRateLimiter<IpAddr>, n| limiter.until_key_ready(&address(n)).await,
+                async |limiter: &DefaultKeyedRateLimiter<IpAddr>, n| {
+                    limiter.until_key_ready(&address(n)).await
+                },
             ),
         ),
     ]

@@ -1,4 +1,5 @@
-//! The contenders, each as a function that makes one call: it waits for its turn and then calls an upstream.
+//! The contenders, each as a function that makes one call: it waits for its turn and then calls an
+//! upstream.
 
 use std::future::{Future, ready};
 use std::num::NonZeroU32;
@@ -28,7 +29,10 @@ pub struct Pace {
 
 impl Pace {
     pub const fn per_second(count: u32) -> Self {
-        Self { count, period: Duration::from_secs(1) }
+        Self {
+            count,
+            period: Duration::from_secs(1),
+        }
     }
 
     /// The time from one departure to the next, if they are even.
@@ -42,7 +46,9 @@ impl Pace {
 
     fn quota(self) -> Quota {
         let burst = NonZeroU32::new(self.count).expect("a pace is not zero");
-        Quota::with_period(self.interval()).expect("a period is not zero").allow_burst(burst)
+        Quota::with_period(self.interval())
+            .expect("a period is not zero")
+            .allow_burst(burst)
     }
 }
 
@@ -68,7 +74,8 @@ impl Upstream {
 
     fn service(
         &self,
-    ) -> impl Service<(), Response = (), Error = BoxError, Future: Send> + Clone + Send + Sync + 'static {
+    ) -> impl Service<(), Response = (), Error = BoxError, Future: Send> + Clone + Send + Sync + 'static
+    {
         let upstream = self.clone();
         service_fn(move |()| {
             upstream.call();
@@ -78,7 +85,11 @@ impl Upstream {
 }
 
 pub fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts")
 }
 
 /// Longer than any call has to wait, so that every call may wait.
@@ -87,7 +98,10 @@ const MOST_WAITING: usize = 2_000_000;
 
 pub fn shaper(pace: Pace) -> Shaper {
     let bucket = LeakyBucket::new(pace.rate()).max_wait(PATIENT);
-    Shaper::builder(bucket).max_waiting(MOST_WAITING).build().expect("the pace is valid")
+    Shaper::builder(bucket)
+        .max_waiting(MOST_WAITING)
+        .build()
+        .expect("the pace is valid")
 }
 
 /// throttle's layer.
@@ -105,7 +119,8 @@ fn shape_by(shaper: Shaper, upstream: &Upstream) -> Pacer {
 
 /// The same with more headroom than the default.
 pub fn shape_layer_with_headroom(pace: Pace, headroom: Duration, upstream: &Upstream) -> Pacer {
-    let shaper = Shaper::builder(LeakyBucket::new(pace.rate()).max_wait(PATIENT)).headroom(headroom);
+    let shaper =
+        Shaper::builder(LeakyBucket::new(pace.rate()).max_wait(PATIENT)).headroom(headroom);
     shape_by(shaper.build().expect("the pace is valid"), upstream)
 }
 
@@ -115,7 +130,10 @@ pub fn bare_shaper(pace: Pace, upstream: &Upstream) -> Pacer {
     Arc::new(move || {
         let (shaper, upstream) = (shaper.clone(), upstream.clone());
         Box::pin(async move {
-            shaper.schedule("upstream", 1).await.expect("no call waits too long");
+            shaper
+                .schedule("upstream", 1)
+                .await
+                .expect("no call waits too long");
             upstream.call();
         })
     })
@@ -123,8 +141,10 @@ pub fn bare_shaper(pace: Pace, upstream: &Upstream) -> Pacer {
 
 /// tower's layer, behind a buffer so that it can be shared. In a runtime only.
 pub fn rate_limit(pace: Pace, upstream: &Upstream, buffered: usize) -> Pacer {
-    let limited =
-        tower::limit::RateLimit::new(upstream.service(), tower::limit::rate::Rate::new(pace.count.into(), pace.period));
+    let limited = tower::limit::RateLimit::new(
+        upstream.service(),
+        tower::limit::rate::Rate::new(pace.count.into(), pace.period),
+    );
     let buffer = Buffer::new(limited, buffered);
     Arc::new(move || {
         let calling = buffer.clone().oneshot(());
@@ -135,7 +155,10 @@ pub fn rate_limit(pace: Pace, upstream: &Upstream, buffered: usize) -> Pacer {
 /// leaky-bucket: a number of tokens each period, of which at most `max` are saved up.
 pub fn leaky_bucket(pace: Pace, max: Option<usize>, upstream: &Upstream) -> Pacer {
     let mut builder = RateLimiter::builder();
-    builder.refill(pace.count as usize).interval(pace.period).initial(pace.count as usize);
+    builder
+        .refill(pace.count as usize)
+        .interval(pace.period)
+        .initial(pace.count as usize);
     if let Some(max) = max {
         builder.max(max);
     }
@@ -155,7 +178,10 @@ pub fn governor(pace: Pace, burst: Option<u32>, upstream: &Upstream) -> Pacer {
         Some(burst) => pace.quota().allow_burst(burst),
         None => pace.quota(),
     };
-    let (limiter, upstream) = (Arc::new(DefaultDirectRateLimiter::direct(quota)), upstream.clone());
+    let (limiter, upstream) = (
+        Arc::new(DefaultDirectRateLimiter::direct(quota)),
+        upstream.clone(),
+    );
     Arc::new(move || {
         let (limiter, upstream) = (Arc::clone(&limiter), upstream.clone());
         Box::pin(async move {
@@ -168,7 +194,9 @@ pub fn governor(pace: Pace, burst: Option<u32>, upstream: &Upstream) -> Pacer {
 /// governor with a key.
 pub fn governor_keyed(pace: Pace, burst: u32, upstream: &Upstream) -> Pacer {
     let burst = NonZeroU32::new(burst).expect("a burst is not zero");
-    let limiter = Arc::new(governor::DefaultKeyedRateLimiter::<&str>::dashmap(pace.quota().allow_burst(burst)));
+    let limiter = Arc::new(governor::DefaultKeyedRateLimiter::<&str>::dashmap(
+        pace.quota().allow_burst(burst),
+    ));
     let upstream = upstream.clone();
     Arc::new(move || {
         let (limiter, upstream) = (Arc::clone(&limiter), upstream.clone());

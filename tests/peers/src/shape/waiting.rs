@@ -8,14 +8,25 @@ use crate::memory::measure;
 use crate::{alloc, report};
 
 /// No turn comes during the measurement.
-const PACE: Pace = Pace { count: 1, period: Duration::from_secs(20) };
+const PACE: Pace = Pace {
+    count: 1,
+    period: Duration::from_secs(20),
+};
 const MANY: usize = 100_000;
 const MILLION: usize = 1_000_000;
 const ROUNDS: usize = 3;
 
 pub fn run() {
-    let columns = ["100,000 callers that wait", "futures, bytes each", "of which outside of it", "tasks, bytes each"];
-    report::title("Memory of waiting callers (by a counting allocator)", &columns);
+    let columns = [
+        "100,000 callers that wait",
+        "futures, bytes each",
+        "of which outside of it",
+        "tasks, bytes each",
+    ];
+    report::title(
+        "Memory of waiting callers (by a counting allocator)",
+        &columns,
+    );
     for (title, name) in [
         ("throttle, `ShapeLayer`", "layer"),
         ("throttle, `schedule`", "shaper"),
@@ -24,8 +35,12 @@ pub fn run() {
         ("governor, `until_ready`", "governor"),
         ("governor, `until_key_ready`", "governor keyed"),
     ] {
-        let (futures, tasks) = (measure("futures", name, ROUNDS), measure("tasks", name, ROUNDS));
-        let cells = [&futures[0], &futures[1], &tasks[0]].map(|rounds| format!("{:.0}", report::median(rounds)));
+        let (futures, tasks) = (
+            measure("futures", name, ROUNDS),
+            measure("tasks", name, ROUNDS),
+        );
+        let cells = [&futures[0], &futures[1], &tasks[0]]
+            .map(|rounds| format!("{:.0}", report::median(rounds)));
         report::row(&[&[title.to_owned()][..], &cells[..]].concat());
     }
 
@@ -36,9 +51,18 @@ pub fn run() {
         "to drop, last first, s",
         "to drop, first first, s",
     ];
-    report::title("A million that wait (futures; medians of rounds, least–most)", &columns);
-    for (title, name) in [("throttle, `ShapeLayer`", "layer"), ("throttle, `schedule`", "shaper")] {
-        let (last, first) = (measure("million", name, ROUNDS), measure("million first", name, ROUNDS));
+    report::title(
+        "A million that wait (futures; medians of rounds, least–most)",
+        &columns,
+    );
+    for (title, name) in [
+        ("throttle, `ShapeLayer`", "layer"),
+        ("throttle, `schedule`", "shaper"),
+    ] {
+        let (last, first) = (
+            measure("million", name, ROUNDS),
+            measure("million first", name, ROUNDS),
+        );
         let cells = [(&last[0], 2), (&last[1], 0), (&last[2], 2), (&first[2], 2)];
         let cells = cells.map(|(rounds, digits)| report::spread(rounds, digits));
         report::row(&[&[title.to_owned()][..], &cells[..]].concat());
@@ -70,7 +94,8 @@ pub fn child(what: &str, name: &str) -> Vec<f64> {
     }
 }
 
-/// Makes `count` calls wait. Returns them, and the bytes of each with the boxed future and without it.
+/// Makes `count` calls wait. Returns them, and the bytes of each with the boxed future and without
+/// it.
 fn queue(pacer: &Pacer, count: usize) -> (Vec<Calling>, f64, f64) {
     let mut waiting: Vec<Calling> = Vec::with_capacity(count);
     alloc::count();
@@ -80,7 +105,10 @@ fn queue(pacer: &Pacer, count: usize) -> (Vec<Calling>, f64, f64) {
     for _ in 0..count {
         let mut calling = pacer();
         own += size_of_val(&*calling);
-        assert!(calling.as_mut().poll(&mut context) == Poll::Pending, "it has to wait");
+        assert!(
+            calling.as_mut().poll(&mut context) == Poll::Pending,
+            "it has to wait"
+        );
         waiting.push(calling);
     }
     let bytes = alloc::held().wrapping_sub(before) as f64 / count as f64;

@@ -1,4 +1,5 @@
-//! A process that starts servers and ends in a given way. The tests check that nothing is left of it.
+//! A process that starts servers and ends in a given way. The tests check that nothing is left of
+//! it.
 
 use std::io::Write;
 use std::{env, io, thread, time::Duration};
@@ -28,7 +29,11 @@ fn main() {
 
 fn tell(server: &Server) {
     let folder: Vec<String> = server.query(&["CONFIG", "GET", "dir"]);
-    say(&format!("server {} {}", server.process_id().expect("a server that runs"), folder[1]));
+    say(&format!(
+        "server {} {}",
+        server.process_id().expect("a server that runs"),
+        folder[1]
+    ));
 }
 
 fn say(line: &str) {

@@ -13,8 +13,13 @@ const NODE_TIMEOUT_MS: &str = "2000";
 impl Cluster {
     pub(super) fn create(builder: &ClusterBuilder) -> Self {
         let nodes = thread::scope(|scope| {
-            let starts: Vec<_> = (0..NODES).map(|_| scope.spawn(|| Node::start(builder))).collect();
-            starts.into_iter().map(|start| start.join().expect("a node that starts")).collect()
+            let starts: Vec<_> = (0..NODES)
+                .map(|_| scope.spawn(|| Node::start(builder)))
+                .collect();
+            starts
+                .into_iter()
+                .map(|start| start.join().expect("a node that starts"))
+                .collect()
         });
         let cluster = Self { nodes };
         cluster.give_slots();
@@ -30,12 +35,16 @@ impl Cluster {
         for (master, range) in slots::shares(MASTERS).into_iter().enumerate() {
             // ADDSLOTSRANGE would be shorter, and is unknown to Redis 6.2.
             let slots: Vec<_> = range.map(|slot| slot.to_string()).collect();
-            let command = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
+            let command = ["CLUSTER", "ADDSLOTS"]
+                .into_iter()
+                .chain(slots.iter().map(String::as_str));
             self.node(master).command(&command.collect::<Vec<_>>());
         }
-        // Different epochs from the start: nodes with the same epoch would first have to settle which of them keeps it.
+        // Different epochs from the start: nodes with the same epoch would first have to settle
+        // which of them keeps it.
         for (epoch, node) in (1_usize..).zip(&self.nodes) {
-            node.server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()]);
+            node.server
+                .command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()]);
         }
     }
 
@@ -43,8 +52,12 @@ impl Cluster {
     fn introduce(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[number + 1..] {
-                let (port, bus) = (other.server.port().to_string(), other.server.bus_port().to_string());
-                node.server.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+                let (port, bus) = (
+                    other.server.port().to_string(),
+                    other.server.bus_port().to_string(),
+                );
+                node.server
+                    .command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
             }
         }
     }
@@ -53,15 +66,21 @@ impl Cluster {
         for replica in MASTERS..NODES {
             let master = &self.nodes[replica - MASTERS].id;
             self.wait_for("a replica to know its master", || {
-                self.node(replica).try_query::<String>(&["CLUSTER", "REPLICATE", master]).ok()
+                self.node(replica)
+                    .try_query::<String>(&["CLUSTER", "REPLICATE", master])
+                    .ok()
             });
         }
     }
 
     /// Whether every node knows three replicas, so that any master may fail now.
     fn replicas_are_attached(&self) -> bool {
-        self.nodes()
-            .all(|node| node.query::<String>(&["CLUSTER", "NODES"]).matches("slave ").count() == NODES - MASTERS)
+        self.nodes().all(|node| {
+            node.query::<String>(&["CLUSTER", "NODES"])
+                .matches("slave ")
+                .count()
+                == NODES - MASTERS
+        })
     }
 }
 

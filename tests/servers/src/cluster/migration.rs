@@ -11,8 +11,8 @@ use crate::control;
 const KEYS: &str = "100";
 
 impl Cluster {
-    /// Moves slots with all their keys, one slot after the other, while clients continue. In the end all nodes know the
-    /// new master.
+    /// Moves slots with all their keys, one slot after the other, while clients continue. In the
+    /// end all nodes know the new master.
     ///
     /// # Panics
     ///
@@ -27,8 +27,8 @@ impl Cluster {
         self.wait_until_well();
     }
 
-    /// The first step of moving a slot: from now on the source redirects by `ASK` for keys that it does not have, and
-    /// answers `TRYAGAIN` to a command with keys on both sides.
+    /// The first step of moving a slot: from now on the source redirects by `ASK` for keys that it
+    /// does not have, and answers `TRYAGAIN` to a command with keys on both sides.
     ///
     /// # Panics
     ///
@@ -42,7 +42,10 @@ impl Cluster {
     /// # Panics
     ///
     /// As [`migrate_slots`](Self::migrate_slots).
-    #[expect(clippy::must_use_candidate, reason = "the move matters, the number need not")]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "the move matters, the number need not"
+    )]
     pub fn move_keys(&self, from: usize, to: usize, slot: u16, count: usize) -> usize {
         Migration::new(self, from, to).move_some(slot, &count.to_string())
     }
@@ -70,8 +73,13 @@ struct Migration {
 impl Migration {
     fn new(cluster: &Cluster, from: usize, to: usize) -> Self {
         let masters = cluster.masters();
-        assert!(from != to && masters.contains(&from) && masters.contains(&to), "two of the masters {masters:?}");
-        let others = masters.into_iter().filter(|&node| node != from && node != to);
+        assert!(
+            from != to && masters.contains(&from) && masters.contains(&to),
+            "two of the masters {masters:?}"
+        );
+        let others = masters
+            .into_iter()
+            .filter(|&node| node != from && node != to);
         Self {
             source: cluster.node(from).connection(),
             target: cluster.node(to).connection(),
@@ -85,29 +93,58 @@ impl Migration {
     /// The target first: it must not send back a client that is redirected to it.
     fn open(&mut self, slot: u16) {
         let slot = slot.to_string();
-        say::<()>(&mut self.target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.source_id]);
-        say::<()>(&mut self.source, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.target_id]);
+        say::<()>(
+            &mut self.target,
+            &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.source_id],
+        );
+        say::<()>(
+            &mut self.source,
+            &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.target_id],
+        );
     }
 
     fn move_some(&mut self, slot: u16, count: &str) -> usize {
-        let keys: Vec<Vec<u8>> = say(&mut self.source, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), count]);
+        let keys: Vec<Vec<u8>> = say(
+            &mut self.source,
+            &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), count],
+        );
         if !keys.is_empty() {
-            let mut migrate = control::command(&["MIGRATE", "127.0.0.1", &self.target_port, "", "0", "5000", "KEYS"]);
+            let mut migrate = control::command(&[
+                "MIGRATE",
+                "127.0.0.1",
+                &self.target_port,
+                "",
+                "0",
+                "5000",
+                "KEYS",
+            ]);
             // A key may expire meanwhile; the answer is then NOKEY, which is fine.
-            migrate.arg(&keys).query::<String>(&mut self.source).expect("keys that move");
+            migrate
+                .arg(&keys)
+                .query::<String>(&mut self.source)
+                .expect("keys that move");
         }
         keys.len()
     }
 
-    /// The target first: if the source gave the slot away earlier, the slot would have no master in between.
+    /// The target first: if the source gave the slot away earlier, the slot would have no master in
+    /// between.
     fn close(&mut self, slot: u16) {
         let slot = slot.to_string();
-        for connection in [&mut self.target, &mut self.source].into_iter().chain(&mut self.others) {
-            say::<()>(connection, &["CLUSTER", "SETSLOT", &slot, "NODE", &self.target_id]);
+        for connection in [&mut self.target, &mut self.source]
+            .into_iter()
+            .chain(&mut self.others)
+        {
+            say::<()>(
+                connection,
+                &["CLUSTER", "SETSLOT", &slot, "NODE", &self.target_id],
+            );
         }
     }
 }
 
 fn say<T: FromRedisValue>(connection: &mut Connection, words: &[&str]) -> T {
-    control::command(words).query(connection).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    control::command(words)
+        .query(connection)
+        .unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }

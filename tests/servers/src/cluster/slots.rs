@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 pub(super) const SLOTS: u16 = 16384;
 
-/// The slot of a key by the cluster specification: CRC16 of the text in the first pair of braces, or of the whole key
-/// if there is no such pair or it is empty.
+/// The slot of a key by the cluster specification: CRC16 of the text in the first pair of braces,
+/// or of the whole key if there is no such pair or it is empty.
 #[must_use]
 pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     let key = key.as_ref();
@@ -22,7 +22,13 @@ fn tag(key: &[u8]) -> Option<&[u8]> {
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
-        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                crc << 1 ^ 0x1021
+            }
+        })
     })
 }
 
@@ -30,7 +36,15 @@ fn crc16(bytes: &[u8]) -> u16 {
 pub(super) fn shares(count: usize) -> Vec<RangeInclusive<u16>> {
     let count = u16::try_from(count).expect("a handful of masters");
     let length = SLOTS / count;
-    (0..count).map(|n| n * length..=if n + 1 == count { SLOTS - 1 } else { (n + 1) * length - 1 }).collect()
+    (0..count)
+        .map(|n| {
+            n * length..=if n + 1 == count {
+                SLOTS - 1
+            } else {
+                (n + 1) * length - 1
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

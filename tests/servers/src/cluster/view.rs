@@ -19,15 +19,17 @@ struct Seen {
 }
 
 impl Cluster {
-    /// The running node that is master of a slot, by the latest claim. If that master does not run, the node that the
-    /// others still consider the master.
+    /// The running node that is master of a slot, by the latest claim. If that master does not run,
+    /// the node that the others still consider the master.
     ///
     /// # Panics
     ///
     /// If no node knows one.
     #[must_use]
     pub fn master_of(&self, slot: u16) -> usize {
-        self.find_master_of(slot).or_else(|| self.former_master_of(slot)).expect("a master of each slot")
+        self.find_master_of(slot)
+            .or_else(|| self.former_master_of(slot))
+            .expect("a master of each slot")
     }
 
     /// The master of a key's slot.
@@ -47,7 +49,9 @@ impl Cluster {
         masters.sort_unstable();
         masters.retain(|&node| {
             let slots = self.itself(node).slots;
-            slots.first().is_some_and(|range| self.find_master_of(*range.start()) == Some(node))
+            slots
+                .first()
+                .is_some_and(|range| self.find_master_of(*range.start()) == Some(node))
         });
         masters
     }
@@ -55,10 +59,12 @@ impl Cluster {
     /// A running replica of a master, if there is one.
     #[must_use]
     pub fn replica_of(&self, master: usize) -> Option<usize> {
-        (0..self.nodes.len()).filter(|&node| self.node(node).is_running()).find(|&node| {
-            let seen = self.itself(node);
-            !seen.master && seen.of == self.nodes[master].id
-        })
+        (0..self.nodes.len())
+            .filter(|&node| self.node(node).is_running())
+            .find(|&node| {
+                let seen = self.itself(node);
+                !seen.master && seen.of == self.nodes[master].id
+            })
     }
 
     /// The slots that a node claims as its own.
@@ -68,23 +74,39 @@ impl Cluster {
     }
 
     pub(super) fn find_master_of(&self, slot: u16) -> Option<usize> {
-        let claims = self.claims().filter(|(_, seen)| seen.slots.iter().any(|range| range.contains(&slot)));
-        claims.max_by_key(|(_, seen)| seen.epoch).map(|(node, _)| node)
+        let claims = self
+            .claims()
+            .filter(|(_, seen)| seen.slots.iter().any(|range| range.contains(&slot)));
+        claims
+            .max_by_key(|(_, seen)| seen.epoch)
+            .map(|(node, _)| node)
     }
 
     fn former_master_of(&self, slot: u16) -> Option<usize> {
         let witness = self.running().next()?;
-        let seen =
-            self.seen_by(witness).into_iter().find(|seen| seen.slots.iter().any(|range| range.contains(&slot)))?;
+        let seen = self
+            .seen_by(witness)
+            .into_iter()
+            .find(|seen| seen.slots.iter().any(|range| range.contains(&slot)))?;
         self.nodes.iter().position(|node| node.id == seen.id)
     }
 
-    /// Whether all running nodes report a healthy cluster, agree on the slots, and follow their masters.
+    /// Whether all running nodes report a healthy cluster, agree on the slots, and follow their
+    /// masters.
     pub(super) fn is_well(&self) -> bool {
         let mut maps = self.running().map(|node| self.map_seen_by(node));
-        let Some(first) = maps.next() else { return false };
-        let complete = first.values().flatten().map(RangeInclusive::len).sum::<usize>() == usize::from(slots::SLOTS);
-        complete && maps.all(|map| map == first) && self.running().all(|node| self.node_is_well(node, &first))
+        let Some(first) = maps.next() else {
+            return false;
+        };
+        let complete = first
+            .values()
+            .flatten()
+            .map(RangeInclusive::len)
+            .sum::<usize>()
+            == usize::from(slots::SLOTS);
+        complete
+            && maps.all(|map| map == first)
+            && self.running().all(|node| self.node_is_well(node, &first))
     }
 
     fn node_is_well(&self, node: usize, map: &BTreeMap<String, Vec<RangeInclusive<u16>>>) -> bool {
@@ -97,13 +119,19 @@ impl Cluster {
     }
 
     fn map_seen_by(&self, node: usize) -> BTreeMap<String, Vec<RangeInclusive<u16>>> {
-        let owners = self.seen_by(node).into_iter().filter(|seen| !seen.slots.is_empty());
+        let owners = self
+            .seen_by(node)
+            .into_iter()
+            .filter(|seen| !seen.slots.is_empty());
         owners.map(|seen| (seen.id, seen.slots)).collect()
     }
 
     /// The running masters, each as it sees itself.
     fn claims(&self) -> impl Iterator<Item = (usize, Seen)> {
-        let masters = self.running().map(|node| (node, self.itself(node))).filter(|(_, seen)| seen.master);
+        let masters = self
+            .running()
+            .map(|node| (node, self.itself(node)))
+            .filter(|(_, seen)| seen.master);
         masters.filter(|(_, seen)| !seen.slots.is_empty())
     }
 
@@ -112,12 +140,19 @@ impl Cluster {
     }
 
     fn itself(&self, node: usize) -> Seen {
-        self.seen_by(node).into_iter().find(|seen| seen.itself).expect("each node lists itself")
+        self.seen_by(node)
+            .into_iter()
+            .find(|seen| seen.itself)
+            .expect("each node lists itself")
     }
 
     fn seen_by(&self, node: usize) -> Vec<Seen> {
         let text: String = self.node(node).query(&["CLUSTER", "NODES"]);
-        text.lines().map(|line| Seen::read(line).unwrap_or_else(|| panic!("a line of CLUSTER NODES: {line}"))).collect()
+        text.lines()
+            .map(|line| {
+                Seen::read(line).unwrap_or_else(|| panic!("a line of CLUSTER NODES: {line}"))
+            })
+            .collect()
     }
 }
 
@@ -125,11 +160,16 @@ impl Seen {
     /// `id address flags master ping pong epoch link slot…`
     fn read(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [id, _, flags, of, _, _, epoch, _, slots @ ..] = words.as_slice() else { return None };
+        let [id, _, flags, of, _, _, epoch, _, slots @ ..] = words.as_slice() else {
+            return None;
+        };
         let has = |flag| flags.split(',').any(|other| other == flag);
         // A slot that is moving is listed once more, in brackets.
-        let slots =
-            slots.iter().filter(|word| !word.starts_with('[')).map(|word| range(word)).collect::<Option<_>>()?;
+        let slots = slots
+            .iter()
+            .filter(|word| !word.starts_with('['))
+            .map(|word| range(word))
+            .collect::<Option<_>>()?;
         Some(Self {
             id: (*id).to_owned(),
             itself: has("myself"),
@@ -153,7 +193,11 @@ impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in self.0.running() {
             let nodes = self.0.node(node).try_query::<String>(&["CLUSTER", "NODES"]);
-            writeln!(f, "node {node} says:\n{}", nodes.unwrap_or_else(|error| error.to_string()))?;
+            writeln!(
+                f,
+                "node {node} says:\n{}",
+                nodes.unwrap_or_else(|error| error.to_string())
+            )?;
         }
         Ok(())
     }

@@ -20,7 +20,10 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn now(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(super) fn change(&self, by: impl FnOnce(&mut State)) {
@@ -30,7 +33,8 @@ impl Faults {
 
     /// Wakes the waiting threads after a connection has ended.
     pub(super) fn wake(&self) {
-        // Under the lock; otherwise a thread that has checked but does not sleep yet would miss the signal.
+        // Under the lock; otherwise a thread that has checked but does not sleep yet would miss the
+        // signal.
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed.notify_all();
     }
@@ -43,17 +47,27 @@ impl Faults {
         cut
     }
 
-    /// Waits until an instant has passed and the black hole is closed, or until the connection ends.
+    /// Waits until an instant has passed and the black hole is closed, or until the connection
+    /// ends.
     pub(super) fn hold(&self, due: Option<Instant>, ended: impl Fn() -> bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !ended() {
-            let left = due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+            let left = due.map_or(Duration::ZERO, |due| {
+                due.saturating_duration_since(Instant::now())
+            });
             if state.blackhole {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
             } else if left.is_zero() {
                 return;
             } else {
-                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                state = self
+                    .changed
+                    .wait_timeout(state, left)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
         }
     }

@@ -24,12 +24,17 @@ struct Running {
 
 impl Listener {
     pub(super) fn new(port: u16, wire: Arc<Wire>) -> Self {
-        let listener = Self { port, wire, running: Mutex::new(None) };
+        let listener = Self {
+            port,
+            wire,
+            running: Mutex::new(None),
+        };
         listener.refuse(false);
         listener
     }
 
-    /// Only a port without a listener refuses connections, so the listener is closed, and opened again later.
+    /// Only a port without a listener refuses connections, so the listener is closed, and opened
+    /// again later.
     pub(super) fn refuse(&self, on: bool) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match running.take() {

@@ -17,11 +17,13 @@ use crate::port::Port;
 
 /// A TCP proxy on 127.0.0.1 in front of a port on 127.0.0.1.
 ///
-/// It runs on threads of its own, and so works the same whatever the test's runtime does. All faults can be changed at
-/// any time, also together, and hold for open connections as well as for new ones.
+/// It runs on threads of its own, and so works the same whatever the test's runtime does. All
+/// faults can be changed at any time, also together, and hold for open connections as well as for
+/// new ones.
 ///
-/// A "reply" is what arrives from the server in one piece. For a client that waits for each answer this is one answer;
-/// for a pipeline it may be several. When the proxy is dropped, all connections are reset.
+/// A "reply" is what arrives from the server in one piece. For a client that waits for each answer
+/// this is one answer; for a pipeline it may be several. When the proxy is dropped, all connections
+/// are reset.
 #[derive(Debug)]
 pub struct Proxy {
     listener: Listener,
@@ -46,7 +48,8 @@ impl Wire {
 }
 
 impl Proxy {
-    /// A proxy without faults. Whether something listens on the target matters only when a client connects.
+    /// A proxy without faults. Whether something listens on the target matters only when a client
+    /// connects.
     ///
     /// # Panics
     ///
@@ -62,7 +65,11 @@ impl Proxy {
             closed: AtomicBool::new(false),
         });
         let listener = Listener::new(port.number(), Arc::clone(&wire));
-        Self { listener, wire, port }
+        Self {
+            listener,
+            wire,
+            port,
+        }
     }
 
     /// The port for clients.
@@ -82,7 +89,8 @@ impl Proxy {
         self.wire.target.store(target, Ordering::SeqCst);
     }
 
-    /// Holds each reply for this long after its arrival; 0 for not at all. Replies do not wait for one another.
+    /// Holds each reply for this long after its arrival; 0 for not at all. Replies do not wait for
+    /// one another.
     pub fn delay_replies(&self, delay: Duration) {
         self.wire.faults.change(|now| now.delay = delay);
     }
@@ -92,10 +100,12 @@ impl Proxy {
         self.wire.faults.change(|now| now.swallow = on);
     }
 
-    /// Resets the connection instead of passing on the next reply: the server has executed the request, and the client
-    /// cannot know. This happens `times` times in all; each cut takes one connection, with everything in flight on it.
+    /// Resets the connection instead of passing on the next reply: the server has executed the
+    /// request, and the client cannot know. This happens `times` times in all; each cut takes one
+    /// connection, with everything in flight on it.
     ///
-    /// Answers to a client's commands when it connects are replies as well: set this after it has connected.
+    /// Answers to a client's commands when it connects are replies as well: set this after it has
+    /// connected.
     pub fn cut_replies(&self, times: u32) {
         self.wire.faults.change(|now| now.cuts = times);
     }
@@ -108,17 +118,20 @@ impl Proxy {
 
     /// Passes these bytes on in place of each reply, until changed.
     pub fn replace_replies(&self, bytes: Option<&[u8]>) {
-        self.wire.faults.change(|now| now.garbage = bytes.map(Into::into));
+        self.wire
+            .faults
+            .change(|now| now.garbage = bytes.map(Into::into));
     }
 
-    /// Passes nothing in either direction, while all connections stay open and new ones are accepted: a half-open
-    /// connection. Afterwards the held bytes are passed on, as TCP's retransmission would do.
+    /// Passes nothing in either direction, while all connections stay open and new ones are
+    /// accepted: a half-open connection. Afterwards the held bytes are passed on, as TCP's
+    /// retransmission would do.
     pub fn blackhole(&self, on: bool) {
         self.wire.faults.change(|now| now.blackhole = on);
     }
 
-    /// Passes nothing more over the connections that are open now, for good, and keeps them open: a firewall that has
-    /// forgotten them. New connections work.
+    /// Passes nothing more over the connections that are open now, for good, and keeps them open: a
+    /// firewall that has forgotten them. New connections work.
     pub fn silence_open(&self) {
         self.wire.pairs.silence_all();
     }
@@ -128,7 +141,8 @@ impl Proxy {
         self.listener.refuse(on);
     }
 
-    /// Resets all open connections (`RST`), on both sides. Held bytes are lost. New connections are accepted.
+    /// Resets all open connections (`RST`), on both sides. Held bytes are lost. New connections are
+    /// accepted.
     pub fn reset_all(&self) {
         self.wire.pairs.reset_all();
         self.wire.faults.wake();
@@ -136,7 +150,9 @@ impl Proxy {
 
     /// Ends all faults. Replies that were swallowed and connections that were cut are not restored.
     pub fn heal(&self) {
-        self.wire.faults.change(|now| *now = faults::State::default());
+        self.wire
+            .faults
+            .change(|now| *now = faults::State::default());
         self.refuse(false);
     }
 

@@ -13,10 +13,12 @@ use socket2::SockRef;
 
 use crate::proxy::Wire;
 
-/// A peer that hangs must not block a thread for ever, because the thread keeps the connection open.
+/// A peer that hangs must not block a thread for ever, because the thread keeps the connection
+/// open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The two ends of a connection. Each exists once: a stream is closed when the last thread drops it.
+/// The two ends of a connection. Each exists once: a stream is closed when the last thread drops
+/// it.
 #[derive(Debug)]
 struct Pair {
     client: TcpStream,
@@ -26,8 +28,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// A stream without lingering sends `RST` when it is closed, and nothing before. Closing it for reading, which the
-    /// peer does not see, wakes the threads that read from it.
+    /// A stream without lingering sends `RST` when it is closed, and nothing before. Closing it for
+    /// reading, which the peer does not see, wakes the threads that read from it.
     fn reset(&self) {
         self.ended.store(true, Ordering::SeqCst);
         for stream in [&self.client, &self.server] {
@@ -58,7 +60,9 @@ impl Pairs {
     }
 
     pub(super) fn silence_all(&self) {
-        self.lock().values().for_each(|pair| pair.silent.store(true, Ordering::SeqCst));
+        self.lock()
+            .values()
+            .for_each(|pair| pair.silent.store(true, Ordering::SeqCst));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -91,7 +95,12 @@ pub(super) fn start(wire: &Arc<Wire>, client: TcpStream) {
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(PATIENCE));
     }
-    let pair = Arc::new(Pair { client, server, ended: AtomicBool::new(false), silent: AtomicBool::new(false) });
+    let pair = Arc::new(Pair {
+        client,
+        server,
+        ended: AtomicBool::new(false),
+        silent: AtomicBool::new(false),
+    });
     let number = wire.pairs.add(&pair);
     // A proxy that was dropped meanwhile has reset only the connections that it knew.
     if wire.closed.load(Ordering::SeqCst) {
@@ -99,8 +108,12 @@ pub(super) fn start(wire: &Arc<Wire>, client: TcpStream) {
     }
     let (sender, receiver) = mpsc::channel();
     let requests = spawn(wire, &pair, carry_requests);
-    let replies = spawn(wire, &pair, move |wire, pair| read_replies(wire, pair, &sender));
-    let writes = spawn(wire, &pair, move |wire, pair| write_replies(wire, pair, &receiver));
+    let replies = spawn(wire, &pair, move |wire, pair| {
+        read_replies(wire, pair, &sender)
+    });
+    let writes = spawn(wire, &pair, move |wire, pair| {
+        write_replies(wire, pair, &receiver)
+    });
     let wire = Arc::clone(wire);
     drop(pair);
     thread::spawn(move || {
@@ -146,7 +159,8 @@ fn end(wire: &Wire, pair: &Pair) {
     wire.faults.wake();
 }
 
-/// Replies are read by a thread of their own, so that a reply's delay begins when it arrives, whatever waits before it.
+/// Replies are read by a thread of their own, so that a reply's delay begins when it arrives,
+/// whatever waits before it.
 fn read_replies(wire: &Wire, pair: &Pair, sender: &Sender<(Instant, Vec<u8>)>) {
     let mut buffer = [0; 16 * 1024];
     loop {
@@ -185,7 +199,8 @@ fn write_replies(wire: &Wire, pair: &Pair, receiver: &Receiver<(Instant, Vec<u8>
         }
     }
     wire.faults.hold(None, || pair.has_ended());
-    // The server has ended. A client that does not read would write for ever if its direction stayed open.
+    // The server has ended. A client that does not read would write for ever if its direction
+    // stayed open.
     if !pair.has_ended() {
         let _ = pair.client.shutdown(Shutdown::Both);
     }

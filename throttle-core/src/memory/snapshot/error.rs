@@ -21,7 +21,8 @@ pub enum RestoreError {
     NotASnapshot,
     /// The snapshot ends too early, or some of its bytes have changed.
     Damaged,
-    /// The snapshot has more live keys than the store may hold. The others would begin anew, so none is restored.
+    /// The snapshot has more live keys than the store may hold. The others would begin anew, so
+    /// none is restored.
     TooManyKeys {
         /// The store's bound.
         max_keys: usize,
@@ -35,14 +36,19 @@ impl fmt::Display for RestoreError {
         match self {
             Self::Io(error) => write!(f, "the snapshot cannot be read: {error}"),
             Self::NotASnapshot => f.write_str(
-                "this is no snapshot of version 1; remove the file to begin with unused keys, or name the right file",
+                "this is no snapshot of version 1; remove the file to begin with unused keys, or \
+                    name the right file",
             ),
             Self::Damaged => f.write_str(
-                "the snapshot is cut short or its bytes have changed; restore an older one, or remove it to begin with \
+                "the snapshot is cut short or its bytes have changed; restore an older one, or \
+                    remove it to begin with \
                  unused keys",
             ),
             Self::TooManyKeys { max_keys } => {
-                write!(f, "the snapshot has more live keys than max_keys, which is {max_keys}; raise it")
+                write!(
+                    f,
+                    "the snapshot has more live keys than max_keys, which is {max_keys}; raise it"
+                )
             }
             Self::TooManyPolicies(error) => write!(f, "the snapshot does not fit: {error}"),
         }

@@ -27,9 +27,10 @@ fn private() -> OpenOptions {
 }
 
 impl<C: Clock> MemoryBackend<C> {
-    /// Writes a [snapshot](Self::snapshot) to a file: to one beside it with the ending `.new`, which then takes its
-    /// place. So there is a whole snapshot at any time, as long as no other process saves to the same file. Only this
-    /// user may read it. Returns the number of keys, overflow buckets included.
+    /// Writes a [snapshot](Self::snapshot) to a file: to one beside it with the ending `.new`,
+    /// which then takes its place. So there is a whole snapshot at any time, as long as no other
+    /// process saves to the same file. Only this user may read it. Returns the number of keys,
+    /// overflow buckets included.
     ///
     /// # Errors
     ///
@@ -46,10 +47,11 @@ impl<C: Clock> MemoryBackend<C> {
         Ok(keys)
     }
 
-    /// [Saves](Self::save) every `period`, and once more when the returned [`Saver`] is dropped, on a thread of its
-    /// own. `report` gets the outcome of each save: log its errors.
+    /// [Saves](Self::save) every `period`, and once more when the returned [`Saver`] is dropped, on
+    /// a thread of its own. `report` gets the outcome of each save: log its errors.
     ///
-    /// After a crash, what was admitted since the last save is forgotten, so a client gets at most that much more.
+    /// After a crash, what was admitted since the last save is forgotten, so a client gets at most
+    /// that much more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -62,7 +64,9 @@ impl<C: Clock> MemoryBackend<C> {
     ///
     /// let backend = MemoryBackend::builder().restore_file(&path)?;
     /// let saver = backend.save_every(&path, Duration::from_secs(10), |saved| {
-    ///     saved.inspect_err(|error| eprintln!("limits are not saved: {error}")).ok();
+    ///     saved
+    ///         .inspect_err(|error| eprintln!("limits are not saved: {error}"))
+    ///         .ok();
     /// });
     /// let limiter = Limiter::new(backend, limits()?)?;
     /// assert!(limiter.check("ada", 2).is_admitted());
@@ -100,8 +104,14 @@ impl<C: Clock> MemoryBackend<C> {
             }
             save();
         };
-        let thread = thread::Builder::new().name("throttle-saver".to_owned()).spawn(work).expect("a thread starts");
-        Saver { ends: Some(ends), thread: Some(thread) }
+        let thread = thread::Builder::new()
+            .name("throttle-saver".to_owned())
+            .spawn(work)
+            .expect("a thread starts");
+        Saver {
+            ends: Some(ends),
+            thread: Some(thread),
+        }
     }
 }
 
@@ -119,14 +129,14 @@ impl<C: Clock> MemoryBuilder<C> {
         }
     }
 
-    /// Builds a backend of a snapshot: every key has used what it had used. Parameters that have changed since then
-    /// decide as they do about any state that others wrote. A snapshot from the future, because the clock was stepped
-    /// back, counts as taken now.
+    /// Builds a backend of a snapshot: every key has used what it had used. Parameters that have
+    /// changed since then decide as they do about any state that others wrote. A snapshot from the
+    /// future, because the clock was stepped back, counts as taken now.
     ///
     /// # Errors
     ///
-    /// If the reader fails, the bytes are no whole snapshot, or it does not fit. [`build`](Self::build) begins with
-    /// unused keys instead, if that is what you want then.
+    /// If the reader fails, the bytes are no whole snapshot, or it does not fit.
+    /// [`build`](Self::build) begins with unused keys instead, if that is what you want then.
     pub fn restore(self, reader: &mut impl Read) -> Result<MemoryBackend<C>, RestoreError> {
         let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes)?;
@@ -134,7 +144,8 @@ impl<C: Clock> MemoryBuilder<C> {
     }
 }
 
-/// Saves a backend now and then, and once more when it is dropped: keep it until the server has shut down.
+/// Saves a backend now and then, and once more when it is dropped: keep it until the server has
+/// shut down.
 #[derive(Debug)]
 pub struct Saver {
     ends: Option<Sender<()>>,

@@ -15,15 +15,30 @@ use crate::time::Timestamp;
 
 impl Store {
     /// A store of the keys that are still live at `now`.
-    pub(in crate::memory) fn read(bytes: &[u8], max_keys: usize, now: Timestamp) -> Result<Self, RestoreError> {
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or(RestoreError::NotASnapshot)?;
-        let (body, digest) = bytes.split_last_chunk::<16>().ok_or(RestoreError::Damaged)?;
+    pub(in crate::memory) fn read(
+        bytes: &[u8],
+        max_keys: usize,
+        now: Timestamp,
+    ) -> Result<Self, RestoreError> {
+        let mut rest = bytes
+            .strip_prefix(MAGIC)
+            .ok_or(RestoreError::NotASnapshot)?;
+        let (body, digest) = bytes
+            .split_last_chunk::<16>()
+            .ok_or(RestoreError::Damaged)?;
         if SipHasher13::new().hash(body).as_u128() != u128::from_le_bytes(*digest) {
             return Err(RestoreError::Damaged);
         }
         let saved_at = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
         let store = Self::with_hasher(max_keys, KeyHasher::of_secret(&take(&mut rest)?));
-        let mut restored = Restored { store, saved_at, now, parameters: Vec::new(), exception: None, keys: 0 };
+        let mut restored = Restored {
+            store,
+            saved_at,
+            now,
+            parameters: Vec::new(),
+            exception: None,
+            keys: 0,
+        };
         let shards = u64::from_le_bytes(take(&mut rest)?);
         loop {
             let [kind] = take(&mut rest)?;
@@ -37,11 +52,19 @@ impl Store {
         }
         let horizon = Timestamp::from_micros(i64::from_le_bytes(take(&mut rest)?));
         // A horizon in the future would put off every new key.
-        let horizon = if saved_at > now { horizon.min(now) } else { horizon };
+        let horizon = if saved_at > now {
+            horizon.min(now)
+        } else {
+            horizon
+        };
         if u64::from_le_bytes(take(&mut rest)?) != restored.keys || rest.len() != digest.len() {
             return Err(RestoreError::Damaged);
         }
-        restored.store.shards.iter().for_each(|shard| shard.lock().absent.raise_horizon(horizon));
+        restored
+            .store
+            .shards
+            .iter()
+            .for_each(|shard| shard.lock().absent.raise_horizon(horizon));
         Ok(restored.store)
     }
 }
@@ -61,17 +84,23 @@ impl Restored {
         let [len] = take(rest)?;
         let name = take_slice(rest, len.into())?;
         let len = u16::from_le_bytes(take(rest)?);
-        let algorithm = Algorithm::from_tag(take_slice(rest, len.into())?).ok_or(RestoreError::Damaged)?;
+        let algorithm =
+            Algorithm::from_tag(take_slice(rest, len.into())?).ok_or(RestoreError::Damaged)?;
         let name = str::from_utf8(name).map_err(|_| RestoreError::Damaged)?;
-        let parameters =
-            self.store.shared.policies.restore(name, algorithm, own).map_err(RestoreError::TooManyPolicies)?;
+        let parameters = self
+            .store
+            .shared
+            .policies
+            .restore(name, algorithm, own)
+            .map_err(RestoreError::TooManyPolicies)?;
         self.parameters.push(parameters);
         Ok(())
     }
 
     fn take_exception(&mut self, rest: &mut &[u8]) -> Result<(), RestoreError> {
         let len = u16::from_le_bytes(take(rest)?);
-        let read = Exception::from_wire(take_slice(rest, len.into())?).filter(|(_, beneath)| beneath.is_empty());
+        let read = Exception::from_wire(take_slice(rest, len.into())?)
+            .filter(|(_, beneath)| beneath.is_empty());
         let (exception, _) = read.ok_or(RestoreError::Damaged)?;
         self.exception = Some(exception);
         Ok(())
@@ -79,7 +108,10 @@ impl Restored {
 
     fn take_key(&mut self, kind: u8, shards: u64, rest: &mut &[u8]) -> Result<(), RestoreError> {
         let parameters = u32::from_le_bytes(take(rest)?);
-        let parameters = self.parameters.get(parameters as usize).ok_or(RestoreError::Damaged)?;
+        let parameters = self
+            .parameters
+            .get(parameters as usize)
+            .ok_or(RestoreError::Damaged)?;
         let number = u128::from_le_bytes(take(rest)?);
         let len = u32::from_le_bytes(take(rest)?);
         let algorithm = &parameters.algorithm;
@@ -87,7 +119,10 @@ impl Restored {
         let state = State::from_wire(algorithm, &state).ok_or(RestoreError::Damaged)?;
         self.keys += 1;
         let repr = self.as_of_now(algorithm, state.repr);
-        let exception = self.exception.take().filter(|exception| exception.until > self.now);
+        let exception = self
+            .exception
+            .take()
+            .filter(|exception| exception.until > self.now);
         if kind == b'o' {
             self.insert_bucket(parameters, &repr, number as u64, shards);
             return Ok(());
@@ -97,7 +132,10 @@ impl Restored {
             None => Written::by(parameters),
         };
         let repr = repr.beneath(exception.map(Box::new));
-        let hash = KeyHash { number, digested: kind == b'd' };
+        let hash = KeyHash {
+            number,
+            digested: kind == b'd',
+        };
         let shard = self.store.shard(hash);
         if !is_live(algorithm, &repr, self.now, shard) {
             return Ok(());
@@ -108,28 +146,40 @@ impl Restored {
             return Err(RestoreError::Damaged);
         }
         if !self.store.shared.reserve(1) {
-            return Err(RestoreError::TooManyKeys { max_keys: self.store.max_keys() });
+            return Err(RestoreError::TooManyKeys {
+                max_keys: self.store.max_keys(),
+            });
         }
         shard.insert(label, repr, written);
         Ok(())
     }
 
-    /// Puts an overflow bucket into every shard that holds keys of its former one. Of two that meet, the one with less
-    /// left stays.
+    /// Puts an overflow bucket into every shard that holds keys of its former one. Of two that
+    /// meet, the one with less left stays.
     fn insert_bucket(&self, parameters: &Parameters, repr: &Repr, shard: u64, shards: u64) {
-        let scaled = |place: u64| (u128::from(place) * self.store.shards.len() as u128, u128::from(shards.max(1)));
+        let scaled = |place: u64| {
+            (
+                u128::from(place) * self.store.shards.len() as u128,
+                u128::from(shards.max(1)),
+            )
+        };
         let (first, of) = scaled(shard);
         let (after, _) = scaled(shard.saturating_add(1));
-        let places = (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
+        let places =
+            (first / of) as usize..(after.div_ceil(of) as usize).min(self.store.shards.len());
         let (label, policies) = (Label::overflow(parameters), &self.store.shared.policies);
-        let left = |by: &Algorithm, repr: Repr| Cell::new(by, None, repr, self.now).standing().remaining;
+        let left =
+            |by: &Algorithm, repr: Repr| Cell::new(by, None, repr, self.now).standing().remaining;
         for shard in self.store.shards.get(places).unwrap_or_default() {
             if !is_live(&parameters.algorithm, repr, self.now, shard) {
                 continue;
             }
             let mut shard = shard.lock();
             if let Some(index) = shard.find(label) {
-                let known = shard.table.get(index).and_then(|content| shard.rest.copy(&content, policies));
+                let known = shard
+                    .table
+                    .get(index)
+                    .and_then(|content| shard.rest.copy(&content, policies));
                 let new = left(&parameters.algorithm, repr.clone());
                 if known.is_some_and(|(known, by)| left(&by, known) <= new) {
                     continue;
@@ -140,8 +190,8 @@ impl Restored {
         }
     }
 
-    /// The state of a snapshot from the future, as if no time had passed since: a clock that was stepped back buys
-    /// nothing, and locks no key out until it has caught up.
+    /// The state of a snapshot from the future, as if no time had passed since: a clock that was
+    /// stepped back buys nothing, and locks no key out until it has caught up.
     fn as_of_now(&self, algorithm: &Algorithm, repr: Repr) -> Repr {
         if self.saved_at <= self.now {
             return repr;
@@ -192,9 +242,15 @@ mod tests {
             Policy::new("a", Gcra::new(Rate::per_day(9))).unwrap(),
             Policy::new("b", SlidingLog::new(Rate::per_day(9))).unwrap(),
         ];
-        let set = store.prepare(PolicySet::new(PolicyTree::All(policies.map(Into::into).into())).unwrap()).unwrap();
+        let set = store
+            .prepare(PolicySet::new(PolicyTree::All(policies.map(Into::into).into())).unwrap())
+            .unwrap();
         for key in 0..20_u64 {
-            _ = store.decide(&set, &[Call::from(Key::from(key)), Call::from(Key::from(key))], NOW);
+            _ = store.decide(
+                &set,
+                &[Call::from(Key::from(key)), Call::from(Key::from(key))],
+                NOW,
+            );
         }
         let mut bytes = Vec::new();
         store.write(&mut bytes, NOW).unwrap();
@@ -215,16 +271,31 @@ mod tests {
         _ = store.decide(&set, &[Call::from(Key::from(1))], NOW);
         let mut bytes = Vec::new();
         store.write(&mut bytes, NOW).unwrap();
-        // The record of the key has two numbers, and the last one the horizon, the number of keys and the digest.
+        // The record of the key has two numbers, and the last one the horizon, the number of keys
+        // and the digest.
         let (records, end) = bytes.split_at(bytes.len() - 33);
         let key = &records[records.len() - 41..];
-        for (keys, counted, extra, is_read) in
-            [(1, 1_u64, 0, true), (2, 2, 0, false), (1, 2, 0, false), (1, 1, 1, false)]
-        {
+        for (keys, counted, extra, is_read) in [
+            (1, 1_u64, 0, true),
+            (2, 2, 0, false),
+            (1, 2, 0, false),
+            (1, 1, 1, false),
+        ] {
             let again = key.repeat(keys - 1);
-            let body = [records, &again, &end[..9], &counted.to_le_bytes(), &vec![0; extra]].concat();
+            let body = [
+                records,
+                &again,
+                &end[..9],
+                &counted.to_le_bytes(),
+                &vec![0; extra],
+            ]
+            .concat();
             let read = Store::read(&signed(body), 20, NOW);
-            assert_eq!(read.is_ok(), is_read, "{keys} records, {counted} counted, {extra} bytes more");
+            assert_eq!(
+                read.is_ok(),
+                is_read,
+                "{keys} records, {counted} counted, {extra} bytes more"
+            );
         }
     }
 

@@ -1,5 +1,5 @@
-//! Writes a store while it is used: one shard after the other is copied, slot by slot while no keys are added, and then
-//! written.
+//! Writes a store while it is used: one shard after the other is copied, slot by slot while no keys
+//! are added, and then written.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -46,7 +46,8 @@ struct Snapshot<'a, W> {
     store: &'a Store,
     to: &'a mut W,
     digest: SipHasher13,
-    /// The numbers of the parameters that were written, by policy, tag, and whether they are a key's own.
+    /// The numbers of the parameters that were written, by policy, tag, and whether they are a
+    /// key's own.
     parameters: HashMap<(u16, Vec<u8>, bool), u32>,
     /// The latest instant at which a state had become fresh that is not in the snapshot.
     horizon: Timestamp,
@@ -109,9 +110,12 @@ impl<W: Write> Snapshot<'_, W> {
         }
         let tag = algorithm.tag();
         let (exception, repr) = repr.without_exception();
-        let Some(state) = State::of(repr).to_wire(algorithm) else { return Ok(()) };
+        let Some(state) = State::of(repr).to_wire(algorithm) else {
+            return Ok(());
+        };
         let numbers = &state[tag.len()..];
-        let parameters = self.put_parameters((label.policy(), tag, content.writer() == UNNUMBERED))?;
+        let parameters =
+            self.put_parameters((label.policy(), tag, content.writer() == UNNUMBERED))?;
         if let Some(exception) = exception.filter(|exception| exception.until > now) {
             let bytes = exception.to_wire();
             self.put(b"x")?;
@@ -120,7 +124,10 @@ impl<W: Write> Snapshot<'_, W> {
         }
         let (kind, number) = match label {
             label if label.is_overflow() => (b'o', shard as u128),
-            label => (if label.is_digested() { b'd' } else { b'k' }, label.number()),
+            label => (
+                if label.is_digested() { b'd' } else { b'k' },
+                label.number(),
+            ),
         };
         self.put(&[kind])?;
         self.put(&parameters.to_le_bytes())?;

@@ -11,15 +11,27 @@ use crate::policy::Policy;
 use crate::rate::Rate;
 
 fn label(number: u128, policy: u16) -> Label {
-    Label::new(KeyHash { number, digested: false }, policy)
+    Label::new(
+        KeyHash {
+            number,
+            digested: false,
+        },
+        policy,
+    )
 }
 
-/// Keys that share the lower half of their number, the upper half, or both with another policy's key.
+/// Keys that share the lower half of their number, the upper half, or both with another policy's
+/// key.
 #[test]
 fn a_key_is_found_by_both_halves_of_its_number_and_its_policy() {
     let table = Table::new(100);
-    let all: Vec<Label> = (0..64).map(|n| label(((n / 16) << 64) | (n / 4 % 4), (n % 4) as u16)).collect();
-    let state = |place: usize| Words { instant: -(place as i64), amount: place as u64 };
+    let all: Vec<Label> = (0..64)
+        .map(|n| label(((n / 16) << 64) | (n / 4 % 4), (n % 4) as u16))
+        .collect();
+    let state = |place: usize| Words {
+        instant: -(place as i64),
+        amount: place as u64,
+    };
     for (place, label) in all.iter().enumerate() {
         let mut table = table.change();
         assert_eq!(table.find(*label), None, "{label:?} is not there yet");
@@ -27,7 +39,9 @@ fn a_key_is_found_by_both_halves_of_its_number_and_its_policy() {
     }
     for (place, label) in all.iter().enumerate() {
         let table = table.change();
-        let content = table.get(table.find(*label).expect("it is there")).expect("a used slot");
+        let content = table
+            .get(table.find(*label).expect("it is there"))
+            .expect("a used slot");
         assert_eq!((content.label(), content.words()), (*label, state(place)));
     }
 }
@@ -50,10 +64,16 @@ fn law_11_overflow_buckets_meet_no_other_bucket_and_no_key() {
         let (count, others) = (place % 299, &buckets[..place]);
         let met = others.iter().position(|other| other == bucket);
         // Only parameters without a number share buckets, those of one policy.
-        assert!(met.is_none_or(|met| count >= 255 && met % 299 >= 255 && met / 299 == place / 299), "bucket {place}");
+        assert!(
+            met.is_none_or(|met| count >= 255 && met % 299 >= 255 && met / 299 == place / 299),
+            "bucket {place}"
+        );
     }
     let distinct: HashSet<Label> = buckets.into_iter().collect();
     assert!(distinct.len() <= 2 * (255 + 64), "{}", distinct.len());
-    assert!(!label(1, 0).is_overflow(), "a short key, whose number may be any");
+    assert!(
+        !label(1, 0).is_overflow(),
+        "a short key, whose number may be any"
+    );
     assert!(!distinct.contains(&label(1, 0)));
 }

@@ -1,4 +1,5 @@
-//! States that do not fit a slot: they are found again by a thread that waited, and their places are used again.
+//! States that do not fit a slot: they are found again by a thread that waited, and their places
+//! are used again.
 
 use std::thread;
 use std::time::Duration;
@@ -42,11 +43,14 @@ impl Fixture {
     }
 
     fn take_at(&self, key: u64, now: Timestamp) -> Decision {
-        self.store.decide(&self.set, &[Call::from(Key::from(key))], now)
+        self.store
+            .decide(&self.set, &[Call::from(Key::from(key))], now)
     }
 
     fn left(&self, key: u64) -> u64 {
-        self.store.decide(&self.set, &[Call::peek(Key::from(key))], NOW).remaining()
+        self.store
+            .decide(&self.set, &[Call::peek(Key::from(key))], NOW)
+            .remaining()
     }
 
     fn reset(&self, key: u64) {
@@ -67,7 +71,8 @@ fn log() -> Algorithm {
     SlidingLog::new(Rate::per_day(3)).build().unwrap()
 }
 
-/// Another thread forgets the key that a request waits for, and puts another key's state in its place.
+/// Another thread forgets the key that a request waits for, and puts another key's state in its
+/// place.
 #[test]
 fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
     let fixture = Fixture::new(log());
@@ -82,12 +87,23 @@ fn law_06_a_request_that_waited_for_a_large_state_charges_no_other_key() {
             let mut shard = shard.lock_with(rest);
             shard.forget(fixture.label(1), &fixture.store.shared);
             assert!(fixture.store.shared.reserve(1));
-            shard.insert(fixture.label(2), log().fresh_repr(), Written { writer: 0, unnumbered: None });
+            shard.insert(
+                fixture.label(2),
+                log().fresh_repr(),
+                Written {
+                    writer: 0,
+                    unnumbered: None,
+                },
+            );
             drop(shard);
             waiting.join().unwrap()
         });
         assert_eq!(decision.remaining(), 2, "of a key that was forgotten");
-        assert_eq!((fixture.left(1), fixture.left(2)), (2, 3), "nobody has charged the other key");
+        assert_eq!(
+            (fixture.left(1), fixture.left(2)),
+            (2, 3),
+            "nobody has charged the other key"
+        );
         fixture.reset(1);
         fixture.reset(2);
         assert_eq!(fixture.store.keys(), 0);
@@ -102,18 +118,30 @@ fn the_places_of_large_states_are_used_again() {
         (0..20).for_each(|key| drop(fixture.take(round * 20 + key)));
         assert_eq!(fixture.large_states(), (count, count), "round {round}");
         (0..20).for_each(|key| fixture.reset(round * 20 + key));
-        assert_eq!(fixture.large_states(), (0, count), "a state that was reset takes up no memory");
+        assert_eq!(
+            fixture.large_states(),
+            (0, count),
+            "a state that was reset takes up no memory"
+        );
     }
     (0..20).for_each(|key| drop(fixture.take(key)));
     (0..2).for_each(|_| fixture.store.sweep_elsewhere(later));
-    assert_eq!((fixture.store.keys(), fixture.large_states()), (0, (0, count)), "swept");
+    assert_eq!(
+        (fixture.store.keys(), fixture.large_states()),
+        (0, (0, count)),
+        "swept"
+    );
     for _ in 0..2 {
         (0..20).for_each(|key| drop(fixture.take(key)));
         fixture.store.reset_all("");
-        assert_eq!((fixture.store.keys(), fixture.large_states()), (0, (0, count)), "reset all at once");
+        assert_eq!(
+            (fixture.store.keys(), fixture.large_states()),
+            (0, (0, count)),
+            "reset all at once"
+        );
     }
-    // After a charge under other parameters the slot has their state: a large one in the place of a large or a small
-    // one, and a small one in the place of a large one.
+    // After a charge under other parameters the slot has their state: a large one in the place of a
+    // large or a small one, and a small one in the place of a large one.
     for _ in 0..2 {
         fixture.change(SlidingLog::new(Rate::per_day(50)));
         (0..20).for_each(|key| drop(fixture.take(key)));
@@ -131,12 +159,21 @@ fn the_places_of_large_states_are_used_again() {
 #[test]
 fn a_decision_that_moves_a_large_state_leaves_it_one_place() {
     let store = Store::new(100);
-    let member = |name| Policy::new(name, SlidingLog::new(Rate::per_day(9))).unwrap().into();
+    let member = |name| {
+        Policy::new(name, SlidingLog::new(Rate::per_day(9)))
+            .unwrap()
+            .into()
+    };
     let any = PolicyTree::Any(vec![member("a"), member("b")], AnyCharge::EveryAdmitting);
     let set = store.prepare(PolicySet::new(any).unwrap()).unwrap();
     let take = || store.decide(&set, &[1, 2].map(|key| Call::from(Key::from(key))), NOW);
     for expected in [8, 7, 6] {
-        assert!(take().statuses().iter().all(|status| status.remaining() == expected));
+        assert!(
+            take()
+                .statuses()
+                .iter()
+                .all(|status| status.remaining() == expected)
+        );
         assert_eq!(store.shards[0].lock().rest.large_states(), (2, 2));
     }
 }

@@ -48,7 +48,9 @@ impl Fixture {
 }
 
 fn prepare(store: &Store, name: &str, algorithm: impl IntoAlgorithm) -> MemorySet {
-    store.prepare(PolicySet::new(Policy::new(name, algorithm).unwrap()).unwrap()).unwrap()
+    store
+        .prepare(PolicySet::new(Policy::new(name, algorithm).unwrap()).unwrap())
+        .unwrap()
 }
 
 fn take(store: &Store, set: &MemorySet, key: u64, now: Timestamp) -> Decision {
@@ -75,7 +77,11 @@ fn states_of_own_parameters_are_freed_with_their_keys() {
                 } else {
                     fixture.take(key, log(count), NOW)
                 };
-                assert_eq!(left, count - 1 - number, "all that was charged under others counts");
+                assert_eq!(
+                    left,
+                    count - 1 - number,
+                    "all that was charged under others counts"
+                );
             }
         }
         assert_eq!(fixture.held(), (20, 20, 20), "one state for each key");
@@ -110,20 +116,38 @@ fn a_charge_in_a_tier_frees_the_place_of_own_parameters() {
 fn more_parameters_than_numbers_decide_exactly_and_are_freed() {
     const LIMITS: u64 = 600;
     let store = Store::new(128);
-    let sets: Vec<MemorySet> = (0..LIMITS).map(|n| prepare(&store, "p", per_day(1_000 + n))).collect();
+    let sets: Vec<MemorySet> = (0..LIMITS)
+        .map(|n| prepare(&store, "p", per_day(1_000 + n)))
+        .collect();
     let large = || store.shards[0].lock().rest.large_states();
     for day in 0..3 {
         let now = NOW.after_micros(day * 86_400_000_000);
         for (number, set) in (0..).zip(&sets) {
             // One key that every limit charges in turn, and one for each few of them.
             let decision = take(&store, set, 1_000, now);
-            assert_eq!(decision.remaining(), 1_000 + number - (number + 1), "limit {number}, day {day}");
+            assert_eq!(
+                decision.remaining(),
+                1_000 + number - (number + 1),
+                "limit {number}, day {day}"
+            );
             let key = number % 60;
-            assert_eq!(take(&store, set, key, now).remaining(), 1_000 + number - number / 60 - 1, "limit {number}");
+            assert_eq!(
+                take(&store, set, key, now).remaining(),
+                1_000 + number - number / 60 - 1,
+                "limit {number}"
+            );
         }
         let first = store.decide(&sets[0], &[Call::peek(Key::from(1_000))], now);
-        assert_eq!(first.remaining(), 1_000 - LIMITS, "those without a number are read by those with one");
-        assert_eq!((store.keys(), large()), (61, (61, 61)), "one state for each key, day {day}");
+        assert_eq!(
+            first.remaining(),
+            1_000 - LIMITS,
+            "those without a number are read by those with one"
+        );
+        assert_eq!(
+            (store.keys(), large()),
+            (61, (61, 61)),
+            "one state for each key, day {day}"
+        );
         (0..2).for_each(|_| store.sweep_elsewhere(now));
         assert_eq!(store.keys(), 61, "in use");
     }
@@ -138,7 +162,10 @@ fn policy_beyond_the_last_number_is_refused_with_their_bound() {
     (0..policies).for_each(|n| drop(prepare(&store, &n.to_string(), per_day(1))));
     let set = |name| PolicySet::new(Policy::new(name, per_day(1)).unwrap()).unwrap();
     let error = store.prepare(set("one more")).unwrap_err().to_string();
-    assert!(error.contains("number of policies is 1024") && error.contains("at most 1023"), "{error}");
+    assert!(
+        error.contains("number of policies is 1024") && error.contains("at most 1023"),
+        "{error}"
+    );
     assert!(store.prepare(set("7")).is_ok(), "a name that is known");
 }
 
@@ -153,7 +180,12 @@ fn law_09_a_full_shard_forgets_each_key_by_its_own_limit() {
         (12..28).for_each(|key| assert_eq!(take(&store, &second, key, NOW).remaining(), 8));
         let later = NOW.after_micros(2_000_000);
         assert_eq!(take(&store, &second, 28, later).remaining(), 8);
-        assert_eq!(store.keys(), 12 + 1, "{other}: those of the last second are idle, and no other");
-        (0..12).for_each(|key| assert_eq!(take(&store, &day, key, later).remaining(), 48, "{other}"));
+        assert_eq!(
+            store.keys(),
+            12 + 1,
+            "{other}: those of the last second are idle, and no other"
+        );
+        (0..12)
+            .for_each(|key| assert_eq!(take(&store, &day, key, later).remaining(), 48, "{other}"));
     }
 }

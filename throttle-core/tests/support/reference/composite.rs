@@ -36,10 +36,15 @@ impl Reference {
             models.push(leaf.model());
             models.len() - 1
         });
-        Self { tree, reserves: vec![0; models.len()], models }
+        Self {
+            tree,
+            reserves: vec![0; models.len()],
+            models,
+        }
     }
 
-    /// Decides with one cost per leaf, under the parameters of the given numbers. Each leaf keeps a reserve free.
+    /// Decides with one cost per leaf, under the parameters of the given numbers. Each leaf keeps a
+    /// reserve free.
     pub(crate) fn decide_in(
         &mut self,
         t: i64,
@@ -47,8 +52,14 @@ impl Reference {
         numbers: &[u8],
         reserves: &[u64],
     ) -> (Answer, Vec<(usize, Paid)>) {
-        self.models.iter_mut().zip(numbers).for_each(|(model, number)| model.ask_in((*number).into()));
-        self.reserves = reserves.iter().map(|reserve| i128::from(*reserve)).collect();
+        self.models
+            .iter_mut()
+            .zip(numbers)
+            .for_each(|(model, number)| model.ask_in((*number).into()));
+        self.reserves = reserves
+            .iter()
+            .map(|reserve| i128::from(*reserve))
+            .collect();
         let answer = self.decide(t, costs);
         self.reserves.fill(0);
         answer
@@ -60,7 +71,11 @@ impl Reference {
         let of_leaf = |(leaf, cost): (usize, &Option<u64>)| {
             let cost = i128::from((*cost)?);
             // What a look asks for is always there.
-            let asked = if cost > 0 { cost + self.reserves[leaf] } else { 0 };
+            let asked = if cost > 0 {
+                cost + self.reserves[leaf]
+            } else {
+                0
+            };
             Some(wait(&*self.models[leaf], t, asked))
         };
         let waits: Vec<Option<Wait>> = costs.iter().enumerate().map(of_leaf).collect();
@@ -73,9 +88,21 @@ impl Reference {
         let (mut receipts, mut delay, audited) = (Vec::new(), 0, self.tree.audited());
         for &leaf in &payers {
             let cost = i128::from(costs[leaf].unwrap_or(0));
-            delay = delay.max(if audited[leaf] { 0 } else { self.models[leaf].delay(t) });
+            delay = delay.max(if audited[leaf] {
+                0
+            } else {
+                self.models[leaf].delay(t)
+            });
             let tier = self.models[leaf].number();
-            receipts.push((leaf, Paid { cost, at: t, place: self.models[leaf].take(t, cost), tier }));
+            receipts.push((
+                leaf,
+                Paid {
+                    cost,
+                    at: t,
+                    place: self.models[leaf].take(t, cost),
+                    tier,
+                },
+            ));
         }
         let summary = self.summary(&self.tree, t, &waits, &payers);
         let binding = if wait == Wait::Now {
@@ -90,15 +117,25 @@ impl Reference {
                 remaining: self.remaining(leaf, t) as u64,
                 retry: micros(wait),
                 reset: self.models[leaf].reset(t) as u64,
-                charged: if payers.contains(&leaf) { costs[leaf].unwrap_or(0) } else { 0 },
+                charged: if payers.contains(&leaf) {
+                    costs[leaf].unwrap_or(0)
+                } else {
+                    0
+                },
                 violated: violated.contains(&leaf),
                 audited: audited[leaf],
-                tier: if self.models[leaf].is_under_own() { Policy::OWN.into() } else { self.models[leaf].number() },
+                tier: if self.models[leaf].is_under_own() {
+                    Policy::OWN.into()
+                } else {
+                    self.models[leaf].number()
+                },
             })
         };
         let answer = Answer {
             allowed: wait == Wait::Now,
-            remaining: summary.as_ref().map_or(u64::MAX, |summary| summary.remaining as u64),
+            remaining: summary
+                .as_ref()
+                .map_or(u64::MAX, |summary| summary.remaining as u64),
             retry: micros(wait),
             reset: summary.as_ref().map_or(0, |summary| summary.reset as u64),
             delay: delay as u64,
@@ -122,9 +159,18 @@ impl Reference {
         (self.models[leaf].remaining(t) - self.reserves[leaf]).max(0)
     }
 
-    fn summary(&self, tree: &Tree<usize>, t: i128, waits: &[Option<Wait>], payers: &[usize]) -> Option<Summary> {
+    fn summary(
+        &self,
+        tree: &Tree<usize>,
+        t: i128,
+        waits: &[Option<Wait>],
+        payers: &[usize],
+    ) -> Option<Summary> {
         let below = |members: &[Tree<usize>]| -> Vec<Summary> {
-            members.iter().filter_map(|member| self.summary(member, t, waits, payers)).collect()
+            members
+                .iter()
+                .filter_map(|member| self.summary(member, t, waits, payers))
+                .collect()
         };
         match tree {
             Tree::Leaf(leaf) => waits[*leaf].map(|_| Summary {
@@ -143,14 +189,22 @@ impl Reference {
                 // The first member that was charged binds.
                 let binding = members
                     .iter()
-                    .filter(|member| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now))
+                    .filter(|member| {
+                        answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now)
+                    })
                     .find_map(|member| {
-                        self.summary(member, t, waits, payers)?.binding.filter(|leaf| payers.contains(leaf))
+                        self.summary(member, t, waits, payers)?
+                            .binding
+                            .filter(|leaf| payers.contains(leaf))
                     });
                 let below = below(members);
                 let reset = below.iter().map(|summary| summary.reset).max()?;
                 let remaining = below.iter().map(|summary| summary.remaining).max()?;
-                Some(Summary { remaining, reset, binding })
+                Some(Summary {
+                    remaining,
+                    reset,
+                    binding,
+                })
             }
         }
     }
@@ -176,13 +230,20 @@ fn micros(wait: Wait) -> Option<u64> {
     }
 }
 
-/// When a subtree admits, and the leaf that determines it; `None` if all of the subtree is skipped or audited.
+/// When a subtree admits, and the leaf that determines it; `None` if all of the subtree is skipped
+/// or audited.
 fn answer(tree: &Tree<usize>, waits: &[Option<Wait>]) -> Option<(Wait, usize)> {
     let first_of = |members: &[Tree<usize>], wanted: Option<Wait>| {
-        members.iter().filter_map(|member| answer(member, waits)).find(|(wait, _)| Some(*wait) == wanted)
+        members
+            .iter()
+            .filter_map(|member| answer(member, waits))
+            .find(|(wait, _)| Some(*wait) == wanted)
     };
     let each = |members: &[Tree<usize>]| -> Vec<Wait> {
-        members.iter().filter_map(|member| Some(answer(member, waits)?.0)).collect()
+        members
+            .iter()
+            .filter_map(|member| Some(answer(member, waits)?.0))
+            .collect()
     };
     match tree {
         Tree::Leaf(leaf) => waits[*leaf].map(|wait| (wait, *leaf)),
@@ -201,7 +262,9 @@ fn blamed(tree: &Tree<usize>, waits: &[Option<Wait>], leaves: &mut Vec<usize>) {
         Tree::Leaf(leaf) => leaves.push(*leaf),
         Tree::Audited(_) => {}
         Tree::All(members) | Tree::Any(members, _) => {
-            members.iter().for_each(|member| blamed(member, waits, leaves));
+            members
+                .iter()
+                .for_each(|member| blamed(member, waits, leaves));
         }
     }
 }
@@ -211,11 +274,19 @@ fn charged(tree: &Tree<usize>, waits: &[Option<Wait>], payers: &mut Vec<usize>) 
     match tree {
         Tree::Leaf(leaf) => payers.extend(waits[*leaf].map(|_| *leaf)),
         Tree::Audited(leaf) => payers.extend((waits[*leaf] == Some(Wait::Now)).then_some(*leaf)),
-        Tree::All(members) => members.iter().for_each(|member| charged(member, waits, payers)),
+        Tree::All(members) => members
+            .iter()
+            .for_each(|member| charged(member, waits, payers)),
         Tree::Any(members, every) => {
-            let admits = |member: &&Tree<usize>| answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now);
+            let admits = |member: &&Tree<usize>| {
+                answer(member, waits).is_some_and(|(wait, _)| wait == Wait::Now)
+            };
             let most = if *every { members.len() } else { 1 };
-            members.iter().filter(admits).take(most).for_each(|member| charged(member, waits, payers));
+            members
+                .iter()
+                .filter(admits)
+                .take(most)
+                .for_each(|member| charged(member, waits, payers));
         }
     }
 }

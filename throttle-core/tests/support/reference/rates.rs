@@ -1,5 +1,5 @@
-//! Algorithms that drain at a rate: GCRA by its arrival time, the token bucket by tokens, the meter by water, the
-//! shaper by slots.
+//! Algorithms that drain at a rate: GCRA by its arrival time, the token bucket by tokens, the meter
+//! by water, the shaper by slots.
 
 use super::{Model, Paid, Place, Q, ceil, floor, fraction, q};
 
@@ -14,7 +14,12 @@ pub(super) struct Gcra {
 impl Gcra {
     pub(super) fn new(limit: u64, period: u64, burst: u64) -> Self {
         let interval = fraction(period, limit);
-        Self { interval, tolerance: interval * q(burst.into()), burst: burst.into(), tat: None }
+        Self {
+            interval,
+            tolerance: interval * q(burst.into()),
+            burst: burst.into(),
+            tat: None,
+        }
     }
 
     fn arrival(&self, t: i128) -> Q {
@@ -54,7 +59,9 @@ impl Model for Gcra {
     }
 
     fn give_back(&mut self, t: i128, _: Paid, units: i128) {
-        self.tat = self.tat.map(|tat| (tat - self.interval * q(units)).max(q(t)));
+        self.tat = self
+            .tat
+            .map(|tat| (tat - self.interval * q(units)).max(q(t)));
     }
 }
 
@@ -69,7 +76,12 @@ pub(super) struct TokenBucket {
 impl TokenBucket {
     pub(super) fn new(limit: u64, period: u64, burst: u64) -> Self {
         let capacity = q(burst.into());
-        Self { rate: fraction(limit, period), capacity, tokens: capacity, last: None }
+        Self {
+            rate: fraction(limit, period),
+            capacity,
+            tokens: capacity,
+            last: None,
+        }
     }
 
     fn level(&self, t: i128) -> Q {
@@ -83,7 +95,11 @@ impl TokenBucket {
 
     fn until(&self, t: i128, target: Q) -> i128 {
         let missing = target - self.level(t);
-        if missing <= q(0) { 0 } else { self.lag(t) + ceil(missing / self.rate) }
+        if missing <= q(0) {
+            0
+        } else {
+            self.lag(t) + ceil(missing / self.rate)
+        }
     }
 
     fn set(&mut self, t: i128, tokens: Q) {
@@ -133,7 +149,12 @@ pub(super) struct LeakyMeter {
 
 impl LeakyMeter {
     pub(super) fn new(limit: u64, period: u64, burst: u64) -> Self {
-        Self { interval: fraction(period, limit), capacity: burst.into(), water: q(0), last: None }
+        Self {
+            interval: fraction(period, limit),
+            capacity: burst.into(),
+            water: q(0),
+            last: None,
+        }
     }
 
     fn now(&self, t: i128) -> i128 {
@@ -165,7 +186,11 @@ impl Model for LeakyMeter {
 
     fn reset(&self, t: i128) -> i128 {
         let level = self.level(t);
-        if level == q(0) { 0 } else { self.now(t) - t + ceil(level * self.interval) }
+        if level == q(0) {
+            0
+        } else {
+            self.now(t) - t + ceil(level * self.interval)
+        }
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
@@ -189,12 +214,22 @@ pub(super) struct Shaper {
 
 impl Shaper {
     pub(super) fn new(limit: u64, period: u64, max_wait: u64, delays: bool) -> Self {
-        Self { interval: fraction(period, limit), max_wait: q(max_wait.into()), delays, next: None, last: None }
+        Self {
+            interval: fraction(period, limit),
+            max_wait: q(max_wait.into()),
+            delays,
+            next: None,
+            last: None,
+        }
     }
 
-    /// How long until a request may start, if it may not be delayed. The part of a microsecond is waited for by none.
+    /// How long until a request may start, if it may not be delayed. The part of a microsecond is
+    /// waited for by none.
     fn starts_in(&self, t: i128) -> i128 {
-        self.next.filter(|next| !self.delays && *next > q(self.now(t))).map_or(0, |next| floor(next) - t).max(0)
+        self.next
+            .filter(|next| !self.delays && *next > q(self.now(t)))
+            .map_or(0, |next| floor(next) - t)
+            .max(0)
     }
 
     fn units_left(&self, t: i128) -> i128 {
@@ -230,32 +265,52 @@ impl Model for Shaper {
     }
 
     fn remaining(&self, t: i128) -> i128 {
-        if self.starts_in(t) > 0 { 0 } else { self.units_left(t) }
+        if self.starts_in(t) > 0 {
+            0
+        } else {
+            self.units_left(t)
+        }
     }
 
     fn retry(&self, t: i128, cost: i128) -> i128 {
         let excess = self.excess(t, cost);
-        let fits_in = if excess > q(0) { self.now(t) - t + ceil(excess) } else { 0 };
+        let fits_in = if excess > q(0) {
+            self.now(t) - t + ceil(excess)
+        } else {
+            0
+        };
         fits_in.max(self.starts_in(t))
     }
 
     fn reset(&self, t: i128) -> i128 {
         let wait = self.wait(t);
-        if wait == q(0) { 0 } else { self.now(t) - t + ceil(wait) }
+        if wait == q(0) {
+            0
+        } else {
+            self.now(t) - t + ceil(wait)
+        }
     }
 
     fn delay(&self, t: i128) -> i128 {
-        if self.delays { self.now(t) - t + ceil(self.wait(t)) } else { 0 }
+        if self.delays {
+            self.now(t) - t + ceil(self.wait(t))
+        } else {
+            0
+        }
     }
 
     fn debit(&mut self, t: i128, _: Paid, units: i128) {
         self.take(t, units.min(self.units_left(t)));
     }
 
-    /// A schedule knows its charges by their slots, and that of another limit's charge would begin now.
+    /// A schedule knows its charges by their slots, and that of another limit's charge would begin
+    /// now.
     fn latest(&self, t: i128, other: Paid) -> Place {
         let first = q(self.now(t));
-        Place::Slots { first, after: first + self.interval * q(other.cost) }
+        Place::Slots {
+            first,
+            after: first + self.interval * q(other.cost),
+        }
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
@@ -263,13 +318,19 @@ impl Model for Shaper {
         let after = first + self.interval * q(cost);
         // Without delays, the instant since which each charge has followed the one before it.
         let follows = !self.delays && self.next.is_some_and(|next| floor(next) + 1 >= self.now(t));
-        self.last = if follows { self.last } else { Some(self.now(t)) };
+        self.last = if follows {
+            self.last
+        } else {
+            Some(self.now(t))
+        };
         self.next = Some(after);
         Place::Slots { first, after }
     }
 
     fn give_back(&mut self, t: i128, receipt: Paid, units: i128) {
-        let Place::Slots { first, after } = receipt.place else { return };
+        let Place::Slots { first, after } = receipt.place else {
+            return;
+        };
         // Nothing is owed, so nothing comes back, and the next charge follows none.
         if !self.delays && self.wait(t) == q(0) {
             return;
@@ -278,7 +339,9 @@ impl Model for Shaper {
             if self.last.is_some_and(|since| floor(first) < since) {
                 return;
             }
-            self.next = self.next.map(|next| (next - self.interval * q(units)).max(q(self.now(t))));
+            self.next = self
+                .next
+                .map(|next| (next - self.interval * q(units)).max(q(self.now(t))));
         } else if self.next == Some(after) {
             let kept = first + self.interval * q(receipt.cost - units);
             self.next = Some(kept.max(q(self.now(t))));

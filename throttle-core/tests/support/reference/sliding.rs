@@ -14,16 +14,24 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(limit: u64, window: u64) -> Self {
-        Self { limit: limit.into(), window: window.into(), entries: BTreeMap::new() }
+        Self {
+            limit: limit.into(),
+            window: window.into(),
+            entries: BTreeMap::new(),
+        }
     }
 
     fn now(&self, t: i128) -> i128 {
-        self.entries.last_key_value().map_or(t, |(newest, _)| t.max(*newest))
+        self.entries
+            .last_key_value()
+            .map_or(t, |(newest, _)| t.max(*newest))
     }
 
     fn live(&self, t: i128) -> impl Iterator<Item = (i128, i128)> {
         let edge = self.now(t) - self.window;
-        self.entries.range(edge + 1..).map(|(at, units)| (*at, *units))
+        self.entries
+            .range(edge + 1..)
+            .map(|(at, units)| (*at, *units))
     }
 
     fn used(&self, t: i128) -> i128 {
@@ -57,7 +65,9 @@ impl Model for Log {
     }
 
     fn reset(&self, t: i128) -> i128 {
-        self.live(t).last().map_or(0, |(newest, _)| newest + self.window - t)
+        self.live(t)
+            .last()
+            .map_or(0, |(newest, _)| newest + self.window - t)
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
@@ -68,7 +78,9 @@ impl Model for Log {
     }
 
     fn give_back(&mut self, _: i128, receipt: Paid, units: i128) {
-        let Place::Entry(at) = receipt.place else { return };
+        let Place::Entry(at) = receipt.place else {
+            return;
+        };
         if let Some(entry) = self.entries.get_mut(&at) {
             *entry -= units;
         }
@@ -76,7 +88,9 @@ impl Model for Log {
     }
 
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
-        let Place::Entry(at) = receipt.place else { return };
+        let Place::Entry(at) = receipt.place else {
+            return;
+        };
         let (units, edge) = (units.min(self.remaining(t)), self.now(t) - self.window);
         if let Some(entry) = self.entries.get_mut(&at).filter(|_| at > edge) {
             *entry += units;
@@ -104,7 +118,13 @@ pub(super) struct Buckets {
 impl Buckets {
     pub(super) fn new(limit: u64, window: u64, buckets: u64) -> Self {
         let width = i128::from(window / buckets);
-        Self { limit: limit.into(), buckets: buckets.into(), width, counts: BTreeMap::new(), last: None }
+        Self {
+            limit: limit.into(),
+            buckets: buckets.into(),
+            width,
+            counts: BTreeMap::new(),
+            last: None,
+        }
     }
 
     fn now(&self, t: i128) -> i128 {
@@ -112,11 +132,17 @@ impl Buckets {
     }
 
     fn full(&self, index: i128) -> i128 {
-        self.counts.range(index - self.buckets + 1..=index).map(|(_, units)| units).sum()
+        self.counts
+            .range(index - self.buckets + 1..=index)
+            .map(|(_, units)| units)
+            .sum()
     }
 
     fn oldest(&self, index: i128) -> i128 {
-        self.counts.get(&(index - self.buckets)).copied().unwrap_or(0)
+        self.counts
+            .get(&(index - self.buckets))
+            .copied()
+            .unwrap_or(0)
     }
 
     fn estimate(&self, now: i128) -> Q {
@@ -129,7 +155,11 @@ impl Buckets {
         let now = self.now(t);
         let index = now.div_euclid(self.width);
         for later in index..index + self.buckets + 2 {
-            let begin = if later == index { now } else { later * self.width };
+            let begin = if later == index {
+                now
+            } else {
+                later * self.width
+            };
             if self.estimate(begin) <= q(room) {
                 return begin;
             }
@@ -163,7 +193,11 @@ impl Model for Buckets {
     }
 
     fn reset(&self, t: i128) -> i128 {
-        if self.estimate(self.now(t)) == q(0) { 0 } else { self.first(t, 0) - t }
+        if self.estimate(self.now(t)) == q(0) {
+            0
+        } else {
+            self.first(t, 0) - t
+        }
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
@@ -176,7 +210,9 @@ impl Model for Buckets {
     }
 
     fn give_back(&mut self, _: i128, receipt: Paid, units: i128) {
-        let Place::SubWindow(index) = receipt.place else { return };
+        let Place::SubWindow(index) = receipt.place else {
+            return;
+        };
         if let Some(count) = self.counts.get_mut(&index) {
             *count = (*count - units).max(0);
         }
@@ -184,10 +220,16 @@ impl Model for Buckets {
 
     /// Only while the sub-window of the charge counts in full, and still contains some of it.
     fn debit(&mut self, t: i128, receipt: Paid, units: i128) {
-        let Place::SubWindow(index) = receipt.place else { return };
+        let Place::SubWindow(index) = receipt.place else {
+            return;
+        };
         let units = units.min(self.remaining(t));
         let running = self.now(t).div_euclid(self.width) - index < self.buckets;
-        if let Some(count) = self.counts.get_mut(&index).filter(|count| running && **count > 0) {
+        if let Some(count) = self
+            .counts
+            .get_mut(&index)
+            .filter(|count| running && **count > 0)
+        {
             *count += units;
         }
     }

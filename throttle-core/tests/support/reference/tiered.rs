@@ -1,5 +1,6 @@
-//! A key with one state, decided under several parameters, by the definitions: parameters that did not write the state
-//! read it as used units, and write it anew with the first charge. Waits are found by search.
+//! A key with one state, decided under several parameters, by the definitions: parameters that did
+//! not write the state read it as used units, and write it anew with the first charge. Waits are
+//! found by search.
 
 use super::{Model, Paid, Place, model};
 use crate::support::spec::Spec;
@@ -17,10 +18,17 @@ pub(super) struct Tiered {
 impl Tiered {
     pub(super) fn new(tiers: &[Spec], own: &[Spec]) -> Self {
         let parameters = [tiers, own].concat();
-        Self { state: model(&parameters[0]), parameters, tiers: tiers.len(), writer: 0, asked: 0 }
+        Self {
+            state: model(&parameters[0]),
+            parameters,
+            tiers: tiers.len(),
+            writer: 0,
+            asked: 0,
+        }
     }
 
-    /// Whether the selected parameters have written the state. Parameters that count alike are the same.
+    /// Whether the selected parameters have written the state. Parameters that count alike are the
+    /// same.
     fn is_own(&self) -> bool {
         self.is_by(self.asked)
     }
@@ -29,8 +37,8 @@ impl Tiered {
         self.parameters[self.writer].counts_like(&self.parameters[number])
     }
 
-    /// Units that the writer counts. What remains is rounded down, so they are rounded up; and while the state is not
-    /// as unused, there is one at least.
+    /// Units that the writer counts. What remains is rounded down, so they are rounded up; and
+    /// while the state is not as unused, there is one at least.
     fn counted(&self, t: i128) -> i128 {
         (self.state.capacity() - self.state.remaining(t)).max((self.state.reset(t) > 0).into())
     }
@@ -45,7 +53,11 @@ impl Tiered {
     }
 
     fn admits(&self, t: i128, cost: i128) -> bool {
-        let most = if self.is_idle_only() { 0 } else { self.capacity() - cost };
+        let most = if self.is_idle_only() {
+            0
+        } else {
+            self.capacity() - cost
+        };
         self.counted(t) <= most
     }
 
@@ -59,8 +71,8 @@ impl Tiered {
         state
     }
 
-    /// The time until something holds, if nothing else happens. Use only drains, so it holds from then on, and at the
-    /// latest when nothing is counted.
+    /// The time until something holds, if nothing else happens. Use only drains, so it holds from
+    /// then on, and at the latest when nothing is counted.
     fn until(&self, t: i128, holds: impl Fn(i128) -> bool) -> i128 {
         if holds(t) {
             return 0;
@@ -69,13 +81,17 @@ impl Tiered {
         assert!(holds(t + after), "{self:?} has recovered after {after} µs");
         while after - before > 1 {
             let middle = (before + after) / 2;
-            if holds(t + middle) { after = middle } else { before = middle }
+            if holds(t + middle) {
+                after = middle
+            } else {
+                before = middle
+            }
         }
         after
     }
 
-    /// Settles a charge in the state, whose writer may have charged the key since. Nothing is settled of a charge whose
-    /// window is over.
+    /// Settles a charge in the state, whose writer may have charged the key since. Nothing is
+    /// settled of a charge whose window is over.
     fn settle(&mut self, t: i128, receipt: Paid, units: i128, is_debit: bool) {
         if self.is_by(receipt.tier) {
             settle(&mut *self.state, t, receipt, units, is_debit);
@@ -88,9 +104,21 @@ impl Tiered {
         if self.state.reset(t) > 0 {
             // The charge may be of more than the writer holds.
             let most = self.state.capacity();
-            let receipt = Paid { cost: receipt.cost.min(most), ..receipt };
-            let receipt = Paid { place: self.state.latest(t, receipt), ..receipt };
-            settle(&mut *self.state, t, receipt, if is_debit { units } else { units.min(most) }, is_debit);
+            let receipt = Paid {
+                cost: receipt.cost.min(most),
+                ..receipt
+            };
+            let receipt = Paid {
+                place: self.state.latest(t, receipt),
+                ..receipt
+            };
+            settle(
+                &mut *self.state,
+                t,
+                receipt,
+                if is_debit { units } else { units.min(most) },
+                is_debit,
+            );
             return;
         }
         settle(&mut *by, t, receipt, units, is_debit);
@@ -101,7 +129,11 @@ impl Tiered {
 }
 
 fn settle(model: &mut dyn Model, t: i128, receipt: Paid, units: i128, is_debit: bool) {
-    if is_debit { model.debit(t, receipt, units) } else { model.give_back(t, receipt, units) }
+    if is_debit {
+        model.debit(t, receipt, units)
+    } else {
+        model.give_back(t, receipt, units)
+    }
 }
 
 impl Model for Tiered {
@@ -110,7 +142,11 @@ impl Model for Tiered {
     }
 
     fn can(&self, t: i128, cost: i128) -> bool {
-        if self.is_own() { self.state.can(t, cost) } else { self.admits(t, cost) }
+        if self.is_own() {
+            self.state.can(t, cost)
+        } else {
+            self.admits(t, cost)
+        }
     }
 
     fn remaining(&self, t: i128) -> i128 {
@@ -122,15 +158,27 @@ impl Model for Tiered {
     }
 
     fn retry(&self, t: i128, cost: i128) -> i128 {
-        if self.is_own() { self.state.retry(t, cost) } else { self.until(t, |at| self.admits(at, cost)) }
+        if self.is_own() {
+            self.state.retry(t, cost)
+        } else {
+            self.until(t, |at| self.admits(at, cost))
+        }
     }
 
     fn reset(&self, t: i128) -> i128 {
-        if self.is_own() { self.state.reset(t) } else { self.until(t, |at| self.used(at) == 0) }
+        if self.is_own() {
+            self.state.reset(t)
+        } else {
+            self.until(t, |at| self.used(at) == 0)
+        }
     }
 
     fn delay(&self, t: i128) -> i128 {
-        if self.is_own() { self.state.delay(t) } else { self.begun(t).delay(t) }
+        if self.is_own() {
+            self.state.delay(t)
+        } else {
+            self.begun(t).delay(t)
+        }
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
@@ -150,7 +198,11 @@ impl Model for Tiered {
     }
 
     fn ask_in(&mut self, number: usize) {
-        self.asked = if number < self.parameters.len() { number } else { 0 };
+        self.asked = if number < self.parameters.len() {
+            number
+        } else {
+            0
+        };
     }
 
     fn number(&self) -> usize {

@@ -25,19 +25,43 @@ struct Bucket {
 impl Interval {
     pub(super) fn new(capacity: u64, refill: u64, interval: u64, aligned: bool) -> Self {
         let (capacity, refill, interval) = (capacity.into(), refill.into(), interval.into());
-        Self { capacity, refill, interval, aligned, tokens: capacity, anchor: None, last: None }
+        Self {
+            capacity,
+            refill,
+            interval,
+            aligned,
+            tokens: capacity,
+            anchor: None,
+            last: None,
+        }
     }
 
     fn view(&self, t: i128) -> Bucket {
         let now = self.last.map_or(t, |last| last.max(t));
         let Some(anchor) = self.anchor else {
-            let anchor = if self.aligned { now.div_euclid(self.interval) * self.interval } else { now };
-            return Bucket { tokens: self.capacity, anchor, now };
+            let anchor = if self.aligned {
+                now.div_euclid(self.interval) * self.interval
+            } else {
+                now
+            };
+            return Bucket {
+                tokens: self.capacity,
+                anchor,
+                now,
+            };
         };
         let portions = (now - anchor) / self.interval;
         let tokens = (self.tokens + portions * self.refill).min(self.capacity);
-        let anchor = if tokens == self.capacity && !self.aligned { now } else { anchor + portions * self.interval };
-        Bucket { tokens, anchor, now }
+        let anchor = if tokens == self.capacity && !self.aligned {
+            now
+        } else {
+            anchor + portions * self.interval
+        };
+        Bucket {
+            tokens,
+            anchor,
+            now,
+        }
     }
 
     fn until(&self, t: i128, target: i128) -> i128 {
@@ -70,7 +94,11 @@ impl Model for Interval {
     }
 
     fn reset(&self, t: i128) -> i128 {
-        if self.remaining(t) == self.capacity { 0 } else { self.until(t, self.capacity) }
+        if self.remaining(t) == self.capacity {
+            0
+        } else {
+            self.until(t, self.capacity)
+        }
     }
 
     fn take(&mut self, t: i128, cost: i128) -> Place {
@@ -109,7 +137,11 @@ impl Cut {
                 let start = (t - offset).div_euclid(window) * window + offset;
                 (start, start + window)
             }
-            Self::Civil { cadence, day: anchor, shift } => {
+            Self::Civil {
+                cadence,
+                day: anchor,
+                shift,
+            } => {
                 let day = (t + shift).div_euclid(DAY);
                 let (first, after) = match cadence {
                     Cadence::Day => (day, day + 1),
@@ -126,7 +158,11 @@ impl Cut {
                         };
                         let this = month(day);
                         let (before, next) = (month(this.0 - 1), month(this.1));
-                        if day < begins(this) { (begins(before), begins(this)) } else { (begins(this), begins(next)) }
+                        if day < begins(this) {
+                            (begins(before), begins(this))
+                        } else {
+                            (begins(this), begins(next))
+                        }
                     }
                 };
                 (first * DAY - shift, after * DAY - shift)
@@ -135,10 +171,12 @@ impl Cut {
     }
 }
 
-/// First day of the month that contains a day, and of the next month, counted from the epoch, by the rule of leap years
-/// alone.
+/// First day of the month that contains a day, and of the next month, counted from the epoch, by
+/// the rule of leap years alone.
 fn month(day: i128) -> (i128, i128) {
-    let leap = |year: i128| year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0);
+    let leap = |year: i128| {
+        year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0)
+    };
     let days_before = |year: i128| {
         let past = year - 1;
         past * 365 + past.div_euclid(4) - past.div_euclid(100) + past.div_euclid(400) - 719_162
@@ -173,21 +211,52 @@ pub(super) struct Windowed {
 
 impl Windowed {
     pub(super) fn fixed(limit: u64, window: u64, offset: i64) -> Self {
-        Self::new(limit, Cut::Fixed { window: window.into(), offset: offset.into() })
+        Self::new(
+            limit,
+            Cut::Fixed {
+                window: window.into(),
+                offset: offset.into(),
+            },
+        )
     }
 
-    pub(super) fn calendar(limit: u64, cadence: Cadence, offset_minutes: i32, anchor: Anchor) -> Self {
+    pub(super) fn calendar(
+        limit: u64,
+        cadence: Cadence,
+        offset_minutes: i32,
+        anchor: Anchor,
+    ) -> Self {
         let shift = i128::from(offset_minutes) * 60_000_000 - i128::from(anchor.hour) * DAY / 24;
-        Self::new(limit, Cut::Civil { cadence, day: anchor.day, shift })
+        Self::new(
+            limit,
+            Cut::Civil {
+                cadence,
+                day: anchor.day,
+                shift,
+            },
+        )
     }
 
     fn new(limit: u64, cut: Cut) -> Self {
-        Self { limit: limit.into(), cut, window: None, count: 0, last: None }
+        Self {
+            limit: limit.into(),
+            cut,
+            window: None,
+            count: 0,
+            last: None,
+        }
     }
 
     fn view(&self, t: i128) -> ((i128, i128), i128) {
         let window = self.cut.window(self.last.map_or(t, |last| last.max(t)));
-        (window, if self.window == Some(window) { self.count } else { 0 })
+        (
+            window,
+            if self.window == Some(window) {
+                self.count
+            } else {
+                0
+            },
+        )
     }
 }
 

@@ -24,7 +24,8 @@ struct Fixture {
 type Begun = JoinHandle<Result<Part, CallError>>;
 
 fn limit(count: u64) -> PolicySet {
-    PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).expect("a policy")).expect("a set")
+    PolicySet::new(Policy::new("p", Gcra::new(Rate::per_minute(count))).expect("a policy"))
+        .expect("a set")
 }
 
 /// A limit whose decisions cost the server a fifth of a microsecond for each entry.
@@ -41,10 +42,20 @@ impl Fixture {
     /// A set whose queue has room for so many decisions.
     fn of(set: PolicySet, queue: usize) -> Self {
         let store = ByHand::default();
-        let builder = RedisBackend::builder(store.clone()).readable_keys().deadline(Duration::from_secs(1));
-        let backend = builder.queue(queue).breaker_threshold(1).build().expect("valid options");
+        let builder = RedisBackend::builder(store.clone())
+            .readable_keys()
+            .deadline(Duration::from_secs(1));
+        let backend = builder
+            .queue(queue)
+            .breaker_threshold(1)
+            .build()
+            .expect("valid options");
         let set = Arc::new(backend.prepare(set).expect("a set"));
-        Self { store, backend, set }
+        Self {
+            store,
+            backend,
+            set,
+        }
     }
 
     async fn connected() -> Self {
@@ -72,15 +83,25 @@ impl Fixture {
     fn free(&self) {
         self.waiting().in_flight.truncate(1);
         let batcher = &self.set.batcher.0;
-        spawn_start(&self.backend.shared, batcher, batcher.lock(), Spawned::ByEndedCall);
+        spawn_start(
+            &self.backend.shared,
+            batcher,
+            batcher.lock(),
+            Spawned::ByEndedCall,
+        );
     }
 
     fn ask(&self, key: &str) -> Arc<Ask> {
-        self.set.ask(&self.backend.shared, &[Call::from(Key::from(key))])
+        self.set
+            .ask(&self.backend.shared, &[Call::from(Key::from(key))])
     }
 
     async fn begin(&self, key: &str, time: Duration) -> Begun {
-        let (shared, set, ask) = (Arc::clone(&self.backend.shared), Arc::clone(&self.set), self.ask(key));
+        let (shared, set, ask) = (
+            Arc::clone(&self.backend.shared),
+            Arc::clone(&self.set),
+            self.ask(key),
+        );
         let until = Instant::now() + time;
         let begun = tokio::spawn(async move { set.batcher.ask(&shared, &ask, until).await });
         turns().await;
@@ -101,18 +122,26 @@ async fn a_decision_that_a_call_has_taken_may_be_charged() {
         let job = fixture.waiting().queue.pop_front().expect("it is queued");
         assert!(job.claim.take(), "the call takes it");
         let _standing_still = Some(job).filter(|_| !its_runtime_ends);
-        assert!(matches!(begun.await.expect("no panic"), Err(CallError::Late)), "stopped: {its_runtime_ends}");
+        assert!(
+            matches!(begun.await.expect("no panic"), Err(CallError::Late)),
+            "stopped: {its_runtime_ends}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn decisions_of_a_runtime_that_stands_still_are_sent_by_the_next_one() {
     let fixture = Fixture::connected().await;
-    let still = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let still = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     fixture.occupy(Instant::now());
     fixture.waiting().runtime = Some(still.handle().clone());
     let first = fixture.begin("first", 500 * MS).await;
-    assert!(fixture.store.is_idle().await, "the calls of the other runtime are not overdue yet");
+    assert!(
+        fixture.store.is_idle().await,
+        "the calls of the other runtime are not overdue yet"
+    );
     advance(GRACE).await;
     let second = fixture.begin("second", 500 * MS).await;
     for key in ["first", "second"] {
@@ -134,7 +163,10 @@ async fn a_call_waits_for_the_connection_as_long_as_one_of_its_decisions() {
     fixture.free();
     turns().await;
     advance(100 * MS).await;
-    assert!(matches!(soon.await.expect("no panic"), Err(CallError::Expired)));
+    assert!(matches!(
+        soon.await.expect("no panic"),
+        Err(CallError::Expired)
+    ));
     assert_eq!(began.elapsed(), 100 * MS + GRACE);
     fixture.store.connect(Ok(())).await;
     let sent = fixture.store.next().await;
@@ -147,7 +179,11 @@ async fn a_call_waits_for_the_connection_as_long_as_one_of_its_decisions() {
 fn begin_together(fixture: &Fixture, keys: &[&str], time: Duration) -> Vec<Begun> {
     let until = Instant::now() + time;
     let begin = |key: &&str| {
-        let (shared, set, ask) = (Arc::clone(&fixture.backend.shared), Arc::clone(&fixture.set), fixture.ask(key));
+        let (shared, set, ask) = (
+            Arc::clone(&fixture.backend.shared),
+            Arc::clone(&fixture.set),
+            fixture.ask(key),
+        );
         tokio::spawn(async move { set.batcher.ask(&shared, &ask, until).await })
     };
     keys.iter().map(begin).collect()
@@ -160,7 +196,10 @@ async fn call_that_a_runtime_never_starts_is_left_to_the_next_runtime() {
     // As if another runtime were about to start a call, and stood still.
     fixture.waiting().starting = Some(Instant::now() + GRACE);
     let waiting = begin_together(&fixture, &["a", "b", "c"], 500 * MS);
-    assert!(fixture.store.is_idle().await, "the other runtime may still start the call");
+    assert!(
+        fixture.store.is_idle().await,
+        "the other runtime may still start the call"
+    );
     advance(GRACE).await;
     let last = fixture.begin("d", 500 * MS).await;
     let sent = fixture.store.next().await;
@@ -178,6 +217,13 @@ async fn decision_that_no_call_takes_fails_shortly_after_its_deadline() {
     fixture.occupy(Instant::now() + HOUR);
     let began = Instant::now();
     let begun = fixture.begin("ada", 100 * MS).await;
-    assert!(matches!(begun.await.expect("no panic"), Err(CallError::Expired)));
-    assert!((105 * MS..=106 * MS).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!(matches!(
+        begun.await.expect("no panic"),
+        Err(CallError::Expired)
+    ));
+    assert!(
+        (105 * MS..=106 * MS).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
 }

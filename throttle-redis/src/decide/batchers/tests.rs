@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use throttle_core::backend::Call;
-use throttle_core::{Backend, BackendError, BackendErrorKind, Decision, Gcra, Key, Policy, PolicySet, Rate};
+use throttle_core::{
+    Backend, BackendError, BackendErrorKind, Decision, Gcra, Key, Policy, PolicySet, Rate,
+};
 use tokio::task::JoinHandle;
 use tokio::time::advance;
 
@@ -29,17 +31,34 @@ impl Fixture {
 
     async fn with_queue(queue: usize) -> Self {
         let store = ByHand::cluster();
-        let builder = RedisBackend::builder(store.clone()).per_key_slot().readable_keys().queue(queue);
-        let backend = builder.deadline(Duration::from_secs(5)).breaker_threshold(1).build().expect("valid options");
+        let builder = RedisBackend::builder(store.clone())
+            .per_key_slot()
+            .readable_keys()
+            .queue(queue);
+        let backend = builder
+            .deadline(Duration::from_secs(5))
+            .breaker_threshold(1)
+            .build()
+            .expect("valid options");
         store.connect(Ok(())).await;
         let policy = Policy::new("p", Gcra::new(Rate::per_minute(9))).expect("a policy");
-        let set = Arc::new(backend.prepare(PolicySet::new(policy).expect("a set")).expect("a set"));
-        Self { store, backend, set }
+        let set = Arc::new(
+            backend
+                .prepare(PolicySet::new(policy).expect("a set"))
+                .expect("a set"),
+        );
+        Self {
+            store,
+            backend,
+            set,
+        }
     }
 
     fn begin(&self, key: &str, count: usize) -> Vec<Begun> {
         let calls = [Call::from(Key::from(key))];
-        (0..count).map(|_| tokio::spawn(self.backend.decide(&self.set, &calls))).collect()
+        (0..count)
+            .map(|_| tokio::spawn(self.backend.decide(&self.set, &calls)))
+            .collect()
     }
 
     async fn sent(&self, count: usize) -> Vec<Sent> {
@@ -64,7 +83,11 @@ impl Fixture {
     }
 
     fn slot(&self, key: &str) -> Route {
-        Route::Slot(self.set.ask(&self.backend.shared, &[Call::from(Key::from(key))]).slot)
+        Route::Slot(
+            self.set
+                .ask(&self.backend.shared, &[Call::from(Key::from(key))])
+                .slot,
+        )
     }
 }
 
@@ -74,7 +97,13 @@ fn name(key: &str) -> String {
 
 async fn all_are_admitted(begun: Vec<Begun>) {
     for begun in begun {
-        assert!(begun.await.expect("no panic").expect("a decision").is_admitted());
+        assert!(
+            begun
+                .await
+                .expect("no panic")
+                .expect("a decision")
+                .is_admitted()
+        );
     }
 }
 
@@ -82,11 +111,17 @@ async fn all_are_admitted(begun: Vec<Begun>) {
 async fn a_call_carries_decisions_of_one_slot() {
     let fixture = Fixture::connected().await;
     let keys = ["ada", "bob"];
-    let begun: Vec<Begun> = (0..20).flat_map(|_| keys.map(|key| fixture.begin(key, 1))).flatten().collect();
+    let begun: Vec<Begun> = (0..20)
+        .flat_map(|_| keys.map(|key| fixture.begin(key, 1)))
+        .flatten()
+        .collect();
     let mut calls = 0;
     while !fixture.store.is_idle().await {
         let sent = fixture.store.next().await;
-        let key = keys.into_iter().find(|key| sent.keys().contains(&name(key))).expect("a key that was asked about");
+        let key = keys
+            .into_iter()
+            .find(|key| sent.keys().contains(&name(key)))
+            .expect("a key that was asked about");
         assert_eq!(sent.keys(), vec![name(key); sent.keys().len()]);
         assert_eq!(sent.command.route(), &fixture.slot(key));
         calls += 1;
@@ -111,17 +146,29 @@ async fn decisions_wait_for_no_call_about_another_slot() {
 #[tokio::test(start_paused = true)]
 async fn decisions_of_a_call_that_did_not_run_are_asked_about_one_by_one() {
     let address = Some(("b".to_owned(), 1));
-    for kind in [FaultKind::NotNow, FaultKind::Ask(address), FaultKind::Ask(None)] {
+    for kind in [
+        FaultKind::NotNow,
+        FaultKind::Ask(address),
+        FaultKind::Ask(None),
+    ] {
         let fixture = Fixture::connected().await;
         let (begun, together) = fixture.one_call("ada", 4).await;
         together.answer(Err(fault(kind.clone()))).await;
         for sent in fixture.sent(4).await {
-            assert_eq!((sent.keys(), sent.command.route()), (vec![name("ada")], &fixture.slot("ada")), "{kind:?}");
+            assert_eq!(
+                (sent.keys(), sent.command.route()),
+                (vec![name("ada")], &fixture.slot("ada")),
+                "{kind:?}"
+            );
             sent.admit().await;
         }
         all_are_admitted(begun).await;
         let stats = fixture.backend.stats();
-        assert_eq!((stats.decisions, stats.failures, stats.breaker_openings), (10, 0, 0), "{kind:?}");
+        assert_eq!(
+            (stats.decisions, stats.failures, stats.breaker_openings),
+            (10, 0, 0),
+            "{kind:?}"
+        );
         assert_eq!((stats.calls, stats.repeated), (11, 1), "{kind:?}");
     }
 }
@@ -135,7 +182,10 @@ async fn decisions_of_a_call_that_may_have_run_are_not_asked_about_again() {
     let mut failed = 0;
     for begun in begun {
         if let Err(error) = begun.await.expect("no panic") {
-            assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Unavailable, false));
+            assert_eq!(
+                (error.kind(), error.is_uncharged()),
+                (BackendErrorKind::Unavailable, false)
+            );
             failed += 1;
         }
     }
@@ -167,7 +217,10 @@ async fn a_decision_asked_about_by_itself_has_the_rest_of_its_own_time() {
     advance(Duration::from_millis(2)).await;
     for begun in begun.into_iter().skip(ALONE) {
         let error = begun.await.expect("no panic").expect_err("no answer");
-        assert_eq!((error.kind(), error.is_uncharged()), (BackendErrorKind::Timeout, false));
+        assert_eq!(
+            (error.kind(), error.is_uncharged()),
+            (BackendErrorKind::Timeout, false)
+        );
     }
     drop(unanswered);
 }
@@ -178,7 +231,8 @@ async fn a_decision_that_is_redirected_by_ask_keeps_others_from_trying_together(
     let fixture = Fixture::connected().await;
     let first = fixture.begin("ada", 1);
     let sent = fixture.store.next().await;
-    sent.answer(Err(fault(FaultKind::Ask(Some(("b".to_owned(), 1)))))).await;
+    sent.answer(Err(fault(FaultKind::Ask(Some(("b".to_owned(), 1))))))
+        .await;
     fixture.store.next().await.admit().await;
     all_are_admitted(first).await;
     let begun = fixture.begin("ada", 2 * ALONE);
@@ -192,17 +246,43 @@ async fn a_decision_that_is_redirected_by_ask_keeps_others_from_trying_together(
 #[tokio::test(start_paused = true)]
 async fn a_decision_beyond_the_bounds_of_its_set_is_saturated() {
     let fixture = Fixture::with_queue(3).await;
-    let begun: Vec<Begun> = ["ada", "ada", "bob"].into_iter().flat_map(|key| fixture.begin(key, 1)).collect();
+    let begun: Vec<Begun> = ["ada", "ada", "bob"]
+        .into_iter()
+        .flat_map(|key| fixture.begin(key, 1))
+        .collect();
     let sent = fixture.sent(3).await;
-    let refused = fixture.begin("eve", 1).remove(0).await.expect("no panic").expect_err("there is no place");
-    assert_eq!((refused.kind(), refused.is_uncharged()), (BackendErrorKind::Saturated, true));
+    let refused = fixture
+        .begin("eve", 1)
+        .remove(0)
+        .await
+        .expect("no panic")
+        .expect_err("there is no place");
+    assert_eq!(
+        (refused.kind(), refused.is_uncharged()),
+        (BackendErrorKind::Saturated, true)
+    );
     for sent in sent {
         sent.admit().await;
     }
     all_are_admitted(begun).await;
-    let slot = fixture.set.ask(&fixture.backend.shared, &[Call::from(Key::from("ada"))]).slot;
+    let slot = fixture
+        .set
+        .ask(&fixture.backend.shared, &[Call::from(Key::from("ada"))])
+        .slot;
     let range = fixture.backend.shared.link.range(slot);
-    let _room = fixture.set.room.take_now(range, u32::MAX).expect("nothing is under way");
-    let refused = fixture.begin("ada", 1).remove(0).await.expect("no panic").expect_err("there is no room");
-    assert_eq!((refused.kind(), refused.is_uncharged()), (BackendErrorKind::Saturated, true));
+    let _room = fixture
+        .set
+        .room
+        .take_now(range, u32::MAX)
+        .expect("nothing is under way");
+    let refused = fixture
+        .begin("ada", 1)
+        .remove(0)
+        .await
+        .expect("no panic")
+        .expect_err("there is no room");
+    assert_eq!(
+        (refused.kind(), refused.is_uncharged()),
+        (BackendErrorKind::Saturated, true)
+    );
 }

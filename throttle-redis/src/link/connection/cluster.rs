@@ -25,8 +25,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A Redis Cluster: one connection to each server.
 ///
-/// A connection that has ended, or on which nothing arrives, is opened again. When a server redirects a command or
-/// cannot be reached, the others are asked which of them has its slots.
+/// A connection that has ended, or on which nothing arrives, is opened again. When a server
+/// redirects a command or cannot be reached, the others are asked which of them has its slots.
 ///
 /// ```
 /// use throttle_redis::{Cluster, RedisBackend};
@@ -48,20 +48,26 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If a URL cannot be read (as in [`Single::new`](super::Single::new)), there is none, or they differ in user,
-    /// password or TLS.
+    /// If a URL cannot be read (as in [`Single::new`](super::Single::new)), there is none, or they
+    /// differ in user, password or TLS.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
         Self::build(urls, Ok)
     }
 
-    /// Like [`new`](Self::new), over TLS with your own certificates; the URLs begin with `rediss://`.
+    /// Like [`new`](Self::new), over TLS with your own certificates; the URLs begin with
+    /// `rediss://`.
     ///
     /// # Errors
     ///
     /// As [`new`](Self::new), and if the certificates cannot be read.
     #[cfg(feature = "tls")]
-    pub fn with_tls<'a>(urls: impl IntoIterator<Item = &'a str>, tls: &Tls) -> Result<Self, ConfigError> {
-        Self::build(urls, |server| Ok(tls.client(server)?.get_connection_info().clone()))
+    pub fn with_tls<'a>(
+        urls: impl IntoIterator<Item = &'a str>,
+        tls: &Tls,
+    ) -> Result<Self, ConfigError> {
+        Self::build(urls, |server| {
+            Ok(tls.client(server)?.get_connection_info().clone())
+        })
     }
 
     fn build<'a>(
@@ -74,17 +80,23 @@ impl Cluster {
         let user = |server: &ConnectionInfo| {
             let settings = server.redis_settings();
             let is_over_tls = matches!(server.addr(), ConnectionAddr::TcpTls { .. });
-            (settings.username().map(str::to_owned), settings.password().map(str::to_owned), is_over_tls)
+            (
+                settings.username().map(str::to_owned),
+                settings.password().map(str::to_owned),
+                is_over_tls,
+            )
         };
         let is_of_tcp = |server: &ConnectionInfo| !matches!(server.addr(), ConnectionAddr::Unix(_));
         match servers.split_first() {
             Some((first, others))
-                if others.iter().all(|other| user(other) == user(first)) && servers.iter().all(is_of_tcp) =>
+                if others.iter().all(|other| user(other) == user(first))
+                    && servers.iter().all(is_of_tcp) =>
             {
                 Ok(Self { servers })
             }
             _ => {
-                let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS";
+                let rule =
+                    "it must be a list of redis://host:port, at least one, alike in user and TLS";
                 Err(ConfigError::new("cluster URLs", "unreadable", rule))
             }
         }
@@ -152,7 +164,9 @@ impl Servers {
             Route::Any => {
                 let servers = slots.servers();
                 let turn = self.in_turn.fetch_add(1, Ordering::Relaxed);
-                servers.get(turn % servers.len().max(1)).map(|address| self.node(address))
+                servers
+                    .get(turn % servers.len().max(1))
+                    .map(|address| self.node(address))
             }
         }
     }
@@ -167,7 +181,8 @@ impl Servers {
         node
     }
 
-    /// Asks all servers which of them has which slots, in a task of its own, unless they were asked just now.
+    /// Asks all servers which of them has which slots, in a task of its own, unless they were asked
+    /// just now.
     fn look_for_slots(self: &Arc<Self>) {
         let (now, mut asked) = (Instant::now(), self.asked.lock());
         if now < *asked + ASK_AGAIN {
@@ -176,13 +191,22 @@ impl Servers {
         *asked = now;
         let servers = Arc::clone(self);
         tokio::spawn(async move {
-            let known: Vec<Node> = servers.slots.load().servers().into_iter().map(|one| servers.node(one)).collect();
+            let known: Vec<Node> = servers
+                .slots
+                .load()
+                .servers()
+                .into_iter()
+                .map(|one| servers.node(one))
+                .collect();
             let told = match first_answer(known.into_iter()).await {
                 Err(_) => first_answer(servers.named.iter().cloned().map(Node::new)).await,
                 told => told,
             };
             let Ok(slots) = told else { return };
-            servers.nodes.lock().retain(|address, _| slots.servers().contains(&address));
+            servers
+                .nodes
+                .lock()
+                .retain(|address, _| slots.servers().contains(&address));
             servers.slots.store(Arc::new(slots));
         });
     }
@@ -198,7 +222,8 @@ async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Faul
     while let Some(told) = asking.join_next().await {
         match told {
             Ok(Ok(slots)) => {
-                // The other servers' answers are still read: a server with an unread answer counts as silent.
+                // The other servers' answers are still read: a server with an unread answer counts
+                // as silent.
                 asking.detach_all();
                 return Ok(slots);
             }
@@ -213,9 +238,16 @@ async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Faul
 fn at(named: &ConnectionInfo, (host, port): &Address) -> ConnectionInfo {
     let (host, port) = (host.clone(), *port);
     let address = match named.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-        }
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
         _ => ConnectionAddr::Tcp(host, port),
     };
     named.clone().set_addr(address)
@@ -227,9 +259,13 @@ impl Connection for Clustered {
         Box::pin(async move {
             let Some(node) = servers.of(command.route()) else {
                 servers.look_for_slots();
-                return Err(Fault::new(FaultKind::NotSent, "no server of the cluster has the slot"));
+                return Err(Fault::new(
+                    FaultKind::NotSent,
+                    "no server of the cluster has the slot",
+                ));
             };
-            // What waits for the answer of a server that hangs may be given up before there is a fault.
+            // What waits for the answer of a server that hangs may be given up before there is a
+            // fault.
             if !node.is_open() {
                 servers.look_for_slots();
             }
@@ -258,16 +294,26 @@ mod tests {
 
     #[test]
     fn errors_of_clusters_name_what_is_wrong() {
-        let error = |urls: &[&str]| Cluster::new(urls.iter().copied()).err().expect("no cluster");
+        let error = |urls: &[&str]| {
+            Cluster::new(urls.iter().copied())
+                .err()
+                .expect("no cluster")
+        };
         let none = error(&[]);
         assert_eq!((none.field(), none.value()), ("cluster URLs", "unreadable"));
         let rule = "it must be a list of redis://host:port, at least one, alike in user and TLS";
         assert!(none.to_string().contains(rule), "{none}");
-        for alike in [["redis://a:x@one", "redis://b:x@two"], ["redis://one", "unix:///two"]] {
+        for alike in [
+            ["redis://a:x@one", "redis://b:x@two"],
+            ["redis://one", "unix:///two"],
+        ] {
             assert_eq!(error(&alike).value(), "unreadable", "{alike:?}");
         }
         for urls in [["redis://one", "http://two"], ["http://one", "redis://two"]] {
-            assert_eq!((error(&urls).field(), error(&urls).value()), ("cluster URLs", "http://…"));
+            assert_eq!(
+                (error(&urls).field(), error(&urls).value()),
+                ("cluster URLs", "http://…")
+            );
         }
     }
 
@@ -284,19 +330,37 @@ mod tests {
     fn a_cluster_over_tls_uses_the_certificates_that_it_is_given() {
         let authority = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
         let cluster = |tls: &Tls| Cluster::with_tls(["rediss://one", "rediss://two:7"], tls);
-        let error = cluster(&Tls::new().authority(authority)).err().expect("no certificate");
-        assert_eq!((error.field(), error.value()), ("TLS certificates", "unreadable"));
+        let error = cluster(&Tls::new().authority(authority))
+            .err()
+            .expect("no certificate");
+        assert_eq!(
+            (error.field(), error.value()),
+            ("TLS certificates", "unreadable")
+        );
         let cluster = cluster(&Tls::new()).expect("URLs of TLS");
         assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
     }
 
     #[test]
     fn servers_that_a_cluster_names_are_reached_like_the_one_of_the_url() {
-        let of = |url| url::read("cluster URLs", url).expect("a URL").set_tcp_settings(tcp_settings());
+        let of = |url| {
+            url::read("cluster URLs", url)
+                .expect("a URL")
+                .set_tcp_settings(tcp_settings())
+        };
         let server = at(&of("redis://user:secret@one"), &("two".to_owned(), 7));
-        assert_eq!((server.addr().to_string().as_str(), server.tcp_settings().nodelay()), ("two:7", true));
+        assert_eq!(
+            (
+                server.addr().to_string().as_str(),
+                server.tcp_settings().nodelay()
+            ),
+            ("two:7", true)
+        );
         assert_eq!(server.redis_settings().password(), Some("secret"));
         #[cfg(feature = "tls")]
-        assert!(matches!(at(&of("rediss://one"), &("two".to_owned(), 7)).addr(), ConnectionAddr::TcpTls { .. }));
+        assert!(matches!(
+            at(&of("rediss://one"), &("two".to_owned(), 7)).addr(),
+            ConnectionAddr::TcpTls { .. }
+        ));
     }
 }

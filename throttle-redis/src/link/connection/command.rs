@@ -51,7 +51,10 @@ impl Command {
     pub(crate) fn sized(name: &str, words: usize, bytes: usize) -> Self {
         let mut words = redis::Cmd::with_capacity(words, bytes);
         words.arg(name);
-        Self { words, route: Route::Any }
+        Self {
+            words,
+            route: Route::Any,
+        }
     }
 
     /// Adds a word.
@@ -101,7 +104,11 @@ impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.args().next().map(String::from_utf8_lossy);
         let mut shown = f.debug_struct("Command");
-        shown.field("name", &name).field("words", &self.args().count()).field("route", &self.route).finish()
+        shown
+            .field("name", &name)
+            .field("words", &self.args().count())
+            .field("route", &self.route)
+            .finish()
     }
 }
 
@@ -111,8 +118,16 @@ mod tests {
 
     #[test]
     fn a_command_shows_its_name_and_no_other_word() {
-        let shown = format!("{:?}", Command::new("GET").arg("throttle{all}p:tada").to(Route::Slot(7)));
-        assert_eq!(shown, r#"Command { name: Some("GET"), words: 2, route: Slot(7) }"#);
+        let shown = format!(
+            "{:?}",
+            Command::new("GET")
+                .arg("throttle{all}p:tada")
+                .to(Route::Slot(7))
+        );
+        assert_eq!(
+            shown,
+            r#"Command { name: Some("GET"), words: 2, route: Slot(7) }"#
+        );
     }
 
     #[test]
@@ -121,10 +136,29 @@ mod tests {
         command.push_number(12);
         command.push(b"a\xff");
         let command = command.arg("");
-        assert_eq!(command.args().collect::<Vec<_>>(), [&b"EVALSHA"[..], b"sha", b"12", b"a\xff", b""]);
+        assert_eq!(
+            command.args().collect::<Vec<_>>(),
+            [&b"EVALSHA"[..], b"sha", b"12", b"a\xff", b""]
+        );
         assert_eq!(command.route(), &Route::Any);
-        let asking = Route::Address { host: "host".to_owned(), port: 1, asking: true };
-        assert_eq!(command.clone().to(Route::Slot(1)).to(asking.clone()).route(), &asking);
-        assert!(command.words().args_iter().eq(command.clone().to(asking).words().args_iter()));
+        let asking = Route::Address {
+            host: "host".to_owned(),
+            port: 1,
+            asking: true,
+        };
+        assert_eq!(
+            command
+                .clone()
+                .to(Route::Slot(1))
+                .to(asking.clone())
+                .route(),
+            &asking
+        );
+        assert!(
+            command
+                .words()
+                .args_iter()
+                .eq(command.clone().to(asking).words().args_iter())
+        );
     }
 }

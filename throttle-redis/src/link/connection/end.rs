@@ -50,8 +50,9 @@ impl End {
     }
 }
 
-/// Owned by the task that drives a connection. The task drops it when the server or a proxy closes the connection, and
-/// is itself dropped when its runtime shuts down: in both cases the connection has ended.
+/// Owned by the task that drives a connection. The task drops it when the server or a proxy closes
+/// the connection, and is itself dropped when its runtime shuts down: in both cases the connection
+/// has ended.
 pub(super) struct Driven(Arc<End>);
 
 impl AsyncPushSender for Driven {
@@ -69,7 +70,9 @@ impl Drop for Driven {
 #[cfg(test)]
 impl std::fmt::Debug for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("End").field("has_come", &self.has_come()).finish_non_exhaustive()
+        f.debug_struct("End")
+            .field("has_come", &self.has_come())
+            .finish_non_exhaustive()
     }
 }
 

@@ -33,12 +33,13 @@ pub enum FaultKind {
     Lost,
     /// The server does not have the script. The command did not run.
     NoScript,
-    /// The slot is at another server, at this address if the server named it. The command did not run.
+    /// The slot is at another server, at this address if the server named it. The command did not
+    /// run.
     Moved(Option<(String, u16)>),
     /// The slot is being migrated to another server. The command did not run.
     Ask(Option<(String, u16)>),
-    /// The server cannot run the command for the moment: it is loading its data or migrating the slot, or its cluster
-    /// has no primary for the slot. The command did not run.
+    /// The server cannot run the command for the moment: it is loading its data or migrating the
+    /// slot, or its cluster has no primary for the slot. The command did not run.
     NotNow,
     /// The server is a replica. The command did not run.
     ReadOnly,
@@ -48,7 +49,8 @@ pub enum FaultKind {
     Refused,
     /// A script failed while it ran. Whether it wrote anything is not known.
     Script,
-    /// Any other error of the server, or an answer that could not be read. Whether it ran is not known.
+    /// Any other error of the server, or an answer that could not be read. Whether it ran is not
+    /// known.
     Other,
 }
 
@@ -56,7 +58,10 @@ impl Fault {
     /// Creates a fault. The message must not contain a key.
     #[must_use]
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self {
+            kind,
+            message: message.into(),
+        }
     }
 
     /// What is known.
@@ -76,19 +81,26 @@ impl Fault {
         Some(Route::Address { host, port, asking })
     }
 
-    /// Whether the server is healthy: it would run the command elsewhere or later, or it ran the command and a key held
-    /// nonsense.
+    /// Whether the server is healthy: it would run the command elsewhere or later, or it ran the
+    /// command and a key held nonsense.
     pub(crate) const fn is_a_sign_of_life(&self) -> bool {
         matches!(
             self.kind,
-            FaultKind::NoScript | FaultKind::Moved(_) | FaultKind::Ask(_) | FaultKind::NotNow | FaultKind::Script
+            FaultKind::NoScript
+                | FaultKind::Moved(_)
+                | FaultKind::Ask(_)
+                | FaultKind::NotNow
+                | FaultKind::Script
         )
     }
 
     /// Whether the command is known not to have run.
     #[must_use]
     pub const fn did_not_run(&self) -> bool {
-        !matches!(self.kind, FaultKind::Lost | FaultKind::Script | FaultKind::Other)
+        !matches!(
+            self.kind,
+            FaultKind::Lost | FaultKind::Script | FaultKind::Other
+        )
     }
 }
 
@@ -110,7 +122,10 @@ mod tests {
 
     #[test]
     fn a_server_that_would_run_the_command_elsewhere_or_later_is_alive() {
-        use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
+        use FaultKind::{
+            Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused,
+            Script,
+        };
 
         for (kind, alive) in [
             (NoScript, true),
@@ -132,26 +147,51 @@ mod tests {
     #[test]
     fn only_a_slot_that_is_being_migrated_is_asked_for_with_asking() {
         let address = || Some(("host".to_owned(), 7));
-        let to = |asking| Some(Route::Address { host: "host".to_owned(), port: 7, asking });
+        let to = |asking| {
+            Some(Route::Address {
+                host: "host".to_owned(),
+                port: 7,
+                asking,
+            })
+        };
         assert_eq!(fault(FaultKind::Moved(address())).redirection(), to(false));
         assert_eq!(fault(FaultKind::Ask(address())).redirection(), to(true));
-        for kind in [FaultKind::Moved(None), FaultKind::Ask(None), FaultKind::NotNow] {
+        for kind in [
+            FaultKind::Moved(None),
+            FaultKind::Ask(None),
+            FaultKind::NotNow,
+        ] {
             assert_eq!(fault(kind).redirection(), None);
         }
     }
 
     #[test]
     fn only_what_was_lost_or_failed_while_it_ran_may_have_run() {
-        use FaultKind::{Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused, Script};
+        use FaultKind::{
+            Ask, Lost, Moved, NoScript, NotNow, NotSent, Other, OutOfMemory, ReadOnly, Refused,
+            Script,
+        };
 
-        for kind in [NotSent, NoScript, Moved(None), Ask(None), NotNow, ReadOnly, OutOfMemory, Refused] {
+        for kind in [
+            NotSent,
+            NoScript,
+            Moved(None),
+            Ask(None),
+            NotNow,
+            ReadOnly,
+            OutOfMemory,
+            Refused,
+        ] {
             assert!(fault(kind.clone()).did_not_run(), "{kind:?}");
         }
         for kind in [Lost, Script, Other] {
             assert!(!fault(kind.clone()).did_not_run(), "{kind:?}");
         }
         let told = Fault::new(Lost, "the cable");
-        assert_eq!((told.to_string().as_str(), told.kind()), ("the cable", &Lost));
+        assert_eq!(
+            (told.to_string().as_str(), told.kind()),
+            ("the cable", &Lost)
+        );
         assert!(told.source().is_none());
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError,
+};
 
 use super::end::End;
 use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply};
@@ -16,9 +18,12 @@ pub(super) struct Multiplexed {
     pub(super) end: Arc<End>,
 }
 
-/// The backend enforces the deadline of a decision; the limits here only end calls that no decision waits for any more.
+/// The backend enforces the deadline of a decision; the limits here only end calls that no decision
+/// waits for any more.
 pub(super) fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None)
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(None)
 }
 
 impl Multiplexed {
@@ -30,18 +35,29 @@ impl Multiplexed {
         }
     }
 
-    /// Opens a connection in RESP3, in which the client reports the end of a connection. A server or proxy without it
-    /// is asked again in RESP2. There the end is noticed only by the first call after it.
-    pub(super) async fn open(info: ConnectionInfo, config: AsyncConnectionConfig) -> Result<Self, RedisError> {
+    /// Opens a connection in RESP3, in which the client reports the end of a connection. A server
+    /// or proxy without it is asked again in RESP2. There the end is noticed only by the first call
+    /// after it.
+    pub(super) async fn open(
+        info: ConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> Result<Self, RedisError> {
         let (end, driven) = End::of_driven();
         let newer = with_protocol(&info, ProtocolVersion::RESP3)?;
-        let opened = newer.get_multiplexed_async_connection_with_config(&config.clone().set_push_sender(driven)).await;
+        let opened = newer
+            .get_multiplexed_async_connection_with_config(&config.clone().set_push_sender(driven))
+            .await;
         match opened {
             Ok(connection) => Ok(Self { connection, end }),
             Err(error) if lacks_resp3(&error) => {
                 let older = with_protocol(&info, ProtocolVersion::RESP2)?;
-                let connection = older.get_multiplexed_async_connection_with_config(&config).await?;
-                Ok(Self { connection, end: Arc::default() })
+                let connection = older
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?;
+                Ok(Self {
+                    connection,
+                    end: Arc::default(),
+                })
             }
             Err(error) => Err(error),
         }
@@ -54,9 +70,22 @@ impl Multiplexed {
     pub(super) async fn ask(&self, command: &Command) -> Result<Reply, Fault> {
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(command.words().clone());
-        let replies = self.connection.clone().send_packed_commands(&both, 0, 2).await.map_err(|error| fault(&error))?;
+        let replies = self
+            .connection
+            .clone()
+            .send_packed_commands(&both, 0, 2)
+            .await
+            .map_err(|error| fault(&error))?;
         let last = replies.into_iter().nth(1);
-        last.map_or_else(|| Err(Fault::new(FaultKind::Other, "the server answered one of two commands")), reply)
+        last.map_or_else(
+            || {
+                Err(Fault::new(
+                    FaultKind::Other,
+                    "the server answered one of two commands",
+                ))
+            },
+            reply,
+        )
     }
 }
 
@@ -104,12 +133,21 @@ mod tests {
     #[test]
     fn a_server_without_resp3_is_known_by_its_words() {
         for (line, lacks) in [
-            ("-ERR unknown command 'HELLO', with args beginning with: '3'", true),
-            ("-ERR unknown command `HELLO`, with args beginning with: `3`", true),
+            (
+                "-ERR unknown command 'HELLO', with args beginning with: '3'",
+                true,
+            ),
+            (
+                "-ERR unknown command `HELLO`, with args beginning with: `3`",
+                true,
+            ),
             ("-ERR Unknown command HELLO", true),
             ("-NOPROTO unsupported protocol version", true),
             ("-WRONGPASS invalid username-password pair", false),
-            ("-NOPERM this user has no permissions to run the 'hello' command", false),
+            (
+                "-NOPERM this user has no permissions to run the 'hello' command",
+                false,
+            ),
             ("-ERR max number of clients reached", false),
         ] {
             let answer = redis::parse_redis_value(format!("{line}\r\n").as_bytes()).expect("RESP");
@@ -117,6 +155,9 @@ mod tests {
             assert_eq!(lacks_resp3(&error), lacks, "{line}");
         }
         let dropped = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert!(!lacks_resp3(&dropped) && lacks_resp3(&RedisError::from((ErrorKind::RESP3NotSupported, "RESP2"))));
+        assert!(
+            !lacks_resp3(&dropped)
+                && lacks_resp3(&RedisError::from((ErrorKind::RESP3NotSupported, "RESP2")))
+        );
     }
 }

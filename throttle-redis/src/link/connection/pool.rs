@@ -16,9 +16,10 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 
 /// One server, over a few connections of a `bb8` pool.
 ///
-/// A decision checks a connection out, clones it and gives it back at once, so no decision waits for the answer of
-/// another. A connection is replaced when it has ended, or when a call on it fails. Connections are not probed before
-/// use, because that would add a round trip to each decision.
+/// A decision checks a connection out, clones it and gives it back at once, so no decision waits
+/// for the answer of another. A connection is replaced when it has ended, or when a call on it
+/// fails. Connections are not probed before use, because that would add a round trip to each
+/// decision.
 ///
 /// ```
 /// use throttle_redis::{Connector, Pool};
@@ -28,8 +29,8 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 /// # Ok::<_, throttle_core::ConfigError>(())
 /// ```
 ///
-/// One connection ([`Single`](super::Single)) is enough for all that one server can process. Use a pool if you need
-/// several for another reason, such as a proxy that balances connections.
+/// One connection ([`Single`](super::Single)) is enough for all that one server can process. Use a
+/// pool if you need several for another reason, such as a proxy that balances connections.
 #[derive(Clone, Debug)]
 pub struct Pool {
     info: ConnectionInfo,
@@ -47,18 +48,25 @@ impl Pool {
         Ok(Self::of(&client(url)?, size))
     }
 
-    /// Like [`new`](Self::new), over TLS with your own certificates; the URL begins with `rediss://`.
+    /// Like [`new`](Self::new), over TLS with your own certificates; the URL begins with
+    /// `rediss://`.
     ///
     /// # Errors
     ///
     /// As [`Single::with_tls`](super::Single::with_tls).
     #[cfg(feature = "tls")]
     pub fn with_tls(url: &str, size: u32, tls: &Tls) -> Result<Self, ConfigError> {
-        Ok(Self::of(&tls.client(client(url)?.get_connection_info().clone())?, size))
+        Ok(Self::of(
+            &tls.client(client(url)?.get_connection_info().clone())?,
+            size,
+        ))
     }
 
     fn of(client: &Client, size: u32) -> Self {
-        Self { info: client.get_connection_info().clone(), size: size.max(1) }
+        Self {
+            info: client.get_connection_info().clone(),
+            size: size.max(1),
+        }
     }
 
     /// A connection is opened when it is needed, and closed only if it broke or was idle for long.
@@ -75,10 +83,20 @@ impl Pool {
 impl Connector for Pool {
     fn connect(&self) -> Pending<Box<dyn Connection>> {
         let members = Arc::new(Members::default());
-        let (keeper, pool) = (Keeper { info: self.info.clone(), members: Arc::clone(&members) }, self.settings());
+        let (keeper, pool) = (
+            Keeper {
+                info: self.info.clone(),
+                members: Arc::clone(&members),
+            },
+            self.settings(),
+        );
         Box::pin(async move {
-            // The first connection shows whether there is a server; the pool itself would retry without reporting why.
-            let first = keeper.connect().await.map_err(|error| connect_fault(&error))?;
+            // The first connection shows whether there is a server; the pool itself would retry
+            // without reporting why.
+            let first = keeper
+                .connect()
+                .await
+                .map_err(|error| connect_fault(&error))?;
             let pool = pool.build_unchecked(keeper);
             // The pool has room for it: the pool is empty and holds at least one.
             let _ = pool.add(first);
@@ -146,7 +164,10 @@ impl ManageConnection for Keeper {
         let config = multiplexed::config().set_response_timeout(Some(Duration::from_secs(60)));
         let connection = Multiplexed::open(self.info.clone(), config).await?;
         Members::note(&self.members, &connection);
-        Ok(Member { connection, broken: Arc::default() })
+        Ok(Member {
+            connection,
+            broken: Arc::default(),
+        })
     }
 
     async fn is_valid(&self, _: &mut Member) -> Result<(), RedisError> {
@@ -179,7 +200,10 @@ impl Connection for Kept {
             };
             let answer = connection.call(command).await;
             if let Err(fault) = &answer
-                && matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent | FaultKind::ReadOnly)
+                && matches!(
+                    fault.kind(),
+                    FaultKind::Lost | FaultKind::NotSent | FaultKind::ReadOnly
+                )
             {
                 broken.store(true, Ordering::Relaxed);
             }
@@ -203,10 +227,14 @@ mod tests {
         }
     }
 
-    /// A connection that works is not replaced: the decision that meets the new one would wait until it is open.
+    /// A connection that works is not replaced: the decision that meets the new one would wait
+    /// until it is open.
     #[test]
     fn pool_keeps_used_connections_and_waits_a_second_for_a_new_one() {
-        let shown = format!("{:?}", Pool::new("redis://host", 7).expect("a URL").settings());
+        let shown = format!(
+            "{:?}",
+            Pool::new("redis://host", 7).expect("a URL").settings()
+        );
         for setting in [
             "max_size: 7,",
             "min_idle: None,",
@@ -223,7 +251,10 @@ mod tests {
     fn connections_of_a_pool_are_as_prompt_as_a_single_one() {
         let pool = Pool::new("redis://user:secret@host:7/3", 4).expect("a URL");
         let shown = format!("{pool:?}");
-        assert!(shown.contains("nodelay: true") && !shown.contains("secret"), "{shown}");
+        assert!(
+            shown.contains("nodelay: true") && !shown.contains("secret"),
+            "{shown}"
+        );
     }
 
     /// The decision was not sent, so it is not charged.
@@ -236,7 +267,10 @@ mod tests {
 
     #[test]
     fn a_fault_of_a_pool_says_what_is_missing() {
-        assert_eq!(not_sent(bb8::RunError::TimedOut).to_string(), "the pool has no connection to the server");
+        assert_eq!(
+            not_sent(bb8::RunError::TimedOut).to_string(),
+            "the pool has no connection to the server"
+        );
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "nobody listens");
         let fault = not_sent(bb8::RunError::User(refused.into()));
         assert_eq!(fault.kind(), &FaultKind::NotSent);
@@ -246,7 +280,8 @@ mod tests {
     #[cfg(feature = "tls")]
     #[test]
     fn a_pool_over_tls_is_as_large_and_at_the_same_address() {
-        let pool = Pool::with_tls("rediss://user:secret@host:7", 5, &Tls::new()).expect("a URL of TLS");
+        let pool =
+            Pool::with_tls("rediss://user:secret@host:7", 5, &Tls::new()).expect("a URL of TLS");
         assert_eq!((pool.size, pool.address().as_deref()), (5, Some("host:7")));
         assert!(!pool.is_cluster());
         let error = Pool::with_tls("redis://host", 5, &Tls::new()).expect_err("not of TLS");

@@ -54,7 +54,10 @@ mod tests {
     fn a_status_line_is_no_value() {
         let status = || Reply::Status("OK".to_owned());
         assert_eq!((status().into_bytes(), status().into_array()), (None, None));
-        assert_eq!(Reply::Bytes(b"OK".to_vec()).into_bytes(), Some(b"OK".to_vec()));
+        assert_eq!(
+            Reply::Bytes(b"OK".to_vec()).into_bytes(),
+            Some(b"OK".to_vec())
+        );
     }
 
     #[test]

@@ -12,15 +12,25 @@ pub(crate) struct SlotMap(Vec<(RangeInclusive<u16>, Address)>);
 pub(crate) type Address = (String, u16);
 
 impl SlotMap {
-    /// Reads the reply to `CLUSTER SLOTS`. A server that does not know its own address leaves it out: it is `asked`.
+    /// Reads the reply to `CLUSTER SLOTS`. A server that does not know its own address leaves it
+    /// out: it is `asked`.
     pub(crate) fn read(reply: Reply, asked: &str) -> Option<Self> {
-        Some(Self(reply.into_array()?.into_iter().filter_map(|one| range(one, asked)).collect()))
+        Some(Self(
+            reply
+                .into_array()?
+                .into_iter()
+                .filter_map(|one| range(one, asked))
+                .collect(),
+        ))
     }
 
     /// The server of a slot.
     #[cfg(any(test, feature = "cluster"))]
     pub(crate) fn server_of(&self, slot: u16) -> Option<&Address> {
-        self.0.iter().find(|(slots, _)| slots.contains(&slot)).map(|(_, address)| address)
+        self.0
+            .iter()
+            .find(|(slots, _)| slots.contains(&slot))
+            .map(|(_, address)| address)
     }
 
     /// Each of the servers once.
@@ -33,7 +43,11 @@ impl SlotMap {
 
     /// The route to each of the servers.
     pub(crate) fn routes(&self) -> Vec<Route> {
-        let route = |(host, port): &Address| Route::Address { host: host.clone(), port: *port, asking: false };
+        let route = |(host, port): &Address| Route::Address {
+            host: host.clone(),
+            port: *port,
+            asking: false,
+        };
         self.servers().into_iter().map(route).collect()
     }
 }
@@ -48,7 +62,11 @@ fn range(range: Reply, asked: &str) -> Option<(RangeInclusive<u16>, Address)> {
         Reply::Nil => String::new(),
         host => String::from_utf8(host.into_bytes()?).ok()?,
     };
-    let host = if host.is_empty() { asked.to_owned() } else { host };
+    let host = if host.is_empty() {
+        asked.to_owned()
+    } else {
+        host
+    };
     let port = u16::try_from(node.next()?.as_number()?).ok()?;
     Some((slots, (host, port)))
 }
@@ -58,14 +76,26 @@ mod tests {
     use super::*;
 
     fn range_reply(first: i64, last: i64, host: &str, port: i64) -> Reply {
-        let node = Reply::Array(vec![Reply::Bytes(host.into()), Reply::Int(port), Reply::Bytes(b"id".to_vec())]);
-        Reply::Array(vec![Reply::Int(first), Reply::Int(last), node.clone(), node])
+        let node = Reply::Array(vec![
+            Reply::Bytes(host.into()),
+            Reply::Int(port),
+            Reply::Bytes(b"id".to_vec()),
+        ]);
+        Reply::Array(vec![
+            Reply::Int(first),
+            Reply::Int(last),
+            node.clone(),
+            node,
+        ])
     }
 
     #[test]
     fn each_slot_has_an_owner() {
-        let reply =
-            Reply::Array(vec![range_reply(0, 9, "a", 1), range_reply(10, 10, "b", 2), range_reply(11, 20, "a", 1)]);
+        let reply = Reply::Array(vec![
+            range_reply(0, 9, "a", 1),
+            range_reply(10, 10, "b", 2),
+            range_reply(11, 20, "a", 1),
+        ]);
         let slot_map = SlotMap::read(reply, "asked").expect("a list of ranges");
         assert_eq!(slot_map.server_of(9), Some(&("a".to_owned(), 1)));
         assert_eq!(slot_map.server_of(10), Some(&("b".to_owned(), 2)));
@@ -92,7 +122,8 @@ mod tests {
             Reply::Array(vec![int(10), int(19), node(int(1), int(2))]),
             Reply::Array(vec![int(10), int(19), node(bytes(b"b"), int(65_536))]),
         ] {
-            let read = SlotMap::read(Reply::Array(vec![wrong.clone(), whole.clone()]), "asked").expect("a list");
+            let read = SlotMap::read(Reply::Array(vec![wrong.clone(), whole.clone()]), "asked")
+                .expect("a list");
             let only = SlotMap::read(Reply::Array(vec![whole.clone()]), "asked").expect("a list");
             assert_eq!(read, only, "{wrong:?}");
         }
@@ -100,11 +131,25 @@ mod tests {
 
     #[test]
     fn routes_lead_to_each_server_once_in_order() {
-        let ranges = [(20, 29, "b", 2), (0, 9, "a", 1), (10, 19, "b", 1), (30, 39, "a", 1)];
-        let ranges = ranges.map(|(first, last, host, port)| range_reply(first, last, host, port)).to_vec();
+        let ranges = [
+            (20, 29, "b", 2),
+            (0, 9, "a", 1),
+            (10, 19, "b", 1),
+            (30, 39, "a", 1),
+        ];
+        let ranges = ranges
+            .map(|(first, last, host, port)| range_reply(first, last, host, port))
+            .to_vec();
         let slot_map = SlotMap::read(Reply::Array(ranges), "asked").expect("a list of ranges");
-        let route = |host: &str, port| Route::Address { host: host.to_owned(), port, asking: false };
-        assert_eq!(slot_map.routes(), [route("a", 1), route("b", 1), route("b", 2)]);
+        let route = |host: &str, port| Route::Address {
+            host: host.to_owned(),
+            port,
+            asking: false,
+        };
+        assert_eq!(
+            slot_map.routes(),
+            [route("a", 1), route("b", 1), route("b", 2)]
+        );
     }
 
     #[test]

@@ -11,15 +11,19 @@ use super::{Fault, FaultKind, Reply};
 /// How long a connection may take to open and to introduce itself.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After this time without traffic the kernel asks the peer for signs of life, once in each `PROBE`.
+/// After this time without traffic the kernel asks the peer for signs of life, once in each
+/// `PROBE`.
 const IDLE: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(5);
 
-/// Small requests must leave at once: waiting for the acknowledgement of the previous one costs a round trip. The
-/// kernel also gives up a peer that has gone silent, with data under way or without.
+/// Small requests must leave at once: waiting for the acknowledgement of the previous one costs a
+/// round trip. The kernel also gives up a peer that has gone silent, with data under way or
+/// without.
 pub(super) fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(PROBE);
-    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    let settings = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(Duration::from_secs(5));
     settings
@@ -41,7 +45,12 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
             Reply::Array(flat.map(reply).collect::<Result<_, _>>()?)
         }
         Value::ServerError(error) => return Err(fault(&error.into())),
-        _ => return Err(Fault::new(FaultKind::Other, "the server answered with something unexpected")),
+        _ => {
+            return Err(Fault::new(
+                FaultKind::Other,
+                "the server answered with something unexpected",
+            ));
+        }
     })
 }
 
@@ -58,20 +67,31 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             | ServerErrorKind::MasterDown,
         ) => FaultKind::NotNow,
         ErrorKind::Server(ServerErrorKind::ReadOnly) => FaultKind::ReadOnly,
-        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => FaultKind::Refused,
-        ErrorKind::InvalidClientConfig | ErrorKind::ClusterConnectionNotFound | ErrorKind::Client => FaultKind::NotSent,
+        ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::AuthenticationFailed => {
+            FaultKind::Refused
+        }
+        ErrorKind::InvalidClientConfig
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::Client => FaultKind::NotSent,
         ErrorKind::Io if error.is_connection_refusal() => FaultKind::NotSent,
         ErrorKind::Io => FaultKind::Lost,
         _ => match error.code() {
             Some("OOM") => FaultKind::OutOfMemory,
             Some("NOAUTH" | "WRONGPASS") => FaultKind::Refused,
             Some("LOADING" | "BUSY") => FaultKind::NotNow,
-            Some("ERR") if error.detail().is_some_and(|detail| detail.contains("user_script:")) => in_script(error),
+            Some("ERR")
+                if error
+                    .detail()
+                    .is_some_and(|detail| detail.contains("user_script:")) =>
+            {
+                in_script(error)
+            }
             Some("@user_script:") => in_script(error),
             _ => FaultKind::Other,
         },
     };
-    // The message of a server's error may quote a word of the command, and so a key. Only its code is kept.
+    // The message of a server's error may quote a word of the command, and so a key. Only its code
+    // is kept.
     let message = match (error.kind(), error.code()) {
         (ErrorKind::Io, _) => error.to_string(),
         (_, Some(code)) => format!("the server answered {code}"),
@@ -80,8 +100,8 @@ pub(super) fn fault(error: &RedisError) -> Fault {
     Fault::new(kind, message)
 }
 
-/// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the script returns the
-/// error; later servers answer with that error itself.
+/// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the
+/// script returns the error; later servers answer with that error itself.
 fn in_script(error: &RedisError) -> FaultKind {
     match error.detail().unwrap_or_default() {
         detail if detail.contains(": -READONLY ") => FaultKind::ReadOnly,
@@ -90,8 +110,8 @@ fn in_script(error: &RedisError) -> FaultKind {
     }
 }
 
-/// Why there is no connection. No key was sent, so the server's own message may be shown, up to the point where it
-/// quotes a command: that command may contain the password.
+/// Why there is no connection. No key was sent, so the server's own message may be shown, up to the
+/// point where it quotes a command: that command may contain the password.
 pub(super) fn connect_fault(error: &RedisError) -> Fault {
     let text = error.to_string();
     let shown = text.split(", with args").next().unwrap_or_default();
@@ -104,7 +124,12 @@ fn address(node: &str) -> Option<(String, u16)> {
     if host.is_empty() {
         return None;
     }
-    Some((host.trim_start_matches('[').trim_end_matches(']').to_owned(), port.parse().ok()?))
+    Some((
+        host.trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned(),
+        port.parse().ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -122,7 +147,10 @@ mod tests {
         let address = |host: &str| Some((host.to_owned(), 6381));
         for (line, kind) in [
             ("-NOSCRIPT No matching script", FaultKind::NoScript),
-            ("-MOVED 3999 127.0.0.1:6381", FaultKind::Moved(address("127.0.0.1"))),
+            (
+                "-MOVED 3999 127.0.0.1:6381",
+                FaultKind::Moved(address("127.0.0.1")),
+            ),
             ("-MOVED 3999 :6381", FaultKind::Moved(None)),
             ("-ASK 3999 [::1]:6381", FaultKind::Ask(address("::1"))),
             ("-ASK 3999 ::1:6381", FaultKind::Ask(address("::1"))),
@@ -137,16 +165,31 @@ mod tests {
             ("-WRONGPASS invalid", FaultKind::Refused),
             ("-OOM command not allowed", FaultKind::OutOfMemory),
             ("-ERR user_script:1: attempt to compare", FaultKind::Script),
-            ("-ERR Error running script: @user_script: 1: -READONLY You can't write", FaultKind::ReadOnly),
-            ("-ERR Error running script: @user_script: 1: -OOM command not allowed", FaultKind::OutOfMemory),
-            ("-@user_script: 1: -READONLY You can't write", FaultKind::ReadOnly),
-            ("-@user_script: 1: -OOM command not allowed", FaultKind::OutOfMemory),
+            (
+                "-ERR Error running script: @user_script: 1: -READONLY You can't write",
+                FaultKind::ReadOnly,
+            ),
+            (
+                "-ERR Error running script: @user_script: 1: -OOM command not allowed",
+                FaultKind::OutOfMemory,
+            ),
+            (
+                "-@user_script: 1: -READONLY You can't write",
+                FaultKind::ReadOnly,
+            ),
+            (
+                "-@user_script: 1: -OOM command not allowed",
+                FaultKind::OutOfMemory,
+            ),
             ("-ERR unknown command", FaultKind::Other),
             ("-WRONGTYPE Operation against a key", FaultKind::Other),
         ] {
             assert_eq!(answered(line).expect_err(line).kind(), &kind, "{line}");
         }
-        assert_eq!(answered("*1\r\n-OOM x").expect_err("in a list").kind(), &FaultKind::OutOfMemory);
+        assert_eq!(
+            answered("*1\r\n-OOM x").expect_err("in a list").kind(),
+            &FaultKind::OutOfMemory
+        );
         assert_eq!(answered("+OK"), Ok(Reply::Status("OK".to_owned())));
     }
 
@@ -157,7 +200,11 @@ mod tests {
             (io::ErrorKind::ConnectionReset, FaultKind::Lost),
             (io::ErrorKind::BrokenPipe, FaultKind::Lost),
         ] {
-            assert_eq!(fault(&io::Error::from(kind).into()).kind(), &fault_kind, "{kind}");
+            assert_eq!(
+                fault(&io::Error::from(kind).into()).kind(),
+                &fault_kind,
+                "{kind}"
+            );
         }
         let wrong_password = RedisError::from((ErrorKind::AuthenticationFailed, "wrong password"));
         assert_eq!(fault(&wrong_password).kind(), &FaultKind::Refused);
@@ -166,24 +213,45 @@ mod tests {
     #[test]
     fn a_fault_shows_the_code_of_an_error_and_no_word_of_the_command() {
         let shown = |line: &str| answered(line).expect_err(line).to_string();
-        assert_eq!(shown("-ERR wrong arguments for 'throttle{all}p:tada'"), "the server answered ERR");
+        assert_eq!(
+            shown("-ERR wrong arguments for 'throttle{all}p:tada'"),
+            "the server answered ERR"
+        );
         assert_eq!(shown("-OOM throttle{all}p:tada"), "the server answered OOM");
         let secret = "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'hunter2'";
         let error = RedisError::from((ErrorKind::Client, "refused", secret.to_owned()));
         let shown = connect_fault(&error).to_string();
-        assert!(shown.contains("unknown command 'HELLO'") && !shown.contains("hunter2"), "{shown}");
+        assert!(
+            shown.contains("unknown command 'HELLO'") && !shown.contains("hunter2"),
+            "{shown}"
+        );
     }
 
     #[test]
     fn a_command_that_the_client_could_not_send_did_not_run() {
-        for kind in [ErrorKind::InvalidClientConfig, ErrorKind::ClusterConnectionNotFound, ErrorKind::Client] {
+        for kind in [
+            ErrorKind::InvalidClientConfig,
+            ErrorKind::ClusterConnectionNotFound,
+            ErrorKind::Client,
+        ] {
             let fault = fault(&RedisError::from((kind, "by hand")));
-            assert_eq!((fault.kind(), fault.did_not_run()), (&FaultKind::NotSent, true), "{kind:?}");
-            assert_eq!(fault.to_string(), RedisError::from((kind, "by hand")).category());
+            assert_eq!(
+                (fault.kind(), fault.did_not_run()),
+                (&FaultKind::NotSent, true),
+                "{kind:?}"
+            );
+            assert_eq!(
+                fault.to_string(),
+                RedisError::from((kind, "by hand")).category()
+            );
         }
         for kind in [ErrorKind::Parse, ErrorKind::UnexpectedReturnType] {
             let fault = fault(&RedisError::from((kind, "by hand")));
-            assert_eq!((fault.kind(), fault.did_not_run()), (&FaultKind::Other, false), "{kind:?}");
+            assert_eq!(
+                (fault.kind(), fault.did_not_run()),
+                (&FaultKind::Other, false),
+                "{kind:?}"
+            );
         }
     }
 
@@ -194,7 +262,10 @@ mod tests {
             (Value::Nil, Reply::Nil),
             (Value::Int(-7), Reply::Int(-7)),
             (bytes(b"a\xff"), Reply::Bytes(b"a\xff".to_vec())),
-            (Value::SimpleString("PONG".to_owned()), Reply::Status("PONG".to_owned())),
+            (
+                Value::SimpleString("PONG".to_owned()),
+                Reply::Status("PONG".to_owned()),
+            ),
             (Value::Okay, Reply::Status("OK".to_owned())),
             (
                 Value::Array(vec![Value::Int(1), bytes(b"b")]),
@@ -202,16 +273,28 @@ mod tests {
             ),
             (Value::Set(vec![Value::Nil]), Reply::Array(vec![Reply::Nil])),
             (
-                Value::Map(vec![(bytes(b"a"), Value::Int(1)), (bytes(b"b"), Value::Nil)]),
-                Reply::Array(vec![Reply::Bytes(b"a".into()), Reply::Int(1), Reply::Bytes(b"b".into()), Reply::Nil]),
+                Value::Map(vec![
+                    (bytes(b"a"), Value::Int(1)),
+                    (bytes(b"b"), Value::Nil),
+                ]),
+                Reply::Array(vec![
+                    Reply::Bytes(b"a".into()),
+                    Reply::Int(1),
+                    Reply::Bytes(b"b".into()),
+                    Reply::Nil,
+                ]),
             ),
         ] {
             assert_eq!(reply(value), Ok(expected));
         }
-        let odd = reply(Value::Array(vec![Value::Boolean(true)])).expect_err("no such reply is asked for");
+        let odd = reply(Value::Array(vec![Value::Boolean(true)]))
+            .expect_err("no such reply is asked for");
         assert_eq!(
             (odd.kind(), odd.to_string().as_str()),
-            (&FaultKind::Other, "the server answered with something unexpected")
+            (
+                &FaultKind::Other,
+                "the server answered with something unexpected"
+            )
         );
     }
 
@@ -226,7 +309,11 @@ mod tests {
             ("host", None),
             (":1", None),
         ] {
-            assert_eq!(address(node), parts.map(|(host, port)| (host.to_owned(), port)), "{node}");
+            assert_eq!(
+                address(node),
+                parts.map(|(host, port)| (host.to_owned(), port)),
+                "{node}"
+            );
         }
     }
 

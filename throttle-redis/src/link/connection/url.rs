@@ -10,19 +10,26 @@ pub(super) fn read(field: &'static str, url: &str) -> Result<ConnectionInfo, Con
     if let Some(rule) = refusal(url, cfg!(feature = "tls")) {
         return Err(ConfigError::new(field, shown(url), rule));
     }
-    url.into_connection_info().map_err(|error| unreadable(field, url, error))
+    url.into_connection_info()
+        .map_err(|error| unreadable(field, url, error))
 }
 
 /// The reason to refuse a URL that the client would accept, or would refuse without a remedy.
 fn refusal(url: &str, tls: bool) -> Option<&'static str> {
     if url.contains('#') {
         return Some(
-            "it must have no fragment: #insecure would switch off the verification of the server's certificate without \
-             a word of it in the program. To trust a private authority, use Tls::authority. A # in a password is \
+            "it must have no fragment: #insecure would switch off the verification of the \
+                server's certificate without \
+             a word of it in the program. To trust a private authority, use Tls::authority. A # \
+             in a password is \
              written %23",
         );
     }
-    let is_over_tls = |scheme: &str| ["rediss", "valkeys"].iter().any(|name| name.eq_ignore_ascii_case(scheme));
+    let is_over_tls = |scheme: &str| {
+        ["rediss", "valkeys"]
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(scheme))
+    };
     if scheme(url).is_some_and(is_over_tls) && !tls {
         return Some("TLS needs the feature `tls` of tower-throttle-redis, which is not enabled");
     }
@@ -30,7 +37,9 @@ fn refusal(url: &str, tls: bool) -> Option<&'static str> {
 }
 
 pub(super) fn unreadable(field: &'static str, url: &str, error: impl fmt::Display) -> ConfigError {
-    let rule = format!("it must be redis://[user[:password]@]host[:port][/database], or rediss:// for TLS: {error}");
+    let rule = format!(
+        "it must be redis://[user[:password]@]host[:port][/database], or rediss:// for TLS: {error}"
+    );
     ConfigError::new(field, shown(url), rule)
 }
 
@@ -39,8 +48,8 @@ fn shown(url: &str) -> String {
     format!("{}://…", scheme(url).unwrap_or("(no scheme)"))
 }
 
-/// What stands before `://`, if it can be a scheme. It may also be a password: of a URL whose scheme was forgotten, and
-/// which stands before another URL.
+/// What stands before `://`, if it can be a scheme. It may also be a password: of a URL whose
+/// scheme was forgotten, and which stands before another URL.
 fn scheme(url: &str) -> Option<&str> {
     let (scheme, _) = url.split_once("://")?;
     let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
@@ -50,7 +59,10 @@ fn scheme(url: &str) -> Option<&str> {
 /// The addresses of servers, without credentials.
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 pub(super) fn addresses(servers: &[ConnectionInfo]) -> String {
-    let addresses: Vec<String> = servers.iter().map(|server| server.addr().to_string()).collect();
+    let addresses: Vec<String> = servers
+        .iter()
+        .map(|server| server.addr().to_string())
+        .collect();
     addresses.join(", ")
 }
 
@@ -60,9 +72,17 @@ mod tests {
 
     #[test]
     fn fragments_are_refused_with_and_without_tls() {
-        for url in ["rediss://host#insecure", "rediss://:pass@host:1/0#insecure", "redis://host#x", "unix:///a#b"] {
+        for url in [
+            "rediss://host#insecure",
+            "rediss://:pass@host:1/0#insecure",
+            "redis://host#x",
+            "unix:///a#b",
+        ] {
             for tls in [true, false] {
-                assert!(refusal(url, tls).is_some_and(|rule| rule.contains("#insecure")), "{url}");
+                assert!(
+                    refusal(url, tls).is_some_and(|rule| rule.contains("#insecure")),
+                    "{url}"
+                );
             }
         }
         assert_eq!(refusal("redis://:a%23b@host", false), None);
@@ -71,7 +91,10 @@ mod tests {
     #[test]
     fn tls_without_its_feature_names_the_feature() {
         for url in ["rediss://host", "valkeys://host", "REDISS://host"] {
-            assert!(refusal(url, false).is_some_and(|rule| rule.contains("feature `tls`")), "{url}");
+            assert!(
+                refusal(url, false).is_some_and(|rule| rule.contains("feature `tls`")),
+                "{url}"
+            );
             assert_eq!(refusal(url, true), None);
         }
         assert_eq!(refusal("redis://host", false), None);
@@ -79,7 +102,11 @@ mod tests {
 
     #[test]
     fn url_without_its_scheme_shows_no_password() {
-        for url in ["user:secret@one:1,redis://two", "secret@one:1,redis://two", "user:secret@one:1"] {
+        for url in [
+            "user:secret@one:1,redis://two",
+            "secret@one:1,redis://two",
+            "user:secret@one:1",
+        ] {
             let error = read("Redis URL", url).expect_err("no scheme");
             assert_eq!(error.value(), "(no scheme)://…");
             assert!(!error.to_string().contains("secret"), "{error}");
@@ -89,23 +116,35 @@ mod tests {
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
     #[test]
     fn addresses_are_listed_without_credentials() {
-        let servers = ["redis://user:secret@one:1", "redis://two"].map(|url| read("cluster URLs", url).expect("a URL"));
+        let servers = ["redis://user:secret@one:1", "redis://two"]
+            .map(|url| read("cluster URLs", url).expect("a URL"));
         assert_eq!(addresses(&servers), "one:1, two:6379");
         let error = read("cluster URLs", "redis://user:secret@host:x").expect_err("no port");
-        assert_eq!((error.field(), error.value()), ("cluster URLs", "redis://…"));
+        assert_eq!(
+            (error.field(), error.value()),
+            ("cluster URLs", "redis://…")
+        );
     }
 
     #[test]
     fn an_error_shows_the_scheme_of_a_url_and_how_urls_are_written() {
         let error = |url| read("Redis URL", url).expect_err("no URL of Redis");
-        let text = "Redis URL is http://…: it must be redis://[user[:password]@]host[:port][/database], or rediss:// \
+        let text = "Redis URL is http://…: it must be \
+            redis://[user[:password]@]host[:port][/database], or rediss:// \
                     for TLS: ";
-        assert!(error("http://:secret@host").to_string().starts_with(text), "{}", error("http://:secret@host"));
+        assert!(
+            error("http://:secret@host").to_string().starts_with(text),
+            "{}",
+            error("http://:secret@host")
+        );
         assert_eq!(error("secret@host").value(), "(no scheme)://…");
         assert_eq!(error("redis://:secret@host#x").value(), "redis://…");
         let server = read("Redis URL", "redis://user:secret@host:7/3").expect("a URL");
         assert_eq!(server.addr().to_string(), "host:7");
         let settings = server.redis_settings();
-        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("user"), Some("secret"), 3));
+        assert_eq!(
+            (settings.username(), settings.password(), settings.db()),
+            (Some("user"), Some("secret"), 3)
+        );
     }
 }

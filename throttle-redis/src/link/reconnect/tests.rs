@@ -21,13 +21,22 @@ async fn failed(store: &ByHand) -> Arc<Link> {
     let link = link(store);
     store.connect(Ok(())).await;
     assert!(link.is_healthy());
-    link.learn(SLOT, KEY, None, Err(&CallError::Fault(fault(FaultKind::Other))));
+    link.learn(
+        SLOT,
+        KEY,
+        None,
+        Err(&CallError::Fault(fault(FaultKind::Other))),
+    );
     assert!(!link.is_healthy());
     link
 }
 
 fn address(host: &str) -> Route {
-    Route::Address { host: host.to_owned(), port: 6379, asking: false }
+    Route::Address {
+        host: host.to_owned(),
+        port: 6379,
+        asking: false,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,9 +46,13 @@ async fn a_cluster_is_asked_about_the_key_that_failed_where_it_redirects_to() {
     let sent = store.later().await;
     assert_eq!(sent.words(), ["EVALSHA", NO_SCRIPT, "1", "key"]);
     assert_eq!(sent.command.route(), &Route::Slot(SLOT));
-    sent.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 6379)))))).await;
+    sent.answer(Err(fault(FaultKind::Moved(Some(("b".to_owned(), 6379))))))
+        .await;
     let sent = store.next().await;
-    assert_eq!((sent.words().len(), sent.command.route()), (4, &address("b")));
+    assert_eq!(
+        (sent.words().len(), sent.command.route()),
+        (4, &address("b"))
+    );
     sent.answer(Err(fault(FaultKind::NoScript))).await;
     assert!(link.is_healthy());
 }
@@ -51,9 +64,17 @@ async fn cluster_is_asked_about_the_slot_that_failed_last() {
     let link = failed(&store).await;
     for (slot, key) in [(SLOT + 1, "other"), (SLOT, "again")] {
         assert_eq!(link.range(slot), link.range(SLOT));
-        link.learn(slot, key.as_bytes(), None, Err(&CallError::Fault(fault(FaultKind::Other))));
+        link.learn(
+            slot,
+            key.as_bytes(),
+            None,
+            Err(&CallError::Fault(fault(FaultKind::Other))),
+        );
         let sent = store.later().await;
-        assert_eq!((sent.words()[3].as_str(), sent.command.route()), (key, &Route::Slot(slot)));
+        assert_eq!(
+            (sent.words()[3].as_str(), sent.command.route()),
+            (key, &Route::Slot(slot))
+        );
         sent.answer(Err(fault(FaultKind::NoScript))).await;
         assert!(link.is_healthy());
     }
@@ -63,7 +84,11 @@ async fn cluster_is_asked_about_the_slot_that_failed_last() {
 async fn connection_without_a_sign_of_life_is_replaced_after_some_time() {
     let store = ByHand::default();
     let link = failed(&store).await;
-    store.later().await.answer(Err(fault(FaultKind::Other))).await;
+    store
+        .later()
+        .await
+        .answer(Err(fault(FaultKind::Other)))
+        .await;
     assert!(!link.is_healthy());
     store.connect(Ok(())).await;
     let opened = Instant::now();
@@ -72,7 +97,11 @@ async fn connection_without_a_sign_of_life_is_replaced_after_some_time() {
         if store.is_idle().await {
             sleep(Duration::from_millis(10)).await;
         } else {
-            store.next().await.answer(Err(fault(FaultKind::Other))).await;
+            store
+                .next()
+                .await
+                .answer(Err(fault(FaultKind::Other)))
+                .await;
         }
     }
     assert!(opened.elapsed() > YOUNG);
@@ -101,7 +130,10 @@ async fn a_task_that_was_replaced_opens_no_connection() {
     let store = ByHand::default();
     let link = link(&store);
     turns().await;
-    assert!(link.goes_on(2), "the next task takes over while the first one connects");
+    assert!(
+        link.goes_on(2),
+        "the next task takes over while the first one connects"
+    );
     store.connect(Ok(())).await;
     assert!(!link.is_connected() && link.counters.read().connections == 0);
 }
@@ -116,8 +148,8 @@ async fn a_task_that_was_replaced_while_it_asked_for_a_sign_of_life_ends() {
     assert_eq!(store.connecting().await, 0);
 }
 
-/// Answers every command of a cluster that is asked for signs of life for some seconds. Returns the names of the
-/// keys that it was asked about, and the number of connections that were opened.
+/// Answers every command of a cluster that is asked for signs of life for some seconds. Returns the
+/// names of the keys that it was asked about, and the number of connections that were opened.
 async fn silent_for_a_while(store: &ByHand, link: &Arc<Link>) -> (Vec<String>, u64) {
     let (began, mut keys) = (Instant::now(), Vec::new());
     while began.elapsed() < Duration::from_secs(3) {
@@ -147,7 +179,12 @@ async fn cluster_connection_is_kept_while_others_name_the_silent_server() {
 async fn every_range_of_slots_whose_breaker_is_open_is_asked_for_a_sign_of_life() {
     let store = ByHand::cluster();
     let link = failed(&store).await;
-    link.learn(100, b"other", None, Err(&CallError::Fault(fault(FaultKind::Other))));
+    link.learn(
+        100,
+        b"other",
+        None,
+        Err(&CallError::Fault(fault(FaultKind::Other))),
+    );
     let (keys, _) = silent_for_a_while(&store, &link).await;
     for name in ["key", "other"] {
         assert!(keys.iter().any(|key| key == name), "{name} of {keys:?}");
@@ -159,22 +196,37 @@ async fn every_range_of_slots_whose_breaker_is_open_is_asked_for_a_sign_of_life(
 async fn a_new_connection_is_asked_for_a_sign_of_life_at_once() {
     let store = ByHand::default();
     let link = failed(&store).await;
-    store.later().await.answer(Err(fault(FaultKind::Other))).await;
+    store
+        .later()
+        .await
+        .answer(Err(fault(FaultKind::Other)))
+        .await;
     store.connect(Ok(())).await;
-    store.next().await.answer(Err(fault(FaultKind::NoScript))).await;
+    store
+        .next()
+        .await
+        .answer(Err(fault(FaultKind::NoScript)))
+        .await;
     assert!(link.is_healthy());
 }
 
 /// A server of several may hang, and the client needs time for the others.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_to_connect_that_hangs_is_given_up() {
-    for (store, limit) in [(ByHand::default(), CONNECT), (ByHand::cluster(), CONNECT_CLUSTER)] {
+    for (store, limit) in [
+        (ByHand::default(), CONNECT),
+        (ByHand::cluster(), CONNECT_CLUSTER),
+    ] {
         let link = link(&store);
         assert_eq!(store.connecting().await, 1);
         sleep(limit - Duration::from_millis(1)).await;
         assert_eq!(link.counters.read().failed_connections, 0);
         sleep(Duration::from_millis(2)).await;
-        assert_eq!(link.counters.read().failed_connections, 1, "after {limit:?}");
+        assert_eq!(
+            link.counters.read().failed_connections,
+            1,
+            "after {limit:?}"
+        );
     }
 }
 
@@ -185,13 +237,18 @@ async fn a_sign_of_life_is_looked_for_behind_two_redirections() {
         let link = failed(&store).await;
         let mut sent = store.later().await;
         for host in ["b", "c", "d"].into_iter().take(redirections) {
-            sent.answer(Err(fault(FaultKind::Ask(Some((host.to_owned(), 6379)))))).await;
+            sent.answer(Err(fault(FaultKind::Ask(Some((host.to_owned(), 6379))))))
+                .await;
             if host == "d" {
                 assert!(!link.is_healthy(), "a third one is not followed");
                 break;
             }
             sent = store.next().await;
-            let asking = Route::Address { host: host.to_owned(), port: 6379, asking: true };
+            let asking = Route::Address {
+                host: host.to_owned(),
+                port: 6379,
+                asking: true,
+            };
             assert_eq!((sent.words().len(), sent.command.route()), (4, &asking));
             if redirections == 2 && host == "c" {
                 sent.answer(Err(fault(FaultKind::NoScript))).await;
@@ -222,14 +279,23 @@ async fn no_other_answer_is_a_sign_of_life() {
     let _unanswered = store.later().await;
     sleep(DEADLINE + Duration::from_millis(1)).await;
     assert!(!link.is_healthy());
-    assert_eq!(store.connecting().await, 1, "after a deadline the connection is replaced");
+    assert_eq!(
+        store.connecting().await,
+        1,
+        "after a deadline the connection is replaced"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_is_told_that_connecting_took_too_long() {
     let store = ByHand::default();
     let link = link(&store);
-    let Err(CallError::Fault(fault)) = link.live(Instant::now() + 2 * CONNECT).await else { panic!("no connection") };
+    let Err(CallError::Fault(fault)) = link.live(Instant::now() + 2 * CONNECT).await else {
+        panic!("no connection")
+    };
     assert_eq!(fault.kind(), &FaultKind::NotSent);
-    assert_eq!(fault.to_string(), "there is no connection: connecting took too long");
+    assert_eq!(
+        fault.to_string(),
+        "there is no connection: connecting took too long"
+    );
 }

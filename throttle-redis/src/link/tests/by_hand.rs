@@ -1,4 +1,5 @@
-//! A store whose answers a test gives by hand, for orders and instants that no real server can be made to keep.
+//! A store whose answers a test gives by hand, for orders and instants that no real server can be
+//! made to keep.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +45,10 @@ pub(crate) fn fault(kind: FaultKind) -> Fault {
 
 impl ByHand {
     pub(crate) fn cluster() -> Self {
-        Self { is_cluster: true, ..Self::default() }
+        Self {
+            is_cluster: true,
+            ..Self::default()
+        }
     }
 
     /// How many attempts to connect wait for an answer.
@@ -56,7 +60,12 @@ impl ByHand {
     /// Answers the first attempt to connect that waits.
     pub(crate) async fn connect(&self, answer: Result<(), Fault>) {
         turns().await;
-        let connecting = self.asked.lock().connecting.pop_front().expect("an attempt to connect");
+        let connecting = self
+            .asked
+            .lock()
+            .connecting
+            .pop_front()
+            .expect("an attempt to connect");
         let _ = connecting.send(answer);
         turns().await;
     }
@@ -64,7 +73,11 @@ impl ByHand {
     /// The first command that waits for an answer.
     pub(crate) async fn next(&self) -> Sent {
         turns().await;
-        self.asked.lock().sent.pop_front().expect("a command that waits for an answer")
+        self.asked
+            .lock()
+            .sent
+            .pop_front()
+            .expect("a command that waits for an answer")
     }
 
     /// Lets time pass until a command is sent.
@@ -85,7 +98,11 @@ impl ByHand {
 
     /// What ends the latest connection.
     pub(crate) fn take_end(&self) -> Box<dyn FnOnce() + Send> {
-        self.asked.lock().on_end.take().expect("a connection in use")
+        self.asked
+            .lock()
+            .on_end
+            .take()
+            .expect("a connection in use")
     }
 
     /// Whether no command waits for an answer.
@@ -101,7 +118,9 @@ impl Connector for ByHand {
         Box::pin(async move {
             let (connecting, connected) = oneshot::channel();
             store.asked.lock().connecting.push_back(connecting);
-            connected.await.unwrap_or_else(|_| Err(fault(FaultKind::NotSent)))?;
+            connected
+                .await
+                .unwrap_or_else(|_| Err(fault(FaultKind::NotSent)))?;
             Ok(Box::new(store) as Box<dyn Connection>)
         })
     }
@@ -117,7 +136,9 @@ impl Connection for ByHand {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             store.asked.lock().sent.push_back(Sent { command, answer });
-            answered.await.unwrap_or_else(|_| Err(fault(FaultKind::Lost)))
+            answered
+                .await
+                .unwrap_or_else(|_| Err(fault(FaultKind::Lost)))
         })
     }
 
@@ -128,7 +149,10 @@ impl Connection for ByHand {
 
 impl Sent {
     pub(crate) fn words(&self) -> Vec<String> {
-        self.command.args().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        self.command
+            .args()
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect()
     }
 
     /// The names of the keys that a script is called on.
@@ -144,7 +168,8 @@ impl Sent {
         turns().await;
     }
 
-    /// Answers that every request of the call is admitted, each about one key that was not used before.
+    /// Answers that every request of the call is admitted, each about one key that was not used
+    /// before.
     pub(crate) async fn admit(self) {
         self.admit_unread();
         turns().await;

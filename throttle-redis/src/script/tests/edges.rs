@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use throttle_core::backend::Receipt;
 use throttle_core::{
-    CalendarQuota, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, Policy, PolicyTree, Rate, SlidingLog,
-    SlidingWindow,
+    CalendarQuota, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, Policy, PolicyTree, Rate,
+    SlidingLog, SlidingWindow,
 };
 
 use super::machine::{Machine, call};
@@ -62,7 +62,10 @@ fn rate(count: u64, micros: u64) -> Rate {
 #[test]
 fn law_08_state_above_its_limit_counts_as_all_used() {
     let log = SlidingLog::new(rate(5, 100)).into_algorithm().unwrap();
-    let window = SlidingWindow::new(rate(5, 100)).buckets(4).into_algorithm().unwrap();
+    let window = SlidingWindow::new(rate(5, 100))
+        .buckets(4)
+        .into_algorithm()
+        .unwrap();
     for algorithm in [log, window] {
         let mut story = Story::new(algorithm);
         story.at(0);
@@ -80,38 +83,53 @@ fn law_08_state_above_its_limit_counts_as_all_used() {
     }
 }
 
-/// The reply about a log has only some of its runs. The wait of a class, and that for its next unit, end with any of
-/// them.
+/// The reply about a log has only some of its runs. The wait of a class, and that for its next
+/// unit, end with any of them.
 #[test]
 fn law_08_reply_about_a_log_has_what_each_class_needs() {
-    for (reserve, cost) in (0..=11).flat_map(|reserve| [0, 1, 2, 3, 5, 10, 11].map(|cost| (reserve, cost))) {
+    for (reserve, cost) in
+        (0..=11).flat_map(|reserve| [0, 1, 2, 3, 5, 10, 11].map(|cost| (reserve, cost)))
+    {
         let mut story = Story::new(SlidingLog::new(rate(10, 1_000)));
         for micros in 0..8 {
             story.at(micros);
             assert!(story.take(1).is_some());
         }
-        let decision = story.0.decide(&[vec![call(&Key::from("ada"), Some(cost)).reserving(reserve)]]).remove(0);
-        assert_eq!(decision.is_admitted(), cost == 0 || cost + reserve <= 2, "{cost} and {reserve}");
+        let decision = story
+            .0
+            .decide(&[vec![call(&Key::from("ada"), Some(cost)).reserving(reserve)]])
+            .remove(0);
+        assert_eq!(
+            decision.is_admitted(),
+            cost == 0 || cost + reserve <= 2,
+            "{cost} and {reserve}"
+        );
     }
 }
 
-/// The start of a window may be where a slot would be, and then more may have been charged than the shaper holds.
+/// The start of a window may be where a slot would be, and then more may have been charged than the
+/// shaper holds.
 #[test]
 fn law_10_charge_of_a_window_is_given_back_under_a_shaper() {
     for actual in [0, 1, 96, 98, 99] {
         let mut story = Story::new(FixedWindow::new(rate(100, 1_000)));
         story.at(0);
         let charge = story.admitted(100);
-        story.change(0, LeakyBucket::new(rate(5, 1_000)).max_wait(Duration::from_micros(1_000)));
+        story.change(
+            0,
+            LeakyBucket::new(rate(5, 1_000)).max_wait(Duration::from_micros(1_000)),
+        );
         story.look();
         story.settle(charge, actual);
-        // The shaper, which was never charged, holds six; the window counts what was used until it ends.
+        // The shaper, which was never charged, holds six; the window counts what was used until it
+        // ends.
         assert_eq!(story.take(1).is_some(), actual < 6, "{actual} used");
     }
 }
 
-/// A third of a second is no whole number of microseconds, and half a second is one: the slots of a faster shaper have
-/// parts that those of a slower one cannot have, even where the sum would be the same.
+/// A third of a second is no whole number of microseconds, and half a second is one: the slots of a
+/// faster shaper have parts that those of a slower one cannot have, even where the sum would be the
+/// same.
 #[test]
 fn law_10_slot_of_a_former_shaper_is_settled_by_it() {
     let shaper = |count| LeakyBucket::new(Rate::per_second(count)).max_wait(Duration::from_secs(9));
@@ -127,7 +145,8 @@ fn law_10_slot_of_a_former_shaper_is_settled_by_it() {
     assert!(story.take(1).is_some());
 }
 
-/// A debit belongs to the sub-window of its charge, as long as that counts in full and something is left of it.
+/// A debit belongs to the sub-window of its charge, as long as that counts in full and something is
+/// left of it.
 #[test]
 fn law_10_a_debit_of_a_charge_that_has_begun_to_leave_the_window_is_none() {
     let window = |limit| SlidingWindow::new(rate(limit, 100)).buckets(4);
@@ -175,9 +194,22 @@ fn decision_as_of_an_earlier_instant_goes_back_a_tenth_of_a_second() {
         (format!("@{}", START + 1), START),
         (format!("{}", START + 7), START + 7),
     ] {
-        let words = [time.clone().into_bytes(), b"0".to_vec(), header.clone(), b"0".to_vec()];
-        let reply = story.0.redis.eval(&story.0.prepared.scripts.decide, &[b"key".to_vec()], &words).unwrap();
-        assert_eq!(f64::from_le_bytes(*reply.first_chunk().unwrap()) as i64, now, "{time:?}");
+        let words = [
+            time.clone().into_bytes(),
+            b"0".to_vec(),
+            header.clone(),
+            b"0".to_vec(),
+        ];
+        let reply = story
+            .0
+            .redis
+            .eval(&story.0.prepared.scripts.decide, &[b"key".to_vec()], &words)
+            .unwrap();
+        assert_eq!(
+            f64::from_le_bytes(*reply.first_chunk().unwrap()) as i64,
+            now,
+            "{time:?}"
+        );
     }
 }
 
@@ -185,9 +217,18 @@ fn decision_as_of_an_earlier_instant_goes_back_a_tenth_of_a_second() {
 #[test]
 fn law_08_a_request_of_many_policies_is_decided_like_one_of_few() {
     for count in [8, 9, 17, 64] {
-        let policy = |place: u64| Policy::new(&format!("p{place}"), FixedWindow::new(rate(2 + place % 3, 60_000_000)));
+        let policy = |place: u64| {
+            Policy::new(
+                &format!("p{place}"),
+                FixedWindow::new(rate(2 + place % 3, 60_000_000)),
+            )
+        };
         let policies = (0..count).map(|place| policy(place).expect("a policy").into());
         let mut story = Story::of(PolicyTree::All(policies.collect()));
-        assert_eq!([(); 3].map(|()| story.take(1).is_some()), [true, true, false], "{count} policies");
+        assert_eq!(
+            [(); 3].map(|()| story.take(1).is_some()),
+            [true, true, false],
+            "{count} policies"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Law 8 for keys with exceptions: every answer, every stored value and every time to live equals the core's, bit for
-//! bit, while exceptions are set, lifted and over, strikes are counted, the parameters change, charges are settled
-//! late, and the clock steps.
+//! Law 8 for keys with exceptions: every answer, every stored value and every time to live equals
+//! the core's, bit for bit, while exceptions are set, lifted and over, strikes are counted, the
+//! parameters change, charges are settled late, and the clock steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,10 @@ fn treatment(step: &Step, policy: &Policy) -> Treatment {
 }
 
 fn play(algorithms: &[Algorithm], is_any: bool, expires: bool, start: i64, steps: &[Step]) {
-    let policies = algorithms.iter().enumerate().map(|(n, by)| Policy::new(&n.to_string(), *by).unwrap().into());
+    let policies = algorithms
+        .iter()
+        .enumerate()
+        .map(|(n, by)| Policy::new(&n.to_string(), *by).unwrap().into());
     let tree = if is_any {
         PolicyTree::Any(policies.collect(), throttle_core::AnyCharge::First)
     } else {
@@ -43,16 +46,28 @@ fn play(algorithms: &[Algorithm], is_any: bool, expires: bool, start: i64, steps
                     let micros = (i128::from(period) * 2 * i128::from(step.dice[n])) >> 32;
                     Duration::from_micros(1 + micros as u64)
                 };
-                let ban = Ban::after(1 + step.dice[0] % 3).growing(1 + step.dice[1] % 3).within(part(1));
-                let ban = ban.lasting(part(2)).up_to(part(2) + part(3)).forgotten_after(part(0));
+                let ban = Ban::after(1 + step.dice[0] % 3)
+                    .growing(1 + step.dice[1] % 3)
+                    .within(part(1));
+                let ban = ban
+                    .lasting(part(2))
+                    .up_to(part(2) + part(3))
+                    .forgotten_after(part(0));
                 machine.strike(place, &key, &ban);
             }
             0..=1 => {
                 let policy = &machine.set().policies()[place];
                 let ahead = (i128::from(period) * 3 * i128::from(step.dice[2])) >> 32;
                 let until = Timestamp::from_micros(now + ahead as i64);
-                let exception = Exception { treatment: treatment(step, policy), until };
-                machine.except(place, &key, Some(exception).filter(|_| step.dice[0] % 5 > 0));
+                let exception = Exception {
+                    treatment: treatment(step, policy),
+                    until,
+                };
+                machine.except(
+                    place,
+                    &key,
+                    Some(exception).filter(|_| step.dice[0] % 5 > 0),
+                );
             }
             4..=5 if !receipts.is_empty() => {
                 let receipt = receipts.swap_remove(step.dice[1] as usize % receipts.len());
@@ -65,17 +80,19 @@ fn play(algorithms: &[Algorithm], is_any: bool, expires: bool, start: i64, steps
                     .map(|request| {
                         let by = |place: usize| algorithms[place].capacity();
                         let calls = (0..algorithms.len()).map(|place| {
-                            call(&key, step.cost(request, place, by(place), true)).reserving(step.reserve(
-                                request,
-                                place,
-                                by(place),
-                            ))
+                            call(&key, step.cost(request, place, by(place), true))
+                                .reserving(step.reserve(request, place, by(place)))
                         });
                         calls.collect()
                     })
                     .collect();
                 let decisions = machine.decide(&requests);
-                receipts.extend(decisions.iter().zip(&requests).filter_map(|(of, calls)| Receipt::of(of, calls)));
+                receipts.extend(
+                    decisions
+                        .iter()
+                        .zip(&requests)
+                        .filter_map(|(of, calls)| Receipt::of(of, calls)),
+                );
             }
         }
     }

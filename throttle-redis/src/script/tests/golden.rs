@@ -9,12 +9,16 @@ use self::file::{Expect, File, Op};
 use super::machine::{Machine, call};
 
 #[path = "../../../../throttle-core/tests/support/golden.rs"]
-#[expect(dead_code, reason = "the loader is the core's, which also reads other files and builds single algorithms")]
+#[expect(
+    dead_code,
+    reason = "the loader is the core's, which also reads other files and builds single algorithms"
+)]
 mod file;
 
 #[test]
 fn law_08_golden_through_the_scripts() {
-    let file: File = serde_json::from_str(include_str!("../../../../throttle-core/tests/golden.json")).unwrap();
+    let file: File =
+        serde_json::from_str(include_str!("../../../../throttle-core/tests/golden.json")).unwrap();
     let key = Key::from("golden");
     let mut ops = 0;
     for suite in &file.suites {
@@ -32,15 +36,27 @@ fn law_08_golden_through_the_scripts() {
                 }
                 Op::Refund { t, of, expect } => {
                     machine.go_to(*t);
-                    let receipt = receipts.remove(of).flatten().expect("a refund names an admitted take, once");
+                    let receipt = receipts
+                        .remove(of)
+                        .flatten()
+                        .expect("a refund names an admitted take, once");
                     machine.settle(&receipt.actual(0));
-                    (machine.decide(&[vec![call(&key, Some(0)); policies]]).remove(0), 0, expect)
+                    (
+                        machine
+                            .decide(&[vec![call(&key, Some(0)); policies]])
+                            .remove(0),
+                        0,
+                        expect,
+                    )
                 }
             };
             let reported = Expect::reported(&suite.spec, &decision, cost);
             let got = match op {
                 Op::Take { .. } => reported,
-                Op::Refund { .. } => Expect { binding: None, ..reported },
+                Op::Refund { .. } => Expect {
+                    binding: None,
+                    ..reported
+                },
             };
             assert_eq!(&got, expect, "{} op {index}", suite.name);
             ops += 1;

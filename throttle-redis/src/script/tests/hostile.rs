@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use throttle_core::algorithm::State;
 use throttle_core::{
-    Algorithm, AnyCharge, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate, SlidingLog, SlidingWindow,
-    Timestamp, TokenBucket,
+    Algorithm, AnyCharge, Gcra, IntoAlgorithm, Key, Policy, PolicySet, PolicyTree, Rate,
+    SlidingLog, SlidingWindow, Timestamp, TokenBucket,
 };
 
 use super::machine::{Machine, call, name};
@@ -22,16 +22,36 @@ fn numbers() -> impl Strategy<Value = f64> {
         any::<f64>(),
         (-10_i64..10).prop_map(|number| number as f64),
         (NOW - 1_000..NOW + 1_000).prop_map(|number| number as f64),
-        prop::sample::select(vec![f64::NAN, f64::INFINITY, -f64::INFINITY, 0.5, 1e300, -1e300, 9e15, -9e15]),
+        prop::sample::select(vec![
+            f64::NAN,
+            f64::INFINITY,
+            -f64::INFINITY,
+            0.5,
+            1e300,
+            -1e300,
+            9e15,
+            -9e15
+        ]),
     ]
 }
 
 /// A header of some algorithm followed by anything, or anything at all.
 fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
     let payload = prop::collection::vec(numbers(), 0..14);
-    let bytes = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
-    (any_algorithm(), any_algorithm(), payload, 0..8_u8, prop::collection::vec(any::<u8>(), 0..60)).prop_map(
-        move |(algorithm, other, numbers, what, noise)| {
+    let bytes = |numbers: &[f64]| {
+        numbers
+            .iter()
+            .flat_map(|number| number.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    (
+        any_algorithm(),
+        any_algorithm(),
+        payload,
+        0..8_u8,
+        prop::collection::vec(any::<u8>(), 0..60),
+    )
+        .prop_map(move |(algorithm, other, numbers, what, noise)| {
             let tag = |of: Algorithm| of.tag();
             let value = match what {
                 0 => noise,
@@ -39,7 +59,11 @@ fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
                 // Parameters that no algorithm can have.
                 2 => [tag(other)[..2].to_vec(), bytes(&numbers), noise].concat(),
                 // A kind without parameters, or with some of them.
-                3 => [tag(algorithm)[..2].to_vec(), bytes(&numbers[..numbers.len().min(2)])].concat(),
+                3 => [
+                    tag(algorithm)[..2].to_vec(),
+                    bytes(&numbers[..numbers.len().min(2)]),
+                ]
+                .concat(),
                 4 => {
                     let mut value = algorithm.fresh().to_wire(&algorithm).unwrap();
                     let last = value.len();
@@ -60,14 +84,14 @@ fn stored() -> impl Strategy<Value = (Algorithm, Vec<u8>)> {
                 _ => [tag(algorithm), bytes(&numbers)].concat(),
             };
             (algorithm, value)
-        },
-    )
+        })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is stored, a script answers or fails before it writes, and no value that is not a state is decided on.
+    /// Whatever is stored, a script answers or fails before it writes, and no value that is not a
+    /// state is decided on.
     #[test]
     fn hostile_values_are_answered((algorithm, value) in stored(), cost in 0..5_u64) {
         let (machine, key) = (Machine::new(Policy::new("p", algorithm).unwrap()), Key::from("key"));
@@ -92,7 +116,8 @@ proptest! {
                     let expected = machine.set().decide(&mut [state], Timestamp::from_micros(NOW), &calls);
                     prop_assert_eq!(decided.ok(), Some(expected));
                 }
-                // The reply about a log has the runs that matter now, so what is wrong with the others is not seen.
+                // The reply about a log has the runs that matter now, so what is wrong with the
+                // others is not seen.
                 (_, None) => prop_assert!(decided.is_err() || algorithm.name() == "sliding_log"),
             }
         } else {
@@ -104,8 +129,8 @@ proptest! {
         let _ = machine.redis.eval(&scripts.settle, std::slice::from_ref(&stored), &arguments);
     }
 
-    /// If one of several batched requests meets a value that is not a state, it fails alone: the others are decided and
-    /// charged as they would be without it.
+    /// If one of several batched requests meets a value that is not a state, it fails alone: the
+    /// others are decided and charged as they would be without it.
     #[test]
     fn a_hostile_value_fails_no_request_but_its_own(
         (algorithm, value) in stored(), policies in 1..3_usize
@@ -126,7 +151,8 @@ proptest! {
         arguments.extend(vec![b"1".to_vec(); keys.len()]);
         let reply = machine.redis.eval(&machine.prepared.scripts.decide, &keys, &arguments);
         prop_assert!(reply.is_ok(), "{:?}", reply);
-        let parts = split(reply.unwrap(), [policies; 5].into_iter()).expect("a reply about five requests");
+        let parts = split(reply.unwrap(), [policies; 5].into_iter()).expect("a reply about five \
+            requests");
         let mut model = std::collections::HashMap::new();
         for (key, part) in requests.iter().zip(&parts).filter(|(key, _)| **key != Key::from("bad")) {
             let states = model.entry(key.clone()).or_insert_with(|| vec![algorithm.fresh(); policies]);
@@ -181,14 +207,21 @@ fn reply_holds_a_long_log_in_a_few_runs() {
     let (scripts, redis) = (Scripts::of(&set), Redis::new());
     for step in 0..1_200_i64 {
         redis.store.borrow_mut().now = NOW + step;
-        let arguments = [b"".to_vec(), b"0".to_vec(), algorithm.tag(), (1 + step % 2).to_string().into_bytes()];
-        let reply = redis.eval(&scripts.decide, &[b"key".to_vec()], &arguments).unwrap();
+        let arguments = [
+            b"".to_vec(),
+            b"0".to_vec(),
+            algorithm.tag(),
+            (1 + step % 2).to_string().into_bytes(),
+        ];
+        let reply = redis
+            .eval(&scripts.decide, &[b"key".to_vec()], &arguments)
+            .unwrap();
         assert!(reply.len() <= 13 + 26 + 3 * 16, "{}", reply.len());
     }
 }
 
-/// Adding one to a double this large does not change it. A script that counts up to it, or down from it, never ends,
-/// and blocks the server.
+/// Adding one to a double this large does not change it. A script that counts up to it, or down
+/// from it, never ends, and blocks the server.
 #[test]
 fn no_number_keeps_the_server_busy() {
     for kind in 0..KINDS {
@@ -231,8 +264,18 @@ impl Told {
     }
 
     fn store(&self, policy: usize, key: &str, value: Vec<u8>) {
-        let entry = Entry { list: value.is_empty(), value, ttl: 1, set_at: NOW };
-        self.machine.redis.store.borrow_mut().entries.insert(name(policy, &Key::from(key)), entry);
+        let entry = Entry {
+            list: value.is_empty(),
+            value,
+            ttl: 1,
+            set_at: NOW,
+        };
+        self.machine
+            .redis
+            .store
+            .borrow_mut()
+            .entries
+            .insert(name(policy, &Key::from(key)), entry);
     }
 
     fn writes(&self) -> usize {
@@ -248,18 +291,35 @@ impl Told {
     /// The flag of each request for one unit of every policy.
     fn decide(&self, requests: &[&str]) -> Result<String, String> {
         let policies = self.machine.set().policies().len();
-        let named = |key: &&str| (0..policies).map(|policy| name(policy, &Key::from(*key))).collect::<Vec<_>>();
+        let named = |key: &&str| {
+            (0..policies)
+                .map(|policy| name(policy, &Key::from(*key)))
+                .collect::<Vec<_>>()
+        };
         let keys: Vec<_> = requests.iter().flat_map(named).collect();
-        let reply = self.eval(&self.machine.prepared.scripts.decide, &keys, &vec![1; keys.len()])?;
-        let parts = split(reply, requests.iter().map(|_| policies)).expect("a reply about these requests");
-        Ok(parts.iter().map(|part| char::from(part.flag().unwrap())).collect())
+        let reply = self.eval(
+            &self.machine.prepared.scripts.decide,
+            &keys,
+            &vec![1; keys.len()],
+        )?;
+        let parts =
+            split(reply, requests.iter().map(|_| policies)).expect("a reply about these requests");
+        Ok(parts
+            .iter()
+            .map(|part| char::from(part.flag().unwrap()))
+            .collect())
     }
 
     /// The flag of settling a charge of one unit of each policy as three.
     fn settle(&self, key: &str) -> Result<String, String> {
         let policies = 0..self.machine.set().policies().len();
-        let keys: Vec<_> = policies.clone().map(|policy| name(policy, &Key::from(key))).collect();
-        let items: Vec<i64> = policies.flat_map(|policy| [policy as i64 + 1, NOW, 0, 1, 3]).collect();
+        let keys: Vec<_> = policies
+            .clone()
+            .map(|policy| name(policy, &Key::from(key)))
+            .collect();
+        let items: Vec<i64> = policies
+            .flat_map(|policy| [policy as i64 + 1, NOW, 0, 1, 3])
+            .collect();
         let reply = self.eval(&self.machine.prepared.scripts.settle, &keys, &items)?;
         Ok(String::from_utf8_lossy(&reply).into_owned())
     }
@@ -286,7 +346,10 @@ fn policy(name: &str, algorithm: impl IntoAlgorithm) -> PolicyTree {
 fn instant_that_no_limit_can_reach_is_not_written_and_charges_nothing() {
     let (algorithm, value) = out_of_time();
     let members = || vec![policy("sound", gcra()), policy("poisoned", algorithm)];
-    for tree in [PolicyTree::All(members()), PolicyTree::Any(members(), AnyCharge::EveryAdmitting)] {
+    for tree in [
+        PolicyTree::All(members()),
+        PolicyTree::Any(members(), AnyCharge::EveryAdmitting),
+    ] {
         let told = Told::new(tree.clone());
         told.store(1, "bad", value.clone());
         assert_eq!(told.decide(&["bad"]), Ok("W".to_owned()));
@@ -320,16 +383,28 @@ fn value_that_a_script_cannot_calculate_with_fails_its_own_request_only() {
     let mut value = window.fresh().to_wire(&window).unwrap();
     let at = window.tag().len();
     value[at..at + 8].copy_from_slice(&f64::INFINITY.to_le_bytes());
-    for tree in [policy("one", window), PolicyTree::All(vec![policy("one", window), policy("two", window)])] {
+    for tree in [
+        policy("one", window),
+        PolicyTree::All(vec![policy("one", window), policy("two", window)]),
+    ] {
         let told = Told::new(tree.clone());
         told.store(0, "bad", value.clone());
-        assert_eq!(told.decide(&["good", "bad", "other", "bad", "good"]), Ok("AWAWA".to_owned()));
+        assert_eq!(
+            told.decide(&["good", "bad", "other", "bad", "good"]),
+            Ok("AWAWA".to_owned())
+        );
         let policies = told.machine.set().policies().len();
         assert!(told.writes() <= 3 * policies, "{} writes", told.writes());
         for (key, used) in [("good", 2), ("other", 1)] {
-            let held = told.machine.redis.store.borrow().entries[&name(0, &Key::from(key))].value.clone();
+            let held = told.machine.redis.store.borrow().entries[&name(0, &Key::from(key))]
+                .value
+                .clone();
             let state = State::from_wire(&window, &held).unwrap();
-            assert_eq!(window.peek(&state, Timestamp::from_micros(NOW)).remaining(), 10 - used, "{key}");
+            assert_eq!(
+                window.peek(&state, Timestamp::from_micros(NOW)).remaining(),
+                10 - used,
+                "{key}"
+            );
         }
     }
 }
@@ -342,10 +417,22 @@ fn no_parameter_of_another_writer_keeps_the_server_busy() {
         for _ in 0..8 {
             let algorithm = algorithm(kind).new_tree(&mut runner).unwrap().current();
             let machine = Machine::new(Policy::new("p", gcra()).unwrap());
-            let used = algorithm.decide(algorithm.fresh(), Timestamp::from_micros(NOW), 1).0;
+            let used = algorithm
+                .decide(algorithm.fresh(), Timestamp::from_micros(NOW), 1)
+                .0;
             let value = used.to_wire(&algorithm).unwrap();
             for place in (2..algorithm.tag().len()).step_by(8) {
-                for number in [0.0, -0.0, -1.0, 1e-300, -1e-300, 1e300, -1e300, f64::INFINITY, f64::NAN] {
+                for number in [
+                    0.0,
+                    -0.0,
+                    -1.0,
+                    1e-300,
+                    -1e-300,
+                    1e300,
+                    -1e300,
+                    f64::INFINITY,
+                    f64::NAN,
+                ] {
                     let mut value = value.clone();
                     value[place..place + 8].copy_from_slice(&f64::to_le_bytes(number));
                     machine.run_all(&Key::from("key"), &value, NOW);

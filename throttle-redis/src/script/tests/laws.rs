@@ -22,23 +22,52 @@ struct World {
 }
 
 const WORLDS: [World; 4] = [
-    World { hostile: true, changes: false, settles: false, expires: false },
-    World { hostile: true, changes: true, settles: false, expires: false },
-    World { hostile: true, changes: true, settles: true, expires: false },
-    World { hostile: false, changes: false, settles: true, expires: true },
+    World {
+        hostile: true,
+        changes: false,
+        settles: false,
+        expires: false,
+    },
+    World {
+        hostile: true,
+        changes: true,
+        settles: false,
+        expires: false,
+    },
+    World {
+        hostile: true,
+        changes: true,
+        settles: true,
+        expires: false,
+    },
+    World {
+        hostile: false,
+        changes: false,
+        settles: true,
+        expires: true,
+    },
 ];
 
 fn run(what: &str, trees: &BoxedStrategy<Tree>, part: u32, world: World) {
     let cases = (Config::default().cases / part).max(1);
-    let mut runner = TestRunner::new(Config { failure_persistence: None, cases, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        cases,
+        ..Config::default()
+    });
     let result =
-        runner.run(&(trees, starts(), steps(40), any::<bool>(), 0..3_i64), |(tree, start, steps, told, slack)| {
-            let play = || play(&tree, start, &steps, world, told, slack);
-            catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                TestCaseError::fail(text.unwrap_or_else(|| panic.downcast_ref::<&str>().unwrap_or(&"?").to_string()))
-            })
-        });
+        runner.run(
+            &(trees, starts(), steps(40), any::<bool>(), 0..3_i64),
+            |(tree, start, steps, told, slack)| {
+                let play = || play(&tree, start, &steps, world, told, slack);
+                catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
+                    let text = panic.downcast_ref::<String>().cloned();
+                    TestCaseError::fail(text.unwrap_or_else(|| {
+                        panic.downcast_ref::<&str>().unwrap_or(&"?").to_string()
+                    }))
+                })
+            },
+        );
     if let Err(error) = result {
         panic!("{what}: {error}");
     }
@@ -53,28 +82,50 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
     let (mut now, mut receipts) = (start, Vec::<Receipt>::new());
     for step in steps {
         // A second clock, slightly behind, may decide the next request.
-        let rate = machine.set().policies()[step.dice[3] as usize % machine.set().policies().len()].algorithm().rate();
-        now = (now + step.micros(rate.period_micros() as i64, world.hostile)).clamp(-(1 << 51), 1 << 51);
+        let rate = machine.set().policies()[step.dice[3] as usize % machine.set().policies().len()]
+            .algorithm()
+            .rate();
+        now = (now + step.micros(rate.period_micros() as i64, world.hostile))
+            .clamp(-(1 << 51), 1 << 51);
         machine.go_to(now);
         match step.what {
             0..=2 if world.changes => {
-                machine.change(step.dice[0] as usize % machine.set().policies().len(), step.other);
+                machine.change(
+                    step.dice[0] as usize % machine.set().policies().len(),
+                    step.other,
+                );
             }
             3..=6 if world.settles && !receipts.is_empty() => {
                 let receipt = receipts.swap_remove(step.dice[0] as usize % receipts.len());
                 let taken = receipt.items()[0].taken();
-                let units = [0, 1, taken, taken + 1, taken / 2, taken.saturating_sub(1), 2 * taken, taken + 3];
+                let units = [
+                    0,
+                    1,
+                    taken,
+                    taken + 1,
+                    taken / 2,
+                    taken.saturating_sub(1),
+                    2 * taken,
+                    taken + 3,
+                ];
                 machine.settle(&receipt.actual(units[step.dice[1] as usize % units.len()]));
             }
             _ => {
                 let calls = (0..1 + step.dice[0] as usize % 4).map(|index| {
                     let member = |(policy, of): (usize, &throttle_core::Policy)| {
-                        let key = &keys[step.dice[3].rotate_right((index * 8 + policy) as u32) as usize % 2];
+                        let key = &keys
+                            [step.dice[3].rotate_right((index * 8 + policy) as u32) as usize % 2];
                         let capacity = of.algorithm().capacity();
                         call(key, step.cost(index, policy, capacity, alone && index > 0))
                             .reserving(step.reserve(index, policy, capacity))
                     };
-                    let mut call: Vec<_> = machine.set().policies().iter().enumerate().map(member).collect();
+                    let mut call: Vec<_> = machine
+                        .set()
+                        .policies()
+                        .iter()
+                        .enumerate()
+                        .map(member)
+                        .collect();
                     if call.iter().all(|member: &Call| member.key().is_none()) {
                         // A request to which no policy applies sends nothing to the server.
                         call[0] = Call::peek(keys[0].clone());
@@ -83,8 +134,12 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
                 });
                 let calls: Vec<Vec<_>> = calls.collect();
                 let decisions = machine.decide(&calls);
-                receipts
-                    .extend(decisions.iter().zip(&calls).filter_map(|(decision, call)| Receipt::of(decision, call)));
+                receipts.extend(
+                    decisions
+                        .iter()
+                        .zip(&calls)
+                        .filter_map(|(decision, call)| Receipt::of(decision, call)),
+                );
             }
         }
     }
@@ -92,7 +147,12 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
 
 fn every_kind(world: World) {
     for kind in 0..KINDS {
-        run(&format!("algorithm {kind}"), &algorithm(kind).prop_map(Tree::Leaf).boxed(), 4, world);
+        run(
+            &format!("algorithm {kind}"),
+            &algorithm(kind).prop_map(Tree::Leaf).boxed(),
+            4,
+            world,
+        );
     }
 }
 
@@ -142,7 +202,11 @@ fn law_08_expired_keys_are_as_good_as_unused() {
 #[test]
 fn law_08_calendars_of_leap_years() {
     const HOUR: i64 = 3_600_000_000;
-    let civil = [CalendarQuota::monthly(3), CalendarQuota::weekly(3), CalendarQuota::daily(3)];
+    let civil = [
+        CalendarQuota::monthly(3),
+        CalendarQuota::weekly(3),
+        CalendarQuota::daily(3),
+    ];
     let anchored = [
         CalendarQuota::monthly(3).anchor_day(28).anchor_hour(5),
         CalendarQuota::monthly(3).anchor_last_day(),
@@ -169,19 +233,26 @@ fn law_08_settling_a_missing_key_does_not_restore_it() {
 }
 
 fn run_settled(algorithms: &BoxedStrategy<throttle_core::Algorithm>) {
-    let mut runner = TestRunner::new(Config { failure_persistence: None, cases: 64, ..Config::default() });
-    let checked = runner.run(&(algorithms, starts(), 0..4_u64), |(algorithm, start, actual)| {
-        let mut machine = Machine::new(Policy::new("p", algorithm).unwrap());
-        machine.go_to(start);
-        let calls = vec![Call::from(Key::from("key"))];
-        let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
-        machine.redis.store.borrow_mut().entries.clear();
-        machine.model.clear();
-        let writes = machine.redis.store.borrow().writes;
-        machine.settle(&Receipt::of(&decision, &calls).unwrap().actual(actual));
-        let wrote = machine.redis.store.borrow().writes - writes;
-        prop_assert!(wrote == machine.model.len() && (actual > 1 || wrote == 0));
-        Ok(())
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        cases: 64,
+        ..Config::default()
     });
+    let checked = runner.run(
+        &(algorithms, starts(), 0..4_u64),
+        |(algorithm, start, actual)| {
+            let mut machine = Machine::new(Policy::new("p", algorithm).unwrap());
+            machine.go_to(start);
+            let calls = vec![Call::from(Key::from("key"))];
+            let decision = machine.decide(std::slice::from_ref(&calls)).remove(0);
+            machine.redis.store.borrow_mut().entries.clear();
+            machine.model.clear();
+            let writes = machine.redis.store.borrow().writes;
+            machine.settle(&Receipt::of(&decision, &calls).unwrap().actual(actual));
+            let wrote = machine.redis.store.borrow().writes - writes;
+            prop_assert!(wrote == machine.model.len() && (actual > 1 || wrote == 0));
+            Ok(())
+        },
+    );
     checked.unwrap();
 }

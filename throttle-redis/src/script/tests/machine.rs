@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Ban, Call, Exception, Receipt};
-use throttle_core::{Cost, Decision, IntoAlgorithm, Key, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp};
+use throttle_core::{
+    Cost, Decision, IntoAlgorithm, Key, Policy, PolicyNode, PolicySet, PolicyTree, Timestamp,
+};
 
 use super::redis::{Entry, Redis};
 use crate::decide::settle::{headers, words};
@@ -41,7 +43,11 @@ pub(super) fn call(key: &Key, cost: Option<u64>) -> Call {
 
 /// The part of a set's composition from `node` on, with one policy changed.
 fn tree_with(set: &PolicySet, node: usize, place: usize, changed: &Policy) -> PolicyTree {
-    let members = || set.members(node).map(|member| tree_with(set, member, place, changed)).collect();
+    let members = || {
+        set.members(node)
+            .map(|member| tree_with(set, member, place, changed))
+            .collect()
+    };
     match set.node(node) {
         PolicyNode::Policy(policy) if policy == place => changed.clone().into(),
         PolicyNode::Policy(policy) => set.policies()[policy].clone().into(),
@@ -57,7 +63,14 @@ impl Machine {
 
     pub(super) fn of(set: PolicySet) -> Self {
         let prepared = Arc::new(Prepared::new(set));
-        Self { redis: Redis::new(), prepared, model: HashMap::new(), slack: 0, told_time: false, expires: false }
+        Self {
+            redis: Redis::new(),
+            prepared,
+            model: HashMap::new(),
+            slack: 0,
+            told_time: false,
+            expires: false,
+        }
     }
 
     pub(super) fn set(&self) -> &PolicySet {
@@ -73,7 +86,11 @@ impl Machine {
     pub(super) fn change(&mut self, policy: usize, algorithm: impl IntoAlgorithm) {
         let former = &self.set().policies()[policy];
         let changed = Policy::new(former.name(), algorithm).unwrap();
-        let changed = if former.is_audited() { changed.audit() } else { changed };
+        let changed = if former.is_audited() {
+            changed.audit()
+        } else {
+            changed
+        };
         self.deploy(tree_with(self.set(), 0, policy, &changed));
     }
 
@@ -81,7 +98,9 @@ impl Machine {
         let mut store = self.redis.store.borrow_mut();
         store.now = now;
         if self.expires {
-            store.entries.retain(|_, entry| entry.set_at + entry.ttl * 1_000 > now);
+            store
+                .entries
+                .retain(|_, entry| entry.set_at + entry.ttl * 1_000 > now);
         }
     }
 
@@ -95,7 +114,11 @@ impl Machine {
     }
 
     fn head_for(&self, headers: impl Iterator<Item: Into<Vec<u8>>>) -> Vec<Vec<u8>> {
-        let time = if self.told_time { self.now().as_micros().to_string() } else { String::new() };
+        let time = if self.told_time {
+            self.now().as_micros().to_string()
+        } else {
+            String::new()
+        };
         let mut head = vec![time.into_bytes(), self.slack.to_string().into_bytes()];
         head.extend(headers.map(Into::into));
         head
@@ -127,38 +150,63 @@ impl Machine {
             (&scripts.settle, vec![1, now, 0, 3, 1]),
             (&scripts.settle, vec![1, now, 0, 1, 3]),
         ] {
-            let entry = Entry { value: value.to_vec(), ttl: 1, set_at: now, list: false };
+            let entry = Entry {
+                value: value.to_vec(),
+                ttl: 1,
+                set_at: now,
+                list: false,
+            };
             let mut store = self.redis.store.borrow_mut();
             store.now = now;
             store.entries.insert(key.clone(), entry);
             drop(store);
             let rest = rest.iter().map(|number| number.to_string().into_bytes());
             let arguments: Vec<Vec<u8>> = self.head().into_iter().chain(rest).collect();
-            let _ = self.redis.eval(script, std::slice::from_ref(&key), &arguments);
+            let _ = self
+                .redis
+                .eval(script, std::slice::from_ref(&key), &arguments);
         }
     }
 
-    /// Decides several requests in one run. All have the parameters of the first. Every answer and every written value
-    /// must equal the model's.
+    /// Decides several requests in one run. All have the parameters of the first. Every answer and
+    /// every written value must equal the model's.
     pub(super) fn decide(&mut self, requests: &[Vec<Call>]) -> Vec<Decision> {
         let writes = self.redis.store.borrow().writes;
         let asks: Vec<Ask> = requests.iter().map(|calls| self.ask(calls)).collect();
-        assert!(asks.iter().all(|ask| ask.headers().eq(asks[0].headers())), "one list of headers for all");
-        let keys: Vec<Vec<u8>> = asks.iter().flat_map(|ask| ask.names.iter().cloned()).collect();
+        assert!(
+            asks.iter().all(|ask| ask.headers().eq(asks[0].headers())),
+            "one list of headers for all"
+        );
+        let keys: Vec<Vec<u8>> = asks
+            .iter()
+            .flat_map(|ask| ask.names.iter().cloned())
+            .collect();
         let costs = request::words(asks.iter()).map(|word| word.to_vec());
-        let arguments: Vec<Vec<u8>> = self.head_for(asks[0].headers()).into_iter().chain(costs).collect();
-        let reply = self.redis.eval(&self.prepared.scripts.decide, &keys, &arguments).unwrap();
-        let parts = split(reply, asks.iter().map(|ask| ask.names.len())).expect("a reply about these requests");
+        let arguments: Vec<Vec<u8>> = self
+            .head_for(asks[0].headers())
+            .into_iter()
+            .chain(costs)
+            .collect();
+        let reply = self
+            .redis
+            .eval(&self.prepared.scripts.decide, &keys, &arguments)
+            .unwrap();
+        let parts = split(reply, asks.iter().map(|ask| ask.names.len()))
+            .expect("a reply about these requests");
         let (mut decisions, mut written) = (Vec::new(), HashSet::new());
         for ((calls, ask), part) in requests.iter().zip(&asks).zip(&parts) {
             assert_eq!(part.now, self.now());
-            let decision = answer(ask, part).unwrap_or_else(|error| panic!("{error:?} about {calls:?}"));
+            let decision =
+                answer(ask, part).unwrap_or_else(|error| panic!("{error:?} about {calls:?}"));
             assert_eq!(decision, self.expect(calls, &mut written), "of {calls:?}");
             decisions.push(decision);
         }
         // Charges of several requests to one key are written once.
         let wrote = self.redis.store.borrow().writes - writes;
-        assert!(wrote >= written.len() && (requests.len() > 1 || wrote == written.len()), "{wrote} writes");
+        assert!(
+            wrote >= written.len() && (requests.len() > 1 || wrote == written.len()),
+            "{wrote} writes"
+        );
         self.compare();
         decisions
     }
@@ -176,15 +224,21 @@ impl Machine {
         let policies = self.set().policies();
         let state = |policy: usize| key(policy).and_then(|key| self.held(&key).cloned());
         let fresh = |policy: usize| calls[policy].parameters(&policies[policy]).fresh();
-        let mut states: Vec<State> =
-            (0..calls.len()).map(|policy| state(policy).unwrap_or_else(|| fresh(policy))).collect();
+        let mut states: Vec<State> = (0..calls.len())
+            .map(|policy| state(policy).unwrap_or_else(|| fresh(policy)))
+            .collect();
         let before = states.clone();
         let decision = self.set().decide(&mut states, self.now(), calls);
-        let by: Vec<_> = calls.iter().zip(policies).map(|(call, policy)| *call.parameters(policy)).collect();
+        let by: Vec<_> = calls
+            .iter()
+            .zip(policies)
+            .map(|(call, policy)| *call.parameters(policy))
+            .collect();
         for (policy, (state, before)) in states.into_iter().zip(before).enumerate() {
             if decision.statuses()[policy].charged() > 0 {
                 let key = key(policy).unwrap();
-                self.model.insert(key.clone(), state.written_under(&by[policy]));
+                self.model
+                    .insert(key.clone(), state.written_under(&by[policy]));
                 written.insert(key);
             } else {
                 assert_eq!(state, before, "only a charge writes");
@@ -200,14 +254,18 @@ impl Machine {
             keys.push(name(item.policy(), item.key()));
             arguments.extend(words(item).map(String::into_bytes));
         }
-        let reply = self.redis.eval(&self.prepared.scripts.settle, &keys, &arguments).unwrap();
+        let reply = self
+            .redis
+            .eval(&self.prepared.scripts.settle, &keys, &arguments)
+            .unwrap();
         assert_eq!(reply, b"A");
         for (item, key) in receipt.items().iter().zip(keys) {
             let policy = &self.set().policies()[item.policy()];
             let by = *item.parameters(policy);
             let mut state = self.held(&key).cloned().unwrap_or_else(|| by.fresh());
             item.apply_to(policy, &mut state, self.now());
-            if self.model.contains_key(&key) || by.peek(&state, self.now()).reset_after_micros() > 0 {
+            if self.model.contains_key(&key) || by.peek(&state, self.now()).reset_after_micros() > 0
+            {
                 self.model.insert(key, state.written_under(&by));
             }
         }
@@ -216,14 +274,34 @@ impl Machine {
 
     /// Sets an exception for a key, or lifts it.
     pub(super) fn except(&mut self, policy: usize, key: &Key, exception: Option<Exception>) {
-        let (name, by) = (name(policy, key), *self.set().policies()[policy].algorithm());
+        let (name, by) = (
+            name(policy, key),
+            *self.set().policies()[policy].algorithm(),
+        );
         let mut arguments = self.head_for([by.tag()].into_iter());
-        arguments.push(exception.as_ref().map(Exception::to_wire).unwrap_or_default());
-        let is_over = exception.as_ref().is_some_and(|exception| exception.until <= self.now());
-        let reply = self.redis.eval(crate::script::except(), std::slice::from_ref(&name), &arguments).unwrap();
+        arguments.push(
+            exception
+                .as_ref()
+                .map(Exception::to_wire)
+                .unwrap_or_default(),
+        );
+        let is_over = exception
+            .as_ref()
+            .is_some_and(|exception| exception.until <= self.now());
+        let reply = self
+            .redis
+            .eval(
+                crate::script::except(),
+                std::slice::from_ref(&name),
+                &arguments,
+            )
+            .unwrap();
         assert_eq!(reply, if is_over { b"P" } else { b"A" });
         if !is_over {
-            let state = self.held(&name).cloned().unwrap_or_else(|| by.fresh().written_under(&by));
+            let state = self
+                .held(&name)
+                .cloned()
+                .unwrap_or_else(|| by.fresh().written_under(&by));
             self.model.insert(name.clone(), state.excepted(exception));
             if !self.redis.store.borrow().entries.contains_key(&name) {
                 self.model.remove(&name);
@@ -234,24 +312,44 @@ impl Machine {
 
     /// Counts a strike of a key.
     pub(super) fn strike(&mut self, policy: usize, key: &Key, ban: &Ban) {
-        let (name, by) = (name(policy, key), *self.set().policies()[policy].algorithm());
+        let (name, by) = (
+            name(policy, key),
+            *self.set().policies()[policy].algorithm(),
+        );
         let mut arguments = self.head_for([by.tag()].into_iter());
         arguments.push(Vec::new());
         arguments.extend(ban.numbers().map(|number| number.to_string().into_bytes()));
-        let state = self.held(&name).cloned().unwrap_or_else(|| by.fresh().written_under(&by));
+        let state = self
+            .held(&name)
+            .cloned()
+            .unwrap_or_else(|| by.fresh().written_under(&by));
         let over = Exception::from_wire(&state.to_wire(&by).unwrap()).map(|(over, _)| over);
         let struck = ban.strike(over.as_ref(), self.now());
         let writes = self.redis.store.borrow().writes;
-        let reply = self.redis.eval(crate::script::except(), std::slice::from_ref(&name), &arguments).unwrap();
+        let reply = self
+            .redis
+            .eval(
+                crate::script::except(),
+                std::slice::from_ref(&name),
+                &arguments,
+            )
+            .unwrap();
         assert_eq!(
             self.redis.store.borrow().writes - writes,
             usize::from(struck.is_some()),
             "a banned key costs no write"
         );
-        let begun = struck.as_ref().filter(|struck| struck.is_ban).map(|struck| struck.exception.to_wire());
-        assert_eq!(reply, begun.map_or(b"A".to_vec(), |ban| [b"B", &ban[..]].concat()));
+        let begun = struck
+            .as_ref()
+            .filter(|struck| struck.is_ban)
+            .map(|struck| struck.exception.to_wire());
+        assert_eq!(
+            reply,
+            begun.map_or(b"A".to_vec(), |ban| [b"B", &ban[..]].concat())
+        );
         if let Some(struck) = struck {
-            self.model.insert(name, state.excepted(Some(struck.exception)));
+            self.model
+                .insert(name, state.excepted(Some(struck.exception)));
         }
         self.compare();
     }
@@ -269,32 +367,51 @@ impl Machine {
             };
             let Some(entry) = store.entries.get(key) else {
                 assert!(self.expires, "a key is missing");
-                assert!(look(state).reset_after().is_zero(), "expired too early: {state:?}");
+                assert!(
+                    look(state).reset_after().is_zero(),
+                    "expired too early: {state:?}"
+                );
                 continue;
             };
             let read = State::from_wire(policy.algorithm(), &entry.value);
             if self.expires {
-                let Some(read) = read else { panic!("{:?} is not {state:?}", entry.value) };
+                let Some(read) = read else {
+                    panic!("{:?} is not {state:?}", entry.value)
+                };
                 assert_eq!(look(&read), look(state));
-            } else if Exception::from_wire(&entry.value).is_some_and(|(_, beneath)| beneath.is_empty()) {
+            } else if Exception::from_wire(&entry.value)
+                .is_some_and(|(_, beneath)| beneath.is_empty())
+            {
                 // Nothing stands beneath, where the model has the state of an unused key.
                 let model = state.to_wire(policy.algorithm()).unwrap();
                 assert!(model.starts_with(&entry.value) && look(&read.unwrap()) == look(state));
             } else {
-                assert_eq!(Some(&entry.value), state.to_wire(policy.algorithm()).as_ref(), "{read:?} is not {state:?}");
+                assert_eq!(
+                    Some(&entry.value),
+                    state.to_wire(policy.algorithm()).as_ref(),
+                    "{read:?} is not {state:?}"
+                );
             }
             if entry.set_at == now.as_micros() {
                 let fresh_at = policy.algorithm().fresh_at(state);
                 let live = fresh_at.micros_since(now).max(1);
-                // Where a timestamp cannot represent a later instant, the script keeps the key for longer.
+                // Where a timestamp cannot represent a later instant, the script keeps the key for
+                // longer.
                 assert!(
-                    fresh_at == Timestamp::MAX || self.expires || entry.ttl == (live + 999) / 1_000 + self.slack,
+                    fresh_at == Timestamp::MAX
+                        || self.expires
+                        || entry.ttl == (live + 999) / 1_000 + self.slack,
                     "{} for {live}",
                     entry.ttl
                 );
-                assert!(i128::from(entry.ttl) * 1_000 >= look(state).reset_after().as_micros() as i128);
+                assert!(
+                    i128::from(entry.ttl) * 1_000 >= look(state).reset_after().as_micros() as i128
+                );
             }
         }
-        assert!(store.entries.keys().all(|key| self.model.contains_key(key)), "a key too many");
+        assert!(
+            store.entries.keys().all(|key| self.model.contains_key(key)),
+            "a key too many"
+        );
     }
 }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::Union;
 use throttle_core::{
-    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Policy,
-    PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AnyCharge, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket,
+    LeakyMeter, Policy, PolicyTree, Rate, SlidingLog, SlidingWindow, TokenBucket,
 };
 
 use crate::script::kind::ALL;
@@ -25,11 +25,24 @@ pub(super) fn algorithm(kind: usize) -> BoxedStrategy<Algorithm> {
             1 => select(vec![1_000_u64, 1_000_000, 3_000_000, DAY, 30 * DAY]),
         ]
     };
-    let numbers = (units(), micros(), units(), select(vec![-840, -60, 0, 0, 345, 840]), 0..6_u64);
-    numbers.prop_filter_map("cannot be counted exactly", move |numbers| build(kind, numbers)).boxed()
+    let numbers = (
+        units(),
+        micros(),
+        units(),
+        select(vec![-840, -60, 0, 0, 345, 840]),
+        0..6_u64,
+    );
+    numbers
+        .prop_filter_map("cannot be counted exactly", move |numbers| {
+            build(kind, numbers)
+        })
+        .boxed()
 }
 
-fn build(kind: usize, (count, period, other, shift, variant): (u64, u64, u64, i32, u64)) -> Option<Algorithm> {
+fn build(
+    kind: usize,
+    (count, period, other, shift, variant): (u64, u64, u64, i32, u64),
+) -> Option<Algorithm> {
     let rate = Rate::new(count, Duration::from_micros(period));
     let built = match kind {
         0 => Gcra::new(rate).burst(other).build(),
@@ -39,11 +52,16 @@ fn build(kind: usize, (count, period, other, shift, variant): (u64, u64, u64, i3
             let interval = Duration::from_micros(period);
             match variant {
                 0 | 1 => IntervalBucket::new(other).refill(count, interval).build(),
-                2 | 3 => IntervalBucket::new(other).refill(count, interval).aligned().build(),
+                2 | 3 => IntervalBucket::new(other)
+                    .refill(count, interval)
+                    .aligned()
+                    .build(),
                 _ => CalendarQuota::rolling(count, interval).build(),
             }
         }
-        4 => FixedWindow::new(rate).offset_micros(i64::from(shift) * period as i64 / 100).build(),
+        4 => FixedWindow::new(rate)
+            .offset_micros(i64::from(shift) * period as i64 / 100)
+            .build(),
         5 => {
             let buckets = [1, 2, 3, 4, 10, 40][variant as usize];
             let rate = Rate::new(count, Duration::from_micros(period * buckets));
@@ -51,17 +69,28 @@ fn build(kind: usize, (count, period, other, shift, variant): (u64, u64, u64, i3
         }
         6 => SlidingLog::new(rate).build(),
         7 => {
-            let make = [CalendarQuota::daily, CalendarQuota::weekly, CalendarQuota::monthly][variant as usize % 3];
+            let make = [
+                CalendarQuota::daily,
+                CalendarQuota::weekly,
+                CalendarQuota::monthly,
+            ][variant as usize % 3];
             let quota = make(count).utc_offset_minutes(shift);
             if variant % 3 == 0 {
                 quota.build()
             } else {
-                quota.anchor_day(1 + (other % 7) as u8).anchor_hour(6).build()
+                quota
+                    .anchor_day(1 + (other % 7) as u8)
+                    .anchor_hour(6)
+                    .build()
             }
         }
         8 => {
             let bucket = LeakyBucket::new(rate).max_wait(Duration::from_micros(other * period / 2));
-            if variant < 3 { bucket.build() } else { bucket.without_delay().build() }
+            if variant < 3 {
+                bucket.build()
+            } else {
+                bucket.without_delay().build()
+            }
         }
         _ => panic!("`build` makes no algorithm of the row {kind}"),
     };
@@ -82,21 +111,25 @@ pub(super) enum Tree {
 }
 
 pub(super) fn tree() -> BoxedStrategy<Tree> {
-    let nested = any_algorithm().prop_map(Tree::Leaf).prop_recursive(3, 8, 3, |inner| {
-        let members = prop::collection::vec(inner, 1..=3);
-        prop_oneof![
-            members.clone().prop_map(Tree::All),
-            (members, any::<bool>()).prop_map(|(members, every)| Tree::Any(members, every)),
-        ]
-    });
+    let nested = any_algorithm()
+        .prop_map(Tree::Leaf)
+        .prop_recursive(3, 8, 3, |inner| {
+            let members = prop::collection::vec(inner, 1..=3);
+            prop_oneof![
+                members.clone().prop_map(Tree::All),
+                (members, any::<bool>()).prop_map(|(members, every)| Tree::Any(members, every)),
+            ]
+        });
     let audited = prop::collection::vec(any_algorithm().prop_map(Tree::Audited), 0..=2);
     let beside =
-        (nested, audited, any::<prop::sample::Index>()).prop_map(|(tree, audited, place)| match audited.len() {
-            0 => tree,
-            count => {
-                let mut members = audited;
-                members.insert(place.index(count + 1), tree);
-                Tree::All(members)
+        (nested, audited, any::<prop::sample::Index>()).prop_map(|(tree, audited, place)| {
+            match audited.len() {
+                0 => tree,
+                count => {
+                    let mut members = audited;
+                    members.insert(place.index(count + 1), tree);
+                    Tree::All(members)
+                }
             }
         });
     beside.boxed()
@@ -105,7 +138,9 @@ pub(super) fn tree() -> BoxedStrategy<Tree> {
 /// Several members that must all admit, a few more than the scripts unroll.
 pub(super) fn alls() -> BoxedStrategy<Tree> {
     let leaf = prop_oneof![5 => any_algorithm().prop_map(Tree::Leaf), 1 => any_algorithm().prop_map(Tree::Audited)];
-    prop::collection::vec(leaf, 1..=10).prop_map(Tree::All).boxed()
+    prop::collection::vec(leaf, 1..=10)
+        .prop_map(Tree::All)
+        .boxed()
 }
 
 impl Tree {
@@ -114,12 +149,17 @@ impl Tree {
     }
 
     fn rule(&self, names: &mut usize) -> PolicyTree {
-        let mut rules = |members: &[Self]| members.iter().map(|member| member.rule(names)).collect();
+        let mut rules =
+            |members: &[Self]| members.iter().map(|member| member.rule(names)).collect();
         match self {
             Self::Leaf(algorithm) | Self::Audited(algorithm) => {
                 *names += 1;
                 let policy = Policy::new(&names.to_string(), *algorithm).unwrap();
-                if matches!(self, Self::Audited(_)) { policy.audit().into() } else { policy.into() }
+                if matches!(self, Self::Audited(_)) {
+                    policy.audit().into()
+                } else {
+                    policy.into()
+                }
             }
             Self::All(members) => PolicyTree::All(rules(members)),
             Self::Any(members, true) => PolicyTree::Any(rules(members), AnyCharge::EveryAdmitting),
@@ -139,8 +179,18 @@ pub(super) struct Step {
 }
 
 pub(super) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = (0..20_u8, any::<[u32; 4]>(), (0..14_u8, any::<u32>()), any_algorithm());
-    let step = step.prop_map(|(what, dice, move_by, other)| Step { what, dice, move_by, other });
+    let step = (
+        0..20_u8,
+        any::<[u32; 4]>(),
+        (0..14_u8, any::<u32>()),
+        any_algorithm(),
+    );
+    let step = step.prop_map(|(what, dice, move_by, other)| Step {
+        what,
+        dice,
+        move_by,
+        other,
+    });
     prop::collection::vec(step, 1..most)
 }
 
@@ -171,7 +221,8 @@ impl Step {
         if hostile { micros } else { micros.abs() }
     }
 
-    /// What one policy leaves free in one call: nothing in half of the steps, and up to more than there is.
+    /// What one policy leaves free in one call: nothing in half of the steps, and up to more than
+    /// there is.
     pub(super) fn reserve(&self, call: usize, policy: usize, capacity: u64) -> u64 {
         let die = self.dice[0].rotate_left((call * 7 + policy * 5) as u32);
         match die % 16 {
@@ -187,7 +238,13 @@ impl Step {
     }
 
     /// The cost of one policy in one call: `None` does not apply.
-    pub(super) fn cost(&self, call: usize, policy: usize, capacity: u64, alone: bool) -> Option<u64> {
+    pub(super) fn cost(
+        &self,
+        call: usize,
+        policy: usize,
+        capacity: u64,
+        alone: bool,
+    ) -> Option<u64> {
         let die = self.dice[1].rotate_left((call * 7 + policy * 5) as u32);
         match die % 32 {
             0..=2 if !alone => None,

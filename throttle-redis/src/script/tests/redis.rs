@@ -1,4 +1,5 @@
-//! The part of Redis that a script sees: strings that expire, a clock, and the two libraries that Redis includes.
+//! The part of Redis that a script sees: strings that expire, a clock, and the two libraries that
+//! Redis includes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -36,7 +37,11 @@ pub(super) struct Redis {
 
 impl Redis {
     pub(super) fn new() -> Self {
-        let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, LuaOptions::default()).unwrap();
+        let lua = Lua::new_with(
+            StdLib::STRING | StdLib::TABLE | StdLib::MATH,
+            LuaOptions::default(),
+        )
+        .unwrap();
         let store = Rc::new(RefCell::new(Store::default()));
         let globals = lua.globals();
         globals.set("struct", library(&lua)).unwrap();
@@ -44,14 +49,16 @@ impl Redis {
         for (name, protected) in [("call", false), ("pcall", true)] {
             let store = Rc::clone(&store);
             let run = lua
-                .create_function(move |lua, arguments: Variadic<Value>| match store.borrow_mut().run(lua, &arguments) {
-                    Err(error) if protected => {
-                        let table = lua.create_table()?;
-                        table.set("err", error)?;
-                        Ok(Value::Table(table))
+                .create_function(move |lua, arguments: Variadic<Value>| {
+                    match store.borrow_mut().run(lua, &arguments) {
+                        Err(error) if protected => {
+                            let table = lua.create_table()?;
+                            table.set("err", error)?;
+                            Ok(Value::Table(table))
+                        }
+                        Err(error) => Err(mlua::Error::runtime(error)),
+                        Ok(value) => Ok(value),
                     }
-                    Err(error) => Err(mlua::Error::runtime(error)),
-                    Ok(value) => Ok(value),
                 })
                 .unwrap();
             redis.set(name, run).unwrap();
@@ -65,20 +72,34 @@ impl Redis {
         )
         .exec()
         .unwrap();
-        Self { lua, store, compiled: RefCell::default() }
+        Self {
+            lua,
+            store,
+            compiled: RefCell::default(),
+        }
     }
 
     /// Runs a script; the reply is one string.
-    pub(super) fn eval(&self, script: &Script, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+    pub(super) fn eval(
+        &self,
+        script: &Script,
+        keys: &[Vec<u8>],
+        arguments: &[Vec<u8>],
+    ) -> Result<Vec<u8>, String> {
         let mut compiled = self.compiled.borrow_mut();
         let function = compiled.entry(script.sha().to_owned()).or_insert_with(|| {
-            // As Redis does, the script becomes a function; Redis passes the arguments as globals, while here they are
-            // local, because writing globals would fail.
+            // As Redis does, the script becomes a function; Redis passes the arguments as globals,
+            // while here they are local, because writing globals would fail.
             let source = format!("local KEYS, ARGV = ...\n{}", script.source());
-            self.lua.load(source).into_function().unwrap_or_else(|error| panic!("{error}\n{}", script.source()))
+            self.lua
+                .load(source)
+                .into_function()
+                .unwrap_or_else(|error| panic!("{error}\n{}", script.source()))
         });
         let list = |items: &[Vec<u8>]| -> Table {
-            let strings = items.iter().map(|item| self.lua.create_string(item).unwrap());
+            let strings = items
+                .iter()
+                .map(|item| self.lua.create_string(item).unwrap());
             self.lua.create_sequence_from(strings).unwrap()
         };
         match function.call::<Value>((list(keys), list(arguments))) {
@@ -88,8 +109,12 @@ impl Redis {
             Err(error) => {
                 let error = error.to_string();
                 // Finds the line of the error: the chunk's name ends in a colon and the number.
-                let place = error.split(':').filter_map(|part| part.parse::<usize>().ok()).nth(1);
-                let line = place.and_then(|line| script.source().lines().nth(line.saturating_sub(2)));
+                let place = error
+                    .split(':')
+                    .filter_map(|part| part.parse::<usize>().ok())
+                    .nth(1);
+                let line =
+                    place.and_then(|line| script.source().lines().nth(line.saturating_sub(2)));
                 Err(format!("{error}: {line:?}"))
             }
         }
@@ -111,26 +136,52 @@ fn text(value: &Value) -> Result<Vec<u8>, String> {
 impl Store {
     fn run(&mut self, lua: &Lua, arguments: &[Value]) -> Result<Value, String> {
         let words = arguments.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-        let string = |bytes: &[u8]| Ok(Value::String(lua.create_string(bytes).map_err(|error| error.to_string())?));
-        match words.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
+        let string = |bytes: &[u8]| {
+            Ok(Value::String(
+                lua.create_string(bytes)
+                    .map_err(|error| error.to_string())?,
+            ))
+        };
+        match words
+            .iter()
+            .map(Vec::as_slice)
+            .collect::<Vec<_>>()
+            .as_slice()
+        {
             [b"TIME"] => {
-                let (seconds, micros) = (self.now.div_euclid(1_000_000), self.now.rem_euclid(1_000_000));
+                let (seconds, micros) = (
+                    self.now.div_euclid(1_000_000),
+                    self.now.rem_euclid(1_000_000),
+                );
                 let pair = [seconds, micros].map(|part| part.to_string());
-                Ok(Value::Table(lua.create_sequence_from(pair).map_err(|error| error.to_string())?))
+                Ok(Value::Table(
+                    lua.create_sequence_from(pair)
+                        .map_err(|error| error.to_string())?,
+                ))
             }
             [b"GET", key] => match self.entries.get(*key) {
                 None => Ok(Value::Boolean(false)),
-                Some(entry) if entry.list => {
-                    Err("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned())
-                }
+                Some(entry) if entry.list => Err(
+                    "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned(),
+                ),
                 Some(entry) => string(&entry.value),
             },
             [b"DEL", key] => Ok(Value::Integer(self.entries.remove(*key).is_some().into())),
-            [b"SET", ..] if self.full => Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned()),
+            [b"SET", ..] if self.full => {
+                Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned())
+            }
             [b"SET", key, value, b"PX", ttl] => {
-                let ttl = std::str::from_utf8(ttl).ok().and_then(|ttl| ttl.parse().ok()).filter(|ttl: &i64| *ttl > 0);
+                let ttl = std::str::from_utf8(ttl)
+                    .ok()
+                    .and_then(|ttl| ttl.parse().ok())
+                    .filter(|ttl: &i64| *ttl > 0);
                 let ttl = ttl.ok_or("ERR invalid expire time in 'set' command")?;
-                let entry = Entry { value: value.to_vec(), ttl, set_at: self.now, list: false };
+                let entry = Entry {
+                    value: value.to_vec(),
+                    ttl,
+                    set_at: self.now,
+                    list: false,
+                };
                 self.entries.insert(key.to_vec(), entry);
                 self.writes += 1;
                 let status = lua.create_table().map_err(|error| error.to_string())?;
@@ -142,20 +193,26 @@ impl Store {
     }
 }
 
-/// The part of `struct` that the scripts use: little-endian `d`, `I4`, and `c` with a length, or with 0 for the
-/// whole string.
+/// The part of `struct` that the scripts use: little-endian `d`, `I4`, and `c` with a length, or
+/// with 0 for the whole string.
 fn library(lua: &Lua) -> Table {
     let library = lua.create_table().unwrap();
     let pack = |lua: &Lua, (format, values): (String, Variadic<Value>)| {
         let (mut bytes, mut values) = (Vec::new(), values.iter());
         for item in items(&format)? {
-            let value = values.next().ok_or_else(|| mlua::Error::runtime("too few values to pack"))?;
+            let value = values
+                .next()
+                .ok_or_else(|| mlua::Error::runtime("too few values to pack"))?;
             match item {
                 Item::Chars(length) => {
-                    let Value::String(text) = value else { return Err(mlua::Error::runtime("string expected")) };
+                    let Value::String(text) = value else {
+                        return Err(mlua::Error::runtime("string expected"));
+                    };
                     let text = text.as_bytes().to_vec();
                     let length = if length == 0 { text.len() } else { length };
-                    let part = text.get(..length).ok_or_else(|| mlua::Error::runtime("string too short"))?;
+                    let part = text
+                        .get(..length)
+                        .ok_or_else(|| mlua::Error::runtime("string too short"))?;
                     bytes.extend_from_slice(part);
                 }
                 number => {
@@ -173,11 +230,15 @@ fn library(lua: &Lua) -> Table {
         }
         lua.create_string(bytes)
     };
-    library.set("pack", lua.create_function(pack).unwrap()).unwrap();
+    library
+        .set("pack", lua.create_function(pack).unwrap())
+        .unwrap();
     let unpack = |lua: &Lua, (format, bytes, first): (String, mlua::LuaString, Option<usize>)| {
         let bytes = bytes.as_bytes().to_vec();
-        let mut at =
-            first.unwrap_or(1).checked_sub(1).ok_or_else(|| mlua::Error::runtime("offset must be 1 or more"))?;
+        let mut at = first
+            .unwrap_or(1)
+            .checked_sub(1)
+            .ok_or_else(|| mlua::Error::runtime("offset must be 1 or more"))?;
         let mut values = MultiValue::new();
         for item in items(&format)? {
             let length = match item {
@@ -185,18 +246,24 @@ fn library(lua: &Lua) -> Table {
                 Item::Long => 4,
                 Item::Chars(length) => length,
             };
-            let part = bytes.get(at..at + length).ok_or_else(|| mlua::Error::runtime("data string too short"))?;
+            let part = bytes
+                .get(at..at + length)
+                .ok_or_else(|| mlua::Error::runtime("data string too short"))?;
             at += length;
             values.push_back(match item {
                 Item::Double => Value::Number(f64::from_le_bytes(part.try_into().unwrap())),
-                Item::Long => Value::Number(f64::from(u32::from_le_bytes(part.try_into().unwrap()))),
+                Item::Long => {
+                    Value::Number(f64::from(u32::from_le_bytes(part.try_into().unwrap())))
+                }
                 Item::Chars(_) => Value::String(lua.create_string(part)?),
             });
         }
         values.push_back(Value::Number((at + 1) as f64));
         Ok(values)
     };
-    library.set("unpack", lua.create_function(unpack).unwrap()).unwrap();
+    library
+        .set("unpack", lua.create_function(unpack).unwrap())
+        .unwrap();
     library
 }
 
@@ -208,7 +275,9 @@ enum Item {
 }
 
 fn items(format: &str) -> mlua::Result<Vec<Item>> {
-    let mut rest = format.strip_prefix('<').ok_or_else(|| mlua::Error::runtime("not little endian"))?;
+    let mut rest = format
+        .strip_prefix('<')
+        .ok_or_else(|| mlua::Error::runtime("not little endian"))?;
     let mut items = Vec::new();
     while let Some(code) = rest.chars().next() {
         let digits: String = rest[1..].chars().take_while(char::is_ascii_digit).collect();
@@ -216,7 +285,11 @@ fn items(format: &str) -> mlua::Result<Vec<Item>> {
         items.push(match (code, digits.as_str()) {
             ('d', "") => Item::Double,
             ('I', "4") => Item::Long,
-            ('c', length) => Item::Chars(length.parse().map_err(|_| mlua::Error::runtime("c without a length"))?),
+            ('c', length) => Item::Chars(
+                length
+                    .parse()
+                    .map_err(|_| mlua::Error::runtime("c without a length"))?,
+            ),
             _ => return Err(mlua::Error::runtime(format!("format {code}{digits}"))),
         });
     }

@@ -20,8 +20,13 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 
 /// An address outside 10.0.0.0/8.
 fn client() -> impl Strategy<Value = IpAddr> {
-    prop_oneof![any::<Ipv4Addr>().prop_map(IpAddr::from), any::<Ipv6Addr>().prop_map(IpAddr::from)]
-        .prop_filter("not a proxy", |address| !ten_slash_eight().contains(*address))
+    prop_oneof![
+        any::<Ipv4Addr>().prop_map(IpAddr::from),
+        any::<Ipv6Addr>().prop_map(IpAddr::from)
+    ]
+    .prop_filter("not a proxy", |address| {
+        !ten_slash_eight().contains(*address)
+    })
 }
 
 fn proxies() -> impl Strategy<Value = Vec<[u8; 3]>> {
@@ -42,7 +47,11 @@ fn quote(host: &[u8]) -> Vec<u8> {
 }
 
 fn element(address: IpAddr, host: Option<&[u8]>, host_first: bool) -> Vec<u8> {
-    let node = if address.is_ipv6() { format!("for=\"[{address}]:443\"") } else { format!("for={address}") };
+    let node = if address.is_ipv6() {
+        format!("for=\"[{address}]:443\"")
+    } else {
+        format!("for={address}")
+    };
     match host.map(|host| [b"host=".as_slice(), &quote(host)].concat()) {
         None => node.into_bytes(),
         Some(host) if host_first => [&host, b";".as_slice(), node.as_bytes()].concat(),
@@ -50,8 +59,14 @@ fn element(address: IpAddr, host: Option<&[u8]>, host_first: bool) -> Vec<u8> {
     }
 }
 
-/// The header as it arrives: the client's lines, then the proxies' entries, on the last of those lines or their own.
-fn request(name: &'static str, prefix: &[Vec<u8>], suffix: &[Vec<u8>], own_line: bool) -> HeaderMap {
+/// The header as it arrives: the client's lines, then the proxies' entries, on the last of those
+/// lines or their own.
+fn request(
+    name: &'static str,
+    prefix: &[Vec<u8>],
+    suffix: &[Vec<u8>],
+    own_line: bool,
+) -> HeaderMap {
     let suffix = suffix.join(b", ".as_slice());
     let mut lines = prefix.to_vec();
     match lines.last_mut() {
@@ -66,10 +81,20 @@ fn request(name: &'static str, prefix: &[Vec<u8>], suffix: &[Vec<u8>], own_line:
 
 const SINGLE: &str = "x-real-ip";
 
-const OTHERS: [&str; 9] =
-    [XFF, FWD, SINGLE, "x-client-ip", "true-client-ip", "cf-connecting-ip", "x_forwarded_for", "via", "connection"];
+const OTHERS: [&str; 9] = [
+    XFF,
+    FWD,
+    SINGLE,
+    "x-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x_forwarded_for",
+    "via",
+    "connection",
+];
 
-/// A source of each kind, with the one header that it reads. What the peer's source is paired with it ignores.
+/// A source of each kind, with the one header that it reads. What the peer's source is paired with
+/// it ignores.
 fn every_source() -> Vec<(ClientIp, &'static str)> {
     let mut sources = vec![
         (ClientIp::peer(), "x-unused"),
@@ -120,7 +145,8 @@ proptest! {
         prop_assert_eq!(hops.resolve(None, &request), expected);
     }
 
-    /// The same law for suffixes that name no client: once the walk has stopped, what precedes does not matter.
+    /// The same law for suffixes that name no client: once the walk has stopped, what precedes does
+    /// not matter.
     #[test]
     fn attack_08_no_prefix_revives_a_hidden_client(
         prefix in vec(line(), 0..4), proxies in proxies(), own_line: bool,
@@ -173,7 +199,8 @@ proptest! {
     fn attack_12_masks_agree_with_networks(address: IpAddr, v4 in 1u8..=32, v6 in 1u8..=128) {
         let masked = IpPrefix::new(v4, v6).unwrap().mask(address);
         prop_assert_eq!(masked.is_ipv4(), canonical_ip(address).is_ipv4());
-        // Never refused: a masked address holds an IPv4 address only if it did before, and then it is IPv4 by now.
+        // Never refused: a masked address holds an IPv4 address only if it did before, and then it
+        // is IPv4 by now.
         let net = IpNet::new(masked, if masked.is_ipv4() { v4 } else { v6 }).unwrap();
         prop_assert!(net.contains(address) && net.network() == masked);
     }

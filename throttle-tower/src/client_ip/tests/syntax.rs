@@ -16,14 +16,24 @@ fn entries_that_are_addresses() {
         ("[2001:db8::1]", "2001:db8::1"),
         ("[2001:db8::1]:443", "2001:db8::1"),
         ("[::ffff:1.2.3.4]:443", "::ffff:1.2.3.4"),
-        ("[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535", "::ffff:255.255.255.255"),
+        (
+            "[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535",
+            "::ffff:255.255.255.255",
+        ),
         ("fe80::1%eth0", "fe80::1"),
         ("fe80::1%25eth0", "fe80::1"),
         ("2001:db8:1::1%a", "2001:db8:1::1"),
         ("[2001:db8:1::1%7]:443", "2001:db8:1::1"),
-        ("[0000:0000:0000:0000:0000:ffff:255.255.255.255%enp0s20f0u1u2u]:65535", "::ffff:255.255.255.255"),
+        (
+            "[0000:0000:0000:0000:0000:ffff:255.255.255.255%enp0s20f0u1u2u]:65535",
+            "::ffff:255.255.255.255",
+        ),
     ] {
-        assert_eq!(x_forwarded_for::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
+        assert_eq!(
+            x_forwarded_for::read(text.as_bytes()),
+            Entry::Address(ip(address)),
+            "{text}"
+        );
     }
 }
 
@@ -72,10 +82,17 @@ fn entries_that_are_malformed() {
         "localhost",
         "for=1.2.3.4",
     ] {
-        assert_eq!(x_forwarded_for::read(text.as_bytes()), Entry::Malformed, "{text:?}");
+        assert_eq!(
+            x_forwarded_for::read(text.as_bytes()),
+            Entry::Malformed,
+            "{text:?}"
+        );
     }
     assert_eq!(x_forwarded_for::read(b"1.2.3.4\xff"), Entry::Malformed);
-    assert_eq!(x_forwarded_for::read(format!("[2001:db8::1]:{}80", "0".repeat(60)).as_bytes()), Entry::Malformed);
+    assert_eq!(
+        x_forwarded_for::read(format!("[2001:db8::1]:{}80", "0".repeat(60)).as_bytes()),
+        Entry::Malformed
+    );
 }
 
 #[test]
@@ -105,16 +122,34 @@ fn elements_that_name_an_address() {
         (r#"for=1.2.3.4;ext=a;ext=b"#, "1.2.3.4"),
         ("for=1.2.3.4;a!#$%&'*+-.^_`|~9=!#$%&'*+-.^_`|~9", "1.2.3.4"),
     ] {
-        assert_eq!(forwarded::read(text.as_bytes()), Entry::Address(ip(address)), "{text}");
+        assert_eq!(
+            forwarded::read(text.as_bytes()),
+            Entry::Address(ip(address)),
+            "{text}"
+        );
     }
-    assert_eq!(forwarded::read(b"for=1.2.3.4;host=\"\xe9\t\""), Entry::Address(ip("1.2.3.4")));
+    assert_eq!(
+        forwarded::read(b"for=1.2.3.4;host=\"\xe9\t\""),
+        Entry::Address(ip("1.2.3.4"))
+    );
 }
 
 #[test]
 fn elements_that_hide_the_address() {
     let long = format!("for=_{}", "x".repeat(500));
-    for text in ["for=unknown", "for=_a", "for=_a.B-c_9", r#"for="_a:1""#, r#"for="\unknown""#, &long] {
-        assert_eq!(forwarded::read(text.as_bytes()), Entry::Obfuscated, "{text}");
+    for text in [
+        "for=unknown",
+        "for=_a",
+        "for=_a.B-c_9",
+        r#"for="_a:1""#,
+        r#"for="\unknown""#,
+        &long,
+    ] {
+        assert_eq!(
+            forwarded::read(text.as_bytes()),
+            Entry::Obfuscated,
+            "{text}"
+        );
     }
 }
 
@@ -169,12 +204,22 @@ fn elements_that_are_malformed() {
     ] {
         assert_eq!(forwarded::read(text.as_bytes()), Entry::Malformed, "{text}");
     }
-    for control in [b"for=1.2.3.4;host=\"\x7f\"".as_slice(), b"for=1.2.3.4;host=\"\\\x7f\""] {
+    for control in [
+        b"for=1.2.3.4;host=\"\x7f\"".as_slice(),
+        b"for=1.2.3.4;host=\"\\\x7f\"",
+    ] {
         assert_eq!(forwarded::read(control), Entry::Malformed);
     }
     // A quoted string that is too long is not cut to one that would fit.
-    for escaped in [format!("{}1.2.3.4", r"\0".repeat(80)), format!(r"\[2001:db8::1]:_{}", "x".repeat(80))] {
-        assert_eq!(forwarded::read(format!(r#"for="{escaped}""#).as_bytes()), Entry::Malformed, "{escaped}");
+    for escaped in [
+        format!("{}1.2.3.4", r"\0".repeat(80)),
+        format!(r"\[2001:db8::1]:_{}", "x".repeat(80)),
+    ] {
+        assert_eq!(
+            forwarded::read(format!(r#"for="{escaped}""#).as_bytes()),
+            Entry::Malformed,
+            "{escaped}"
+        );
     }
 }
 
@@ -185,7 +230,10 @@ fn elements_split_from_the_right() {
     assert_eq!(split(""), [b""]);
     assert_eq!(split(","), [b"", b""]);
     assert_eq!(split(r#"a,"b,c",d"#), [b"d".as_slice(), br#""b,c""#, b"a"]);
-    assert_eq!(split(r#"a,"b\",c",d"#), [b"d".as_slice(), br#""b\",c""#, b"a"]);
+    assert_eq!(
+        split(r#"a,"b\",c",d"#),
+        [b"d".as_slice(), br#""b\",c""#, b"a"]
+    );
     assert_eq!(split(r#"a,"b\\",d"#), [b"d".as_slice(), br#""b\\""#, b"a"]);
     // An open quote takes everything to its left; the strict reader then refuses that element.
     assert_eq!(split(r#"a,b",c"#), [b"c".as_slice(), br#"a,b""#]);
@@ -199,21 +247,33 @@ fn element_over_the_bound_is_neither_split_nor_read() {
         start + &host
     };
     let longest = element(forwarded::MAX_ELEMENT);
-    assert_eq!(forwarded::read(longest.as_bytes()), Entry::Address(ip(CLIENT)));
-    assert_eq!(forwarded::read(element(forwarded::MAX_ELEMENT + 1).as_bytes()), Entry::Malformed);
+    assert_eq!(
+        forwarded::read(longest.as_bytes()),
+        Entry::Address(ip(CLIENT))
+    );
+    assert_eq!(
+        forwarded::read(element(forwarded::MAX_ELEMENT + 1).as_bytes()),
+        Entry::Malformed
+    );
     // The comma is found on the left of the longest element, and not looked for any further.
     let line = format!("for=6.6.6.6,{longest}");
     assert_eq!(forwarded::split(line.as_bytes()).count(), 2);
     let line = format!("for=6.6.6.6,{longest}h");
-    assert_eq!(forwarded::split(line.as_bytes()).collect::<Vec<_>>(), [line.as_bytes()]);
+    assert_eq!(
+        forwarded::split(line.as_bytes()).collect::<Vec<_>>(),
+        [line.as_bytes()]
+    );
 }
 
-/// Long runs of what makes a careless tokeniser go back and forth. Quadratic work would take minutes here.
+/// Long runs of what makes a careless tokeniser go back and forth. Quadratic work would take
+/// minutes here.
 #[test]
 fn splitting_takes_linear_time() {
     for unit in ["\\", "\"", "\\\"", "\"\\", ",", ",\""] {
         let line = unit.repeat(1 << 20);
-        let total = forwarded::split(line.as_bytes()).map(|element| element.len() + 1).sum::<usize>();
+        let total = forwarded::split(line.as_bytes())
+            .map(|element| element.len() + 1)
+            .sum::<usize>();
         assert_eq!(total, line.len() + 1, "{unit}");
     }
 }
@@ -236,12 +296,26 @@ fn entry_is_read_up_to_its_bound() {
         assert_eq!(read(&port(bound + 1)), Entry::Malformed);
     }
     // The bounds of a port, and text that is not UTF-8 where one is expected.
-    for (node, is_address) in
-        [("1.2.3.4:00000", true), ("1.2.3.4:000000", false), ("1.2.3.4:65535", true), ("1.2.3.4:65536", false)]
-    {
-        assert_eq!(quoted(node) == Entry::Address(ip("1.2.3.4")), is_address, "{node}");
-        assert_eq!(x_forwarded_for::read(node.as_bytes()) == Entry::Address(ip("1.2.3.4")), is_address, "{node}");
+    for (node, is_address) in [
+        ("1.2.3.4:00000", true),
+        ("1.2.3.4:000000", false),
+        ("1.2.3.4:65535", true),
+        ("1.2.3.4:65536", false),
+    ] {
+        assert_eq!(
+            quoted(node) == Entry::Address(ip("1.2.3.4")),
+            is_address,
+            "{node}"
+        );
+        assert_eq!(
+            x_forwarded_for::read(node.as_bytes()) == Entry::Address(ip("1.2.3.4")),
+            is_address,
+            "{node}"
+        );
     }
     assert_eq!(forwarded::read(b"for=\"1.2.3.4:\xff\""), Entry::Malformed);
-    assert_eq!(forwarded::read(b"for=\"[2001:db8::1]:\xff\""), Entry::Malformed);
+    assert_eq!(
+        forwarded::read(b"for=\"[2001:db8::1]:\xff\""),
+        Entry::Malformed
+    );
 }

@@ -14,7 +14,8 @@ impl Allowance {
         match (self.remaining, other.remaining) {
             (0, 0) => self.within.cmp(&other.within),
             (own, others) => {
-                let scaled = |within: Duration, by: u64| within.as_nanos().saturating_mul(u128::from(by));
+                let scaled =
+                    |within: Duration, by: u64| within.as_nanos().saturating_mul(u128::from(by));
                 scaled(self.within, others).cmp(&scaled(other.within, own))
             }
         }
@@ -27,7 +28,10 @@ mod tests {
 
     #[test]
     fn of_equal_paces_the_first_counts_and_nothing_is_slower_than_nothing() {
-        let of = |remaining, seconds| Allowance { remaining, within: Duration::from_secs(seconds) };
+        let of = |remaining, seconds| Allowance {
+            remaining,
+            within: Duration::from_secs(seconds),
+        };
         for (one, other, slowness) in [
             (of(0, 5), of(0, 5), Ordering::Equal),
             (of(0, 6), of(0, 5), Ordering::Greater),
@@ -36,7 +40,11 @@ mod tests {
             (of(2, 4), of(3, 6), Ordering::Equal),
             (of(2, 5), of(3, 6), Ordering::Greater),
             (of(2, 4), of(3, 7), Ordering::Less),
-            (of(1 << 40, 1 << 41), of(1 << 40, (1 << 41) - 1), Ordering::Greater),
+            (
+                of(1 << 40, 1 << 41),
+                of(1 << 40, (1 << 41) - 1),
+                Ordering::Greater,
+            ),
         ] {
             assert_eq!(one.slowness(&other), slowness, "{one:?} and {other:?}");
         }

@@ -1,4 +1,5 @@
-//! Refusals of gRPC servers, whose HTTP status is 200. Only those without a message have their status in the headers.
+//! Refusals of gRPC servers, whose HTTP status is 200. Only those without a message have their
+//! status in the headers.
 
 use std::time::Duration;
 
@@ -11,31 +12,54 @@ const RESOURCE_EXHAUSTED: &[u8] = b"8";
 const UNAVAILABLE: &[u8] = b"14";
 
 pub(super) fn is_refusal(headers: &HeaderMap) -> bool {
-    headers.get(&STATUS).is_some_and(|status| matches!(status.as_bytes(), RESOURCE_EXHAUSTED | UNAVAILABLE))
+    headers
+        .get(&STATUS)
+        .is_some_and(|status| matches!(status.as_bytes(), RESOURCE_EXHAUSTED | UNAVAILABLE))
 }
 
 /// The longer of the pushback and the delay of a `google.rpc.RetryInfo`.
 pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
     let number = |value: &http::HeaderValue| value.to_str().ok()?.trim().parse().ok();
-    let pushback = headers.get(&PUSHBACK).and_then(number).map(Duration::from_millis);
-    let details = headers.get(&DETAILS).and_then(|value| BASE64.decode(value.as_bytes()).ok());
+    let pushback = headers
+        .get(&PUSHBACK)
+        .and_then(number)
+        .map(Duration::from_millis);
+    let details = headers
+        .get(&DETAILS)
+        .and_then(|value| BASE64.decode(value.as_bytes()).ok());
     pushback.max(details.and_then(|status| retry_delay(&status)))
 }
 
 /// The delay of the first `RetryInfo` among a status' details.
 fn retry_delay(status: &[u8]) -> Option<Duration> {
     const INFOS: u64 = 3;
-    let infos = Fields(status).filter(|field| field.number == INFOS).filter_map(|any| {
-        let mut fields = Fields(any.bytes);
-        let name = fields.clone().find(|field| field.number == 1)?;
-        let is_retry_info = name.bytes.rsplit(|byte| *byte == b'/').next() == Some(b"google.rpc.RetryInfo");
-        if is_retry_info { fields.find(|field| field.number == 2) } else { None }
-    });
-    let delay = infos.filter_map(|info| Fields(info.bytes).find(|field| field.number == 1)).next()?;
-    let whole = |number| Fields(delay.bytes).find(|field| field.number == number).map_or(0, |field| field.value);
+    let infos = Fields(status)
+        .filter(|field| field.number == INFOS)
+        .filter_map(|any| {
+            let mut fields = Fields(any.bytes);
+            let name = fields.clone().find(|field| field.number == 1)?;
+            let is_retry_info =
+                name.bytes.rsplit(|byte| *byte == b'/').next() == Some(b"google.rpc.RetryInfo");
+            if is_retry_info {
+                fields.find(|field| field.number == 2)
+            } else {
+                None
+            }
+        });
+    let delay = infos
+        .filter_map(|info| Fields(info.bytes).find(|field| field.number == 1))
+        .next()?;
+    let whole = |number| {
+        Fields(delay.bytes)
+            .find(|field| field.number == number)
+            .map_or(0, |field| field.value)
+    };
     // A negative number is one with its highest bit set.
     let (seconds, nanos) = (i64::try_from(whole(1)).ok()?, u32::try_from(whole(2)).ok()?);
-    Some(Duration::from_secs(seconds.unsigned_abs()).saturating_add(Duration::from_nanos(nanos.into())))
+    Some(
+        Duration::from_secs(seconds.unsigned_abs())
+            .saturating_add(Duration::from_nanos(nanos.into())),
+    )
 }
 
 /// One field of a protobuf message: a number, or bytes. Other kinds are passed over.
@@ -65,7 +89,11 @@ impl<'a> Iterator for Fields<'a> {
             5 => (0, self.take(4)?),
             _ => return None,
         };
-        Some(Field { number, value, bytes })
+        Some(Field {
+            number,
+            value,
+            bytes,
+        })
     }
 }
 

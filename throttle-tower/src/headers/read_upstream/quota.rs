@@ -33,7 +33,12 @@ impl Quota {
         if matches!(spelling.refill, Refill::SteadyUsed) {
             let slash = text.iter().position(|byte| *byte == b'/')?;
             let (used, limit) = (count(&text[..slash])?, count(&text[slash + 1..])?);
-            return Some(Self { spelling, remaining: limit.saturating_sub(used), limit: Some(limit), period: None });
+            return Some(Self {
+                spelling,
+                remaining: limit.saturating_sub(used),
+                limit: Some(limit),
+                period: None,
+            });
         }
         let mut period = None;
         let number = structured::single_number(text, |key, value| {
@@ -41,39 +46,65 @@ impl Quota {
                 period = value.count();
             }
         })?;
-        Some(Self { spelling, remaining: whole(number)?, limit: None, period })
+        Some(Self {
+            spelling,
+            remaining: whole(number)?,
+            limit: None,
+            period,
+        })
     }
 
     pub(super) fn is_used_up(&self) -> bool {
         self.remaining == 0
     }
 
-    /// `None` if it is not known when the quota is reset, or if what is left has no effect: units of which a call takes
-    /// many cannot be compared with a pace of calls, and of a period that may end at any time nothing needs to last.
-    pub(super) fn statement(&self, headers: &HeaderMap, now_unix_us: &impl Fn() -> u64) -> Option<Statement> {
+    /// `None` if it is not known when the quota is reset, or if what is left has no effect: units
+    /// of which a call takes many cannot be compared with a pace of calls, and of a period that may
+    /// end at any time nothing needs to last.
+    pub(super) fn statement(
+        &self,
+        headers: &HeaderMap,
+        now_unix_us: &impl Fn() -> u64,
+    ) -> Option<Statement> {
         let is_at_once = matches!(self.spelling.refill, Refill::AtOnce);
         if !is_at_once && !self.is_used_up() {
             return None;
         }
         let mut resets = self.spelling.resets.iter();
-        let until_reset = resets.clone().find_map(|reset| self.until_end(reset, headers, now_unix_us));
+        let until_reset = resets
+            .clone()
+            .find_map(|reset| self.until_end(reset, headers, now_unix_us));
         if let (true, Some(within)) = (is_at_once, until_reset) {
-            return Some(Statement::Left(Allowance { remaining: self.remaining, within }));
+            return Some(Statement::Left(Allowance {
+                remaining: self.remaining,
+                within,
+            }));
         }
         if !self.is_used_up() {
             return None;
         }
-        let whole_in = until_reset.or_else(|| resets.find_map(|reset| self.period(reset, headers)))?;
+        let whole_in =
+            until_reset.or_else(|| resets.find_map(|reset| self.period(reset, headers)))?;
         Some(Statement::UsedUpFor(match self.spelling.refill {
             Refill::AtOnce | Refill::Unknown => whole_in,
-            Refill::Steady(limit) => part(whole_in, headers.get(limit).and_then(|value| count(value.as_bytes()))),
+            Refill::Steady(limit) => part(
+                whole_in,
+                headers.get(limit).and_then(|value| count(value.as_bytes())),
+            ),
             Refill::SteadyUsed => part(whole_in, self.limit),
         }))
     }
 
-    fn until_end(&self, reset: &Reset, headers: &HeaderMap, now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
+    fn until_end(
+        &self,
+        reset: &Reset,
+        headers: &HeaderMap,
+        now_unix_us: &impl Fn() -> u64,
+    ) -> Option<Duration> {
         match reset {
-            Reset::End(name) => longest(headers, name, |text| time_text::until_reset(text, now_unix_us)),
+            Reset::End(name) => longest(headers, name, |text| {
+                time_text::until_reset(text, now_unix_us)
+            }),
             Reset::EndMillis(name) => longest(headers, name, time_text::millis),
             _ => None,
         }
@@ -91,13 +122,24 @@ impl Quota {
 }
 
 /// The longest of all lines of a header that can be read.
-fn longest(headers: &HeaderMap, name: &str, read: impl Fn(&[u8]) -> Option<Duration>) -> Option<Duration> {
-    headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).max()
+fn longest(
+    headers: &HeaderMap,
+    name: &str,
+    read: impl Fn(&[u8]) -> Option<Duration>,
+) -> Option<Duration> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .filter_map(|value| read(value.as_bytes()))
+        .max()
 }
 
-/// In how long the next unit is there, if all come back bit by bit. All of it, if the limit is not known.
+/// In how long the next unit is there, if all come back bit by bit. All of it, if the limit is not
+/// known.
 fn part(whole_in: Duration, limit: Option<u64>) -> Duration {
-    let nanos = whole_in.as_nanos().div_ceil(u128::from(limit.unwrap_or(1).max(1)));
+    let nanos = whole_in
+        .as_nanos()
+        .div_ceil(u128::from(limit.unwrap_or(1).max(1)));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 

@@ -9,11 +9,13 @@ use super::{grpc, time_text};
 /// The status by which Anthropic's API says that it is overloaded; no registry has it.
 const OVERLOADED: u16 = 529;
 
-/// Whether the upstream refused a call because of its limits or its load, so that a later call may succeed.
+/// Whether the upstream refused a call because of its limits or its load, so that a later call may
+/// succeed.
 pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
-        // GitHub's limits. If requests are left and no wait is stated, the client has no right to what it asked for.
+        // GitHub's limits. If requests are left and no wait is stated, the client has no right to
+        // what it asked for.
         StatusCode::FORBIDDEN => headers.contains_key(RETRY_AFTER) || nothing_remains(headers),
         StatusCode::OK => grpc::is_refusal(headers),
         other => other.as_u16() == OVERLOADED,
@@ -21,23 +23,39 @@ pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
 }
 
 /// Headers that state a wait beside `Retry-After`.
-const IN_SECONDS: [&str; 3] = ["x-ratelimit-retry-after", "x-rate-limit-retry-after-seconds", "x-ogw-ratelimit-reset"];
+const IN_SECONDS: [&str; 3] = [
+    "x-ratelimit-retry-after",
+    "x-rate-limit-retry-after-seconds",
+    "x-ogw-ratelimit-reset",
+];
 const IN_MILLIS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
 
-/// How long a refusal asks to wait, by the longest of its statements; `None` if it states none, or 0.
+/// How long a refusal asks to wait, by the longest of its statements; `None` if it states none,
+/// or 0.
 pub(crate) fn wait(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
     let longest = |name: &str, read: &dyn Fn(&[u8]) -> Option<Duration>| {
-        headers.get_all(name).into_iter().filter_map(|value| read(value.as_bytes())).max()
+        headers
+            .get_all(name)
+            .into_iter()
+            .filter_map(|value| read(value.as_bytes()))
+            .max()
     };
     let seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
-    let seconds = seconds.filter_map(|name| longest(name, &|text| time_text::retry_after(text, now_unix_us))).max();
-    let millis = IN_MILLIS.iter().filter_map(|name| longest(name, &time_text::millis)).max();
+    let seconds = seconds
+        .filter_map(|name| longest(name, &|text| time_text::retry_after(text, now_unix_us)))
+        .max();
+    let millis = IN_MILLIS
+        .iter()
+        .filter_map(|name| longest(name, &time_text::millis))
+        .max();
     let stated = match (seconds, millis) {
         // Both state one wait, which one of them can only round up.
         (Some(seconds), Some(millis)) if is_rounded_up(millis, seconds) => Some(millis),
         _ => seconds.max(millis),
     };
-    stated.max(grpc::wait(headers)).filter(|wait| !wait.is_zero())
+    stated
+        .max(grpc::wait(headers))
+        .filter(|wait| !wait.is_zero())
 }
 
 fn is_rounded_up(exact: Duration, seconds: Duration) -> bool {
@@ -45,5 +63,8 @@ fn is_rounded_up(exact: Duration, seconds: Duration) -> bool {
 }
 
 fn nothing_remains(headers: &HeaderMap) -> bool {
-    headers.iter().filter_map(|(name, value)| Quota::read(name, value)).any(|quota| quota.is_used_up())
+    headers
+        .iter()
+        .filter_map(|(name, value)| Quota::read(name, value))
+        .any(|quota| quota.is_used_up())
 }

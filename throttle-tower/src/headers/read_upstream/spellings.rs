@@ -71,7 +71,11 @@ const HOUR: Reset = PeriodOf(Duration::from_secs(3_600));
 const DAY: Reset = PeriodOf(Duration::from_secs(86_400));
 
 const fn row(remaining: &'static str, resets: &'static [Reset], refill: Refill) -> Spelling {
-    Spelling { remaining, resets, refill }
+    Spelling {
+        remaining,
+        resets,
+        refill,
+    }
 }
 
 /// By name. The tests name the APIs.
@@ -130,11 +134,20 @@ mod tests {
     #[test]
     fn each_spelling_is_found_by_its_name() {
         for spelling in SPELLINGS {
-            let found = Spelling::of(&HeaderName::from_static(spelling.remaining)).expect(spelling.remaining);
+            let found = Spelling::of(&HeaderName::from_static(spelling.remaining))
+                .expect(spelling.remaining);
             assert_eq!(found.remaining, spelling.remaining);
         }
-        for other in ["date", "x-ratelimit-limit", "x-ratelimit-remaining-", "strict-transport-security"] {
-            assert!(Spelling::of(&HeaderName::from_static(other)).is_none(), "{other}");
+        for other in [
+            "date",
+            "x-ratelimit-limit",
+            "x-ratelimit-remaining-",
+            "strict-transport-security",
+        ] {
+            assert!(
+                Spelling::of(&HeaderName::from_static(other)).is_none(),
+                "{other}"
+            );
         }
         assert!(SPELLINGS.is_sorted_by_key(|spelling| spelling.remaining));
     }

@@ -5,16 +5,18 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::headers::structured;
 use crate::time::micros;
 
-/// Numbers from here on are instants in seconds since 1970, those below are seconds from now: some thirty years.
+/// Numbers from here on are instants in seconds since 1970, those below are seconds from now: some
+/// thirty years.
 const FIRST_INSTANT: u64 = 1_000_000_000;
 /// Numbers from here on are instants in milliseconds since 1970.
 const FIRST_IN_MILLIS: u64 = 1_000_000_000_000;
 
-/// How long until a reset, in each form that APIs write: a number, a duration of Go, an instant of RFC 3339, a date of
-/// HTTP.
+/// How long until a reset, in each form that APIs write: a number, a duration of Go, an instant of
+/// RFC 3339, a date of HTTP.
 ///
-/// A number, with or without a fraction, is seconds from now, or an instant in seconds or milliseconds since 1970. No
-/// standard says which, so a number that is too large for a wait is an instant.
+/// A number, with or without a fraction, is seconds from now, or an instant in seconds or
+/// milliseconds since 1970. No standard says which, so a number that is too large for a wait is an
+/// instant.
 pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
     let at_us = match structured::single_number(text, |_, _| {}) {
         Some(number) => match seconds(number)? {
@@ -30,13 +32,18 @@ pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option
     Some(Duration::from_micros(at_us.saturating_sub(now_unix_us())))
 }
 
-/// How long a refusal asks to wait: seconds with or without a fraction, an instant to come in seconds since 1970, or a
-/// date of HTTP.
+/// How long a refusal asks to wait: seconds with or without a fraction, an instant to come in
+/// seconds since 1970, or a date of HTTP.
 pub(super) fn retry_after(text: &[u8], now_unix_us: u64) -> Option<Duration> {
     let from_now = |at_us: u64| Duration::from_micros(at_us.saturating_sub(now_unix_us));
-    let Some(wait) = seconds(text) else { return http_date(text).map(from_now) };
-    // A billion seconds is also the longest wait that servers state, so an instant that has passed is none.
-    let instant = (FIRST_INSTANT..FIRST_IN_MILLIS).contains(&wait.as_secs()).then(|| from_now(micros(wait)));
+    let Some(wait) = seconds(text) else {
+        return http_date(text).map(from_now);
+    };
+    // A billion seconds is also the longest wait that servers state, so an instant that has passed
+    // is none.
+    let instant = (FIRST_INSTANT..FIRST_IN_MILLIS)
+        .contains(&wait.as_secs())
+        .then(|| from_now(micros(wait)));
     instant.filter(|until| !until.is_zero()).or(Some(wait))
 }
 
@@ -50,7 +57,8 @@ pub(super) fn seconds(text: &[u8]) -> Option<Duration> {
     }
 }
 
-/// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to nanoseconds.
+/// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to
+/// nanoseconds.
 pub(crate) fn millis(text: &[u8]) -> Option<Duration> {
     nanos(text.trim_ascii(), 1_000_000)
 }
@@ -63,7 +71,8 @@ pub(in crate::headers) fn http_date(text: &[u8]) -> Option<u64> {
 
 /// A duration as Go writes it: `6m0s`, `17ms`, `2m59.56s`.
 ///
-/// Source: the documentation of Go's `time.ParseDuration`. A sign is not read, because no wait is negative.
+/// Source: the documentation of Go's `time.ParseDuration`. A sign is not read, because no wait is
+/// negative.
 pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
     let mut rest = text.trim_ascii();
     if rest.is_empty() {
@@ -71,9 +80,14 @@ pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
     }
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let unit_at = rest.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
+        let unit_at = rest
+            .iter()
+            .position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
         let (number, behind) = rest.split_at(unit_at);
-        let unit_len = behind.iter().position(|byte| byte.is_ascii_digit() || *byte == b'.').unwrap_or(behind.len());
+        let unit_len = behind
+            .iter()
+            .position(|byte| byte.is_ascii_digit() || *byte == b'.')
+            .unwrap_or(behind.len());
         let (unit, next) = behind.split_at(unit_len);
         let unit_nanos = match unit {
             b"ns" => 1,
@@ -91,13 +105,17 @@ pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
     Some(total)
 }
 
-/// An instant of RFC 3339, such as `2026-11-21T12:00:00.5-05:00`, in µs since 1970, rounded up. An instant before 1970
-/// is 1970. The seconds may be missing, as in Jira's `2026-11-21T12:00Z`.
+/// An instant of RFC 3339, such as `2026-11-21T12:00:00.5-05:00`, in µs since 1970, rounded up. An
+/// instant before 1970 is 1970. The seconds may be missing, as in Jira's `2026-11-21T12:00Z`.
 fn rfc3339(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     let (date, time) = (text.get(..10)?, text.get(11..16)?);
-    let [_, _, _, _, b'-', _, _, b'-', _, _] = date else { return None };
-    let [_, _, b':', _, _] = time else { return None };
+    let [_, _, _, _, b'-', _, _, b'-', _, _] = date else {
+        return None;
+    };
+    let [_, _, b':', _, _] = time else {
+        return None;
+    };
     if !matches!(text[10], b'T' | b't' | b' ') {
         return None;
     }
@@ -106,15 +124,27 @@ fn rfc3339(text: &[u8]) -> Option<u64> {
         rest => (*b"00", rest),
     };
     let number = |digits: &[u8]| i64::try_from(whole(digits)?).ok();
-    let (year, month, day) = (number(&date[..4])?, number(&date[5..7])?, number(&date[8..])?);
+    let (year, month, day) = (
+        number(&date[..4])?,
+        number(&date[5..7])?,
+        number(&date[8..])?,
+    );
     let (hour, minute, second) = (number(&time[..2])?, number(&time[3..])?, number(&second)?);
     // A leap second is the sixtieth.
-    if !((1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60) {
+    if !((1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60)
+    {
         return None;
     }
     let (fraction, offset) = match rest.split_first() {
         Some((b'.', behind)) => {
-            let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let digits = behind
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .count();
             (seconds(&rest[..=digits])?, &behind[digits..])
         }
         _ => (Duration::ZERO, rest),
@@ -127,21 +157,29 @@ fn rfc3339(text: &[u8]) -> Option<u64> {
         }
         _ => return None,
     };
-    let since_1970 = (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
-    let at_us = u64::try_from(since_1970).unwrap_or(0).saturating_mul(1_000_000);
+    let since_1970 =
+        (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
+    let at_us = u64::try_from(since_1970)
+        .unwrap_or(0)
+        .saturating_mul(1_000_000);
     Some(at_us.saturating_add(u64::try_from(fraction.as_nanos().div_ceil(1_000)).ok()?))
 }
 
-/// Days of the Gregorian calendar, by counting the years from March on, so that a leap day is a year's last.
+/// Days of the Gregorian calendar, by counting the years from March on, so that a leap day is a
+/// year's last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     // From 1 March of the year 0 to 1 January 1970 there are 719,468 days.
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// A decimal number of units, at most [`Duration::MAX`]; digits beyond the ninth behind the point count as one more of
-/// the ninth.
+/// A decimal number of units, at most [`Duration::MAX`]; digits beyond the ninth behind the point
+/// count as one more of the ninth.
 fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
     const DIGITS: usize = 9;
     let point = text.iter().position(|byte| *byte == b'.');
@@ -158,9 +196,13 @@ fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
         billionths += 1;
     }
     let units = u128::from(whole(before)?) * 1_000_000_000 + u128::from(billionths);
-    let nanos = units.saturating_mul(u128::from(unit_nanos)).div_ceil(1_000_000_000);
+    let nanos = units
+        .saturating_mul(u128::from(unit_nanos))
+        .div_ceil(1_000_000_000);
     let whole_seconds = u64::try_from(nanos / 1_000_000_000);
-    Some(whole_seconds.map_or(Duration::MAX, |seconds| Duration::new(seconds, (nanos % 1_000_000_000) as u32)))
+    Some(whole_seconds.map_or(Duration::MAX, |seconds| {
+        Duration::new(seconds, (nanos % 1_000_000_000) as u32)
+    }))
 }
 
 /// The part of a number before the point. A point alone is zero.
@@ -174,7 +216,8 @@ pub(super) fn whole_part(number: &[u8]) -> Option<u64> {
 /// Digits alone; the greatest number if there are too many. No digits are zero.
 pub(in crate::headers) fn whole(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0_u64, |n, byte| {
-        byte.is_ascii_digit().then(|| n.saturating_mul(10).saturating_add(u64::from(byte - b'0')))
+        byte.is_ascii_digit()
+            .then(|| n.saturating_mul(10).saturating_add(u64::from(byte - b'0')))
     })
 }
 
@@ -200,8 +243,15 @@ mod tests {
         ] {
             assert_eq!(us(text), Some(expected), "{text}");
         }
-        assert_eq!(go_duration(b"0.0000000001s"), Some(Duration::from_nanos(1)), "rounded up");
-        assert_eq!(go_duration(b"99999999999999999999999h9h"), Some(Duration::MAX));
+        assert_eq!(
+            go_duration(b"0.0000000001s"),
+            Some(Duration::from_nanos(1)),
+            "rounded up"
+        );
+        assert_eq!(
+            go_duration(b"99999999999999999999999h9h"),
+            Some(Duration::MAX)
+        );
         for text in ["", "s", "1", "1x", "-1s", "1.2.3s", ".s", "1s2", "one"] {
             assert_eq!(go_duration(text.as_bytes()), None, "{text:?}");
         }
@@ -211,8 +261,17 @@ mod tests {
     fn milliseconds_are_read() {
         assert_eq!(millis(b"250"), Some(Duration::from_millis(250)));
         assert_eq!(millis(b" 0.5 "), Some(Duration::from_micros(500)));
-        for (text, nanos) in [("0.000001", 1), ("0.0000005", 1), ("0.0000011", 2), ("7.00000000001", 7_000_001)] {
-            assert_eq!(millis(text.as_bytes()), Some(Duration::from_nanos(nanos)), "{text}: rounded up");
+        for (text, nanos) in [
+            ("0.000001", 1),
+            ("0.0000005", 1),
+            ("0.0000011", 2),
+            ("7.00000000001", 7_000_001),
+        ] {
+            assert_eq!(
+                millis(text.as_bytes()),
+                Some(Duration::from_nanos(nanos)),
+                "{text}: rounded up"
+            );
         }
         for text in ["", ".", "-1", "1e3", "soon"] {
             assert_eq!(millis(text.as_bytes()), None, "{text:?}");
@@ -267,10 +326,19 @@ mod tests {
         for day in (0..2_900_000).step_by(61) {
             let at = std::time::UNIX_EPOCH + Duration::from_secs(day * 86_400);
             let text = httpdate::fmt_http_date(at);
-            let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-            let month = 1 + months.iter().position(|month| *month == &text[8..11]).unwrap();
+            let months = [
+                "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+            ];
+            let month = 1 + months
+                .iter()
+                .position(|month| *month == &text[8..11])
+                .unwrap();
             let rfc = format!("{}-{month:02}-{}T00:00:00Z", &text[12..16], &text[5..7]);
-            assert_eq!(rfc3339(rfc.as_bytes()), Some(day * 86_400_000_000), "{text}");
+            assert_eq!(
+                rfc3339(rfc.as_bytes()),
+                Some(day * 86_400_000_000),
+                "{text}"
+            );
         }
     }
 }

@@ -3,23 +3,37 @@ use super::*;
 #[test]
 fn admitted_response_lists_every_policy() {
     let mut headers = HeaderMap::new();
-    let lines =
-        [open(terms("per-ip", 10, 1), 7, 400_000), open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000)];
+    let lines = [
+        open(terms("per-ip", 10, 1), 7, 400_000),
+        open(terms("per-user-day", 1000, 86_400), 640, 55_296_000_000),
+    ];
     answer(&mut headers, Dialect::Draft11, &lines);
     assert_eq!(
         fields(&headers),
         owned([
-            ("ratelimit", r#""per-ip";r=7;t=1, "per-user-day";r=640;t=55296"#),
-            ("ratelimit-policy", r#""per-ip";q=10;w=1, "per-user-day";q=1000;w=86400"#),
+            (
+                "ratelimit",
+                r#""per-ip";r=7;t=1, "per-user-day";r=640;t=55296"#
+            ),
+            (
+                "ratelimit-policy",
+                r#""per-ip";q=10;w=1, "per-user-day";q=1000;w=86400"#
+            ),
         ])
     );
 }
 
 #[test]
 fn unit_other_than_requests_is_named() {
-    let uploads = PolicyTerms { unit: Some("content-bytes".into()), ..terms("uploads", 65_535, 10) };
+    let uploads = PolicyTerms {
+        unit: Some("content-bytes".into()),
+        ..terms("uploads", 65_535, 10)
+    };
     let field = Dialect::Draft11.form().policies(&[open(uploads, 1, 1)]);
-    assert_eq!(field.unwrap(), r#""uploads";q=65535;qu="content-bytes";w=10"#);
+    assert_eq!(
+        field.unwrap(),
+        r#""uploads";q=65535;qu="content-bytes";w=10"#
+    );
 }
 
 #[test]
@@ -35,7 +49,12 @@ fn empty_list_is_written_by_omitting_the_header() {
 fn response_without_room_stays_without_headers() {
     let mut headers = HeaderMap::new();
     let mut count = 0;
-    while headers.try_insert(HeaderName::try_from(format!("x-{count}")).unwrap(), HeaderValue::from_static("")).is_ok()
+    while headers
+        .try_insert(
+            HeaderName::try_from(format!("x-{count}")).unwrap(),
+            HeaderValue::from_static(""),
+        )
+        .is_ok()
     {
         count += 1;
     }
@@ -90,7 +109,8 @@ proptest! {
             let longest = candidates.filter(|line| told(line) == r)
                 .map(|line| line.effective_us).max().unwrap();
             match retry_after {
-                Some(wait) if !admitted => prop_assert!(t <= wait.seconds(), "a window ends after Retry-After"),
+                Some(wait) if !admitted => prop_assert!(t <= wait.seconds(), "a window ends after \
+                    Retry-After"),
                 _ => prop_assert!(u128::from(t) * 1_000_000 >= longest.into() && t <= longest / 1_000_000 + 1),
             }
         }

@@ -13,27 +13,63 @@ fn told(existing: HeaderMap) -> String {
 
 #[test]
 fn existing_members_stay_and_ours_follow() {
-    let existing = with([("ratelimit", r#""up, \"stream\"";r=3;t=9;pk=:AAE=:"#), ("ratelimit", r#""b";r=1"#)]);
-    assert_eq!(told(existing), r#""up, \"stream\"";r=3;t=9;pk=:AAE=:, "b";r=1, "ours";r=5;t=1"#);
+    let existing = with([
+        ("ratelimit", r#""up, \"stream\"";r=3;t=9;pk=:AAE=:"#),
+        ("ratelimit", r#""b";r=1"#),
+    ]);
+    assert_eq!(
+        told(existing),
+        r#""up, \"stream\"";r=3;t=9;pk=:AAE=:, "b";r=1, "ours";r=5;t=1"#
+    );
 }
 
 #[test]
 fn stricter_standing_of_one_name_stays() {
-    assert_eq!(told(with([("ratelimit", r#""ours";r=4;t=1"#)])), r#""ours";r=4;t=1"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=6;t=9"#)])), r#""ours";r=5;t=1"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=5;t=2"#)])), r#""ours";r=5;t=2"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=5;t=1;x=1"#)])), r#""ours";r=5;t=1;x=1"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=5"#)])), r#""ours";r=5;t=1"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=9;r=1"#)])), r#""ours";r=9;r=1"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";a=1"#)])), r#""ours";r=5;t=1"#);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=-1"#)])), r#""ours";r=5;t=1"#);
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=4;t=1"#)])),
+        r#""ours";r=4;t=1"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=6;t=9"#)])),
+        r#""ours";r=5;t=1"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=5;t=2"#)])),
+        r#""ours";r=5;t=2"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=5;t=1;x=1"#)])),
+        r#""ours";r=5;t=1;x=1"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=5"#)])),
+        r#""ours";r=5;t=1"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=9;r=1"#)])),
+        r#""ours";r=9;r=1"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";a=1"#)])),
+        r#""ours";r=5;t=1"#
+    );
+    assert_eq!(
+        told(with([("ratelimit", r#""ours";r=-1"#)])),
+        r#""ours";r=5;t=1"#
+    );
 }
 
 #[test]
 fn existing_partitions_under_our_name_stay_unless_ours_is_stricter() {
     let both = r#""ours";r=9;pk=:AA==:, "ours";r=4;pk=:AQ==:"#;
     assert_eq!(told(with([("ratelimit", both)])), both);
-    assert_eq!(told(with([("ratelimit", r#""ours";r=9;pk=:AA==:, "ours";r=8;pk=:AQ==:"#)])), r#""ours";r=5;t=1"#);
+    assert_eq!(
+        told(with([(
+            "ratelimit",
+            r#""ours";r=9;pk=:AA==:, "ours";r=8;pk=:AQ==:"#
+        )])),
+        r#""ours";r=5;t=1"#
+    );
 }
 
 #[test]
@@ -45,13 +81,28 @@ fn slower_policy_of_one_name_is_announced() {
     };
     assert_eq!(announced(r#""ours";q=100;w=60"#), r#""ours";q=100;w=60"#);
     assert_eq!(announced(r#""ours";q=601;w=60"#), r#""ours";q=10;w=1"#);
-    assert_eq!(announced(r#""ours";q=600;w=60;x=1"#), r#""ours";q=600;w=60;x=1"#, "equal, and theirs says more");
+    assert_eq!(
+        announced(r#""ours";q=600;w=60;x=1"#),
+        r#""ours";q=600;w=60;x=1"#,
+        "equal, and theirs says more"
+    );
     assert_eq!(announced(r#""ours";q=9"#), r#""ours";q=9"#);
-    assert_eq!(announced(r#""ours";q=10"#), r#""ours";q=10"#, "as large a quota");
+    assert_eq!(
+        announced(r#""ours";q=10"#),
+        r#""ours";q=10"#,
+        "as large a quota"
+    );
     assert_eq!(announced(r#""ours";q=11"#), r#""ours";q=10;w=1"#);
     assert_eq!(announced(r#""ours";w=60"#), r#""ours";q=10;w=1"#);
-    assert_eq!(announced(r#""ours";q=10;w=1;x=1"#), r#""ours";q=10;w=1;x=1"#, "the same rate in the same window");
-    assert_eq!(announced(r#""up";q=1;w=1"#), r#""up";q=1;w=1, "ours";q=10;w=1"#);
+    assert_eq!(
+        announced(r#""ours";q=10;w=1;x=1"#),
+        r#""ours";q=10;w=1;x=1"#,
+        "the same rate in the same window"
+    );
+    assert_eq!(
+        announced(r#""up";q=1;w=1"#),
+        r#""up";q=1;w=1, "ours";q=10;w=1"#
+    );
 }
 
 /// The products of such quotas and windows need more than 64 bits.
@@ -59,11 +110,23 @@ fn slower_policy_of_one_name_is_announced() {
 fn rates_of_any_size_are_compared_exactly() {
     let announced = |theirs: &str| {
         let mut headers = with([("ratelimit-policy", theirs)]);
-        answer(&mut headers, Dialect::Draft11, &[open(terms("ours", 1, 1 << 33), 1, 1)]);
+        answer(
+            &mut headers,
+            Dialect::Draft11,
+            &[open(terms("ours", 1, 1 << 33), 1, 1)],
+        );
         String::from_utf8(combined(&headers, "ratelimit-policy")).unwrap()
     };
-    assert_eq!(announced(r#""ours";q=4294967296;w=4294967296"#), r#""ours";q=1;w=8589934592"#, "theirs is faster");
-    assert_eq!(announced(r#""ours";q=1;w=8589934593"#), r#""ours";q=1;w=8589934593"#, "theirs is slower");
+    assert_eq!(
+        announced(r#""ours";q=4294967296;w=4294967296"#),
+        r#""ours";q=1;w=8589934592"#,
+        "theirs is faster"
+    );
+    assert_eq!(
+        announced(r#""ours";q=1;w=8589934593"#),
+        r#""ours";q=1;w=8589934593"#,
+        "theirs is slower"
+    );
 }
 
 #[test]
@@ -77,7 +140,9 @@ fn values_are_read_by_the_grammar() {
     let good = r##"999999999999999 -0 123456789012.123 tok:/en * ?1 @-1 :: :AA: :AAA=: :AB==: %"%c3%a4" "\\\"""##;
     let bad = r##"1000000000000000 - 1. 1.1234 1234567890123.1 ?2 @1.5 :A: :AA===: :A-: :AA & %"%C3%A4" %"%6g" %"%ff" %"a "\a" ""a ä"##;
     for (values, expected) in [(good, true), (bad, false)] {
-        values.split(' ').for_each(|value| assert_eq!(readable(value), expected, "{value}"));
+        values
+            .split(' ')
+            .for_each(|value| assert_eq!(readable(value), expected, "{value}"));
     }
 }
 
@@ -87,28 +152,40 @@ fn any_bare_item() -> impl Strategy<Value = BareItem> {
         (-999_999_999_999_999_i64..=999_999_999_999_999)
             .prop_map(|n| BareItem::Integer(sfv::Integer::try_from(n).unwrap())),
         (-999_999_999_999_999_i64..=999_999_999_999_999).prop_map(|n| {
-            BareItem::Decimal(sfv::Decimal::from_integer_scaled_1000(sfv::Integer::try_from(n).unwrap()))
+            BareItem::Decimal(sfv::Decimal::from_integer_scaled_1000(
+                sfv::Integer::try_from(n).unwrap(),
+            ))
         }),
         "[ -~]{0,12}".prop_map(|text| BareItem::String(sfv::String::from_string(text).unwrap())),
         "[a-zA-Z*][a-zA-Z0-9!#$%&'*+.^_`|~:/-]{0,12}"
             .prop_map(|text| BareItem::Token(sfv::Token::from_string(text).unwrap())),
         prop::collection::vec(any::<u8>(), 0..12).prop_map(BareItem::ByteSequence),
         any::<bool>().prop_map(BareItem::Boolean),
-        (-999_999_999_999_i64..=999_999_999_999)
-            .prop_map(|n| BareItem::Date(sfv::Date::from_unix_seconds(sfv::Integer::try_from(n).unwrap()))),
+        (-999_999_999_999_i64..=999_999_999_999).prop_map(|n| BareItem::Date(
+            sfv::Date::from_unix_seconds(sfv::Integer::try_from(n).unwrap())
+        )),
         ".{0,8}".prop_map(BareItem::DisplayString),
     ]
 }
 
 fn any_member() -> impl Strategy<Value = ListEntry> {
-    let key = prop_oneof![Just("r".to_owned()), Just("q".to_owned()), "[a-z*][a-z0-9_.*-]{0,5}"];
-    (any_name(), prop::collection::vec((key, any_bare_item()), 0..4)).prop_map(|(name, parameters)| {
-        let mut item = Item::new(sfv::String::from_string(name).unwrap());
-        for (key, value) in parameters {
-            item.params.insert(sfv::Key::from_string(key).unwrap(), value);
-        }
-        ListEntry::Item(item)
-    })
+    let key = prop_oneof![
+        Just("r".to_owned()),
+        Just("q".to_owned()),
+        "[a-z*][a-z0-9_.*-]{0,5}"
+    ];
+    (
+        any_name(),
+        prop::collection::vec((key, any_bare_item()), 0..4),
+    )
+        .prop_map(|(name, parameters)| {
+            let mut item = Item::new(sfv::String::from_string(name).unwrap());
+            for (key, value) in parameters {
+                item.params
+                    .insert(sfv::Key::from_string(key).unwrap(), value);
+            }
+            ListEntry::Item(item)
+        })
 }
 
 proptest! {
@@ -147,7 +224,8 @@ proptest! {
                     list.filter(|member| name_of(member) == *name).filter_map(|member| count_of(member, "r")).min()
                 };
                 if let ("ratelimit", Some(theirs)) = (field, least(&mut existing.iter().flatten())) {
-                    prop_assert!(least(&mut joined.iter()).unwrap() <= theirs, "a limit was loosened");
+                    prop_assert!(least(&mut joined.iter()).unwrap() <= theirs, "a limit was \
+                        loosened");
                 }
             }
 
@@ -184,7 +262,8 @@ proptest! {
 }
 
 proptest! {
-    /// A stricter scanner would drop headers that clients can read; a laxer one would keep headers that they cannot.
+    /// A stricter scanner would drop headers that clients can read; a laxer one would keep headers
+    /// that they cannot.
     #[test]
     fn attack_53_the_scanner_accepts_what_sfv_accepts(
         line in prop_oneof![
@@ -228,5 +307,6 @@ fn almost_a_list() -> impl Strategy<Value = HeaderValue> {
             r#""a""#, r#""b\"";r=1"#, ", ", ";t=", "1", ";pk=:AA=:", ";x=%\"%ff\"", ";d=@1", ";b=?1", "0000000000000001.5",
         ]).prop_map(|text| text.as_bytes().to_vec()),
     ];
-    prop::collection::vec(piece, 0..10).prop_map(|pieces| HeaderValue::from_bytes(&pieces.concat()).unwrap())
+    prop::collection::vec(piece, 0..10)
+        .prop_map(|pieces| HeaderValue::from_bytes(&pieces.concat()).unwrap())
 }

@@ -37,7 +37,13 @@ const DIALECTS: [Dialect; 8] = [
 ];
 
 fn terms(name: &str, q: u64, w: u64) -> PolicyTerms {
-    PolicyTerms { number: 0, name: structured::quoted(name), quota: Quota { q, w, most: q }, unit: None, class: None }
+    PolicyTerms {
+        number: 0,
+        name: structured::quoted(name),
+        quota: Quota { q, w, most: q },
+        unit: None,
+        class: None,
+    }
 }
 
 /// Statuses are made where they are used, so that tests can change one.
@@ -47,17 +53,36 @@ fn leaked(terms: PolicyTerms) -> &'static PolicyTerms {
 
 fn open(terms: PolicyTerms, remaining: u64, us: u64) -> PolicyStatus<'static> {
     let terms = leaked(terms);
-    PolicyStatus { terms, remaining, effective_us: us, reset_us: us, violated: false, retry_us: None }
+    PolicyStatus {
+        terms,
+        remaining,
+        effective_us: us,
+        reset_us: us,
+        violated: false,
+        retry_us: None,
+    }
 }
 
 fn shut(terms: PolicyTerms, wait_us: u64) -> PolicyStatus<'static> {
     let (terms, retry_us) = (leaked(terms), Some(wait_us));
-    PolicyStatus { terms, remaining: 0, effective_us: wait_us, reset_us: wait_us, violated: true, retry_us }
+    PolicyStatus {
+        terms,
+        remaining: 0,
+        effective_us: wait_us,
+        reset_us: wait_us,
+        violated: true,
+        retry_us,
+    }
 }
 
 fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>]) {
     let admitted = !lines.iter().any(|line| line.violated);
-    let report = DescribedDecision { policies: lines, admitted, retry_after: longest_wait(lines), now_unix_us: NOW_US };
+    let report = DescribedDecision {
+        policies: lines,
+        admitted,
+        retry_after: longest_wait(lines),
+        now_unix_us: NOW_US,
+    };
     write(headers, &(dialect, dialect.form().policies(lines)), &report);
 }
 
@@ -72,39 +97,60 @@ fn write(
 
 /// The longest wait of the violated, as an `all` waits.
 fn longest_wait(lines: &[PolicyStatus<'_>]) -> Option<RetryAfter> {
-    let waits = lines.iter().filter(|line| line.violated).map(|line| line.retry_us);
-    waits.reduce(|longest, wait| Some(longest?.max(wait?)))?.map(RetryAfter::from_micros)
+    let waits = lines
+        .iter()
+        .filter(|line| line.violated)
+        .map(|line| line.retry_us);
+    waits
+        .reduce(|longest, wait| Some(longest?.max(wait?)))?
+        .map(RetryAfter::from_micros)
 }
 
 fn fields(headers: &HeaderMap) -> Vec<(String, String)> {
     let mut fields: Vec<_> = headers
         .iter()
-        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (
+                name.to_string(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            )
+        })
         .collect();
     fields.sort();
     fields
 }
 
 fn owned<const N: usize>(fields: [(&str, &str); N]) -> Vec<(String, String)> {
-    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    fields
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
 }
 
 fn with<const N: usize>(lines: [(&'static str, &str); N]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
-        headers.append(HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        headers.append(
+            HeaderName::from_static(name),
+            HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+        );
     }
     headers
 }
 
 /// The lines of a list field, put together as a client must.
 fn combined(headers: &HeaderMap, name: &str) -> Vec<u8> {
-    let lines: Vec<&[u8]> = headers.get_all(name).into_iter().map(HeaderValue::as_bytes).collect();
+    let lines: Vec<&[u8]> = headers
+        .get_all(name)
+        .into_iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
     lines.join(&b", "[..])
 }
 
 fn parsed<T: FieldType>(bytes: &[u8]) -> T {
-    Parser::new(bytes).parse().unwrap_or_else(|error| panic!("{}: {error}", bytes.escape_ascii()))
+    Parser::new(bytes)
+        .parse()
+        .unwrap_or_else(|error| panic!("{}: {error}", bytes.escape_ascii()))
 }
 
 fn item(entry: &ListEntry) -> &Item {
@@ -115,7 +161,12 @@ fn item(entry: &ListEntry) -> &Item {
 }
 
 fn name_of(entry: &ListEntry) -> String {
-    item(entry).bare_item.as_string().expect("a string").as_str().to_owned()
+    item(entry)
+        .bare_item
+        .as_string()
+        .expect("a string")
+        .as_str()
+        .to_owned()
 }
 
 /// The name of a line's policy.
@@ -161,9 +212,20 @@ prop_compose! {
 }
 
 fn line_of(name: &str, (n, violated, helps): ([u64; 5], bool, bool)) -> PolicyStatus<'static> {
-    let terms = leaked(terms(name, n[0].min(MAX_INTEGER), n[1].clamp(1, MAX_INTEGER)));
+    let terms = leaked(terms(
+        name,
+        n[0].min(MAX_INTEGER),
+        n[1].clamp(1, MAX_INTEGER),
+    ));
     let retry_us = (violated && helps).then_some(n[3]);
     // A violated policy is described by its wait.
     let effective_us = retry_us.unwrap_or(n[3]);
-    PolicyStatus { terms, remaining: n[2], effective_us, reset_us: n[4], violated, retry_us }
+    PolicyStatus {
+        terms,
+        remaining: n[2],
+        effective_us,
+        reset_us: n[4],
+        violated,
+        retry_us,
+    }
 }

@@ -11,15 +11,29 @@ fn lists_of(sets: &[Vec<usize>]) -> (Vec<HeaderValue>, usize) {
             writes.set(writes.get() + 1);
             HeaderValue::from_str(&format!("{set:?}")).ok()
         };
-        let policies: Vec<_> =
-            set.iter().map(|number| open(PolicyTerms { number: *number, ..terms("p", 1, 1) }, 1, 1)).collect();
+        let policies: Vec<_> = set
+            .iter()
+            .map(|number| {
+                open(
+                    PolicyTerms {
+                        number: *number,
+                        ..terms("p", 1, 1)
+                    },
+                    1,
+                    1,
+                )
+            })
+            .collect();
         lists.get(&policies, write).unwrap()
     };
     (sets.iter().chain(sets).map(list).collect(), writes.get())
 }
 
 fn expected(sets: &[Vec<usize>]) -> Vec<String> {
-    sets.iter().chain(sets).map(|set| format!("{set:?}")).collect()
+    sets.iter()
+        .chain(sets)
+        .map(|set| format!("{set:?}"))
+        .collect()
 }
 
 #[test]
@@ -33,7 +47,9 @@ fn list_is_written_once_for_each_set_of_policies() {
 /// Some of them are written again.
 #[test]
 fn list_is_that_of_its_own_policies_however_many_sets_there_are() {
-    let sets: Vec<_> = (0..20).flat_map(|one| (0..20).map(move |other| vec![one, 20 + other])).collect();
+    let sets: Vec<_> = (0..20)
+        .flat_map(|one| (0..20).map(move |other| vec![one, 20 + other]))
+        .collect();
     let (lists, writes) = lists_of(&sets);
     assert_eq!(lists, expected(&sets));
     assert!(writes > sets.len(), "there is no room for all");

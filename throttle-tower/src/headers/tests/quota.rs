@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use throttle_core::{
-    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Rate, SlidingLog,
-    SlidingWindow, TokenBucket,
+    Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, LeakyBucket, LeakyMeter, Rate,
+    SlidingLog, SlidingWindow, TokenBucket,
 };
 
 use super::*;
@@ -58,13 +58,28 @@ fn rate_is_scaled_up_until_it_holds_the_burst() {
 fn quota_above_the_largest_integer_has_a_shorter_window() {
     let most = (1 << 53) - 1;
     let quota = |q, w, most| Quota { q, w, most };
-    assert_eq!(Quota::new(rate(most, 3_600_000 * MS), most), quota(MAX_INTEGER, 400, MAX_INTEGER));
-    assert_eq!(Quota::new(rate(most, 1), most), quota(MAX_INTEGER, 1, MAX_INTEGER));
+    assert_eq!(
+        Quota::new(rate(most, 3_600_000 * MS), most),
+        quota(MAX_INTEGER, 400, MAX_INTEGER)
+    );
+    assert_eq!(
+        Quota::new(rate(most, 1), most),
+        quota(MAX_INTEGER, 1, MAX_INTEGER)
+    );
     // By little.
-    assert_eq!(Quota::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1), quota(MAX_INTEGER, 3_600, 1));
-    assert_eq!(Quota::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1), quota(MAX_INTEGER, 2_400, 1));
+    assert_eq!(
+        Quota::new(rate(MAX_INTEGER + 1, 3_600_000 * MS), 1),
+        quota(MAX_INTEGER, 3_600, 1)
+    );
+    assert_eq!(
+        Quota::new(rate(1_500_000_000_000_000, 3_600_000 * MS), 1),
+        quota(MAX_INTEGER, 2_400, 1)
+    );
     // A window, too, is cut to what a field holds.
-    assert_eq!(Quota::new(rate(1, 1 << 62), 1_000), quota(1_000, MAX_INTEGER, 1_000));
+    assert_eq!(
+        Quota::new(rate(1, 1 << 62), 1_000),
+        quota(1_000, MAX_INTEGER, 1_000)
+    );
 }
 
 /// Every algorithm that accepts these numbers, even with a refill larger than the bucket.
@@ -75,7 +90,10 @@ fn algorithms(count: u64, period_us: u64, burst: u64, share: u32) -> Vec<Algorit
         TokenBucket::new(rate).burst(burst).build(),
         LeakyMeter::new(rate).capacity(burst).build(),
         IntervalBucket::new(burst).refill(count, period).build(),
-        IntervalBucket::new(burst).refill(count, period).aligned().build(),
+        IntervalBucket::new(burst)
+            .refill(count, period)
+            .aligned()
+            .build(),
         FixedWindow::new(rate).build(),
         SlidingWindow::new(rate).build(),
         SlidingWindow::new(rate).buckets(1).build(),
@@ -85,21 +103,36 @@ fn algorithms(count: u64, period_us: u64, burst: u64, share: u32) -> Vec<Algorit
         CalendarQuota::monthly(count).build(),
         CalendarQuota::fixed(count, period).build(),
         CalendarQuota::rolling(count, period).build(),
-        LeakyBucket::new(rate).max_wait(Duration::from_micros(burst)).build(),
+        LeakyBucket::new(rate)
+            .max_wait(Duration::from_micros(burst))
+            .build(),
     ];
     let shares = NonZeroU32::new(share).unwrap();
     let built = built.into_iter().flatten();
-    built.flat_map(|algorithm| [algorithm, algorithm.share(shares)]).collect()
+    built
+        .flat_map(|algorithm| [algorithm, algorithm.share(shares)])
+        .collect()
 }
 
 /// Counts and periods as users write them, and arbitrary ones.
 fn any_count() -> impl Strategy<Value = u64> {
-    prop_oneof![1_u64..20, 1_u64..10_000, (0_u32..53, 0_u64..1 << 53).prop_map(|(bits, n)| (n >> bits).max(1))]
+    prop_oneof![
+        1_u64..20,
+        1_u64..10_000,
+        (0_u32..53, 0_u64..1 << 53).prop_map(|(bits, n)| (n >> bits).max(1))
+    ]
 }
 
 fn any_period() -> impl Strategy<Value = u64> {
     let of = |unit: u64| (1_u64..200).prop_map(move |n| n * unit);
-    prop_oneof![of(1), of(MS), of(1_000 * MS), of(60_000 * MS), of(DAY), any_count()]
+    prop_oneof![
+        of(1),
+        of(MS),
+        of(1_000 * MS),
+        of(60_000 * MS),
+        of(DAY),
+        any_count()
+    ]
 }
 
 proptest! {
@@ -113,14 +146,16 @@ proptest! {
             let (rate, what) = (algorithm.rate(), format!("{algorithm:?}: q={q};w={w}"));
             prop_assert!(w >= 1 && q <= MAX_INTEGER && w <= MAX_INTEGER, "{what}");
             prop_assert!(q >= algorithm.capacity().min(MAX_INTEGER), "more can remain: {what}");
-            // The announced rate is q / w, the true one n / p, both per microsecond and over one denominator.
+            // The announced rate is q / w, the true one n / p, both per microsecond and over one
+            // denominator.
             let (n, p) = (u128::from(rate.count()), u128::from(rate.period_micros()));
             let announced = |q: u64| u128::from(q) * p;
             let truth = n * u128::from(w) * 1_000_000;
             prop_assert!(announced(q) <= truth, "promises too much: {what}");
             if q < MAX_INTEGER {
                 prop_assert!(announced(q + 1) > truth, "one more would be true: {what}");
-                prop_assert!((truth - announced(q)) * 50 <= truth, "promises over 2 % too little: {what}");
+                prop_assert!((truth - announced(q)) * 50 <= truth, "promises over 2 % too little: \
+                    {what}");
                 if p % 1_000_000 == 0 {
                     prop_assert_eq!(announced(q), truth, "whole seconds say it exactly: {}", what);
                 }

@@ -1,9 +1,17 @@
 use super::*;
 
-fn merged<const N: usize>(existing: [(&'static str, &str); N], wait_us: u64) -> Vec<(String, String)> {
+fn merged<const N: usize>(
+    existing: [(&'static str, &str); N],
+    wait_us: u64,
+) -> Vec<(String, String)> {
     let mut headers = with(existing);
     let wait = Some(RetryAfter::from_micros(wait_us));
-    let report = DescribedDecision { policies: &[], admitted: false, retry_after: wait, now_unix_us: NOW_US };
+    let report = DescribedDecision {
+        policies: &[],
+        admitted: false,
+        retry_after: wait,
+        now_unix_us: NOW_US,
+    };
     write(&mut headers, &(Dialect::Draft11, None), &report);
     fields(&headers)
 }
@@ -11,20 +19,34 @@ fn merged<const N: usize>(existing: [(&'static str, &str); N], wait_us: u64) -> 
 #[test]
 fn later_of_two_waits_stays_alone() {
     let huge = "99999999999999999999999999";
-    assert_eq!(merged([("retry-after", huge)], 5_000_000), owned([("retry-after", huge)]));
+    assert_eq!(
+        merged([("retry-after", huge)], 5_000_000),
+        owned([("retry-after", huge)])
+    );
 }
 
 #[test]
 fn date_stays_only_if_it_is_provably_later() {
     // NOW_US is 09:32:54.
     let date = "Fri, 20 Nov 2026 09:33:00 GMT";
-    assert_eq!(merged([("retry-after", date)], 6_000_000), owned([("retry-after", date)]));
-    assert_eq!(merged([("retry-after", date)], 6_000_001), owned([("retry-after", "7")]));
+    assert_eq!(
+        merged([("retry-after", date)], 6_000_000),
+        owned([("retry-after", date)])
+    );
+    assert_eq!(
+        merged([("retry-after", date)], 6_000_001),
+        owned([("retry-after", "7")])
+    );
     // Half a second later the date is 5.5 seconds away, which is not provably six.
     let half_past = |wait_us| {
         let mut headers = with([("retry-after", date)]);
         let retry_after = Some(RetryAfter::from_micros(wait_us));
-        let report = DescribedDecision { policies: &[], admitted: false, retry_after, now_unix_us: NOW_US + 500_000 };
+        let report = DescribedDecision {
+            policies: &[],
+            admitted: false,
+            retry_after,
+            now_unix_us: NOW_US + 500_000,
+        };
         write(&mut headers, &(Dialect::Draft11, None), &report);
         fields(&headers)
     };
@@ -32,23 +54,37 @@ fn date_stays_only_if_it_is_provably_later() {
     assert_eq!(half_past(5_000_000), owned([("retry-after", date)]));
     // Recipients must read the two obsolete formats as well (RFC 9110, section 5.6.7).
     for obsolete in ["Friday, 20-Nov-26 09:33:00 GMT", "Fri Nov 20 09:33:00 2026"] {
-        assert_eq!(merged([("retry-after", obsolete)], 6_000_000), owned([("retry-after", obsolete)]));
-        assert_eq!(merged([("retry-after", obsolete)], 6_000_001), owned([("retry-after", "7")]));
+        assert_eq!(
+            merged([("retry-after", obsolete)], 6_000_000),
+            owned([("retry-after", obsolete)])
+        );
+        assert_eq!(
+            merged([("retry-after", obsolete)], 6_000_001),
+            owned([("retry-after", "7")])
+        );
     }
 }
 
 #[test]
 fn value_that_is_no_wait_is_replaced() {
     for theirs in ["", "-5", "1.5", "soon", "5s", "+9"] {
-        assert_eq!(merged([("retry-after", theirs)], 1), owned([("retry-after", "1")]), "{theirs}");
+        assert_eq!(
+            merged([("retry-after", theirs)], 1),
+            owned([("retry-after", "1")]),
+            "{theirs}"
+        );
     }
 }
 
 #[test]
 fn admitted_response_keeps_its_own_retry_after() {
     let mut headers = with([("retry-after", "7")]);
-    let report =
-        DescribedDecision { policies: &[], admitted: true, retry_after: Some(RetryAfter::MAX), now_unix_us: NOW_US };
+    let report = DescribedDecision {
+        policies: &[],
+        admitted: true,
+        retry_after: Some(RetryAfter::MAX),
+        now_unix_us: NOW_US,
+    };
     write(&mut headers, &(Dialect::Draft11, None), &report);
     assert_eq!(fields(&headers), owned([("retry-after", "7")]));
 }
@@ -58,7 +94,11 @@ fn admitted_response_keeps_its_own_retry_after() {
 fn unreadable_waits_hide_no_readable_one() {
     for lines in [["soon", "9", "7"], ["9", "soon", "7"], ["7", "9", "soon"]] {
         let mut headers = with(lines.map(|line| ("retry-after", line)));
-        answer(&mut headers, Dialect::Draft11, &[shut(terms("a", 1, 1), 8_000_000)]);
+        answer(
+            &mut headers,
+            Dialect::Draft11,
+            &[shut(terms("a", 1, 1), 8_000_000)],
+        );
         assert_eq!(combined(&headers, "retry-after"), b"9", "{lines:?}");
     }
 }

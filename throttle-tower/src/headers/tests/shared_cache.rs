@@ -15,7 +15,10 @@ fn public_response_is_recognised_by_its_directives() {
     ] {
         assert!(is_public(&with([("cache-control", line)])), "{line}");
     }
-    assert!(is_public(&with([("cache-control", "max-age=1"), ("cache-control", "public")])));
+    assert!(is_public(&with([
+        ("cache-control", "max-age=1"),
+        ("cache-control", "public")
+    ])));
 }
 
 #[test]

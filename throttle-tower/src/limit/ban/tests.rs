@@ -9,31 +9,46 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use throttle_core::backend::{BackendError, BackendErrorKind, Call, Receipt};
 use throttle_core::{
-    Backend, Clock, ConfigError, Decision, FixedWindow, Key, ManualClock, MemoryBackend, MemorySet, PolicySet, Rate,
-    Timestamp,
+    Backend, Clock, ConfigError, Decision, FixedWindow, Key, ManualClock, MemoryBackend, MemorySet,
+    PolicySet, Rate, Timestamp,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::client_ip::ClientIp;
 use crate::extract::{Extension, PeerAddr};
 use crate::limit::{Ban, IntoLimitTree, Limit, all, any, limit};
-use crate::{Constant, Header, KeyExtractor, LimitReport, OnError, Route, ThrottleLayer, TrustedProxies};
+use crate::{
+    Constant, Header, KeyExtractor, LimitReport, OnError, Route, ThrottleLayer, TrustedProxies,
+};
 
 /// Five an hour for each address, and a ban of 10 minutes after three strikes.
 fn login() -> Limit {
-    limit("login", FixedWindow::new(Rate::per_hour(5))).by(ClientIp::peer()).ban(Ban::after(3))
+    limit("login", FixedWindow::new(Rate::per_hour(5)))
+        .by(ClientIp::peer())
+        .ban(Ban::after(3))
 }
 
 /// The response to a login from an address, which the service answers with this status.
 async fn from<B: Backend>(layer: &ThrottleLayer<B>, host: u8, status: u16) -> Response<()> {
     let service = service_fn(async |request: Request<()>| {
         let mut response = Response::new(());
-        *response.status_mut() = *request.extensions().get().expect("the status to answer with");
+        *response.status_mut() = *request
+            .extensions()
+            .get()
+            .expect("the status to answer with");
         Ok::<_, Infallible>(response)
     });
     let request = Request::get("/").extension(PeerAddr(IpAddr::from([203, 0, 113, host])));
-    let request = request.extension(StatusCode::from_u16(status).unwrap()).body(()).unwrap();
-    layer.layer(service).oneshot(request).await.unwrap().map(drop)
+    let request = request
+        .extension(StatusCode::from_u16(status).unwrap())
+        .body(())
+        .unwrap();
+    layer
+        .layer(service)
+        .oneshot(request)
+        .await
+        .unwrap()
+        .map(drop)
 }
 
 fn is_banned(response: &Response<()>) -> bool {
@@ -43,7 +58,12 @@ fn is_banned(response: &Response<()>) -> bool {
         .is_some_and(|report| report.statuses().any(|(_, status)| status.is_banned()))
 }
 
-async fn statuses<B: Backend>(layer: &ThrottleLayer<B>, host: u8, answer: u16, requests: usize) -> Vec<u16> {
+async fn statuses<B: Backend>(
+    layer: &ThrottleLayer<B>,
+    host: u8,
+    answer: u16,
+    requests: usize,
+) -> Vec<u16> {
     let mut statuses = Vec::new();
     for _ in 0..requests {
         statuses.push(from(layer, host, answer).await.status().as_u16());
@@ -51,7 +71,10 @@ async fn statuses<B: Backend>(layer: &ThrottleLayer<B>, host: u8, answer: u16, r
     statuses
 }
 
-fn on(clock: &ManualClock, limits: impl IntoLimitTree) -> ThrottleLayer<MemoryBackend<ManualClock>> {
+fn on(
+    clock: &ManualClock,
+    limits: impl IntoLimitTree,
+) -> ThrottleLayer<MemoryBackend<ManualClock>> {
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     ThrottleLayer::new(limits).unwrap().backend(store).unwrap()
 }
@@ -60,19 +83,31 @@ fn on(clock: &ManualClock, limits: impl IntoLimitTree) -> ThrottleLayer<MemoryBa
 async fn client_that_does_not_stop_is_banned_and_another_is_not() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
     let layer = on(&clock, login());
-    assert_eq!(statuses(&layer, 1, 200, 8).await, [200, 200, 200, 200, 200, 429, 429, 429]);
+    assert_eq!(
+        statuses(&layer, 1, 200, 8).await,
+        [200, 200, 200, 200, 200, 429, 429, 429]
+    );
     let hour = 3_600_000_000;
     let window_end = hour - clock.now().as_micros() % hour;
     // The window would begin anew before the end of the ban.
-    clock.set(clock.now().after_micros((window_end - 60_000_000).cast_unsigned()));
-    assert!(!is_banned(&from(&layer, 1, 200).await), "the first ban is over");
+    clock.set(
+        clock
+            .now()
+            .after_micros((window_end - 60_000_000).cast_unsigned()),
+    );
+    assert!(
+        !is_banned(&from(&layer, 1, 200).await),
+        "the first ban is over"
+    );
     assert_eq!(statuses(&layer, 1, 200, 2).await, [429, 429]);
     for (ahead, wait) in [(0, "1200"), (90, "1110"), (1_199, "1")] {
         clock.set(clock.now().after_micros(ahead * 1_000_000));
         let banned = from(&layer, 1, 200).await;
         assert!(is_banned(&banned));
         assert_eq!(banned.headers()["retry-after"], wait);
-        clock.set(Timestamp::from_micros(clock.now().as_micros() - (ahead * 1_000_000).cast_signed()));
+        clock.set(Timestamp::from_micros(
+            clock.now().as_micros() - (ahead * 1_000_000).cast_signed(),
+        ));
     }
     assert_eq!(from(&layer, 2, 200).await.status(), 200);
     clock.set(clock.now().after_micros(1_200_000_000));
@@ -82,10 +117,19 @@ async fn client_that_does_not_stop_is_banned_and_another_is_not() {
 #[tokio::test]
 async fn responses_are_strikes_where_a_rule_says_so_whatever_is_charged() {
     let clock = ManualClock::default();
-    let failed = login().refund_successful().strike_if(|status, _| status == 401).strike_if(|status, _| status == 403);
+    let failed = login()
+        .refund_successful()
+        .strike_if(|status, _| status == 401)
+        .strike_if(|status, _| status == 403);
     let layer = on(&clock, failed);
     assert_eq!(statuses(&layer, 1, 200, 9).await, [200; 9]);
-    assert_eq!([from(&layer, 1, 401).await.status(), from(&layer, 1, 403).await.status()], [401, 403]);
+    assert_eq!(
+        [
+            from(&layer, 1, 401).await.status(),
+            from(&layer, 1, 403).await.status()
+        ],
+        [401, 403]
+    );
     assert_eq!(statuses(&layer, 1, 200, 1).await, [200], "two strikes");
     assert_eq!(statuses(&layer, 1, 401, 2).await, [401, 429]);
     assert!(is_banned(&from(&layer, 1, 200).await));
@@ -94,10 +138,21 @@ async fn responses_are_strikes_where_a_rule_says_so_whatever_is_charged() {
 #[tokio::test]
 async fn ban_made_while_the_clock_was_ahead_is_shortened_to_the_longest() {
     let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
-    let (layer, now, day) = (on(&clock, login()), clock.now(), Duration::from_secs(86_400));
+    let (layer, now, day) = (
+        on(&clock, login()),
+        clock.now(),
+        Duration::from_secs(86_400),
+    );
     clock.set(now + 365 * day);
-    assert_eq!(statuses(&layer, 1, 200, 8).await, [200, 200, 200, 200, 200, 429, 429, 429]);
-    for (at, expected) in [(now, true), (now + (day - Duration::from_secs(1)), true), (now + day, false)] {
+    assert_eq!(
+        statuses(&layer, 1, 200, 8).await,
+        [200, 200, 200, 200, 200, 429, 429, 429]
+    );
+    for (at, expected) in [
+        (now, true),
+        (now + (day - Duration::from_secs(1)), true),
+        (now + day, false),
+    ] {
         clock.set(at);
         assert_eq!(is_banned(&from(&layer, 1, 200).await), expected);
     }
@@ -105,7 +160,10 @@ async fn ban_made_while_the_clock_was_ahead_is_shortened_to_the_longest() {
 
 #[tokio::test]
 async fn refusal_of_an_overflow_bucket_is_no_strike() {
-    let store = MemoryBackend::builder().clock(ManualClock::default()).max_keys(1).build();
+    let store = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .max_keys(1)
+        .build();
     let layer = ThrottleLayer::new(login()).unwrap().backend(store).unwrap();
     let mut refused = 0;
     for host in 0..200 {
@@ -120,7 +178,14 @@ async fn refusal_of_an_overflow_bucket_is_no_strike() {
 async fn refusal_by_another_limit_is_no_strike() {
     let other = limit("other", FixedWindow::new(Rate::per_hour(1))).by(Constant);
     let layer = on(&ManualClock::default(), all((login(), other)));
-    assert_eq!(statuses(&layer, 1, 200, 9).await.iter().filter(|status| **status == 429).count(), 8);
+    assert_eq!(
+        statuses(&layer, 1, 200, 9)
+            .await
+            .iter()
+            .filter(|status| **status == 429)
+            .count(),
+        8
+    );
     let refused = from(&layer, 1, 200).await;
     let report: &LimitReport = refused.extensions().get().unwrap();
     assert!(report.violated().eq(["other"]) && !is_banned(&refused));
@@ -128,9 +193,15 @@ async fn refusal_by_another_limit_is_no_strike() {
 
 #[test]
 fn layer_with_a_ban_that_cannot_be_is_not_built() {
-    let by = |extractor: Arc<dyn KeyExtractor>| login_by(extractor).ban(Ban::after(3)).into_limit_tree();
+    let by =
+        |extractor: Arc<dyn KeyExtractor>| login_by(extractor).ban(Ban::after(3)).into_limit_tree();
     let header = || Header::new("x-user");
-    let error = |limits| ThrottleLayer::new(limits).map(drop).err().map(|error: ConfigError| error.to_string());
+    let error = |limits| {
+        ThrottleLayer::new(limits)
+            .map(drop)
+            .err()
+            .map(|error: ConfigError| error.to_string())
+    };
     let hops = |hops| ClientIp::x_forwarded_for_hops(hops).unwrap();
     for spoofable in [
         Arc::new(header()) as Arc<dyn KeyExtractor>,
@@ -138,22 +209,39 @@ fn layer_with_a_ban_that_cannot_be_is_not_built() {
         Arc::new(Route),
         Arc::new(hops(1)),
         Arc::new(ClientIp::fly_io()),
-        Arc::new(ClientIp::x_forwarded_for(TrustedProxies::danger_any_width(["10.0.0.1", "0.0.0.0/0"]).unwrap())),
-        Arc::new(ClientIp::header("x-real-ip", TrustedProxies::danger_any_width(["::/0"]).unwrap()).unwrap()),
+        Arc::new(ClientIp::x_forwarded_for(
+            TrustedProxies::danger_any_width(["10.0.0.1", "0.0.0.0/0"]).unwrap(),
+        )),
+        Arc::new(
+            ClientIp::header(
+                "x-real-ip",
+                TrustedProxies::danger_any_width(["::/0"]).unwrap(),
+            )
+            .unwrap(),
+        ),
         Arc::new((header(), Constant)),
         Arc::new(ClientIp::peer().or(header())),
     ] {
         let shown = spoofable.describe();
         let message = error(by(spoofable)).unwrap_or_else(|| panic!("{shown} is accepted"));
-        assert!(message.starts_with(&format!("policy \"login\": ban is by {shown}: one client could")), "{message}");
+        assert!(
+            message.starts_with(&format!(
+                "policy \"login\": ban is by {shown}: one client could"
+            )),
+            "{message}"
+        );
     }
     for right in [
         by(Arc::new(ClientIp::peer())),
-        by(Arc::new(ClientIp::x_forwarded_for(TrustedProxies::new(["10.0.0.0/8"]).unwrap()))),
+        by(Arc::new(ClientIp::x_forwarded_for(
+            TrustedProxies::new(["10.0.0.0/8"]).unwrap(),
+        ))),
         by(Arc::new(header().accept(|_| true))),
         by(Arc::new((ClientIp::peer(), header()))),
         by(Arc::new(Extension::by(|user: &u64| *user))),
-        login_by(Arc::new(header())).ban_even_if_spoofable(Ban::after(3)).into_limit_tree(),
+        login_by(Arc::new(header()))
+            .ban_even_if_spoofable(Ban::after(3))
+            .into_limit_tree(),
     ] {
         assert_eq!(error(right), None);
     }
@@ -162,10 +250,18 @@ fn layer_with_a_ban_that_cannot_be_is_not_built() {
             login().ban(Ban::after(0)).into_limit_tree(),
             "policy \"login\": after is 0: it must be between 1 and 1000000",
         ),
-        (any([login()]), "policy \"login\": ban is in an any: another member"),
-        (any([all([login()])]), "policy \"login\": ban is in an any: another member"),
         (
-            login_by(Arc::new(ClientIp::peer())).strike_if(|_, _| true).into_limit_tree(),
+            any([login()]),
+            "policy \"login\": ban is in an any: another member",
+        ),
+        (
+            any([all([login()])]),
+            "policy \"login\": ban is in an any: another member",
+        ),
+        (
+            login_by(Arc::new(ClientIp::peer()))
+                .strike_if(|_, _| true)
+                .into_limit_tree(),
             "policy \"login\": strike_if is without a ban: strikes count toward a ban; add one",
         ),
     ] {
@@ -190,7 +286,12 @@ struct Failing {
 impl Failing {
     fn of(clock: &ManualClock, fails: std::ops::Range<usize>) -> Self {
         let store = MemoryBackend::builder().clock(clock.clone()).build();
-        Self { store, asked: Arc::default(), struck: Arc::default(), fails }
+        Self {
+            store,
+            asked: Arc::default(),
+            struck: Arc::default(),
+            fails,
+        }
     }
 }
 
@@ -208,7 +309,10 @@ impl Backend for Failing {
     }
 
     fn decide(&self, prepared: &Arc<MemorySet>, calls: &[Call]) -> Self::Decide {
-        if self.fails.contains(&self.asked.fetch_add(1, Ordering::Relaxed)) {
+        if self
+            .fails
+            .contains(&self.asked.fetch_add(1, Ordering::Relaxed))
+        {
             return std::future::ready(Err(BackendError::new(BackendErrorKind::Unavailable)));
         }
         self.store.decide(prepared, calls)
@@ -245,23 +349,39 @@ async fn share_counts_strikes_of_its_own_while_the_store_fails() {
     let failing = Failing::of(&clock, 7..12);
     let limits = login().on_error(OnError::local(1));
     let local = MemoryBackend::builder().clock(clock.clone()).build();
-    let layer = ThrottleLayer::new(limits).unwrap().local_store(&local).backend(failing).unwrap();
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .local_store(&local)
+        .backend(failing)
+        .unwrap();
     let mut banned = Vec::new();
     for _ in 0..16 {
         banned.push(is_banned(&from(&layer, 1, 200).await));
     }
     // Two strikes at the store, three and a ban at the share, the third strike at the store.
     let expected = [(false, 10), (true, 2), (false, 1), (true, 3)];
-    assert_eq!(banned, expected.iter().flat_map(|(is, times)| vec![*is; *times]).collect::<Vec<_>>());
+    assert_eq!(
+        banned,
+        expected
+            .iter()
+            .flat_map(|(is, times)| vec![*is; *times])
+            .collect::<Vec<_>>()
+    );
     assert_eq!(layer.settlements().failed, 0);
 }
 
 /// Also while the whole of the longest ban is left.
 #[tokio::test]
 async fn refusal_of_a_banned_key_asks_the_store_for_no_strike() {
-    let (store, hour) = (Failing::of(&ManualClock::default(), 0..0), Duration::from_secs(3_600));
+    let (store, hour) = (
+        Failing::of(&ManualClock::default(), 0..0),
+        Duration::from_secs(3_600),
+    );
     let limits = login_by(Arc::new(ClientIp::peer())).ban(Ban::after(3).lasting(hour).up_to(hour));
-    let layer = ThrottleLayer::new(limits.on_error(OnError::Closed)).unwrap().backend(store.clone()).unwrap();
+    let layer = ThrottleLayer::new(limits.on_error(OnError::Closed))
+        .unwrap()
+        .backend(store.clone())
+        .unwrap();
     statuses(&layer, 1, 200, 5 + 3 + 4).await;
     assert!(is_banned(&from(&layer, 1, 200).await));
     assert_eq!(store.struck.load(Ordering::Relaxed), 3);
@@ -277,12 +397,24 @@ fn metric_counts_bans_of_limits_that_ban_and_is_of_no_other() {
         for host in [1, 2] {
             // Without a runtime, each request reports.
             let mut requests = Box::pin(statuses(&layer, host, 200, 20));
-            assert!(requests.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+            assert!(
+                requests
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_ready()
+            );
         }
     });
     let text = recorder.handle().render();
-    let series: Vec<_> = text.lines().filter(|line| line.starts_with("throttle_bans_total{")).collect();
-    assert_eq!(series, [r#"throttle_bans_total{layer="api",policy="login"} 2"#], "{text}");
+    let series: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("throttle_bans_total{"))
+        .collect();
+    assert_eq!(
+        series,
+        [r#"throttle_bans_total{layer="api",policy="login"} 2"#],
+        "{text}"
+    );
 }
 
 /// The wait of a banned client is what the ban leaves, rounded up; jitter comes on top.
@@ -292,6 +424,14 @@ async fn retry_after_of_a_banned_client_is_at_least_the_rest_of_the_ban() {
     let layer = on(&clock, login().strike_if(|_, _| true));
     assert_eq!(statuses(&layer, 1, 200, 3).await, [200; 3]);
     clock.set(clock.now().after_micros(1));
-    let report = from(&layer, 1, 200).await.extensions().get::<LimitReport>().cloned().unwrap();
-    assert_eq!(report.decision().retry_after(), Some(Duration::from_micros(599_999_999)));
+    let report = from(&layer, 1, 200)
+        .await
+        .extensions()
+        .get::<LimitReport>()
+        .cloned()
+        .unwrap();
+    assert_eq!(
+        report.decision().retry_after(),
+        Some(Duration::from_micros(599_999_999))
+    );
 }

@@ -21,8 +21,8 @@ use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::time::micros;
 
-/// What a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request adds to a few
-/// numbers, and waits for nothing.
+/// What a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request
+/// adds to a few numbers, and waits for nothing.
 pub(super) struct Board {
     pub(super) started: Instant,
     pub(super) flows: Flows,
@@ -38,7 +38,10 @@ pub(super) struct Board {
     pub(super) candidates: Mutex<Candidates>,
     /// The limits that it is of.
     of: Arc<[Policy]>,
-    #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "limits are replaced by rules alone"))]
+    #[cfg_attr(
+        not(feature = "rules"),
+        expect(dead_code, reason = "limits are replaced by rules alone")
+    )]
     page: Weak<Shown<Self>>,
 }
 
@@ -67,7 +70,8 @@ pub(super) struct StoreBoard {
 }
 
 impl Board {
-    /// The tracker counts the refusals of the page's layer, and its secret is what digests of keys are under.
+    /// The tracker counts the refusals of the page's layer, and its secret is what digests of keys
+    /// are under.
     pub(super) fn new(
         of: Arc<[Policy]>,
         permits: &[PolicyName],
@@ -79,7 +83,10 @@ impl Board {
             is_audited: policy.is_audited(),
             ..PolicyBoard::default()
         };
-        let permit = |name: &PolicyName| PermitBoard { name: name.as_str().to_owned(), ..PermitBoard::default() };
+        let permit = |name: &PolicyName| PermitBoard {
+            name: name.as_str().to_owned(),
+            ..PermitBoard::default()
+        };
         Self {
             started: Instant::now(),
             flows: Flows::new(of.len()),
@@ -117,7 +124,10 @@ impl Board {
 
     pub(super) fn moment(&self) -> Moment {
         let since = self.started.elapsed();
-        Moment { micros: micros(since), running: since.as_secs() }
+        Moment {
+            micros: micros(since),
+            running: since.as_secs(),
+        }
     }
 
     pub(super) fn keys_held(&self) -> Option<usize> {
@@ -155,21 +165,39 @@ impl Observer for Arc<Board> {
         Some(&self.tracker)
     }
 
-    /// It knows limits by their places, and what an unused key has of each. The page goes on with another board.
+    /// It knows limits by their places, and what an unused key has of each. The page goes on with
+    /// another board.
     #[cfg(feature = "rules")]
-    fn renewed(&self, former: &Observed, of: &Observed, beside: &Observers) -> Option<Box<dyn Observer>> {
+    fn renewed(
+        &self,
+        former: &Observed,
+        of: &Observed,
+        beside: &Observers,
+    ) -> Option<Box<dyn Observer>> {
         if self.is_of(of) {
             self.note_rules_change(beside);
             return None;
         }
         let page = self.page.upgrade();
-        if let Some(made) = page.as_ref().and_then(|page| page.made_for(|made| made.is_of(of), self)) {
+        if let Some(made) = page
+            .as_ref()
+            .and_then(|page| page.made_for(|made| made.is_of(of), self))
+        {
             made.note_rules_change(beside);
             return Some(Box::new(made));
         }
-        let tracker = if former.has_names_of(of) { Arc::clone(&self.tracker) } else { Arc::new(self.tracker.anew()) };
+        let tracker = if former.has_names_of(of) {
+            Arc::clone(&self.tracker)
+        } else {
+            Arc::new(self.tracker.anew())
+        };
         let page = page.unwrap_or_default();
-        let board = Arc::new(Board::new(Arc::clone(&of.policies), &of.permits, tracker, &page));
+        let board = Arc::new(Board::new(
+            Arc::clone(&of.policies),
+            &of.permits,
+            tracker,
+            &page,
+        ));
         board.note_rules_change(beside);
         page.add(Arc::clone(&board));
         Some(Box::new(board))
@@ -187,10 +215,17 @@ impl Observer for Arc<Board> {
             self.permits_ran_out(full, &moment);
         }
         let statuses = event.decision.map_or(&[][..], Decision::statuses);
-        for (place, ((status, call), policy)) in statuses.iter().zip(calls).zip(event.policies).enumerate() {
+        for (place, ((status, call), policy)) in
+            statuses.iter().zip(calls).zip(event.policies).enumerate()
+        {
             if let (true, Some(key)) = (status.applies(), call.key()) {
-                let of = policy.tier(status.tier()).algorithm().capacity().saturating_sub(call.reserve());
-                self.tightest.note((event.place(place), key), status, of, moment.micros);
+                let of = policy
+                    .tier(status.tier())
+                    .algorithm()
+                    .capacity()
+                    .saturating_sub(call.reserve());
+                self.tightest
+                    .note((event.place(place), key), status, of, moment.micros);
             }
         }
     }
@@ -215,21 +250,31 @@ impl Observer for Arc<Board> {
     fn left_queue(&self, policy: usize, after: Duration) {
         if let Some(policy) = self.policies.get(policy) {
             policy.queued.fetch_sub(1, Ordering::Relaxed);
-            policy.longest_wait_ms.raise(self.moment().ten(), whole_millis(after));
+            policy
+                .longest_wait_ms
+                .raise(self.moment().ten(), whole_millis(after));
         }
     }
 
     fn took_permits(&self, limit: usize, permits: u64) {
         if let Some(limit) = self.permits.get(limit) {
             let permits = i64::try_from(permits).unwrap_or(i64::MAX);
-            let taken = limit.taken.fetch_add(permits, Ordering::Relaxed).saturating_add(permits);
-            limit.most_taken.raise(self.moment().ten(), not_negative(taken));
+            let taken = limit
+                .taken
+                .fetch_add(permits, Ordering::Relaxed)
+                .saturating_add(permits);
+            limit
+                .most_taken
+                .raise(self.moment().ten(), not_negative(taken));
         }
     }
 
     fn returned_permits(&self, limit: usize, permits: u64) {
         if let Some(limit) = self.permits.get(limit) {
-            limit.taken.fetch_sub(i64::try_from(permits).unwrap_or(i64::MAX), Ordering::Relaxed);
+            limit.taken.fetch_sub(
+                i64::try_from(permits).unwrap_or(i64::MAX),
+                Ordering::Relaxed,
+            );
         }
     }
 }
@@ -238,7 +283,11 @@ impl Board {
     /// These limits had too few permits for a request.
     fn permits_ran_out(&self, full: &[PolicyName], moment: &Moment) {
         for name in full {
-            if let Some(limit) = self.permits.iter().find(|limit| limit.name == name.as_str()) {
+            if let Some(limit) = self
+                .permits
+                .iter()
+                .find(|limit| limit.name == name.as_str())
+            {
                 limit.refused.count(moment.ten());
             }
         }
@@ -311,7 +360,10 @@ const RULES_CHANGES: usize = 20;
 #[cfg(feature = "rules")]
 fn capacities(policy: &Policy) -> impl Iterator<Item = u64> {
     let untiered = (!policy.is_tiered()).then_some(policy);
-    untiered.into_iter().chain(policy.tiers().map(|(_, tier)| tier)).map(|policy| policy.algorithm().capacity())
+    untiered
+        .into_iter()
+        .chain(policy.tiers().map(|(_, tier)| tier))
+        .map(|policy| policy.algorithm().capacity())
 }
 
 /// What came in by another order for a moment counts as nothing.

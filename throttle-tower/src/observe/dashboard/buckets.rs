@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of the latest `N` units of time, in a ring. Nothing waits: each bucket is one number, whose upper half is the
-/// unit that its lower half counts.
+/// Counts of the latest `N` units of time, in a ring. Nothing waits: each bucket is one number,
+/// whose upper half is the unit that its lower half counts.
 pub(super) struct Buckets<const N: usize>(Box<[AtomicU64; N]>);
 
 impl<const N: usize> Default for Buckets<N> {
@@ -15,7 +15,8 @@ impl<const N: usize> Buckets<N> {
     #[inline]
     pub(super) fn count(&self, unit: u32) {
         let bucket = self.bucket(unit);
-        // A counter of this unit is only added to: under load that is cheaper than an exchange, which may fail.
+        // A counter of this unit is only added to: under load that is cheaper than an exchange,
+        // which may fail.
         if split(bucket.load(Ordering::Relaxed)).0 == unit {
             bucket.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -39,11 +40,15 @@ impl<const N: usize> Buckets<N> {
 
     /// A call that is late by a whole round of the ring must not wipe out what is newer.
     fn change(&self, unit: u32, change: impl Fn(u32) -> u32) {
-        let _ = self.bucket(unit).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| match split(old) {
-            (counted, count) if counted == unit => Some(join(unit, change(count))),
-            (counted, _) if counted > unit => None,
-            _ => Some(join(unit, change(0))),
-        });
+        let _ = self
+            .bucket(unit)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                match split(old) {
+                    (counted, count) if counted == unit => Some(join(unit, change(count))),
+                    (counted, _) if counted > unit => None,
+                    _ => Some(join(unit, change(0))),
+                }
+            });
     }
 
     fn bucket(&self, unit: u32) -> &AtomicU64 {
@@ -71,9 +76,17 @@ mod tests {
         for unit in [9, 9, 10, 13, 13, 13] {
             buckets.count(unit);
         }
-        assert_eq!([9, 10, 11, 12, 13].map(|unit| buckets.get(unit)), [0, 1, 0, 0, 3], "13 has taken the place of 9");
+        assert_eq!(
+            [9, 10, 11, 12, 13].map(|unit| buckets.get(unit)),
+            [0, 1, 0, 0, 3],
+            "13 has taken the place of 9"
+        );
         buckets.count(9);
-        assert_eq!((buckets.get(9), buckets.get(13)), (0, 3), "a late count does not wipe out what is newer");
+        assert_eq!(
+            (buckets.get(9), buckets.get(13)),
+            (0, 3),
+            "a late count does not wipe out what is newer"
+        );
     }
 
     #[test]

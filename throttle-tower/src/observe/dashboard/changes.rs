@@ -7,11 +7,12 @@ use throttle_core::BackendErrorKind;
 use crate::lock::{lock, try_lock};
 use crate::observe::decider::Decider;
 
-/// The moments at which another one began to decide. A second counts as a whole, so a store that fails every other
-/// request changes nothing every other request.
+/// The moments at which another one began to decide. A second counts as a whole, so a store that
+/// fails every other request changes nothing every other request.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// The latest second, and the place of its worst decider: a request that adds nothing to that needs no lock.
+    /// The latest second, and the place of its worst decider: a request that adds nothing to that
+    /// needs no lock.
     latest: AtomicU64,
     pub(super) seconds: Mutex<Seconds>,
 }
@@ -48,7 +49,12 @@ impl Changes {
 
     /// If the lock is not free, the next request notes it.
     #[cold]
-    fn note_other(&self, noted: u64, (second, decider): (u32, Decider), why: Option<BackendErrorKind>) {
+    fn note_other(
+        &self,
+        noted: u64,
+        (second, decider): (u32, Decider),
+        why: Option<BackendErrorKind>,
+    ) {
         if let Some(mut seconds) = try_lock(&self.seconds)
             && noted > self.latest.load(Ordering::Relaxed)
         {
@@ -66,7 +72,11 @@ impl Changes {
     pub(super) fn list(&self) -> Vec<Change> {
         let seconds = lock(&self.seconds);
         let running = seconds.running.filter(Change::is_one);
-        running.into_iter().chain(seconds.ended.iter().rev().copied()).take(MOST).collect()
+        running
+            .into_iter()
+            .chain(seconds.ended.iter().rev().copied())
+            .take(MOST)
+            .collect()
     }
 }
 
@@ -82,7 +92,12 @@ impl Seconds {
                 ended.map(|ended| ended.to)
             }
         };
-        self.running = Some(Change { second, from, to, why });
+        self.running = Some(Change {
+            second,
+            from,
+            to,
+            why,
+        });
     }
 }
 
@@ -101,13 +116,21 @@ mod tests {
     const TIMEOUT: Option<BackendErrorKind> = Some(BackendErrorKind::Timeout);
 
     fn seen(changes: &Changes) -> Vec<(u32, Option<Decider>, Decider, Option<BackendErrorKind>)> {
-        changes.list().into_iter().map(|change| (change.second, change.from, change.to, change.why)).collect()
+        changes
+            .list()
+            .into_iter()
+            .map(|change| (change.second, change.from, change.to, change.why))
+            .collect()
     }
 
     #[test]
     fn moments_of_change_are_listed_newest_first_with_their_reasons() {
         let changes = Changes::default();
-        assert_eq!((changes.decider(), changes.list()), (None, vec![]), "nothing yet");
+        assert_eq!(
+            (changes.decider(), changes.list()),
+            (None, vec![]),
+            "nothing yet"
+        );
         changes.note(5, Decider::Store, None);
         changes.note(9, Decider::Store, None);
         assert_eq!(seen(&changes), [(5, None, Decider::Store, None)]);
@@ -120,7 +143,12 @@ mod tests {
             seen(&changes),
             [
                 (20, Some(Decider::Closed), Decider::Store, None),
-                (12, Some(Decider::Local), Decider::Closed, Some(BackendErrorKind::Suspended)),
+                (
+                    12,
+                    Some(Decider::Local),
+                    Decider::Closed,
+                    Some(BackendErrorKind::Suspended)
+                ),
                 (10, Some(Decider::Store), Decider::Local, TIMEOUT),
                 (5, None, Decider::Store, None),
             ]
@@ -139,17 +167,28 @@ mod tests {
         assert_eq!(changes.decider(), Some(Decider::Open));
         assert_eq!(
             seen(&changes),
-            [(6, Some(Decider::Store), Decider::Open, TIMEOUT), (5, None, Decider::Store, None)]
+            [
+                (6, Some(Decider::Store), Decider::Open, TIMEOUT),
+                (5, None, Decider::Store, None)
+            ]
         );
         changes.note(5, Decider::Closed, TIMEOUT);
-        assert_eq!(changes.decider(), Some(Decider::Open), "a late note changes nothing");
+        assert_eq!(
+            changes.decider(),
+            Some(Decider::Open),
+            "a late note changes nothing"
+        );
     }
 
     #[test]
     fn a_store_that_flaps_for_ever_leaves_the_latest_changes_only() {
         let changes = Changes::default();
         for second in 1..=1_000 {
-            let decider = if second % 2 == 0 { Decider::Store } else { Decider::Local };
+            let decider = if second % 2 == 0 {
+                Decider::Store
+            } else {
+                Decider::Local
+            };
             changes.note(second, decider, None);
         }
         let seconds: Vec<_> = changes.list().iter().map(|change| change.second).collect();
@@ -163,7 +202,11 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for second in 1..=20_000 {
-                        let decider = if second < 10_000 { Decider::Store } else { Decider::Local };
+                        let decider = if second < 10_000 {
+                            Decider::Store
+                        } else {
+                            Decider::Local
+                        };
                         // Where the lock is not free, the next request of the second notes it.
                         while changes.latest.load(Ordering::Relaxed) >> 8 < u64::from(second) {
                             changes.note(second, decider, TIMEOUT);
@@ -172,7 +215,11 @@ mod tests {
                 });
             }
         });
-        let found: Vec<_> = changes.list().iter().map(|change| (change.second, change.to)).collect();
+        let found: Vec<_> = changes
+            .list()
+            .iter()
+            .map(|change| (change.second, change.to))
+            .collect();
         assert_eq!(found, [(10_000, Decider::Local), (1, Decider::Store)]);
     }
 }

@@ -15,7 +15,8 @@ use crate::observe::decider::Decider;
 /// How many keys are listed.
 pub(super) const LISTED: usize = 10;
 
-/// What `/data.json` says. Its documentation is that of [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
+/// What `/data.json` says. Its documentation is that of
+/// [`ThrottleLayer::dashboard`](crate::ThrottleLayer::dashboard).
 ///
 /// `reporting` is whether a layer reports to the board.
 pub(super) fn data(
@@ -26,8 +27,11 @@ pub(super) fn data(
     reporting: bool,
 ) -> Value {
     let flows = &board.flows;
-    let outcomes: Map<String, Value> =
-        OUTCOMES.iter().zip(flows.outcomes()).map(|(outcome, count)| (outcome.to_string(), count.into())).collect();
+    let outcomes: Map<String, Value> = OUTCOMES
+        .iter()
+        .zip(flows.outcomes())
+        .map(|(outcome, count)| (outcome.to_string(), count.into()))
+        .collect();
     let policies = board.policies.iter().zip(&flows.policies);
     let tightest = board.tightest.list(LISTED, moment.micros).into_iter();
     json!({
@@ -53,24 +57,36 @@ pub(super) fn data(
     })
 }
 
-/// The policy that refused most as the binding one; where none did, the one that bound most of the admitted requests.
+/// The policy that refused most as the binding one; where none did, the one that bound most of the
+/// admitted requests.
 fn binding<'a>(board: &'a Board, moment: &Moment) -> Option<&'a str> {
     let policies = board.policies.iter().zip(&board.flows.policies);
-    let bound =
-        policies.map(|(policy, flow)| (bound(flow, moment), &*policy.name)).filter(|(bound, _)| *bound != (0, 0));
+    let bound = policies
+        .map(|(policy, flow)| (bound(flow, moment), &*policy.name))
+        .filter(|(bound, _)| *bound != (0, 0));
     // The first of equals, as in a decision.
-    bound.rev().max_by_key(|(bound, _)| *bound).map(|(_, name)| name)
+    bound
+        .rev()
+        .max_by_key(|(bound, _)| *bound)
+        .map(|(_, name)| name)
 }
 
 /// Requests that the policy refused as the binding one, and those of which it had the least left.
 fn bound(flow: &PolicyFlow, moment: &Moment) -> (u64, u64) {
-    (moment.sum(&flow.bound_refused), moment.sum(&flow.bound_admitted))
+    (
+        moment.sum(&flow.bound_refused),
+        moment.sum(&flow.bound_admitted),
+    )
 }
 
 /// Oldest first.
 fn by_second(flow: &Flow, moment: &Moment) -> Value {
-    let [admitted, refused] = [&flow.admitted, &flow.refused]
-        .map(|counts| moment.seconds().map(|second| counts.get(second)).collect::<Vec<_>>());
+    let [admitted, refused] = [&flow.admitted, &flow.refused].map(|counts| {
+        moment
+            .seconds()
+            .map(|second| counts.get(second))
+            .collect::<Vec<_>>()
+    });
     json!({ "admitted": admitted, "refused": refused })
 }
 
@@ -96,7 +112,11 @@ fn of_tight_key(board: &Board, key: &TightKey, moment: &Moment) -> Option<Value>
 }
 
 fn decided_by(board: &Board, moment: &Moment) -> Value {
-    let [store, local, open, closed] = board.flows.deciders.each_ref().map(|decisions| moment.sum(decisions));
+    let [store, local, open, closed] = board
+        .flows
+        .deciders
+        .each_ref()
+        .map(|decisions| moment.sum(decisions));
     let changes = board.flows.changes.list();
     json!({
         "now": board.flows.changes.decider().map(Decider::label),
@@ -122,7 +142,9 @@ fn of_permits(permits: &PermitBoard, moment: &Moment) -> Value {
 }
 
 fn of_offender(offender: &Offender, names: &Tightest) -> Value {
-    let key = offender.digest.map_or(KeyName::Missing, |digest| names.name_of(digest));
+    let key = offender
+        .digest
+        .map_or(KeyName::Missing, |digest| names.name_of(digest));
     json!({
         "policy": offender.policy.as_str(),
         "key": key.to_string(),
@@ -132,7 +154,14 @@ fn of_offender(offender: &Offender, names: &Tightest) -> Value {
 }
 
 fn of_candidate(candidate: &Candidate) -> Value {
-    let Flips { both_admit, both_refuse, would_refuse, would_admit, not_decided, .. } = candidate.counts.read();
+    let Flips {
+        both_admit,
+        both_refuse,
+        would_refuse,
+        would_admit,
+        not_decided,
+        ..
+    } = candidate.counts.read();
     json!({
         "name": &*candidate.name,
         "both_admit": both_admit,

@@ -59,7 +59,12 @@ impl Flows {
     pub(super) fn count(&self, second: u32, event: &Event<'_>) {
         self.outcomes[event.outcome.place()].fetch_add(1, Ordering::Relaxed);
         let Flow { admitted, refused } = &self.requests;
-        if event.outcome.is_passed_on() { admitted } else { refused }.count(second);
+        if event.outcome.is_passed_on() {
+            admitted
+        } else {
+            refused
+        }
+        .count(second);
         if let Some(decider) = Decider::of(event) {
             self.deciders[decider as usize].count(second / TEN);
             self.changes.note(second, decider, event.degraded());
@@ -72,7 +77,9 @@ impl Flows {
     fn count_decision(&self, second: u32, event: &Event<'_>, decision: &Decision) {
         let is_admitted = decision.is_admitted();
         for (place, status) in decision.statuses().iter().enumerate() {
-            let Some(PolicyFlow { flow, .. }) = self.policies.get(event.place(place)) else { continue };
+            let Some(PolicyFlow { flow, .. }) = self.policies.get(event.place(place)) else {
+                continue;
+            };
             // A member of an `any` that refuses a request which another one admits did neither.
             if status.applies() && is_admitted && !status.refuses() {
                 flow.admitted.count(second);
@@ -80,18 +87,30 @@ impl Flows {
                 flow.refused.count(second);
             }
         }
-        if let Some(policy) = decision.binding().and_then(|binding| self.policies.get(event.place(binding))) {
-            if is_admitted { &policy.bound_admitted } else { &policy.bound_refused }.count(second / TEN);
+        if let Some(policy) = decision
+            .binding()
+            .and_then(|binding| self.policies.get(event.place(binding)))
+        {
+            if is_admitted {
+                &policy.bound_admitted
+            } else {
+                &policy.bound_refused
+            }
+            .count(second / TEN);
         }
     }
 
     /// How many requests had each of the [`OUTCOMES`], since the start.
     pub(super) fn outcomes(&self) -> [u64; OUTCOMES.len()] {
-        self.outcomes.each_ref().map(|count| count.load(Ordering::Relaxed))
+        self.outcomes
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
     }
 }
 
 /// The number of a second since the start.
 pub(super) fn second(running: u64) -> u32 {
-    u32::try_from(running).unwrap_or(u32::MAX).saturating_add(FIRST)
+    u32::try_from(running)
+        .unwrap_or(u32::MAX)
+        .saturating_add(FIRST)
 }

@@ -27,12 +27,14 @@ use rendered::Rendered;
 use shown::Shown;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Returns this layer and a page that shows what it does: which limits admit and refuse, what is left for the
-    /// tightest keys, whether the store decides, what waits, and which keys are refused most. It shows requests through
-    /// the returned layer, its clones and its services. If those are all gone, the page says so.
+    /// Returns this layer and a page that shows what it does: which limits admit and refuse, what
+    /// is left for the tightest keys, whether the store decides, what waits, and which keys are
+    /// refused most. It shows requests through the returned layer, its clones and its services. If
+    /// those are all gone, the page says so.
     ///
-    /// Nest the router behind your own authentication: the page has none, and shows your limits and your load to every
-    /// reader. Keys are shown as digests, unless [`track_offenders_as`](Self::track_offenders_as) is set before.
+    /// Nest the router behind your own authentication: the page has none, and shows your limits and
+    /// your load to every reader. Keys are shown as digests, unless
+    /// [`track_offenders_as`](Self::track_offenders_as) is set before.
     ///
     /// ```
     /// use axum::Router;
@@ -57,21 +59,24 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # }
     /// ```
     ///
-    /// Nest it as a service, so that `/limits/` shows the page as `/limits` does, and after `layer`, as here: a router
-    /// inside the layer has its own requests limited and counted. The page is one document that loads nothing else, and
-    /// its content security policy allows nothing else. It updates itself every second, and reconnects by itself when
-    /// the server restarts. It shows this process since its start, not other processes that use the same store.
+    /// Nest it as a service, so that `/limits/` shows the page as `/limits` does, and after
+    /// `layer`, as here: a router inside the layer has its own requests limited and counted. The
+    /// page is one document that loads nothing else, and its content security policy allows nothing
+    /// else. It updates itself every second, and reconnects by itself when the server restarts. It
+    /// shows this process since its start, not other processes that use the same store.
     ///
-    /// With the page, a request costs less than a microsecond more, and each policy takes 2.5 KB. Requests wait for no
-    /// reader. A second call on the same layer returns a new page, and the one before says that nothing reports to it
-    /// any more. Where rules replace the limits, the page follows: it starts anew if a name or a capacity has changed,
-    /// or a limit is enforced that was audited.
+    /// With the page, a request costs less than a microsecond more, and each policy takes 2.5 KB.
+    /// Requests wait for no reader. A second call on the same layer returns a new page, and the one
+    /// before says that nothing reports to it any more. Where rules replace the limits, the page
+    /// follows: it starts anew if a name or a capacity has changed, or a limit is enforced that was
+    /// audited.
     ///
     /// # `data.json`
     ///
-    /// Next to the page, `data.json` has what it shows, and `events` sends the same every second as server-sent
-    /// events. An event stream ends after 15 events and the browser reconnects, so that an open page does not keep a
-    /// server from shutting down. The numbers change once a second. Fields may be added in later versions.
+    /// Next to the page, `data.json` has what it shows, and `events` sends the same every second as
+    /// server-sent events. An event stream ends after 15 events and the browser reconnects, so that
+    /// an open page does not keep a server from shutting down. The numbers change once a second.
+    /// Fields may be added in later versions.
     ///
     /// | field | meaning |
     /// |---|---|
@@ -107,9 +112,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.page(|rendered| rendered)
     }
 
-    /// Returns what [`dashboard`](Self::dashboard) returns, for an operator of several services: the page is headed by
-    /// this name of the service, and `data.json` has it. The other one is headed by the host under which a browser
-    /// finds it.
+    /// Returns what [`dashboard`](Self::dashboard) returns, for an operator of several services:
+    /// the page is headed by this name of the service, and `data.json` has it. The other one is
+    /// headed by the host under which a browser finds it.
     ///
     /// ```
     /// # use axum::Router;
@@ -121,19 +126,32 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let limits = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
     /// let (throttle, page): (_, Router) = ThrottleLayer::new(limits)?.dashboard_of("checkout");
-    /// let data = page.oneshot(Request::get("/data.json").body(String::new())?).await?.into_body().collect().await?;
+    /// let data = page
+    ///     .oneshot(Request::get("/data.json").body(String::new())?)
+    ///     .await?
+    ///     .into_body()
+    ///     .collect()
+    ///     .await?;
     /// let data: serde_json::Value = serde_json::from_slice(&data.to_bytes())?;
     /// assert_eq!(data["service"], "checkout");
     /// # drop(throttle);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn dashboard_of<S: Clone + Send + Sync + 'static>(self, service: impl Into<String>) -> (Self, Router<S>) {
+    pub fn dashboard_of<S: Clone + Send + Sync + 'static>(
+        self,
+        service: impl Into<String>,
+    ) -> (Self, Router<S>) {
         self.page(|rendered| rendered.of_service(service.into()))
     }
 
-    fn page<S: Clone + Send + Sync + 'static>(self, head: impl FnOnce(Rendered) -> Rendered) -> (Self, Router<S>) {
-        let tracker = self.tracker().unwrap_or_else(|| Arc::new(Tracker::new(None)));
+    fn page<S: Clone + Send + Sync + 'static>(
+        self,
+        head: impl FnOnce(Rendered) -> Rendered,
+    ) -> (Self, Router<S>) {
+        let tracker = self
+            .tracker()
+            .unwrap_or_else(|| Arc::new(Tracker::new(None)));
         let (of, shown) = (self.observed(), Arc::<Shown<Board>>::default());
         let board = Arc::new(Board::new(of.policies, &of.permits, tracker, &shown));
         board.note_candidates(&self.observers());
@@ -141,6 +159,10 @@ impl<B: Backend> ThrottleLayer<B> {
         // The page keeps no layer, so that it knows whether one is left that reports to the board.
         let page = router::router(head(Rendered::new(shown, Board::offenders)));
         // The board tells the tracker.
-        (self.no_longer_observed_by::<Arc<Tracker>>().observed_by(board), page)
+        (
+            self.no_longer_observed_by::<Arc<Tracker>>()
+                .observed_by(board),
+            page,
+        )
     }
 }

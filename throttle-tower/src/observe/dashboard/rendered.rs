@@ -9,8 +9,8 @@ use super::shown::Shown;
 use crate::lock::lock;
 use crate::observe::Offender;
 
-/// What the readers of a page get. It is written once a second at most, however many readers there are, and no request
-/// waits for it.
+/// What the readers of a page get. It is written once a second at most, however many readers there
+/// are, and no request waits for it.
 pub(super) struct Rendered {
     shown: Arc<Shown<Board>>,
     offenders: Box<Offenders>,
@@ -23,7 +23,8 @@ pub(super) struct Rendered {
 /// The keys of a board that were refused most, so many of them.
 type Offenders = dyn Fn(&Board, usize) -> Vec<Offender> + Send + Sync;
 
-/// How an event starts and ends. A browser whose connection has ended comes back after so many milliseconds.
+/// How an event starts and ends. A browser whose connection has ended comes back after so many
+/// milliseconds.
 const START: &str = "retry: 1000\ndata: ";
 const END: &str = "\n\n";
 
@@ -33,11 +34,19 @@ impl Rendered {
         shown: Arc<Shown<Board>>,
         offenders: impl Fn(&Board, usize) -> Vec<Offender> + Send + Sync + 'static,
     ) -> Self {
-        Self { shown, offenders: Box::new(offenders), service: None, latest: Mutex::default() }
+        Self {
+            shown,
+            offenders: Box::new(offenders),
+            service: None,
+            latest: Mutex::default(),
+        }
     }
 
     pub(super) fn of_service(self, name: String) -> Self {
-        Self { service: Some(name), ..self }
+        Self {
+            service: Some(name),
+            ..self
+        }
     }
 
     /// The data as an event.
@@ -53,7 +62,13 @@ impl Rendered {
             return event.clone();
         }
         let offenders = (self.offenders)(&board, LISTED);
-        let data = data(&board, self.service.as_deref(), &offenders, &moment, is_reported_to);
+        let data = data(
+            &board,
+            self.service.as_deref(),
+            &offenders,
+            &moment,
+            is_reported_to,
+        );
         let event = Bytes::from(format!("{START}{data}{END}"));
         *latest = Some((second, event.clone()));
         event

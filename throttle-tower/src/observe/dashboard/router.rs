@@ -4,7 +4,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Response};
 
@@ -18,8 +19,14 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(rendered: Rendered) -> Ro
     let streamed = Arc::clone(&rendered);
     Router::new()
         .route("/", get(async move || of_page(page.into())))
-        .route("/data.json", get(async move || of_data("application/json", rendered.json().into())))
-        .route("/events", get(async move || of_data("text/event-stream", events(streamed))))
+        .route(
+            "/data.json",
+            get(async move || of_data("application/json", rendered.json().into())),
+        )
+        .route(
+            "/events",
+            get(async move || of_data("text/event-stream", events(streamed))),
+        )
 }
 
 fn of_page(body: Body) -> Response<Body> {
@@ -28,7 +35,11 @@ fn of_page(body: Body) -> Response<Body> {
 
 /// Opened on its own, it is text.
 fn of_data(content_type: &'static str, body: Body) -> Response<Body> {
-    respond(content_type, "default-src 'none'; frame-ancestors 'none'", body)
+    respond(
+        content_type,
+        "default-src 'none'; frame-ancestors 'none'",
+        body,
+    )
 }
 
 fn respond(content_type: &'static str, policy: &'static str, body: Body) -> Response<Body> {
@@ -40,7 +51,10 @@ fn respond(content_type: &'static str, policy: &'static str, body: Body) -> Resp
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
         // nginx would hold events back until a buffer is full.
         (HeaderName::from_static("x-accel-buffering"), "no"),
     ] {

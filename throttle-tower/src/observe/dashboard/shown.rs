@@ -2,8 +2,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
 
-/// The boards that a page may show. There are several only where the limits of a layer are replaced: each version of
-/// them that differs in what a board knows of limits has one.
+/// The boards that a page may show. There are several only where the limits of a layer are
+/// replaced: each version of them that differs in what a board knows of limits has one.
 pub(super) struct Shown<B>(Mutex<Vec<Arc<B>>>);
 
 impl<B> Default for Shown<B> {
@@ -17,8 +17,8 @@ impl<B> Shown<B> {
         lock(&self.0).push(board);
     }
 
-    /// The latest board that a layer, a service or a request has beside the page, and whether there is one. If there is
-    /// none, the latest of all.
+    /// The latest board that a layer, a service or a request has beside the page, and whether there
+    /// is one. If there is none, the latest of all.
     pub(super) fn latest(&self) -> Option<(Arc<B>, bool)> {
         let mut boards = lock(&self.0);
         // A version that was never in force has left its board behind.
@@ -30,12 +30,15 @@ impl<B> Shown<B> {
         }
     }
 
-    /// The latest board, if another layer whose limits are replaced together with those of `former` has made it, and if
-    /// it is of their new limits.
+    /// The latest board, if another layer whose limits are replaced together with those of `former`
+    /// has made it, and if it is of their new limits.
     #[cfg(feature = "rules")]
     pub(super) fn made_for(&self, is_of: impl Fn(&B) -> bool, former: &Arc<B>) -> Option<Arc<B>> {
         let boards = lock(&self.0);
-        boards.last().filter(|last| !Arc::ptr_eq(last, former) && is_of(last)).cloned()
+        boards
+            .last()
+            .filter(|last| !Arc::ptr_eq(last, former) && is_of(last))
+            .cloned()
     }
 }
 
@@ -48,7 +51,9 @@ mod tests {
     use super::*;
 
     fn latest(shown: &Shown<u32>) -> Option<(u32, bool)> {
-        shown.latest().map(|(board, is_reported_to)| (*board, is_reported_to))
+        shown
+            .latest()
+            .map(|(board, is_reported_to)| (*board, is_reported_to))
     }
 
     #[test]
@@ -56,12 +61,22 @@ mod tests {
         let shown = Shown::default();
         assert_eq!(latest(&shown), None);
         let [one, two, three] = [1, 2, 3].map(Arc::new);
-        [&one, &two, &three].into_iter().for_each(|board| shown.add(Arc::clone(board)));
+        [&one, &two, &three]
+            .into_iter()
+            .for_each(|board| shown.add(Arc::clone(board)));
         drop(three);
-        assert_eq!(latest(&shown), Some((2, true)), "the third was never in force");
+        assert_eq!(
+            latest(&shown),
+            Some((2, true)),
+            "the third was never in force"
+        );
         shown.add(Arc::new(4));
         drop((one, two));
-        assert_eq!(latest(&shown), Some((4, false)), "of those that nothing reports to");
+        assert_eq!(
+            latest(&shown),
+            Some((4, false)),
+            "of those that nothing reports to"
+        );
     }
 
     /// Layers that share a page report to one board, also after their limits were replaced.
@@ -72,9 +87,21 @@ mod tests {
         let [former, made] = [1, 2].map(Arc::new);
         assert_eq!(shown.made_for(|_| true, &former), None, "there is none");
         shown.add(Arc::clone(&former));
-        assert_eq!(shown.made_for(|_| true, &former), None, "the one that is replaced");
+        assert_eq!(
+            shown.made_for(|_| true, &former),
+            None,
+            "the one that is replaced"
+        );
         shown.add(Arc::clone(&made));
-        assert!(shown.made_for(|board| *board == 2, &former).is_some_and(|board| Arc::ptr_eq(&board, &made)));
-        assert_eq!(shown.made_for(|board| *board == 1, &former), None, "of other limits");
+        assert!(
+            shown
+                .made_for(|board| *board == 2, &former)
+                .is_some_and(|board| Arc::ptr_eq(&board, &made))
+        );
+        assert_eq!(
+            shown.made_for(|board| *board == 1, &former),
+            None,
+            "of other limits"
+        );
     }
 }

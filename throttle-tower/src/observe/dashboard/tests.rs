@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use throttle_core::backend::Call;
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, Decision, ManualClock, MemoryBackend, Policy, PolicyName,
+    Backend, BackendError, BackendErrorKind, Decision, ManualClock, MemoryBackend, Policy,
+    PolicyName,
 };
 use tokio::time::{Instant, advance, sleep};
 use tower::{Layer, ServiceExt, service_fn};
@@ -35,8 +38,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A layer whose limits see no time pass.
 fn layer_of(limits: impl Into<LimitTree>) -> ThrottleLayer<MemoryBackend<ManualClock>> {
-    let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
-    ThrottleLayer::new(limits.into()).unwrap().backend(memory).unwrap()
+    let memory = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
+    ThrottleLayer::new(limits.into())
+        .unwrap()
+        .backend(memory)
+        .unwrap()
 }
 
 /// Such a layer, and its page.
@@ -47,11 +55,20 @@ fn page_of(limits: impl Into<LimitTree>) -> (ThrottleLayer<MemoryBackend<ManualC
 async fn send<B: Backend>(throttle: &ThrottleLayer<B>, key: &str) -> StatusCode {
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let request = Request::get("/").header("x-key", key).body(()).unwrap();
-    throttle.layer(inner).oneshot(request).await.unwrap().status()
+    throttle
+        .layer(inner)
+        .oneshot(request)
+        .await
+        .unwrap()
+        .status()
 }
 
 async fn get(page: &Router, path: &str) -> (StatusCode, HeaderMap, Body) {
-    let response = page.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+    let response = page
+        .clone()
+        .oneshot(Request::get(path).body(Body::empty()).unwrap())
+        .await
+        .unwrap();
     let (head, body) = response.into_parts();
     (head.status, head.headers, body)
 }
@@ -74,7 +91,8 @@ fn per_key(burst: u64) -> crate::Limit {
 #[tokio::test(start_paused = true)]
 async fn limits_that_do_not_apply_are_not_counted_for_others() {
     let total = |name: &str| limit(name, Gcra::new(Rate::per_hour(100)).burst(1)).by(Constant);
-    let for_key = |name: &'static str| total(name).when(move |parts: &Parts| parts.headers["x-key"] == name);
+    let for_key =
+        |name: &'static str| total(name).when(move |parts: &Parts| parts.headers["x-key"] == name);
     let (throttle, page) = page_of(all(["ada", "bob", "cyd"].map(for_key)));
     for key in ["bob", "bob", "cyd", "bob", "eve"] {
         send(&throttle, key).await;
@@ -83,14 +101,23 @@ async fn limits_that_do_not_apply_are_not_counted_for_others() {
     let found = data(&page).await;
     let counts = |policy: usize| {
         let policy = &found["policies"][policy];
-        [&policy["admitted"][0], &policy["refused"][0], &policy["binding"]["refused"]].map(|n| n.as_u64().unwrap())
+        [
+            &policy["admitted"][0],
+            &policy["refused"][0],
+            &policy["binding"]["refused"],
+        ]
+        .map(|n| n.as_u64().unwrap())
     };
     assert_eq!([0, 1, 2].map(counts), [[0, 0, 0], [1, 2, 2], [1, 0, 0]]);
     let listed = |list: &str| -> Vec<String> {
         let keys = found[list].as_array().unwrap().iter();
-        keys.map(|key| key["policy"].as_str().unwrap().to_owned()).collect()
+        keys.map(|key| key["policy"].as_str().unwrap().to_owned())
+            .collect()
     };
-    assert_eq!((found["binding"].as_str(), listed("offenders")), (Some("bob"), vec!["bob".to_owned()]));
+    assert_eq!(
+        (found["binding"].as_str(), listed("offenders")),
+        (Some("bob"), vec!["bob".to_owned()])
+    );
     let mut tightest = listed("tightest");
     tightest.sort_unstable();
     assert_eq!(tightest, ["bob", "cyd"]);
@@ -99,7 +126,9 @@ async fn limits_that_do_not_apply_are_not_counted_for_others() {
 #[tokio::test(start_paused = true)]
 async fn data_is_what_was_done() {
     let total = limit("total", Gcra::new(Rate::per_hour(100)).burst(4)).by(Constant);
-    let throttle = layer_of(all((per_key(2), total))).candidate("next", layer_of(per_key(1))).unwrap();
+    let throttle = layer_of(all((per_key(2), total)))
+        .candidate("next", layer_of(per_key(1)))
+        .unwrap();
     let (throttle, page): (_, Router) = throttle.dashboard();
     for key in ["ada", "ada", "ada", "bob"] {
         send(&throttle, key).await;
@@ -112,9 +141,23 @@ async fn data_is_what_was_done() {
 
     let mut found = data(&page).await;
     // Digests are under a secret.
-    let ada =
-        found["offenders"].as_array().unwrap().iter().find(|key| key["policy"] == "per-key").unwrap()["key"].clone();
-    assert_eq!(found["tightest"].as_array().unwrap().iter().filter(|key| key["key"] == ada).count(), 1, "the same one");
+    let ada = found["offenders"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|key| key["policy"] == "per-key")
+        .unwrap()["key"]
+        .clone();
+    assert_eq!(
+        found["tightest"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|key| key["key"] == ada)
+            .count(),
+        1,
+        "the same one"
+    );
     for list in ["tightest", "offenders"] {
         for key in found[list].as_array_mut().unwrap() {
             if key["key"] != "all" {
@@ -123,8 +166,7 @@ async fn data_is_what_was_done() {
             }
         }
     }
-    let tight =
-        |left, of, ms| json!({"policy": "per-key", "key": "digest", "left": left, "of": of, "resets_in_ms": ms});
+    let tight = |left, of, ms| json!({"policy": "per-key", "key": "digest", "left": left, "of": of, "resets_in_ms": ms});
     let hour = 3_600_000 - 2_000;
     assert_eq!(
         found,
@@ -185,11 +227,19 @@ async fn audited_limit_shows_what_it_would_refuse_and_is_never_binding() {
     let data = data(&page).await;
     let of = |n: usize| {
         let policy = &data["policies"][n];
-        (&policy["audited"], &policy["admitted"][0], &policy["refused"][0], &policy["binding"]["admitted"])
+        (
+            &policy["audited"],
+            &policy["admitted"][0],
+            &policy["refused"][0],
+            &policy["binding"]["admitted"],
+        )
     };
     assert_eq!(of(0), (&true.into(), &2.into(), &3.into(), &0.into()));
     assert_eq!(of(1), (&false.into(), &5.into(), &0.into(), &5.into()));
-    assert_eq!((&data["binding"], &data["requests"]["refused"][0]), (&"total".into(), &0.into()));
+    assert_eq!(
+        (&data["binding"], &data["requests"]["refused"][0]),
+        (&"total".into(), &0.into())
+    );
 }
 
 fn fields(data: &Value, found: &mut Vec<String>) {
@@ -213,10 +263,24 @@ async fn every_field_is_documented() {
     let mut names = Vec::new();
     fields(&data(&page).await, &mut names);
     let outcomes = crate::event::OUTCOMES;
-    let docs: Vec<_> = include_str!("mod.rs").lines().filter(|line| line.trim_start().starts_with("/// |")).collect();
-    for name in names.iter().filter(|name| !outcomes.contains(&name.as_str())) {
-        let documented = [format!("`{name}`"), format!(".{name}`"), format!("`{name}.")];
-        assert!(docs.iter().any(|line| documented.iter().any(|name| line.contains(name))), "{name} is not documented");
+    let docs: Vec<_> = include_str!("mod.rs")
+        .lines()
+        .filter(|line| line.trim_start().starts_with("/// |"))
+        .collect();
+    for name in names
+        .iter()
+        .filter(|name| !outcomes.contains(&name.as_str()))
+    {
+        let documented = [
+            format!("`{name}`"),
+            format!(".{name}`"),
+            format!("`{name}."),
+        ];
+        assert!(
+            docs.iter()
+                .any(|line| documented.iter().any(|name| line.contains(name))),
+            "{name} is not documented"
+        );
     }
     assert!(names.len() > 40, "each list has something in it");
 }
@@ -226,19 +290,35 @@ async fn nothing_yet_is_said_plainly() {
     let (_throttle, page) = page_of(per_key(1));
     advance(3 * SECOND).await;
     let data = data(&page).await;
-    assert_eq!(data["requests"], json!({"admitted": [0, 0, 0], "refused": [0, 0, 0]}));
     assert_eq!(
-        (&data["binding"], &data["decided_by"]["now"], &data["keys_held"]),
+        data["requests"],
+        json!({"admitted": [0, 0, 0], "refused": [0, 0, 0]})
+    );
+    assert_eq!(
+        (
+            &data["binding"],
+            &data["decided_by"]["now"],
+            &data["keys_held"]
+        ),
         (&json!(null), &json!(null), &json!(0))
     );
-    assert_eq!((&data["tightest"], &data["offenders"]), (&json!([]), &json!([])));
-    assert!(text(&page, "/").await.contains("No requests yet. This page fills when the first one arrives."));
+    assert_eq!(
+        (&data["tightest"], &data["offenders"]),
+        (&json!([]), &json!([]))
+    );
+    assert!(
+        text(&page, "/")
+            .await
+            .contains("No requests yet. This page fills when the first one arrives.")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_all_backends_of_a_layer_and_its_clones_are_shown() {
     let (first, page) = page_of(per_key(2));
-    let other = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let other = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
     let second = first.clone().backend(other).unwrap();
     send(&first, "ada").await;
     for key in ["ada", "bob"] {
@@ -263,7 +343,11 @@ async fn page_knows_whether_a_layer_reports_to_it() {
     assert_eq!(is_reporting().await, true, "a service is left");
     let changed = service.to_layer().retry_jitter(10);
     drop(service);
-    assert_eq!(is_reporting().await, true, "a layer with other options is left");
+    assert_eq!(
+        is_reporting().await,
+        true,
+        "a layer with other options is left"
+    );
     drop(changed);
     assert_eq!(is_reporting().await, false);
 }
@@ -271,12 +355,21 @@ async fn page_knows_whether_a_layer_reports_to_it() {
 /// Numbers of each second since the start.
 async fn admitted(page: &Router) -> Vec<u64> {
     let data = data(page).await;
-    data["requests"]["admitted"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect()
+    data["requests"]["admitted"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n.as_u64().unwrap())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_in_their_seconds_however_many_came_before() {
-    for limits in [LimitTree::from(per_key(1 << 20)), all((per_key(1 << 20), Concurrency::new(9))), both()] {
+    for limits in [
+        LimitTree::from(per_key(1 << 20)),
+        all((per_key(1 << 20), Concurrency::new(9))),
+        both(),
+    ] {
         let (throttle, page) = page_of(limits);
         let mut expected = Vec::new();
         for second in 0..20 {
@@ -315,7 +408,9 @@ async fn few_requests_count_in_their_seconds_if_the_runtime_stands_still() {
 
 /// Of all seconds, also the running one.
 fn refused(board: &Board) -> u64 {
-    (0..=board.moment().second()).map(|second| u64::from(board.flows.requests.refused.get(second))).sum()
+    (0..=board.moment().second())
+        .map(|second| u64::from(board.flows.requests.refused.get(second)))
+        .sum()
 }
 
 #[test]
@@ -335,7 +430,11 @@ fn no_request_is_lost_or_counted_twice_while_the_page_is_read() {
                 read(&rendered);
             }
         });
-        assert_eq!((refused(&board), board.flows.outcomes()[2]), (20 * EACH, 20 * EACH), "{round}");
+        assert_eq!(
+            (refused(&board), board.flows.outcomes()[2]),
+            (20 * EACH, 20 * EACH),
+            "{round}"
+        );
     }
 }
 
@@ -344,11 +443,18 @@ fn law_14_request_waits_for_none_of_the_locks_of_the_page() {
     let (throttle, _page) = page_of(per_key(1));
     let observers = throttle.observers();
     let board = observers.find::<Arc<Board>>().unwrap();
-    let held = (lock(&board.tightest.list), board.tracker.hold_lock(), lock(&board.flows.changes.seconds));
+    let held = (
+        lock(&board.tightest.list),
+        board.tracker.hold_lock(),
+        lock(&board.flows.changes.seconds),
+    );
     let (done, is_done) = std::sync::mpsc::channel();
     let calling = throttle.clone();
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             for n in 0..500 {
                 send(&calling, ["ada", "bob", &n.to_string()][n % 3]).await;
@@ -356,22 +462,27 @@ fn law_14_request_waits_for_none_of_the_locks_of_the_page() {
         });
         done.send(()).unwrap();
     });
-    is_done.recv_timeout(30 * SECOND).expect("the requests waited for a lock that is held");
+    is_done
+        .recv_timeout(30 * SECOND)
+        .expect("the requests waited for a lock that is held");
     drop(held);
     assert_eq!(board.flows.outcomes().iter().sum::<u64>(), 500);
 }
 
 fn tightest(data: &Value) -> Vec<(u64, u64)> {
     let keys = data["tightest"].as_array().unwrap().iter();
-    keys.map(|key| (key["left"].as_u64().unwrap(), key["of"].as_u64().unwrap())).collect()
+    keys.map(|key| (key["left"].as_u64().unwrap(), key["of"].as_u64().unwrap()))
+        .collect()
 }
 
 /// Most requests of a burst are not noted.
 #[tokio::test(start_paused = true)]
 async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
-    for limits in
-        [LimitTree::from(per_key(3_000)), all((per_key(3_000), Concurrency::new(9))), all((per_key(3_000), total()))]
-    {
+    for limits in [
+        LimitTree::from(per_key(3_000)),
+        all((per_key(3_000), Concurrency::new(9))),
+        all((per_key(3_000), total())),
+    ] {
         let (throttle, page) = page_of(limits);
         for n in 0..3_000 {
             send(&throttle, "ada").await;
@@ -385,7 +496,8 @@ async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
 
 #[tokio::test(start_paused = true)]
 async fn time_until_a_key_is_full_again_is_rounded_up_to_milliseconds() {
-    let (throttle, page) = page_of(limit("per-key", Gcra::new(Rate::per_second(3)).burst(3)).by(Header::new("x-key")));
+    let (throttle, page) =
+        page_of(limit("per-key", Gcra::new(Rate::per_second(3)).burst(3)).by(Header::new("x-key")));
     send(&throttle, "ada").await;
     assert_eq!(data(&page).await["tightest"][0]["resets_in_ms"], 334);
 }
@@ -395,7 +507,11 @@ async fn time_until_a_key_is_full_again_is_rounded_up_to_milliseconds() {
 async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
     let clock = ManualClock::default();
     let memory = MemoryBackend::builder().clock(clock.clone()).build();
-    let (throttle, page) = ThrottleLayer::new(per_key(1_000)).unwrap().backend(memory).unwrap().dashboard();
+    let (throttle, page) = ThrottleLayer::new(per_key(1_000))
+        .unwrap()
+        .backend(memory)
+        .unwrap()
+        .dashboard();
     for _ in 0..1_001 {
         send(&throttle, "ada").await;
     }
@@ -411,7 +527,10 @@ async fn key_that_has_more_left_again_is_shown_so_after_some_of_its_requests() {
     }
     sleep(SECOND).await;
     let found = tightest(&data(&page).await);
-    assert!(found.iter().any(|(left, _)| (250..500).contains(left)), "{found:?}");
+    assert!(
+        found.iter().any(|(left, _)| (250..500).contains(left)),
+        "{found:?}"
+    );
 }
 
 /// Parameters of a key's own hold other units than any tier.
@@ -421,7 +540,10 @@ async fn key_with_parameters_of_its_own_is_shown_with_its_units() {
         crate::plans("plan", [("free", Gcra::new(Rate::per_hour(10)))])
             .by(Header::new("x-key"))
             .lookup(|key: String| async move {
-                let own = key.parse().ok().map(|count| Gcra::new(Rate::per_hour(count)));
+                let own = key
+                    .parse()
+                    .ok()
+                    .map(|count| Gcra::new(Rate::per_hour(count)));
                 own.map(Tier::own)
             })
             .unknown("free")
@@ -448,26 +570,47 @@ async fn page_and_offenders_of_its_layer_count_the_same_refusals() {
     let (throttle, page) = page_of(per_key(1));
     let refused = async || {
         sleep(SECOND).await;
-        data(&page).await["offenders"].as_array().unwrap().iter().map(|key| key["refused"].as_u64().unwrap()).collect()
+        data(&page).await["offenders"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key["refused"].as_u64().unwrap())
+            .collect()
     };
     for _ in 0..6 {
         send(&throttle, "ada").await;
     }
     let counts = |throttle: &ThrottleLayer<_>| -> Vec<u64> {
-        throttle.offenders(9).iter().map(|offender| offender.refused).collect()
+        throttle
+            .offenders(9)
+            .iter()
+            .map(|offender| offender.refused)
+            .collect()
     };
     let counted: Vec<u64> = refused().await;
     assert_eq!((counted, counts(&throttle)), (vec![5], vec![5]));
     let (throttle, again) = throttle.dashboard::<()>();
     send(&throttle, "ada").await;
     sleep(SECOND).await;
-    assert_eq!((data(&again).await["offenders"][0]["refused"].as_u64(), counts(&throttle)), (Some(6), vec![6]));
+    assert_eq!(
+        (
+            data(&again).await["offenders"][0]["refused"].as_u64(),
+            counts(&throttle)
+        ),
+        (Some(6), vec![6])
+    );
     // Set again, it counts anew; the page goes on.
     let throttle = throttle.track_offenders();
     assert!(counts(&throttle).is_empty());
     send(&throttle, "ada").await;
     sleep(SECOND).await;
-    assert_eq!((data(&again).await["offenders"][0]["refused"].as_u64(), counts(&throttle)), (Some(7), vec![1]));
+    assert_eq!(
+        (
+            data(&again).await["offenders"][0]["refused"].as_u64(),
+            counts(&throttle)
+        ),
+        (Some(7), vec![1])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -478,7 +621,10 @@ async fn seconds_older_than_two_minutes_are_gone() {
         advance(seconds * SECOND).await;
         let data = data(&page).await;
         let admitted: Vec<_> = data["requests"]["admitted"].as_array().unwrap().clone();
-        assert_eq!(admitted.iter().filter_map(Value::as_u64).sum::<u64>(), expected);
+        assert_eq!(
+            admitted.iter().filter_map(Value::as_u64).sum::<u64>(),
+            expected
+        );
         assert!(admitted.len() <= 120);
         assert_eq!(data["outcomes"]["admitted"], 1, "since the start");
     }
@@ -497,10 +643,19 @@ async fn hostile_keys_do_not_grow_the_page() {
     let json = text(&page, "/data.json").await;
     let data: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (data["outcomes"]["admitted"].as_u64(), data["outcomes"]["refused"].as_u64()),
+        (
+            data["outcomes"]["admitted"].as_u64(),
+            data["outcomes"]["refused"].as_u64()
+        ),
         (Some(50_000), Some(50_000))
     );
-    assert_eq!((data["tightest"].as_array().unwrap().len(), data["offenders"].as_array().unwrap().len()), (10, 10));
+    assert_eq!(
+        (
+            data["tightest"].as_array().unwrap().len(),
+            data["offenders"].as_array().unwrap().len()
+        ),
+        (10, 10)
+    );
     assert!(json.len() < 4_000, "{}", json.len());
     assert!(!json.contains("script"), "law 11: no key as text");
 }
@@ -508,10 +663,16 @@ async fn hostile_keys_do_not_grow_the_page() {
 #[tokio::test(start_paused = true)]
 async fn permits_are_counted_while_they_are_held() {
     let (throttle, page) = page_of(all((per_key(100), Concurrency::new(2))));
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("held"))));
+    let inner =
+        service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("held"))));
     let service = throttle.layer(inner);
-    let ask =
-        async || service.clone().oneshot(Request::get("/").header("x-key", "ada").body(()).unwrap()).await.unwrap();
+    let ask = async || {
+        service
+            .clone()
+            .oneshot(Request::get("/").header("x-key", "ada").body(()).unwrap())
+            .await
+            .unwrap()
+    };
     let permits = async || {
         advance(SECOND).await;
         let permits = data(&page).await["permits"][0].clone();
@@ -523,7 +684,11 @@ async fn permits_are_counted_while_they_are_held() {
     drop(first);
     assert_eq!(permits().await, [1, 2, 1]);
     advance(200 * SECOND).await;
-    assert_eq!(permits().await, [1, 1, 0], "the other one was taken long ago, and is still held");
+    assert_eq!(
+        permits().await,
+        [1, 1, 0],
+        "the other one was taken long ago, and is still held"
+    );
     drop(second);
     assert_eq!(permits().await, [0, 0, 0]);
     assert_eq!(data(&page).await["outcomes"]["no_permit"], 1);
@@ -531,11 +696,20 @@ async fn permits_are_counted_while_they_are_held() {
 
 #[tokio::test(start_paused = true)]
 async fn queue_shows_who_waits_and_how_long_at_most() {
-    let limits = limit("queued", Gcra::new(Rate::per_second(1)).burst(1)).by(Constant).wait_up_to(10 * SECOND);
-    let (throttle, page) = ThrottleLayer::new(limits).unwrap().backend(tokio_memory()).unwrap().dashboard();
+    let limits = limit("queued", Gcra::new(Rate::per_second(1)).burst(1))
+        .by(Constant)
+        .wait_up_to(10 * SECOND);
+    let (throttle, page) = ThrottleLayer::new(limits)
+        .unwrap()
+        .backend(tokio_memory())
+        .unwrap()
+        .dashboard();
     let queue = async || {
         let data = data(&page).await;
-        (data["policies"][0]["queued"].clone(), data["policies"][0]["longest_wait_ms"].clone())
+        (
+            data["policies"][0]["queued"].clone(),
+            data["policies"][0]["longest_wait_ms"].clone(),
+        )
     };
     let sending = (0..3).map(|_| {
         let throttle = throttle.clone();
@@ -557,23 +731,39 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
     struct Paused(Instant);
     impl throttle_core::Clock for Paused {
         fn now(&self) -> throttle_core::Timestamp {
-            throttle_core::Timestamp::from_micros(1_000_000 + i64::try_from(self.0.elapsed().as_micros()).unwrap())
+            throttle_core::Timestamp::from_micros(
+                1_000_000 + i64::try_from(self.0.elapsed().as_micros()).unwrap(),
+            )
         }
     }
-    MemoryBackend::builder().clock(Paused(Instant::now())).build()
+    MemoryBackend::builder()
+        .clock(Paused(Instant::now()))
+        .build()
 }
 
 /// Tells a board of one request.
 fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
     let (parts, ()) = Request::new(()).into_parts();
     let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
-    let event = Event { outcome, policies: &policies, decision, parts: &parts, near: &[], places: &[] };
+    let event = Event {
+        outcome,
+        policies: &policies,
+        decision,
+        parts: &parts,
+        near: &[],
+        places: &[],
+    };
     board.passed_or_refused(&event, calls);
 }
 
 fn board() -> Arc<Board> {
     let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
-    Arc::new(Board::new([policy].into(), &[], Arc::new(Tracker::new(None)), &Arc::default()))
+    Arc::new(Board::new(
+        [policy].into(),
+        &[],
+        Arc::new(Tracker::new(None)),
+        &Arc::default(),
+    ))
 }
 
 /// A page that shows a board.
@@ -601,12 +791,21 @@ async fn page_shows_who_decides_and_since_when() {
     };
     decide_by(None);
     advance(SECOND).await;
-    assert_eq!(read(&rendered)["decided_by"]["now"], json!(null), "no limit applied");
+    assert_eq!(
+        read(&rendered)["decided_by"]["now"],
+        json!(null),
+        "no limit applied"
+    );
     decide_by(Some(BackendErrorKind::Timeout));
     advance(SECOND).await;
     let error = BackendError::new(BackendErrorKind::Suspended);
     tell(&board, Outcome::FailedClosed(&error), None, &[]);
-    tell(&board, Outcome::FailedOpen(&error), Some(&Decision::open(&calls, error.kind())), &calls);
+    tell(
+        &board,
+        Outcome::FailedOpen(&error),
+        Some(&Decision::open(&calls, error.kind())),
+        &calls,
+    );
     board.answered(7 * SECOND / 1_000, Ok(()));
     board.answered(3 * SECOND, Err(BackendErrorKind::Timeout));
     advance(SECOND).await;
@@ -622,9 +821,19 @@ async fn page_shows_who_decides_and_since_when() {
             ]
         })
     );
-    assert_eq!(data["store"], json!({"answers": 1, "failures": 1, "slowest_ms": 7}));
-    assert_eq!(data["requests"], json!({"admitted": [1, 1, 1], "refused": [0, 0, 1]}));
-    assert_eq!(data["policies"][0]["admitted"], json!([0, 0, 0]), "open limits admit nothing: they are skipped");
+    assert_eq!(
+        data["store"],
+        json!({"answers": 1, "failures": 1, "slowest_ms": 7})
+    );
+    assert_eq!(
+        data["requests"],
+        json!({"admitted": [1, 1, 1], "refused": [0, 0, 1]})
+    );
+    assert_eq!(
+        data["policies"][0]["admitted"],
+        json!([0, 0, 0]),
+        "open limits admit nothing: they are skipped"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -653,10 +862,16 @@ async fn events_come_once_a_second_with_the_data_and_end_after_a_while() {
     let (started, mut came) = (Instant::now(), Vec::new());
     while let Some(frame) = body.frame().await {
         let event = String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap();
-        let json = event.strip_prefix("retry: 1000\ndata: ").and_then(|event| event.strip_suffix("\n\n")).unwrap();
+        let json = event
+            .strip_prefix("retry: 1000\ndata: ")
+            .and_then(|event| event.strip_suffix("\n\n"))
+            .unwrap();
         assert_eq!(json, text(&page, "/data.json").await);
         let data: Value = serde_json::from_str(json).unwrap();
-        came.push((started.elapsed().as_secs(), data["outcomes"]["admitted"].as_u64().unwrap()));
+        came.push((
+            started.elapsed().as_secs(),
+            data["outcomes"]["admitted"].as_u64().unwrap(),
+        ));
         send(&throttle, &came.len().to_string()).await;
     }
     assert_eq!(came, (0..15).map(|n| (n, n)).collect::<Vec<_>>());
@@ -681,29 +896,51 @@ async fn a_reader_that_was_slow_gets_one_event_and_waits_a_second_for_the_next()
 async fn text_of_keys_stays_inside_its_event() {
     let rendered = Rendered::new(shown(&board()), |_, _| {
         let policy = PolicyName::new("per-key").unwrap();
-        vec![Offender { policy, digest: Some(1), refused: 1, shown: Some("a\n\ndata: {}\r\u{2028}\"".into()) }]
+        vec![Offender {
+            policy,
+            digest: Some(1),
+            refused: 1,
+            shown: Some("a\n\ndata: {}\r\u{2028}\"".into()),
+        }]
     });
     let event = String::from_utf8(rendered.event().to_vec()).unwrap();
     assert_eq!(event.matches(['\n', '\r']).count(), 3);
-    assert_eq!(read(&rendered)["offenders"][0]["shown"], "a\n\ndata: {}\r\u{2028}\"");
+    assert_eq!(
+        read(&rendered)["offenders"][0]["shown"],
+        "a\n\ndata: {}\r\u{2028}\""
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn responses_are_not_stored_and_say_what_they_may_do() {
     let (_throttle, page) = page_of(per_key(1));
-    for (path, content_type) in
-        [("/", "text/html; charset=utf-8"), ("/data.json", "application/json"), ("/events", "text/event-stream")]
-    {
+    for (path, content_type) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/data.json", "application/json"),
+        ("/events", "text/event-stream"),
+    ] {
         let (status, headers, _) = get(&page, path).await;
-        assert_eq!((status, &headers[CONTENT_TYPE]), (StatusCode::OK, &http::HeaderValue::from_static(content_type)));
+        assert_eq!(
+            (status, &headers[CONTENT_TYPE]),
+            (
+                StatusCode::OK,
+                &http::HeaderValue::from_static(content_type)
+            )
+        );
         let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
-        assert!(policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none'") && policy.contains("frame-ancestors 'none'"),
+            "{policy}"
+        );
         assert!(!policy.contains("unsafe"), "{policy}");
         assert_eq!(headers[CACHE_CONTROL], "no-store");
         assert_eq!(headers[X_CONTENT_TYPE_OPTIONS], "nosniff");
         assert_eq!(headers[REFERRER_POLICY], "no-referrer");
         assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
-        assert_eq!(headers["x-accel-buffering"], "no", "a proxy would hold events back");
+        assert_eq!(
+            headers["x-accel-buffering"], "no",
+            "a proxy would hold events back"
+        );
     }
     assert_eq!(get(&page, "/other").await.0, StatusCode::NOT_FOUND);
 }
@@ -712,20 +949,43 @@ async fn responses_are_not_stored_and_say_what_they_may_do() {
 async fn page_is_found_where_it_is_nested() {
     let (_throttle, page) = ThrottleLayer::new(per_key(1)).unwrap().dashboard::<u8>();
     let app: Router = Router::new().nest("/admin/limits", page).with_state(7);
-    for path in ["/admin/limits", "/admin/limits/data.json", "/admin/limits/events"] {
+    for path in [
+        "/admin/limits",
+        "/admin/limits/data.json",
+        "/admin/limits/events",
+    ] {
         assert_eq!(get(&app, path).await.0, StatusCode::OK, "{path}");
     }
     let (_throttle, page) = ThrottleLayer::new(per_key(1)).unwrap().dashboard();
     let app: Router = Router::new().nest_service("/admin/limits", page);
-    assert_eq!(get(&app, "/admin/limits/").await.0, StatusCode::OK, "as a service, with a slash at the end");
+    assert_eq!(
+        get(&app, "/admin/limits/").await.0,
+        StatusCode::OK,
+        "as a service, with a slash at the end"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn key_is_shown_with_what_its_class_can_have() {
-    let (board, store) = (board(), MemoryBackend::builder().clock(ManualClock::default()).build());
+    let (board, store) = (
+        board(),
+        MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build(),
+    );
     let policy = Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap();
-    let set = store.prepare(throttle_core::PolicySet::new(policy).unwrap()).unwrap();
+    let set = store
+        .prepare(throttle_core::PolicySet::new(policy).unwrap())
+        .unwrap();
     let calls = [Call::from(throttle_core::Key::from("ada")).reserving(2)];
-    tell(&board, Outcome::Admitted, Some(&store.decide_now(&set, &calls)), &calls);
-    assert_eq!(tightest(&read(&Rendered::new(shown(&board), |_, _| Vec::new()))), [(1, 2)]);
+    tell(
+        &board,
+        Outcome::Admitted,
+        Some(&store.decide_now(&set, &calls)),
+        &calls,
+    );
+    assert_eq!(
+        tightest(&read(&Rendered::new(shown(&board), |_, _| Vec::new()))),
+        [(1, 2)]
+    );
 }

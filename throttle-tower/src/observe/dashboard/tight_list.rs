@@ -9,17 +9,21 @@ pub(super) const MOST: usize = 32;
 pub(super) struct List(Vec<TightKey>);
 
 impl List {
-    /// Notes what is left for a key, in place of what was noted before. It is listed if it is among the tightest, until
-    /// it has recovered.
+    /// Notes what is left for a key, in place of what was noted before. It is listed if it is among
+    /// the tightest, until it has recovered.
     pub(super) fn note(&mut self, noted: TightKey, now: u64) {
-        self.0.retain(|key| key.resets > now && (key.policy, key.name) != (noted.policy, noted.name));
+        self.0
+            .retain(|key| key.resets > now && (key.policy, key.name) != (noted.policy, noted.name));
         if noted.left >= noted.of {
             return;
         }
         self.0.push(noted);
         if self.0.len() > MOST
-            && let Some((loosest, _)) =
-                self.0.iter().enumerate().max_by(|(_, one), (_, other)| one.by_share_left(other))
+            && let Some((loosest, _)) = self
+                .0
+                .iter()
+                .enumerate()
+                .max_by(|(_, one), (_, other)| one.by_share_left(other))
         {
             self.0.swap_remove(loosest);
         }
@@ -27,7 +31,12 @@ impl List {
 
     /// Those that have not recovered, tightest first.
     pub(super) fn keys(&self, now: u64) -> Vec<TightKey> {
-        let mut keys: Vec<TightKey> = self.0.iter().copied().filter(|key| key.resets > now).collect();
+        let mut keys: Vec<TightKey> = self
+            .0
+            .iter()
+            .copied()
+            .filter(|key| key.resets > now)
+            .collect();
         keys.sort_unstable_by(|one, other| {
             let by_reset = other.resets.cmp(&one.resets);
             one.by_share_left(other)

@@ -7,8 +7,8 @@ use super::tight_list::{KeyName, List, TightKey};
 use crate::lock::{lock, try_lock};
 use crate::time::micros;
 
-/// The keys with the least left, each as of its last decision. It holds a few keys whatever clients send, and no key
-/// that has recovered since. A request that finds it locked is not noted.
+/// The keys with the least left, each as of its last decision. It holds a few keys whatever clients
+/// send, and no key that has recovered since. A request that finds it locked is not noted.
 ///
 /// All times are in µs since some instant.
 pub(super) struct Tightest {
@@ -19,13 +19,25 @@ pub(super) struct Tightest {
 impl Tightest {
     /// Keys are shown under a secret, so that clients cannot tell which key a digest is of.
     pub(super) fn new(secret: RandomState) -> Self {
-        Self { secret, list: Mutex::default() }
+        Self {
+            secret,
+            list: Mutex::default(),
+        }
     }
 
     /// Notes what a decision has left for a key of `of` units.
     pub(super) fn note(&self, (policy, key): (usize, &Key), status: &Status, of: u64, now: u64) {
         let resets = now.saturating_add(micros(status.reset_after()));
-        self.note_key(TightKey { policy, name: self.name(key), left: status.remaining(), of, resets }, now);
+        self.note_key(
+            TightKey {
+                policy,
+                name: self.name(key),
+                left: status.remaining(),
+                of,
+                resets,
+            },
+            now,
+        );
     }
 
     fn note_key(&self, noted: TightKey, now: u64) {
@@ -42,12 +54,20 @@ impl Tightest {
     }
 
     fn name(&self, key: &Key) -> KeyName {
-        if *key == Key::missing() { KeyName::Missing } else { self.name_of(self.secret.hash_one(key)) }
+        if *key == Key::missing() {
+            KeyName::Missing
+        } else {
+            self.name_of(self.secret.hash_one(key))
+        }
     }
 
     /// The name of a key by its digest under the same secret.
     pub(super) fn name_of(&self, digest: u64) -> KeyName {
-        if digest == self.secret.hash_one(Key::CONSTANT) { KeyName::All } else { KeyName::Digest(digest) }
+        if digest == self.secret.hash_one(Key::CONSTANT) {
+            KeyName::All
+        } else {
+            KeyName::Digest(digest)
+        }
     }
 }
 
@@ -68,7 +88,16 @@ mod tests {
     }
 
     fn note_at(tightest: &Tightest, policy: usize, key: &str, left: u64, of: u64, now: u64) {
-        tightest.note_key(TightKey { policy, name: tightest.name(&key.into()), left, of, resets: now + MINUTE }, now);
+        tightest.note_key(
+            TightKey {
+                policy,
+                name: tightest.name(&key.into()),
+                left,
+                of,
+                resets: now + MINUTE,
+            },
+            now,
+        );
     }
 
     fn left(tightest: &Tightest) -> Vec<(u64, u64)> {
@@ -76,16 +105,28 @@ mod tests {
     }
 
     fn left_at(tightest: &Tightest, now: u64) -> Vec<(u64, u64)> {
-        tightest.list(10, now).iter().map(|key| (key.left, key.of)).collect()
+        tightest
+            .list(10, now)
+            .iter()
+            .map(|key| (key.left, key.of))
+            .collect()
     }
 
     #[test]
     fn keys_are_listed_by_the_share_that_is_left() {
         let tightest = tightest();
-        for (key, left, of) in [("ada", 30, 100), ("bob", 2, 10), ("cyd", 1, 1_000_000), ("dan", 9, 10)] {
+        for (key, left, of) in [
+            ("ada", 30, 100),
+            ("bob", 2, 10),
+            ("cyd", 1, 1_000_000),
+            ("dan", 9, 10),
+        ] {
             note(&tightest, 0, key, left, of);
         }
-        assert_eq!(left(&tightest), [(1, 1_000_000), (2, 10), (30, 100), (9, 10)]);
+        assert_eq!(
+            left(&tightest),
+            [(1, 1_000_000), (2, 10), (30, 100), (9, 10)]
+        );
         assert_eq!(tightest.list(1, 0).len(), 1);
     }
 
@@ -109,18 +150,27 @@ mod tests {
         for n in 0..MOST {
             note_at(&tightest, 0, &format!("late-{n}"), 9, 10, MINUTE);
         }
-        assert_eq!(left_at(&tightest, MINUTE), [(9, 10); 10], "none of those before is in the way");
+        assert_eq!(
+            left_at(&tightest, MINUTE),
+            [(9, 10); 10],
+            "none of those before is in the way"
+        );
         assert_eq!(tightest.list(100, MINUTE).len(), MOST);
     }
 
     #[test]
     fn law_11_keys_are_shown_as_digests_under_a_secret() {
         let (one, other) = (tightest(), tightest());
-        let names = |tightest: &Tightest| ["ada", "bob"].map(|key| tightest.name(&key.into()).to_string());
+        let names =
+            |tightest: &Tightest| ["ada", "bob"].map(|key| tightest.name(&key.into()).to_string());
         assert_eq!(names(&one), names(&one));
         assert_ne!(names(&one)[0], names(&one)[1]);
         assert_ne!(names(&one), names(&other));
-        assert!(names(&one).iter().all(|name| name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit())));
+        assert!(
+            names(&one)
+                .iter()
+                .all(|name| name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit()))
+        );
         assert_eq!(one.name(&Key::CONSTANT).to_string(), "all");
         assert_eq!(one.name(&Key::missing()).to_string(), "missing");
     }

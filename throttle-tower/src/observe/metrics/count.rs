@@ -14,7 +14,10 @@ impl Metrics {
         if let Some(decision) = event.decision {
             self.count_decision(rows, event, decision, calls);
             if let (Outcome::Refused, Some(policy)) = (event.outcome, decision.binding())
-                && decision.statuses().get(policy).is_some_and(Status::is_violated)
+                && decision
+                    .statuses()
+                    .get(policy)
+                    .is_some_and(Status::is_violated)
             {
                 rows.add(place::POLICIES + event.place(policy), place::BINDING, 1);
             }
@@ -26,16 +29,33 @@ impl Metrics {
         rows.add(place::REQUESTS, event.outcome.place(), 1);
     }
 
-    fn count_decision(&self, rows: Rows<'_>, event: &Event<'_>, decision: &Decision, calls: &[Call]) {
+    fn count_decision(
+        &self,
+        rows: Rows<'_>,
+        event: &Event<'_>,
+        decision: &Decision,
+        calls: &[Call],
+    ) {
         let is_admitted = decision.is_admitted();
-        for (n, status) in decision.statuses().iter().enumerate().filter(|(_, status)| status.applies()) {
+        for (n, status) in decision
+            .statuses()
+            .iter()
+            .enumerate()
+            .filter(|(_, status)| status.applies())
+        {
             let place = event.place(n);
-            let Some(watched) = self.policies.get(place) else { continue };
+            let Some(watched) = self.policies.get(place) else {
+                continue;
+            };
             let row = place::POLICIES + place;
             let reserve = calls.get(n).map_or(0, Call::reserve);
             let result = watched.result_of(status, event.policies.get(n), reserve);
             // Only the highest class may leave nothing free.
-            let of_class = if reserve > 0 { watched.row_of_class(reserve) } else { None };
+            let of_class = if reserve > 0 {
+                watched.row_of_class(reserve)
+            } else {
+                None
+            };
             rows.add(of_class.unwrap_or(row), result, 1);
             if is_admitted {
                 rows.add(row, place::CHARGED, status.charged());
@@ -50,17 +70,29 @@ impl Metrics {
 impl Watched {
     /// The row of a class that is not the highest.
     fn row_of_class(&self, reserve: u64) -> Option<usize> {
-        self.lower_classes.iter().find(|(own, _)| *own == reserve).map(|(_, row)| *row)
+        self.lower_classes
+            .iter()
+            .find(|(own, _)| *own == reserve)
+            .map(|(_, row)| *row)
     }
 
     fn result_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> usize {
         if status.refuses() && (status.is_violated() || status.is_audited()) {
             return place::REFUSED;
         }
-        // Without tiers, a status is in tier 0. A request with parameters of its own has a policy of its own.
-        let capacity = self.capacities.get(usize::from(status.tier())).copied().or_else(|| policy.map(capacity));
+        // Without tiers, a status is in tier 0. A request with parameters of its own has a policy
+        // of its own.
+        let capacity = self
+            .capacities
+            .get(usize::from(status.tier()))
+            .copied()
+            .or_else(|| policy.map(capacity));
         // The reserve of its class is not there for the request, nor among what remains.
         let most = capacity.unwrap_or(0).saturating_sub(reserve);
-        if self.warn_at.is_near(most, status) { place::NEAR } else { place::ADMITTED }
+        if self.warn_at.is_near(most, status) {
+            place::NEAR
+        } else {
+            place::ADMITTED
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Sees to it that what threads have counted is reported, a few times a second.
 //!
-//! Each thread sees to it that its counts are reported, by a task of the runtime that it runs: those of other threads
-//! may stand still. A report brings the counts of all threads.
+//! Each thread sees to it that its counts are reported, by a task of the runtime that it runs:
+//! those of other threads may stand still. A report brings the counts of all threads.
 //!
-//! The runtime of this thread may stand still, too, if the thread runs another one meanwhile. So the time at which the
-//! report is due is kept beside the counts, and a request that finds it overdue reports at once. Where requests follow
-//! each other within microseconds, not each of them looks.
+//! The runtime of this thread may stand still, too, if the thread runs another one meanwhile. So
+//! the time at which the report is due is kept beside the counts, and a request that finds it
+//! overdue reports at once. Where requests follow each other within microseconds, not each of them
+//! looks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,8 +55,8 @@ impl Reporting {
     }
 }
 
-/// Reports what has been counted when it is dropped: in time, at once without a runtime or its timers, or when the
-/// runtime ends.
+/// Reports what has been counted when it is dropped: in time, at once without a runtime or its
+/// timers, or when the runtime ends.
 struct Report {
     metrics: Arc<Metrics>,
     /// Of the thread that has begun it.
@@ -70,17 +71,26 @@ impl Report {
         let due = metrics.schedule.now() + micros(DELAY);
         let of_place = &metrics.counts.turns_of(place).due;
         let is_last = of_place.compare_exchange(last, due, Ordering::AcqRel, Ordering::Relaxed);
-        is_last.is_ok().then(|| Self { metrics: Arc::clone(metrics), place, due })
+        is_last.is_ok().then(|| Self {
+            metrics: Arc::clone(metrics),
+            place,
+            due,
+        })
     }
 
     fn make_later(self) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        let Some(timer) = self.metrics.schedule.timer(DELAY) else { return };
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let Some(timer) = self.metrics.schedule.timer(DELAY) else {
+            return;
+        };
         drop(runtime.spawn(async move {
             timer.await;
             let metrics = Arc::clone(&self.metrics);
             drop(self);
-            // A request that was being counted may have been overlooked, and have found that a report is due.
+            // A request that was being counted may have been overlooked, and have found that a
+            // report is due.
             sleep(DELAY).await;
             metrics.report();
         }));
@@ -89,7 +99,8 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        // What is counted from here on begins another report, unless that was begun in the place of this one.
+        // What is counted from here on begins another report, unless that was begun in the place of
+        // this one.
         let due = &self.metrics.counts.turns_of(self.place).due;
         let _ = due.compare_exchange(self.due, NONE, Ordering::AcqRel, Ordering::Relaxed);
         self.metrics.report();

@@ -1,6 +1,8 @@
 //! The metrics of a throttle: their handles, their labels and their descriptions.
 
-use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+};
 use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
@@ -30,8 +32,8 @@ pub(super) struct PolicyHandles {
     pub(super) lookups: Option<[Counter; LookupResult::LABELS.len()]>,
 }
 
-/// Where the counters of a layer are: a row for all requests, one for those that the store did not decide, one for each
-/// policy, and behind those one for each class of a policy but its highest.
+/// Where the counters of a layer are: a row for all requests, one for those that the store did not
+/// decide, one for each policy, and behind those one for each class of a policy but its highest.
 pub(super) mod place {
     use super::{BackendErrorKind, Decider};
 
@@ -48,8 +50,8 @@ pub(super) mod place {
     pub(in super::super) const NEAR: usize = 1;
     /// Of an audited policy: that it would have refused.
     pub(in super::super) const REFUSED: usize = 2;
-    /// Nothing is counted there: it is what the other results leave of the requests that were decided. So a limit that
-    /// does not apply costs a request nothing.
+    /// Nothing is counted there: it is what the other results leave of the requests that were
+    /// decided. So a limit that does not apply costs a request nothing.
     pub(in super::super) const SKIPPED: usize = 3;
     pub(in super::super) const BINDING: usize = 4;
     pub(in super::super) const CHARGED: usize = 5;
@@ -73,10 +75,16 @@ pub(super) struct Named {
 }
 
 impl Handles {
-    pub(super) fn register(layer: &str, policies: &[Named], permits: &[String], candidates: &Candidates) -> Self {
+    pub(super) fn register(
+        layer: &str,
+        policies: &[Named],
+        permits: &[String],
+        candidates: &Candidates,
+    ) -> Self {
         describe();
         let layer = || layer.to_owned();
-        let request = |outcome| counter!("throttle_requests_total", "layer" => layer(), "outcome" => outcome);
+        let request =
+            |outcome| counter!("throttle_requests_total", "layer" => layer(), "outcome" => outcome);
         let store = |result: &'static str, why: &'static str| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result, "why" => why);
         let degraded = |decider: &'static str, why: BackendErrorKind| {
             let name = "throttle_degraded_total";
@@ -89,14 +97,25 @@ impl Handles {
         let requests = OUTCOMES.map(request).into();
         let [_, fallbacks @ ..] = Decider::ALL;
         let reasons = BackendErrorKind::ALL.iter();
-        let degraded = fallbacks.iter().flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why))).collect();
+        let degraded = fallbacks
+            .iter()
+            .flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why)))
+            .collect();
         let of_policies = policies.iter().map(|policy| counters_of(&layer(), policy));
-        let lower = policies.iter().flat_map(|of| of.classes.iter().skip(1).map(move |class| (of, class)));
+        let lower = policies
+            .iter()
+            .flat_map(|of| of.classes.iter().skip(1).map(move |class| (of, class)));
         let of_lower = lower.map(|(policy, class)| decisions(&layer(), policy, Some(class)).into());
         let named = policies.iter();
         Self {
-            counters: [requests, degraded].into_iter().chain(of_policies).chain(of_lower).collect(),
-            policies: named.map(|policy| PolicyHandles::register(&layer(), &policy.name, policy.looks_up)).collect(),
+            counters: [requests, degraded]
+                .into_iter()
+                .chain(of_policies)
+                .chain(of_lower)
+                .collect(),
+            policies: named
+                .map(|policy| PolicyHandles::register(&layer(), &policy.name, policy.looks_up))
+                .collect(),
             keys: gauge!("throttle_keys", "layer" => layer()),
             decided: store("decided", "none"),
             failed: reasons.map(|kind| store("failed", kind.label())).collect(),
@@ -115,35 +134,62 @@ fn counters_of(layer: &str, policy: &Named) -> Vec<Counter> {
         admitted,
         near,
         refused,
-        counter!("throttle_decisions_total", &with(labels(), "result", "skipped")),
+        counter!(
+            "throttle_decisions_total",
+            &with(labels(), "result", "skipped")
+        ),
         counter!("throttle_binding_total", &labels()),
         units("charged"),
         units("refunded"),
         units("settled_short"),
         counter!("throttle_overflow_total", &labels()),
     ];
-    counters.extend(policy.bans.then(|| counter!("throttle_bans_total", &labels())));
+    counters.extend(
+        policy
+            .bans
+            .then(|| counter!("throttle_bans_total", &labels())),
+    );
     counters
 }
 
 /// Of a class, or of all requests.
 fn decisions(layer: &str, policy: &Named, class: Option<&String>) -> [Counter; 3] {
-    let refused = if policy.is_audited { "would_refuse" } else { "refused" };
+    let refused = if policy.is_audited {
+        "would_refuse"
+    } else {
+        "refused"
+    };
     ["admitted", "near", refused].map(|result| {
-        let mut labels = with([("layer", layer.to_owned()), ("policy", policy.name.clone())], "result", result);
+        let mut labels = with(
+            [("layer", layer.to_owned()), ("policy", policy.name.clone())],
+            "result",
+            result,
+        );
         labels.extend(class.map(|class| ("class", class.clone())));
         counter!("throttle_decisions_total", &labels)
     })
 }
 
-fn with(labels: [(&'static str, String); 2], label: &'static str, value: &str) -> Vec<(&'static str, String)> {
-    labels.into_iter().chain([(label, value.to_owned())]).collect()
+fn with(
+    labels: [(&'static str, String); 2],
+    label: &'static str,
+    value: &str,
+) -> Vec<(&'static str, String)> {
+    labels
+        .into_iter()
+        .chain([(label, value.to_owned())])
+        .collect()
 }
 
 impl PolicyHandles {
     fn register(layer: &str, policy: &str, looks_up: bool) -> Self {
         let labels = || [("layer", layer.to_owned()), ("policy", policy.to_owned())];
-        let lookup = |result| counter!("throttle_plan_lookups_total", &with(labels(), "result", result));
+        let lookup = |result| {
+            counter!(
+                "throttle_plan_lookups_total",
+                &with(labels(), "result", result)
+            )
+        };
         Self {
             queued: gauge!("throttle_queued_requests", &labels()),
             queue_time: histogram!("throttle_queue_seconds", &labels()),
@@ -154,21 +200,59 @@ impl PolicyHandles {
 
 fn describe() {
     let count = |name: &'static str, help: &'static str| describe_counter!(name, Unit::Count, help);
-    count("throttle_requests_total", "Requests by what became of them.");
+    count(
+        "throttle_requests_total",
+        "Requests by what became of them.",
+    );
     count("throttle_decisions_total", "Decisions of each policy.");
-    count("throttle_binding_total", "Refusals by the policy that they come from.");
-    count("throttle_units_total", "Units charged, given back, and used beyond what was charged.");
+    count(
+        "throttle_binding_total",
+        "Refusals by the policy that they come from.",
+    );
+    count(
+        "throttle_units_total",
+        "Units charged, given back, and used beyond what was charged.",
+    );
     count(
         "throttle_overflow_total",
         "Decisions about keys that share an overflow bucket because the store in memory is full.",
     );
     count("throttle_bans_total", "Bans that strikes have begun.");
-    count("throttle_degraded_total", "Requests that the store did not decide, by what decided them and why.");
-    count("throttle_candidate_total", "Requests by what a candidate would have done to them.");
-    count("throttle_plan_lookups_total", "Tiers of plans by how they were found.");
-    describe_gauge!("throttle_keys", Unit::Count, "Keys that the store in memory holds.");
-    describe_gauge!("throttle_queued_requests", Unit::Count, "Requests that wait for their turn.");
-    describe_gauge!("throttle_in_flight", Unit::Count, "Permits that requests in flight have taken.");
-    describe_histogram!("throttle_store_seconds", Unit::Seconds, "How long decisions of a store took.");
-    describe_histogram!("throttle_queue_seconds", Unit::Seconds, "How long requests waited for their turn.");
+    count(
+        "throttle_degraded_total",
+        "Requests that the store did not decide, by what decided them and why.",
+    );
+    count(
+        "throttle_candidate_total",
+        "Requests by what a candidate would have done to them.",
+    );
+    count(
+        "throttle_plan_lookups_total",
+        "Tiers of plans by how they were found.",
+    );
+    describe_gauge!(
+        "throttle_keys",
+        Unit::Count,
+        "Keys that the store in memory holds."
+    );
+    describe_gauge!(
+        "throttle_queued_requests",
+        Unit::Count,
+        "Requests that wait for their turn."
+    );
+    describe_gauge!(
+        "throttle_in_flight",
+        Unit::Count,
+        "Permits that requests in flight have taken."
+    );
+    describe_histogram!(
+        "throttle_store_seconds",
+        Unit::Seconds,
+        "How long decisions of a store took."
+    );
+    describe_histogram!(
+        "throttle_queue_seconds",
+        Unit::Seconds,
+        "How long requests waited for their turn."
+    );
 }

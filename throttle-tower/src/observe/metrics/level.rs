@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::Gauge;
 
-/// A number that rises and falls, counted from the start: a recorder may be installed while it is not zero.
+/// A number that rises and falls, counted from the start: a recorder may be installed while it is
+/// not zero.
 #[derive(Debug, Default)]
 pub(super) struct Level(AtomicU64);
 
@@ -26,8 +27,8 @@ impl Level {
     }
 }
 
-/// Sets a gauge to a number that other threads change and show too. The number is read again after it is shown, so that
-/// of several threads the last to set the gauge has set what is true.
+/// Sets a gauge to a number that other threads change and show too. The number is read again after
+/// it is shown, so that of several threads the last to set the gauge has set what is true.
 pub(super) fn show(gauge: &Gauge, number: impl Fn() -> u64) {
     let mut shown = number();
     loop {
@@ -76,7 +77,10 @@ mod tests {
     #[test]
     fn gauge_shows_what_has_changed_while_it_was_set() {
         let level = Arc::new(Level::default());
-        let recorder = Arc::new(Interrupted { level: Arc::clone(&level), shown: Mutex::default() });
+        let recorder = Arc::new(Interrupted {
+            level: Arc::clone(&level),
+            shown: Mutex::default(),
+        });
         let gauge = Gauge::from_arc(Arc::clone(&recorder));
         level.rise(1, Some(&gauge));
         level.fall(2, Some(&gauge));

@@ -1,5 +1,5 @@
-//! Metrics through the facade of the [`metrics`](::metrics) crate, which Prometheus, StatsD and OpenTelemetry exporters
-//! read.
+//! Metrics through the facade of the [`metrics`](::metrics) crate, which Prometheus, StatsD and
+//! OpenTelemetry exporters read.
 //!
 //! Open this page to find out what a metric counts and what to alert on.
 //!
@@ -13,16 +13,18 @@
 //! # }
 //! ```
 //!
-//! The recorder may be installed at any time. Counters of a `ThrottleLayer` then include earlier requests; its
-//! histograms, and all metrics of a `ShapeLayer`, start with the recorder. The exporter must use the same version of
-//! the `metrics` crate as this crate, 0.24, or it receives nothing.
+//! The recorder may be installed at any time. Counters of a `ThrottleLayer` then include earlier
+//! requests; its histograms, and all metrics of a `ShapeLayer`, start with the recorder. The
+//! exporter must use the same version of the `metrics` crate as this crate, 0.24, or it receives
+//! nothing.
 //!
-//! Counters of a `ThrottleLayer` reach the recorder within 200 ms, by a task of the runtime that serves the requests.
-//! If that runtime stands still, the counts go with the next report of another one. Without a runtime, or in one
-//! without timers, each request reports what it has counted.
+//! Counters of a `ThrottleLayer` reach the recorder within 200 ms, by a task of the runtime that
+//! serves the requests. If that runtime stands still, the counts go with the next report of another
+//! one. Without a runtime, or in one without timers, each request reports what it has counted.
 //!
-//! All labels are known when the layer is built: no metric has a key, a path or a header as a label, so a client cannot
-//! add series. Each metric has the label `layer`, the name given to `.metrics(…)`, beside those listed.
+//! All labels are known when the layer is built: no metric has a key, a path or a header as a
+//! label, so a client cannot add series. Each metric has the label `layer`, the name given to
+//! `.metrics(…)`, beside those listed.
 //!
 //! # Of a [`ThrottleLayer`](crate::ThrottleLayer::metrics)
 //!

@@ -8,18 +8,25 @@ use crate::event::DECIDED;
 use crate::lock::{lock, try_lock};
 
 impl Metrics {
-    /// Brings the counts and what other rooms count to the recorder: the facade can only be written to. It waits for
-    /// nothing: requests call it.
+    /// Brings the counts and what other rooms count to the recorder: the facade can only be written
+    /// to. It waits for nothing: requests call it.
     pub(super) fn report(&self) {
-        let Some(handles) = self.handles.get() else { return };
+        let Some(handles) = self.handles.get() else {
+            return;
+        };
         // Another thread may be reporting, and reports again.
-        let Some(mut reported) = try_lock(&self.reported) else { return };
+        let Some(mut reported) = try_lock(&self.reported) else {
+            return;
+        };
         // Read first: of each request that it counts, the rows of policies have the results.
         let requests = self.counts.sums(place::REQUESTS);
         let decided = DECIDED.iter().map(|outcome| requests[*outcome]).sum();
         for ((row, counters), reported) in handles.counters.iter().enumerate().zip(&mut *reported) {
             let mut sums = self.counts.sums(row);
-            if let Some(policy) = row.checked_sub(place::POLICIES).and_then(|policy| self.policies.get(policy)) {
+            if let Some(policy) = row
+                .checked_sub(place::POLICIES)
+                .and_then(|policy| self.policies.get(policy))
+            {
                 sums[place::SKIPPED] = self.skipped(decided, &sums, policy);
             }
             for ((counter, count), reported) in counters.iter().zip(sums).zip(&mut *reported) {
@@ -32,10 +39,14 @@ impl Metrics {
             }
         }
         if self.backends.keys_held().is_some() {
-            show(&handles.keys, || self.backends.keys_held().unwrap_or_default() as u64);
+            show(&handles.keys, || {
+                self.backends.keys_held().unwrap_or_default() as u64
+            });
         }
         for (counters, candidate) in handles.candidates.iter().zip(&self.candidates.0) {
-            candidate.counts.report(|result, more| counters[result].increment(more));
+            candidate
+                .counts
+                .report(|result, more| counters[result].increment(more));
         }
         for (policy, watched) in handles.policies.iter().zip(&self.policies) {
             if let (Some(handles), Some(lookup)) = (&policy.lookups, &watched.lookup) {
@@ -51,8 +62,12 @@ impl Metrics {
 
     /// How many of the requests that were decided a policy did not apply to.
     fn skipped(&self, decided: u64, sums: &[u64; ROW], policy: &Watched) -> u64 {
-        let results = |sums: &[u64; ROW]| sums[place::ADMITTED] + sums[place::NEAR] + sums[place::REFUSED];
-        let of_classes = policy.lower_classes.iter().map(|(_, row)| results(&self.counts.sums(*row)));
+        let results =
+            |sums: &[u64; ROW]| sums[place::ADMITTED] + sums[place::NEAR] + sums[place::REFUSED];
+        let of_classes = policy
+            .lower_classes
+            .iter()
+            .map(|(_, row)| results(&self.counts.sums(*row)));
         decided.saturating_sub(results(sums) + of_classes.sum::<u64>())
     }
 }

@@ -20,7 +20,10 @@ pub(super) struct Schedule {
 
 impl Schedule {
     pub(super) fn new() -> Self {
-        Self { started: Instant::now(), lacks_timers: AtomicBool::new(false) }
+        Self {
+            started: Instant::now(),
+            lacks_timers: AtomicBool::new(false),
+        }
     }
 
     /// In µs.

@@ -1,4 +1,6 @@
-use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+};
 use metrics::{gauge, histogram};
 use throttle_core::metrics::Registered;
 
@@ -38,8 +40,24 @@ impl ShapeMetrics {
 }
 
 fn describe() {
-    describe_counter!("throttle_shape_calls_total", Unit::Count, "Calls by what became of them.");
-    describe_counter!("throttle_shape_degraded_total", Unit::Count, "Calls that the store did not decide.");
-    describe_gauge!("throttle_shape_waiting_calls", Unit::Count, "Calls that wait now.");
-    describe_histogram!("throttle_shape_wait_seconds", Unit::Seconds, "How long calls waited, of those that had to.");
+    describe_counter!(
+        "throttle_shape_calls_total",
+        Unit::Count,
+        "Calls by what became of them."
+    );
+    describe_counter!(
+        "throttle_shape_degraded_total",
+        Unit::Count,
+        "Calls that the store did not decide."
+    );
+    describe_gauge!(
+        "throttle_shape_waiting_calls",
+        Unit::Count,
+        "Calls that wait now."
+    );
+    describe_histogram!(
+        "throttle_shape_wait_seconds",
+        Unit::Seconds,
+        "How long calls waited, of those that had to."
+    );
 }

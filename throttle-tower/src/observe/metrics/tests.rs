@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder};
+use metrics::{
+    Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder,
+};
 use metrics_exporter_prometheus::PrometheusBuilder;
 #[cfg(feature = "rules")]
 use throttle_core::PolicyName;
@@ -23,7 +25,8 @@ use crate::event::Observed;
 use crate::event::{Correction, Event, Outcome};
 use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
 
-/// What a recorder hears about each name: its kind with its unit and its help, and the kind of its series.
+/// What a recorder hears about each name: its kind with its unit and its help, and the kind of its
+/// series.
 #[derive(Default)]
 struct Heard(Mutex<BTreeMap<String, Series>>);
 
@@ -34,13 +37,29 @@ struct Series {
 }
 
 impl Heard {
-    fn described(&self, kind: &'static str, name: &KeyName, unit: Option<Unit>, help: &SharedString) {
+    fn described(
+        &self,
+        kind: &'static str,
+        name: &KeyName,
+        unit: Option<Unit>,
+        help: &SharedString,
+    ) {
         let described = Some((kind, unit, help.to_string()));
-        self.0.lock().unwrap().entry(name.as_str().to_owned()).or_default().described = described;
+        self.0
+            .lock()
+            .unwrap()
+            .entry(name.as_str().to_owned())
+            .or_default()
+            .described = described;
     }
 
     fn registered(&self, kind: &'static str, key: &metrics::Key) {
-        self.0.lock().unwrap().entry(key.name().to_owned()).or_default().registered = Some(kind);
+        self.0
+            .lock()
+            .unwrap()
+            .entry(key.name().to_owned())
+            .or_default()
+            .registered = Some(kind);
     }
 }
 
@@ -77,24 +96,47 @@ impl Recorder for Heard {
 #[test]
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
-    let one = || ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
-    let candidates = one().candidate("v2", one()).unwrap().observers().find::<Candidates>().unwrap().clone();
+    let one =
+        || ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
+    let candidates = one()
+        .candidate("v2", one())
+        .unwrap()
+        .observers()
+        .find::<Candidates>()
+        .unwrap()
+        .clone();
     with_local_recorder(&heard, || {
-        let named = Named { name: "per-user".to_owned(), looks_up: true, bans: true, ..Named::default() };
+        let named = Named {
+            name: "per-user".to_owned(),
+            looks_up: true,
+            bans: true,
+            ..Named::default()
+        };
         Handles::register("api", &[named], &["jobs".to_owned()], &candidates);
         ShapeMetrics::registered("calls".to_owned()).with(|metrics| metrics.sent.increment(1));
     });
     let heard = heard.0.into_inner().unwrap();
     assert_eq!(heard.len(), 18, "{:?}", heard.keys());
     let mut helps = Vec::new();
-    for (name, Series { described, registered }) in heard {
+    for (
+        name,
+        Series {
+            described,
+            registered,
+        },
+    ) in heard
+    {
         let (kind, unit, help) = described.unwrap_or_else(|| panic!("{name} has no help"));
         let usual = match name.rsplit_once('_').unwrap().1 {
             "total" => ("counter", Some(Unit::Count)),
             "seconds" => ("histogram", Some(Unit::Seconds)),
             _ => ("gauge", Some(Unit::Count)),
         };
-        assert_eq!((kind, unit, registered), (usual.0, usual.1, Some(kind)), "{name}");
+        assert_eq!(
+            (kind, unit, registered),
+            (usual.0, usual.1, Some(kind)),
+            "{name}"
+        );
         helps.push(help);
     }
     helps.sort_unstable();
@@ -118,16 +160,28 @@ fn corrections_are_reported_also_by_a_thread_without_a_place_of_its_own() {
             give_up_place();
         }
         with_local_recorder(&recorder, || {
-            for correction in [Correction::Refunded(3), Correction::Charged(4), Correction::Short(5)] {
-                layer.observers().each(|observer| observer.corrected(0, correction));
+            for correction in [
+                Correction::Refunded(3),
+                Correction::Charged(4),
+                Correction::Short(5),
+            ] {
+                layer
+                    .observers()
+                    .each(|observer| observer.corrected(0, correction));
             }
         });
         let text = recorder.handle().render();
-        let value = |kind| value(&text, &format!(r#"throttle_units_total{{layer="api",policy="p",kind="{kind}"}}"#));
+        let value = |kind| {
+            value(
+                &text,
+                &format!(r#"throttle_units_total{{layer="api",policy="p",kind="{kind}"}}"#),
+            )
+        };
         Some(["refunded", "charged", "settled_short"].map(value))
     };
     for has_place in [true, false] {
-        let in_thread = || thread::scope(|scope| scope.spawn(|| reported(has_place)).join().unwrap());
+        let in_thread =
+            || thread::scope(|scope| scope.spawn(|| reported(has_place)).join().unwrap());
         let tried = |_| {
             in_thread().or_else(|| {
                 thread::sleep(Duration::from_millis(10));
@@ -144,26 +198,44 @@ fn corrections_are_reported_also_by_a_thread_without_a_place_of_its_own() {
 #[test]
 fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let layer = ThrottleLayer::new(Concurrency::new(9).name("exports")).unwrap().metrics("api");
+    let layer = ThrottleLayer::new(Concurrency::new(9).name("exports"))
+        .unwrap()
+        .metrics("api");
     let permits = ["new", "exports"].map(|name| PolicyName::new(name).unwrap());
-    let of = Observed { policies: Arc::default(), applied: Arc::default(), permits: permits.into() };
+    let of = Observed {
+        policies: Arc::default(),
+        applied: Arc::default(),
+        permits: permits.into(),
+    };
     with_local_recorder(&recorder, || {
         layer.observers().each(|former| {
             former.took_permits(0, 5);
-            let renewed = former.renewed(&of, &of, &crate::event::Observers::default()).unwrap();
+            let renewed = former
+                .renewed(&of, &of, &crate::event::Observers::default())
+                .unwrap();
             renewed.took_permits(0, 1);
             renewed.returned_permits(1, 2);
         });
     });
     let text = recorder.handle().render();
-    let value = |name| value(&text, &format!(r#"throttle_in_flight{{layer="api",name="{name}"}}"#));
+    let value = |name| {
+        value(
+            &text,
+            &format!(r#"throttle_in_flight{{layer="api",name="{name}"}}"#),
+        )
+    };
     assert_eq!(["new", "exports"].map(value), [1, 3]);
 }
 
 /// What a series has counted.
 fn value(rendered: &str, series: &str) -> u64 {
-    let value = rendered.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {series} in {rendered}")).parse().unwrap()
+    let value = rendered
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value
+        .unwrap_or_else(|| panic!("no {series} in {rendered}"))
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -172,9 +244,13 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
     let of = |name| Policy::new(name, Gcra::new(Rate::per_day(1))).unwrap();
     let limits = ["old", "new"].map(|name| limit(name, Gcra::new(Rate::per_day(1))).by(Constant));
     let [old, new] = limits;
-    let layer = ThrottleLayer::new(crate::all([old, new.audit()])).unwrap().metrics("api");
+    let layer = ThrottleLayer::new(crate::all([old, new.audit()]))
+        .unwrap()
+        .metrics("api");
     let policies = [of("old"), of("new").audit()];
-    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
+    let store = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
     let all = throttle_core::PolicyTree::All(policies.clone().map(Into::into).to_vec());
     let set = store.prepare(PolicySet::new(all).unwrap()).unwrap();
     let (parts, ()) = http::Request::new(()).into_parts();
@@ -182,7 +258,11 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
     with_local_recorder(&recorder, || {
         for calls in [[key(), key()], [Call::SKIP, key()], [key(), Call::SKIP]] {
             let decision = store.decide_now(&set, &calls);
-            let outcome = if decision.is_admitted() { Outcome::Admitted } else { Outcome::Refused };
+            let outcome = if decision.is_admitted() {
+                Outcome::Admitted
+            } else {
+                Outcome::Refused
+            };
             let event = Event {
                 outcome,
                 policies: &policies,
@@ -191,17 +271,39 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
                 places: &[],
                 parts: &parts,
             };
-            layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
+            layer
+                .observers()
+                .each(|observer| observer.passed_or_refused(&event, &calls));
         }
     });
     let text = recorder.handle().render();
     let of = |policy: &str, result: &str| {
-        value(&text, &format!(r#"throttle_decisions_total{{layer="api",policy="{policy}",result="{result}"}}"#))
+        value(
+            &text,
+            &format!(
+                r#"throttle_decisions_total{{layer="api",policy="{policy}",result="{result}"}}"#
+            ),
+        )
     };
     let results = ["admitted", "near", "skipped"];
-    assert_eq!((results.map(|result| of("old", result)), of("old", "refused")), ([0, 1, 1], 1));
-    assert_eq!((results.map(|result| of("new", result)), of("new", "would_refuse")), ([0, 1, 1], 1));
-    assert!(!text.contains(r#"policy="new",result="refused""#) && !text.contains(r#"policy="old",result="would"#));
+    assert_eq!(
+        (
+            results.map(|result| of("old", result)),
+            of("old", "refused")
+        ),
+        ([0, 1, 1], 1)
+    );
+    assert_eq!(
+        (
+            results.map(|result| of("new", result)),
+            of("new", "would_refuse")
+        ),
+        ([0, 1, 1], 1)
+    );
+    assert!(
+        !text.contains(r#"policy="new",result="refused""#)
+            && !text.contains(r#"policy="old",result="would"#)
+    );
 }
 
 /// A class is near its limit by what it can have, and not by what the highest one can have.
@@ -209,10 +311,16 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
 fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let gcra = || Gcra::new(Rate::per_hour(200)).burst(200);
-    let layer = ThrottleLayer::new(limit("p", gcra()).by(Constant)).unwrap().metrics("api");
+    let layer = ThrottleLayer::new(limit("p", gcra()).by(Constant))
+        .unwrap()
+        .metrics("api");
     let policies = [Policy::new("p", gcra()).unwrap()];
-    let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-    let set = store.prepare(PolicySet::new(policies[0].clone()).unwrap()).unwrap();
+    let store = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
+    let set = store
+        .prepare(PolicySet::new(policies[0].clone()).unwrap())
+        .unwrap();
     let calls = [Call::from(Key::from("ada")).reserving(170)];
     let (parts, ()) = http::Request::new(()).into_parts();
     with_local_recorder(&recorder, || {
@@ -226,11 +334,21 @@ fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
                 near: &[],
                 places: &[],
             };
-            layer.observers().each(|observer| observer.passed_or_refused(&event, &calls));
+            layer
+                .observers()
+                .each(|observer| observer.passed_or_refused(&event, &calls));
         }
     });
     let text = recorder.handle().render();
-    let value =
-        |result| value(&text, &format!(r#"throttle_decisions_total{{layer="api",policy="p",result="{result}"}}"#));
-    assert_eq!(["admitted", "near"].map(value), [23, 7], "at most six of thirty are left");
+    let value = |result| {
+        value(
+            &text,
+            &format!(r#"throttle_decisions_total{{layer="api",policy="p",result="{result}"}}"#),
+        )
+    };
+    assert_eq!(
+        ["admitted", "near"].map(value),
+        [23, 7],
+        "at most six of thirty are left"
+    );
 }

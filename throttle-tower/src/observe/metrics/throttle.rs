@@ -18,13 +18,15 @@ use crate::event::{Event, Observed};
 use crate::limit::{Applied, Class, Keying, LookupCounts, TierLookup, WarnAt};
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the label `layer`: see
-    /// [`metrics`](mod@crate::metrics) for all of them. Give each layer a name of its own: of two layers with one name,
-    /// gauges and plan lookups would overwrite each other. Defaults to reporting nothing.
+    /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the
+    /// label `layer`: see [`metrics`](mod@crate::metrics) for all of them. Give each layer a name
+    /// of its own: of two layers with one name, gauges and plan lookups would overwrite each other.
+    /// Defaults to reporting nothing.
     ///
-    /// Call it before the layer is cloned or applied: clones that were made before report nothing. The last name given
-    /// stays. Counters reach the recorder within 200 ms, by a task of the tokio runtime. Enable its timers: without
-    /// them, each request reports, and tokio prints one panic that says so.
+    /// Call it before the layer is cloned or applied: clones that were made before report nothing.
+    /// The last name given stays. Counters reach the recorder within 200 ms, by a task of the tokio
+    /// runtime. Enable its timers: without them, each request reports, and tokio prints one panic
+    /// that says so.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -34,8 +36,16 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
         let layer = self.with_lookups_of_its_own();
-        let candidates = layer.current.with(|shared| shared.options.observers.find().cloned());
-        layer.observed_as(|of| Reporting(Arc::new(Metrics::new(name.into(), of, candidates.unwrap_or_default()))))
+        let candidates = layer
+            .current
+            .with(|shared| shared.options.observers.find().cloned());
+        layer.observed_as(|of| {
+            Reporting(Arc::new(Metrics::new(
+                name.into(),
+                of,
+                candidates.unwrap_or_default(),
+            )))
+        })
     }
 }
 
@@ -43,7 +53,10 @@ impl<B: Backend> ThrottleLayer<B> {
 pub(super) struct Reporting(pub(super) Arc<Metrics>);
 
 pub(super) struct Metrics {
-    #[cfg_attr(not(feature = "rules"), expect(dead_code, reason = "it is read where limits are replaced"))]
+    #[cfg_attr(
+        not(feature = "rules"),
+        expect(dead_code, reason = "it is read where limits are replaced")
+    )]
     layer: String,
     pub(super) counts: Counts,
     pub(super) schedule: Schedule,
@@ -76,21 +89,38 @@ impl Metrics {
     fn new(layer: String, of: &Observed, candidates: Candidates) -> Self {
         let named = of.policies.iter().zip(&*of.applied);
         let mut rows = place::POLICIES + of.policies.len();
-        let policies: Box<[Watched]> = named.map(|(policy, limit)| Watched::new(policy, limit, &mut rows)).collect();
+        let policies: Box<[Watched]> = named
+            .map(|(policy, limit)| Watched::new(policy, limit, &mut rows))
+            .collect();
         let name = |(watched, (policy, limit)): (&Watched, (&Policy, &Applied))| Named {
             name: watched.name.as_str().to_owned(),
             looks_up: watched.lookup.is_some(),
             is_audited: policy.is_audited(),
             bans: limit.charge_rules.ban.is_some(),
-            classes: classes(limit).iter().map(|(class, _)| class.clone()).collect(),
+            classes: classes(limit)
+                .iter()
+                .map(|(class, _)| class.clone())
+                .collect(),
         };
-        let names: Vec<_> = policies.iter().zip(of.policies.iter().zip(&*of.applied)).map(name).collect();
-        let permits: Vec<String> = of.permits.iter().map(|name| name.as_str().to_owned()).collect();
+        let names: Vec<_> = policies
+            .iter()
+            .zip(of.policies.iter().zip(&*of.applied))
+            .map(name)
+            .collect();
+        let permits: Vec<String> = of
+            .permits
+            .iter()
+            .map(|name| name.as_str().to_owned())
+            .collect();
         Self {
             counts: Counts::new(rows),
             schedule: Schedule::new(),
             reported: Mutex::new(vec![[0; ROW]; rows]),
-            in_flight: of.permits.iter().map(|name| (name.clone(), Arc::default())).collect(),
+            in_flight: of
+                .permits
+                .iter()
+                .map(|name| (name.clone(), Arc::default()))
+                .collect(),
             handles: Registered::new({
                 let (layer, candidates) = (layer.clone(), candidates.clone());
                 move || Handles::register(&layer, &names, &permits, &candidates)
@@ -102,12 +132,17 @@ impl Metrics {
         }
     }
 
-    /// The metrics of the limits that replace those of these metrics. What waits or is in flight counts on.
+    /// The metrics of the limits that replace those of these metrics. What waits or is in flight
+    /// counts on.
     #[cfg(feature = "rules")]
     fn renewed(&self, of: &Observed, candidates: Candidates) -> Self {
         let mut renewed = Self::new(self.layer.clone(), of, candidates);
         for policy in &mut renewed.policies {
-            if let Some(former) = self.policies.iter().find(|former| former.name == policy.name) {
+            if let Some(former) = self
+                .policies
+                .iter()
+                .find(|former| former.name == policy.name)
+            {
                 policy.queued = Arc::clone(&former.queued);
             }
         }
@@ -146,7 +181,10 @@ impl Watched {
 }
 
 fn classes(limit: &Applied) -> &[Class] {
-    limit.priority.as_ref().map_or(&[], |priority| priority.classes())
+    limit
+        .priority
+        .as_ref()
+        .map_or(&[], |priority| priority.classes())
 }
 
 pub(super) fn capacity(policy: &Policy) -> u64 {
@@ -155,8 +193,16 @@ pub(super) fn capacity(policy: &Policy) -> u64 {
 
 impl Observer for Reporting {
     #[cfg(feature = "rules")]
-    fn renewed(&self, _: &Observed, of: &Observed, beside: &crate::event::Observers) -> Option<Box<dyn Observer>> {
-        Some(Box::new(Self(Arc::new(self.0.renewed(of, beside.find().cloned().unwrap_or_default())))))
+    fn renewed(
+        &self,
+        _: &Observed,
+        of: &Observed,
+        beside: &crate::event::Observers,
+    ) -> Option<Box<dyn Observer>> {
+        Some(Box::new(Self(Arc::new(
+            self.0
+                .renewed(of, beside.find().cloned().unwrap_or_default()),
+        ))))
     }
 
     fn built(&self, on: &Arc<BuiltOn>) {
@@ -172,26 +218,37 @@ impl Observer for Reporting {
 
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
         self.0.handles.with(|handles| {
-            let histogram = result.map_or_else(|kind| &handles.failed[kind as usize], |()| &handles.decided);
+            let histogram =
+                result.map_or_else(|kind| &handles.failed[kind as usize], |()| &handles.decided);
             histogram.record(after);
         });
     }
 
     fn queued(&self, policy: usize) {
-        self.0.policies[policy].queued.rise(1, self.0.queue_gauge(policy));
+        self.0.policies[policy]
+            .queued
+            .rise(1, self.0.queue_gauge(policy));
     }
 
     fn left_queue(&self, policy: usize, after: Duration) {
-        self.0.policies[policy].queued.fall(1, self.0.queue_gauge(policy));
-        self.0.handles.with(|handles| handles.policies[policy].queue_time.record(after));
+        self.0.policies[policy]
+            .queued
+            .fall(1, self.0.queue_gauge(policy));
+        self.0
+            .handles
+            .with(|handles| handles.policies[policy].queue_time.record(after));
     }
 
     fn took_permits(&self, limit: usize, permits: u64) {
-        self.0.in_flight[limit].1.rise(permits, self.0.permit_gauge(limit));
+        self.0.in_flight[limit]
+            .1
+            .rise(permits, self.0.permit_gauge(limit));
     }
 
     fn returned_permits(&self, limit: usize, permits: u64) {
-        self.0.in_flight[limit].1.fall(permits, self.0.permit_gauge(limit));
+        self.0.in_flight[limit]
+            .1
+            .fall(permits, self.0.permit_gauge(limit));
     }
 
     fn corrected(&self, policy: usize, correction: Correction) {

@@ -4,8 +4,9 @@ use throttle_core::PolicyName;
 
 /// A key that was refused often: see [`ThrottleLayer::offenders`](crate::ThrottleLayer::offenders).
 ///
-/// `Display` shows it as `policy#digest`, for example `per-ip#3f9c01ab52d7e680`, and as `policy#missing` if it stands
-/// for the requests without a key. It never contains a key, except for the text in [`shown`](Self::shown).
+/// `Display` shows it as `policy#digest`, for example `per-ip#3f9c01ab52d7e680`, and as
+/// `policy#missing` if it stands for the requests without a key. It never contains a key, except
+/// for the text in [`shown`](Self::shown).
 ///
 /// ```
 /// use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -25,11 +26,11 @@ pub struct Offender {
     pub policy: PolicyName,
     /// The key's digest; `None` for the key that requests without one share.
     pub digest: Option<u64>,
-    /// How often it was refused in the last one to two minutes. An estimate that is never too high. It is exact unless
-    /// thousands of other keys are refused.
+    /// How often it was refused in the last one to two minutes. An estimate that is never too high.
+    /// It is exact unless thousands of other keys are refused.
     pub refused: u64,
-    /// The key as the function of [`track_offenders_as`](crate::ThrottleLayer::track_offenders_as) shows it. Always
-    /// `None` without that function.
+    /// The key as the function of [`track_offenders_as`](crate::ThrottleLayer::track_offenders_as)
+    /// shows it. Always `None` without that function.
     pub shown: Option<String>,
 }
 
@@ -50,7 +51,13 @@ mod tests {
     fn digest_is_shown_by_sixteen_digits() {
         let shown = |digest| {
             let policy = PolicyName::new("per-ip").unwrap();
-            Offender { policy, digest, refused: 1, shown: None }.to_string()
+            Offender {
+                policy,
+                digest,
+                refused: 1,
+                shown: None,
+            }
+            .to_string()
         };
         assert_eq!(shown(Some(0x3f)), "per-ip#000000000000003f");
         assert_eq!(shown(Some(u64::MAX)), "per-ip#ffffffffffffffff");

@@ -22,14 +22,14 @@ const LISTED: usize = 128;
 const BUCKETS: usize = 1024;
 const CELLS: usize = 4;
 
-/// A newcomer to a bucket takes the place of another one that was counted n times with the probability of this to the
-/// power of n.
+/// A newcomer to a bucket takes the place of another one that was counted n times with the
+/// probability of this to the power of n.
 const DECAY: f64 = 0.9;
 
 const SECONDS: u64 = 60;
 
-/// Refusals of the running minute and of the one before. The sketch forgets nothing by itself, so a minute is forgotten
-/// as a whole.
+/// Refusals of the running minute and of the one before. The sketch forgets nothing by itself, so a
+/// minute is forgotten as a whole.
 pub(super) struct Recent {
     started: Instant,
     running: Minute,
@@ -39,10 +39,16 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn new(now: Instant, shows_text: bool) -> Self {
-        Self { started: now, running: Minute::new(), before: Minute::new(), shows_text }
+        Self {
+            started: now,
+            running: Minute::new(),
+            before: Minute::new(),
+            shows_text,
+        }
     }
 
-    /// Counts a refusal of a key, and returns whether the text of the key is [wanted](Self::set_text).
+    /// Counts a refusal of a key, and returns whether the text of the key is
+    /// [wanted](Self::set_text).
     pub(super) fn add(&mut self, key: Refused, now: Instant) -> bool {
         self.turn(now);
         let Minute { sketch, listed } = &mut self.running;
@@ -51,7 +57,14 @@ impl Recent {
             listed.remove(&displaced);
         }
         if is_new {
-            listed.insert(key, if self.shows_text { Text::Wanted } else { Text::Known(None) });
+            listed.insert(
+                key,
+                if self.shows_text {
+                    Text::Wanted
+                } else {
+                    Text::Known(None)
+                },
+            );
         }
         self.shows_text && matches!(listed.get(&key), Some(Text::Wanted))
     }
@@ -67,15 +80,32 @@ impl Recent {
     pub(super) fn list(&mut self, n: usize, now: Instant) -> Vec<(Refused, u64, Option<String>)> {
         self.turn(now);
         let minutes = [&self.running, &self.before];
-        let mut keys: Vec<Refused> = minutes.iter().flat_map(|minute| minute.listed.keys()).copied().collect();
+        let mut keys: Vec<Refused> = minutes
+            .iter()
+            .flat_map(|minute| minute.listed.keys())
+            .copied()
+            .collect();
         keys.sort_unstable();
         keys.dedup();
-        let count = |key: &Refused| minutes.iter().map(|minute| minute.sketch.count(key)).sum::<u64>();
-        let mut counted: Vec<(Refused, u64)> = keys.into_iter().map(|key| (key, count(&key))).collect();
+        let count = |key: &Refused| {
+            minutes
+                .iter()
+                .map(|minute| minute.sketch.count(key))
+                .sum::<u64>()
+        };
+        let mut counted: Vec<(Refused, u64)> =
+            keys.into_iter().map(|key| (key, count(&key))).collect();
         counted.sort_by_key(|(_, count)| Reverse(*count));
         counted.truncate(n.min(LISTED));
-        let text = |key: &Refused| minutes.iter().find_map(|minute| minute.listed.get(key)?.shown().map(str::to_owned));
-        counted.into_iter().map(|(key, count)| (key, count, text(&key))).collect()
+        let text = |key: &Refused| {
+            minutes
+                .iter()
+                .find_map(|minute| minute.listed.get(key)?.shown().map(str::to_owned))
+        };
+        counted
+            .into_iter()
+            .map(|(key, count)| (key, count, text(&key)))
+            .collect()
     }
 
     /// Goes on to the present minute.
@@ -105,7 +135,10 @@ enum Text {
 impl Minute {
     fn new() -> Self {
         // The sketch needs no secret: of the digests that it hashes, nothing is known to a client.
-        Self { sketch: CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY), listed: HashMap::with_capacity(LISTED) }
+        Self {
+            sketch: CuckooTopK::new(LISTED, BUCKETS, CELLS, DECAY),
+            listed: HashMap::with_capacity(LISTED),
+        }
     }
 }
 

@@ -21,14 +21,18 @@ fn per_key(name: &str) -> Limit {
 }
 
 fn tracking() -> ThrottleLayer {
-    ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders()
+    ThrottleLayer::new(per_key("per-key"))
+        .unwrap()
+        .track_offenders()
 }
 
 async fn send(layer: &ThrottleLayer, key: Option<&str>) -> StatusCode {
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let mut request = Request::new(());
     if let Some(key) = key {
-        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        request
+            .headers_mut()
+            .insert("x-api-key", key.parse().unwrap());
     }
     layer.layer(inner).oneshot(request).await.unwrap().status()
 }
@@ -42,7 +46,11 @@ async fn refuse(layer: &ThrottleLayer, key: Option<&str>, times: usize) {
 }
 
 fn counts(layer: &ThrottleLayer) -> Vec<u64> {
-    layer.offenders(20).iter().map(|offender| offender.refused).collect()
+    layer
+        .offenders(20)
+        .iter()
+        .map(|offender| offender.refused)
+        .collect()
 }
 
 fn tracker(layer: &ThrottleLayer) -> Arc<Tracker> {
@@ -65,7 +73,10 @@ impl Random {
 struct Zipf(Vec<u64>);
 
 impl Zipf {
-    #[expect(clippy::float_arithmetic, reason = "weights of a test, the same on every machine up to one part in 2^40")]
+    #[expect(
+        clippy::float_arithmetic,
+        reason = "weights of a test, the same on every machine up to one part in 2^40"
+    )]
     fn new(keys: u32) -> Self {
         let weight = |rank: u32| (f64::from(rank).powf(-1.1) * f64::from(1 << 30)) as u64;
         let sums = (1..=keys).scan(0, |sum, rank| {
@@ -81,12 +92,15 @@ impl Zipf {
     }
 }
 
-/// Counts so many refusals of 100,000 keys by Zipf's law, and after each of them so many of keys that are refused once.
-/// Returns how many of the true top 20 are listed among the first 20.
+/// Counts so many refusals of 100,000 keys by Zipf's law, and after each of them so many of keys
+/// that are refused once. Returns how many of the true top 20 are listed among the first 20.
 fn found_of_top_20(seed: u64, refusals: u64, one_shots: u64) -> usize {
     let (zipf, mut random) = (Zipf::new(100_000), Random(seed));
     let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
-    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, key: &Key| match key.expose_parts().next()? {
+    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, key: &Key| match key
+        .expose_parts()
+        .next()?
+    {
         KeyPart::Number(number) => Some(number.to_string()),
         _ => None,
     }))));
@@ -108,7 +122,11 @@ fn found_of_top_20(seed: u64, refusals: u64, one_shots: u64) -> usize {
     let is_found = |offender: &&super::Offender| {
         let rank: u64 = offender.shown.as_ref().unwrap().parse().unwrap();
         let exact = exact.get(&rank).copied().unwrap_or(1);
-        assert!(offender.refused <= exact, "an estimate is too high: {} of {exact}", offender.refused);
+        assert!(
+            offender.refused <= exact,
+            "an estimate is too high: {} of {exact}",
+            offender.refused
+        );
         exact >= least_of_top_20
     };
     listed.iter().filter(is_found).count()
@@ -134,22 +152,41 @@ async fn list_holds_19_of_the_true_top_20_beside_as_many_single_refusals() {
 
 #[tokio::test(start_paused = true)]
 async fn list_counts_refusals_by_key_and_policy() {
-    let limits = all([per_key("a"), per_key("b").cost(|parts: &Parts| if parts.uri.path() == "/" { 1 } else { 2 })]);
+    let limits = all([
+        per_key("a"),
+        per_key("b").cost(|parts: &Parts| if parts.uri.path() == "/" { 1 } else { 2 }),
+    ]);
     let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
     refuse(&layer, Some("ada"), 3).await;
     refuse(&layer, Some("bob"), 5).await;
     assert_eq!(counts(&layer), [5, 3], "admitted requests do not count");
     let listed = layer.offenders(1);
-    assert_eq!((listed.len(), listed[0].policy.as_str(), listed[0].refused), (1, "a", 5));
+    assert_eq!(
+        (listed.len(), listed[0].policy.as_str(), listed[0].refused),
+        (1, "a", 5)
+    );
     assert!(layer.offenders(0).is_empty());
 
     let bob = listed[0].digest.unwrap();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-    let never = Request::get("/never").header("x-api-key", "bob").body(()).unwrap();
+    let never = Request::get("/never")
+        .header("x-api-key", "bob")
+        .body(())
+        .unwrap();
     layer.layer(inner).oneshot(never).await.unwrap();
     let listed = layer.offenders(20);
-    assert_eq!(listed.iter().map(|offender| offender.policy.as_str()).collect::<Vec<_>>(), ["a", "a", "b"]);
-    assert_eq!(listed[2].digest, Some(bob), "a key has one digest in all policies");
+    assert_eq!(
+        listed
+            .iter()
+            .map(|offender| offender.policy.as_str())
+            .collect::<Vec<_>>(),
+        ["a", "a", "b"]
+    );
+    assert_eq!(
+        listed[2].digest,
+        Some(bob),
+        "a key has one digest in all policies"
+    );
     assert_eq!(listed[2].to_string(), format!("b#{bob:016x}"));
 }
 
@@ -182,7 +219,11 @@ async fn keys_that_were_refused_equally_often_are_listed_in_a_fixed_order() {
     for key in 0..12 {
         refuse(&layer, Some(&format!("key {key}")), 1).await;
     }
-    let digests: Vec<_> = layer.offenders(20).into_iter().map(|offender| offender.digest).collect();
+    let digests: Vec<_> = layer
+        .offenders(20)
+        .into_iter()
+        .map(|offender| offender.digest)
+        .collect();
     assert!(digests.len() == 12 && digests.is_sorted(), "{digests:?}");
 }
 
@@ -192,12 +233,20 @@ async fn law_11_list_contains_no_raw_key() {
     refuse(&layer, Some("sk-live-1234"), 2).await;
     let listed = layer.offenders(20);
     assert_eq!((listed.len(), &listed[0].shown), (1, &None));
-    for text in [format!("{listed:?}"), listed[0].to_string(), format!("{layer:?}")] {
+    for text in [
+        format!("{listed:?}"),
+        listed[0].to_string(),
+        format!("{layer:?}"),
+    ] {
         assert!(!text.contains("1234"), "{text}");
     }
     let other = tracking();
     refuse(&other, Some("sk-live-1234"), 2).await;
-    assert_ne!(listed[0].digest, other.offenders(1)[0].digest, "the digest is keyed by a secret of the layer");
+    assert_ne!(
+        listed[0].digest,
+        other.offenders(1)[0].digest,
+        "the digest is keyed by a secret of the layer"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,17 +255,26 @@ async fn requests_without_a_key_are_listed_as_missing() {
     refuse(&layer, None, 2).await;
     refuse(&layer, Some("ada"), 1).await;
     let listed = layer.offenders(20);
-    assert_eq!((listed[0].to_string().as_str(), listed[0].digest), ("per-key#missing", None));
+    assert_eq!(
+        (listed[0].to_string().as_str(), listed[0].digest),
+        ("per-key#missing", None)
+    );
     assert!(listed[1].digest.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_refusals_by_limits_are_listed() {
-    let limits = all([per_key("per-key").into(), crate::LimitTree::from(Concurrency::new(1))]);
+    let limits = all([
+        per_key("per-key").into(),
+        crate::LimitTree::from(Concurrency::new(1)),
+    ]);
     let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
-    assert_eq!(send(&layer, Some("ada")).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        send(&layer, Some("ada")).await,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
     drop(held);
     assert!(layer.offenders(20).is_empty());
 }
@@ -232,14 +290,19 @@ async fn list_is_empty_until_tracking_is_set() {
 #[tokio::test(start_paused = true)]
 async fn services_clones_and_layers_on_another_backend_count_together() {
     let layer = tracking();
-    let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+    let service = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(()))
+    }));
     let elsewhere = layer.clone().backend(MemoryBackend::new()).unwrap();
     refuse(&layer, Some("ada"), 1).await;
     refuse(&elsewhere, Some("ada"), 1).await;
     for same in [&layer.clone(), &service.to_layer(), &elsewhere] {
         assert_eq!(counts(same), [2]);
     }
-    assert!(counts(&layer.track_offenders()).is_empty(), "set again, it counts anew, and once");
+    assert!(
+        counts(&layer.track_offenders()).is_empty(),
+        "set again, it counts anew, and once"
+    );
 }
 
 #[test]
@@ -254,7 +317,9 @@ fn law_14_refusal_does_not_wait_for_the_counts() {
         runtime.block_on(refuse(&calling, Some("ada"), 3));
         done.send(()).unwrap();
     });
-    is_done.recv_timeout(Duration::from_secs(30)).expect("the requests waited for a lock that is held");
+    is_done
+        .recv_timeout(Duration::from_secs(30))
+        .expect("the requests waited for a lock that is held");
     drop(held);
     assert_eq!((layer.uncounted_refusals(), counts(&layer).len()), (3, 0));
 }
@@ -263,19 +328,33 @@ fn law_14_refusal_does_not_wait_for_the_counts() {
 async fn keys_are_shown_as_the_text_of_the_users_function() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
-    let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(move |policy, key| {
-        counter.fetch_add(1, Ordering::Relaxed);
-        match key.expose_parts().next()? {
-            KeyPart::Bytes(b"secret") => None,
-            KeyPart::Bytes(bytes) => Some(format!("{policy}: {}", String::from_utf8_lossy(bytes))),
-            _ => None,
-        }
-    });
+    let layer = ThrottleLayer::new(per_key("per-key"))
+        .unwrap()
+        .track_offenders_as(move |policy, key| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            match key.expose_parts().next()? {
+                KeyPart::Bytes(b"secret") => None,
+                KeyPart::Bytes(bytes) => {
+                    Some(format!("{policy}: {}", String::from_utf8_lossy(bytes)))
+                }
+                _ => None,
+            }
+        });
     for (key, times) in [("ada", 4), ("secret", 3), ("bob", 2)] {
         refuse(&layer, Some(key), times).await;
     }
-    let shown = || layer.offenders(20).into_iter().map(|offender| offender.shown).collect::<Vec<_>>();
-    let expected = [Some("per-key: ada".to_owned()), None, Some("per-key: bob".to_owned())];
+    let shown = || {
+        layer
+            .offenders(20)
+            .into_iter()
+            .map(|offender| offender.shown)
+            .collect::<Vec<_>>()
+    };
+    let expected = [
+        Some("per-key: ada".to_owned()),
+        None,
+        Some("per-key: bob".to_owned()),
+    ];
     assert_eq!(shown(), expected);
     assert_eq!(asked.load(Ordering::Relaxed), 3, "once for each key");
     advance(Duration::from_secs(61)).await;
@@ -285,7 +364,9 @@ async fn keys_are_shown_as_the_text_of_the_users_function() {
 #[tokio::test(start_paused = true)]
 async fn text_of_a_key_is_cut_to_64_bytes_of_whole_characters() {
     let show = |_: &str, _: &Key| Some("ä".repeat(10) + "a" + &"ä".repeat(1_000));
-    let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(show);
+    let layer = ThrottleLayer::new(per_key("per-key"))
+        .unwrap()
+        .track_offenders_as(show);
     refuse(&layer, Some("ada"), 1).await;
     let shown = layer.offenders(1).remove(0).shown.unwrap();
     assert_eq!(shown, "ä".repeat(10) + "a" + &"ä".repeat(21));
@@ -296,7 +377,9 @@ async fn function_that_shows_a_key_may_read_the_list() {
     let reads: Arc<OnceLock<ThrottleLayer>> = Arc::default();
     let layer = Arc::clone(&reads);
     let show = move |_: &str, _: &Key| Some(layer.get()?.offenders(20).len().to_string());
-    let layer = ThrottleLayer::new(per_key("per-key")).unwrap().track_offenders_as(show);
+    let layer = ThrottleLayer::new(per_key("per-key"))
+        .unwrap()
+        .track_offenders_as(show);
     reads.set(layer.clone()).unwrap();
     refuse(&layer, Some("ada"), 2).await;
     assert_eq!(layer.offenders(1)[0].shown.as_deref(), Some("1"));
@@ -305,7 +388,9 @@ async fn function_that_shows_a_key_may_read_the_list() {
 #[tokio::test(start_paused = true)]
 async fn list_and_its_texts_are_bounded() {
     let policy = Policy::new("per-key", Gcra::new(Rate::per_second(1))).unwrap();
-    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, _: &Key| Some("text".to_owned())))));
+    let tracker = Arc::new(Tracker::new(Some(Arc::new(|_: &str, _: &Key| {
+        Some("text".to_owned())
+    }))));
     for minute in 0..2 {
         advance(Duration::from_secs(60 * minute)).await;
         for n in 0..20_000_u64 {
@@ -329,7 +414,11 @@ fn policy() -> Policy {
 }
 
 fn refusals(tracker: &Tracker) -> Vec<u64> {
-    tracker.list(20, &[policy()]).iter().map(|offender| offender.refused).collect()
+    tracker
+        .list(20, &[policy()])
+        .iter()
+        .map(|offender| offender.refused)
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,21 +448,41 @@ fn no_refusal_is_lost_or_counted_twice_while_the_list_is_read() {
                 scope.spawn(move || {
                     // Two keys of all threads, and some of its own that want the same slots.
                     for n in 0..EACH {
-                        count(tracker, policy, if n % 4 == 3 { 100 * thread + n % 97 } else { 1_000 + n % 2 }, 1);
+                        count(
+                            tracker,
+                            policy,
+                            if n % 4 == 3 {
+                                100 * thread + n % 97
+                            } else {
+                                1_000 + n % 2
+                            },
+                            1,
+                        );
                     }
                     done.fetch_add(1, Ordering::Release);
                 });
             }
             let mut before = 0;
             while done.load(Ordering::Acquire) < 3 {
-                let now =
-                    tracker.list(128, std::slice::from_ref(&policy)).iter().map(|key| key.refused).max().unwrap_or(0);
+                let now = tracker
+                    .list(128, std::slice::from_ref(&policy))
+                    .iter()
+                    .map(|key| key.refused)
+                    .max()
+                    .unwrap_or(0);
                 assert!(now >= before, "{round}: {now} after {before}");
                 before = now;
             }
         });
-        let counted: u64 = tracker.list(128, &[policy]).iter().map(|key| key.refused).sum();
-        assert!(counted + tracker.uncounted() <= 3 * EACH, "{round}: {counted}");
+        let counted: u64 = tracker
+            .list(128, &[policy])
+            .iter()
+            .map(|key| key.refused)
+            .sum();
+        assert!(
+            counted + tracker.uncounted() <= 3 * EACH,
+            "{round}: {counted}"
+        );
         let listed: u64 = counted + tracker.uncounted();
         // Of some 290 keys, the 128 that are listed have nearly all.
         assert!(listed >= 3 * EACH * 3 / 4, "{round}: {listed}");

@@ -20,7 +20,8 @@ pub(in crate::observe) type Show = dyn Fn(&str, &Key) -> Option<String> + Send +
 /// Bytes that are kept of a key's text.
 const MAX_TEXT: usize = 64;
 
-/// Counts the refusals of a layer by key. It holds digests of keys and what the user's function shows.
+/// Counts the refusals of a layer by key. It holds digests of keys and what the user's function
+/// shows.
 pub(in crate::observe) struct Tracker {
     show: Option<Arc<Show>>,
     secret: RandomState,
@@ -31,8 +32,17 @@ pub(in crate::observe) struct Tracker {
 impl Observer for Arc<Tracker> {
     /// It knows limits by their places.
     #[cfg(feature = "rules")]
-    fn renewed(&self, former: &Observed, of: &Observed, _: &crate::event::Observers) -> Option<Box<dyn Observer>> {
-        if former.has_names_of(of) { None } else { Some(Box::new(Self::new(self.anew()))) }
+    fn renewed(
+        &self,
+        former: &Observed,
+        of: &Observed,
+        _: &crate::event::Observers,
+    ) -> Option<Box<dyn Observer>> {
+        if former.has_names_of(of) {
+            None
+        } else {
+            Some(Box::new(Self::new(self.anew())))
+        }
     }
 
     fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
@@ -44,9 +54,15 @@ impl Observer for Arc<Tracker> {
 
 /// The key of a request that a limit refused, and the policy that did.
 fn refused_key<'a>(event: &Event<'a>, calls: &'a [Call]) -> Option<(usize, &'a Policy, &'a Key)> {
-    let Outcome::Refused = event.outcome else { return None };
+    let Outcome::Refused = event.outcome else {
+        return None;
+    };
     let place = event.decision?.binding()?;
-    Some((event.place(place), event.policies.get(place)?, calls.get(place)?.key()?))
+    Some((
+        event.place(place),
+        event.policies.get(place)?,
+        calls.get(place)?.key()?,
+    ))
 }
 
 impl Tracker {
@@ -58,7 +74,12 @@ impl Tracker {
 
     pub(in crate::observe) fn new(show: Option<Arc<Show>>) -> Self {
         let recent = Mutex::new(Recent::new(Instant::now(), show.is_some()));
-        Self { show, secret: RandomState::new(), recent, uncounted: AtomicU64::new(0) }
+        Self {
+            show,
+            secret: RandomState::new(),
+            recent,
+            uncounted: AtomicU64::new(0),
+        }
     }
 
     /// What digests of keys are under.
@@ -69,16 +90,25 @@ impl Tracker {
 
     /// Counts one refusal of a key, unless the counts are in use.
     pub(super) fn count(&self, place: usize, policy: &Policy, key: &Key) {
-        let refused = Refused { policy: place, digest: self.secret.hash_one(key) };
+        let refused = Refused {
+            policy: place,
+            digest: self.secret.hash_one(key),
+        };
         let now = Instant::now();
-        let Some(is_text_wanted) = try_lock(&self.recent).map(|mut recent| recent.add(refused, now)) else {
+        let Some(is_text_wanted) =
+            try_lock(&self.recent).map(|mut recent| recent.add(refused, now))
+        else {
             self.uncounted.fetch_add(1, Ordering::Relaxed);
             return;
         };
         if is_text_wanted {
-            // Not under the lock, because the function may read the list. If the lock is not free afterwards, the
-            // key's next refusal asks again.
-            let text = self.show.as_ref().and_then(|show| show(policy.name(), key)).map(cut);
+            // Not under the lock, because the function may read the list. If the lock is not free
+            // afterwards, the key's next refusal asks again.
+            let text = self
+                .show
+                .as_ref()
+                .and_then(|show| show(policy.name(), key))
+                .map(cut);
             if let Some(mut recent) = try_lock(&self.recent) {
                 recent.set_text(refused, text);
             }
@@ -93,10 +123,18 @@ impl Tracker {
     pub(in crate::observe) fn list(&self, n: usize, policies: &[Policy]) -> Vec<Offender> {
         let missing = self.secret.hash_one(Key::missing());
         let counted = lock(&self.recent).list(n, Instant::now());
-        let offenders = counted.into_iter().filter_map(|(Refused { policy, digest }, refused, shown)| {
-            let policy = policies.get(policy)?.policy_name().clone();
-            Some(Offender { policy, digest: (digest != missing).then_some(digest), refused, shown })
-        });
+        let offenders =
+            counted
+                .into_iter()
+                .filter_map(|(Refused { policy, digest }, refused, shown)| {
+                    let policy = policies.get(policy)?.policy_name().clone();
+                    Some(Offender {
+                        policy,
+                        digest: (digest != missing).then_some(digest),
+                        refused,
+                        shown,
+                    })
+                });
         offenders.collect()
     }
 }
@@ -104,7 +142,11 @@ impl Tracker {
 /// The first bytes of a text, in whole characters.
 fn cut(mut text: String) -> Box<str> {
     if text.len() > MAX_TEXT {
-        text.truncate((0..=MAX_TEXT).rfind(|&end| text.is_char_boundary(end)).unwrap_or(0));
+        text.truncate(
+            (0..=MAX_TEXT)
+                .rfind(|&end| text.is_char_boundary(end))
+                .unwrap_or(0),
+        );
     }
     text.into()
 }

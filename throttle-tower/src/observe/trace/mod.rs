@@ -11,13 +11,14 @@ use crate::throttle::ThrottleLayer;
 use tracer::Tracer;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Logs refusals and degraded decisions with `tracing`, under the target `throttle`, and adds the decision to the
-    /// request's span. Defaults to neither.
+    /// Logs refusals and degraded decisions with `tracing`, under the target `throttle`, and adds
+    /// the decision to the request's span. Defaults to neither.
     ///
     /// # Events
     ///
-    /// There is one event for each refusal, and one for each decision that the store did not make. An event belongs to
-    /// the span in which the service was called. None contains a key, a path or a header.
+    /// There is one event for each refusal, and one for each decision that the store did not make.
+    /// An event belongs to the span in which the service was called. None contains a key, a path or
+    /// a header.
     ///
     /// | level | message | when |
     /// |---|---|---|
@@ -37,14 +38,15 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `why` | if the store failed, the [label](throttle_core::BackendErrorKind::label) of the store's error |
     /// | `left_out` | events of this policy and level that were left out since the last one |
     ///
-    /// A field that does not apply is missing. In each second, at most ten events of a policy and a message are
-    /// emitted. The others are left out, and the next event has their number in `left_out`. Decisions without a policy
-    /// share one such budget.
+    /// A field that does not apply is missing. In each second, at most ten events of a policy and a
+    /// message are emitted. The others are left out, and the next event has their number in
+    /// `left_out`. Decisions without a policy share one such budget.
     ///
     /// # Span fields
     ///
-    /// The current span of each request, refused or not, gets the policy that decided as `throttle.policy`, and what is
-    /// left of it as `throttle.remaining`. The span must declare the fields:
+    /// The current span of each request, refused or not, gets the policy that decided as
+    /// `throttle.policy`, and what is left of it as `throttle.remaining`. The span must declare the
+    /// fields:
     ///
     /// ```
     /// use http::{Request, Response};

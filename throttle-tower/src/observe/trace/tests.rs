@@ -39,7 +39,8 @@ struct Log {
 impl Log {
     fn capture() -> (Self, DefaultGuard) {
         let log = Self::default();
-        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+        let guard =
+            tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
         (log, guard)
     }
 
@@ -58,7 +59,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Lo
         let mut fields = Fields::new();
         event.record(&mut Texts(&mut fields));
         let span = context.event_span(event).map(|span| span.name());
-        self.events.lock().unwrap().push(Logged { level: *event.metadata().level(), span, fields });
+        self.events.lock().unwrap().push(Logged {
+            level: *event.metadata().level(),
+            span,
+            fields,
+        });
     }
 
     fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
@@ -74,7 +79,10 @@ struct Texts<'a>(&'a mut Fields);
 
 impl Visit for Texts<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name(), format!("{value:?}").trim_matches('"').to_owned());
+        self.0.insert(
+            field.name(),
+            format!("{value:?}").trim_matches('"').to_owned(),
+        );
     }
 }
 
@@ -88,14 +96,21 @@ fn per_key(name: &str, burst: u64) -> crate::Limit {
 
 fn down(on_error: OnError) -> ThrottleLayer<FailingBackend> {
     let limits = all([per_key("a", 8), per_key("b", 4)]);
-    ThrottleLayer::new(limits).unwrap().traced().on_error(on_error).backend(FailingBackend).unwrap()
+    ThrottleLayer::new(limits)
+        .unwrap()
+        .traced()
+        .on_error(on_error)
+        .backend(FailingBackend)
+        .unwrap()
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> StatusCode {
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let mut request = Request::new(());
     if let Some(key) = key {
-        request.headers_mut().insert("x-api-key", key.parse().unwrap());
+        request
+            .headers_mut()
+            .insert("x-api-key", key.parse().unwrap());
     }
     layer.layer(inner).oneshot(request).await.unwrap().status()
 }
@@ -103,30 +118,50 @@ async fn send<B: Backend>(layer: &ThrottleLayer<B>, key: Option<&str>) -> Status
 #[tokio::test]
 async fn refusal_of_a_class_is_logged_with_its_name() {
     let (log, _guard) = Log::capture();
-    let in_class = |class| per_key("a", 9).priority([("high", 0), ("low", 8)], move |_: &Parts| class);
-    let [high, low] = ["high", "low"].map(|class| ThrottleLayer::new(in_class(class)).unwrap().traced());
+    let in_class =
+        |class| per_key("a", 9).priority([("high", 0), ("low", 8)], move |_: &Parts| class);
+    let [high, low] =
+        ["high", "low"].map(|class| ThrottleLayer::new(in_class(class)).unwrap().traced());
     for (layer, class, admitted) in [(low, "low", 1), (high, "high", 9)] {
         for _ in 0..admitted {
             assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
         }
-        assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::TOO_MANY_REQUESTS);
-        assert!(log.events().iter().all(|logged| logged.fields["class"] == class), "{class}");
+        assert_eq!(
+            send(&layer, Some("sk-1234")).await,
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        assert!(
+            log.events()
+                .iter()
+                .all(|logged| logged.fields["class"] == class),
+            "{class}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn refusal_is_logged_with_its_policy_and_wait() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 1)])).unwrap().traced();
+    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 1)]))
+        .unwrap()
+        .traced();
     send(&layer, Some("sk-1234")).await;
     assert!(log.events().is_empty(), "an admitted request is not logged");
 
     let entered = info_span!("request").entered();
-    assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        send(&layer, Some("sk-1234")).await,
+        StatusCode::TOO_MANY_REQUESTS
+    );
     drop(entered);
     let [mut logged] = <[Logged; 1]>::try_from(log.events()).unwrap();
     assert_eq!((logged.level, logged.span), (Level::INFO, Some("request")));
-    let wait: u64 = logged.fields.remove("retry_after_ms").unwrap().parse().unwrap();
+    let wait: u64 = logged
+        .fields
+        .remove("retry_after_ms")
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!((3_500_000..=3_600_000).contains(&wait), "{wait} ms");
     let expected = [
         ("decided_by", "store"),
@@ -158,18 +193,35 @@ async fn refusals_without_a_decision_are_logged() {
     let missing = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
     let layer = ThrottleLayer::new(missing).unwrap().traced();
     assert_eq!(send(&layer, None).await, StatusCode::UNAUTHORIZED);
-    let layer = ThrottleLayer::new(Concurrency::new(1).name("full")).unwrap().traced();
+    let layer = ThrottleLayer::new(Concurrency::new(1).name("full"))
+        .unwrap()
+        .traced();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
     assert_eq!(send(&layer, None).await, StatusCode::SERVICE_UNAVAILABLE);
     drop(held);
     let expected = [
-        fields([("left_out", "0"), ("message", "request refused"), ("outcome", "missing_key")]),
-        fields([("left_out", "0"), ("message", "request refused"), ("outcome", "no_permit"), ("policy", "full")]),
+        fields([
+            ("left_out", "0"),
+            ("message", "request refused"),
+            ("outcome", "missing_key"),
+        ]),
+        fields([
+            ("left_out", "0"),
+            ("message", "request refused"),
+            ("outcome", "no_permit"),
+            ("policy", "full"),
+        ]),
     ];
     let logged = log.events();
     assert!(logged.iter().all(|logged| logged.level == Level::INFO));
-    assert_eq!(logged.into_iter().map(|logged| logged.fields).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        logged
+            .into_iter()
+            .map(|logged| logged.fields)
+            .collect::<Vec<_>>(),
+        expected
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,7 +229,10 @@ async fn decisions_of_a_local_share_are_logged_as_degraded() {
     let (log, _guard) = Log::capture();
     let layer = down(OnError::local(4));
     assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
-    assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        send(&layer, Some("sk-1234")).await,
+        StatusCode::TOO_MANY_REQUESTS
+    );
     let mut logged = log.events();
     assert!(logged[1].fields.remove("retry_after_ms").is_some());
     for (logged, outcome) in logged.into_iter().zip(["admitted", "refused"]) {
@@ -191,7 +246,10 @@ async fn decisions_of_a_local_share_are_logged_as_degraded() {
             ("remaining", "0"),
             ("why", "unavailable"),
         ];
-        assert_eq!((logged.level, logged.fields), (Level::WARN, fields(expected)));
+        assert_eq!(
+            (logged.level, logged.fields),
+            (Level::WARN, fields(expected))
+        );
     }
 }
 
@@ -199,7 +257,12 @@ async fn decisions_of_a_local_share_are_logged_as_degraded() {
 async fn open_and_closed_limits_are_logged_as_degraded() {
     let cases = [
         (OnError::Open, StatusCode::OK, "failed_open", "open"),
-        (OnError::Closed, StatusCode::SERVICE_UNAVAILABLE, "failed_closed", "closed"),
+        (
+            OnError::Closed,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "failed_closed",
+            "closed",
+        ),
     ];
     for (on_error, status, outcome, decided_by) in cases {
         let (log, _guard) = Log::capture();
@@ -213,7 +276,10 @@ async fn open_and_closed_limits_are_logged_as_degraded() {
             ("why", "unavailable"),
         ];
         let [logged] = <[Logged; 1]>::try_from(log.events()).unwrap();
-        assert_eq!((logged.level, logged.fields), (Level::WARN, fields(expected)));
+        assert_eq!(
+            (logged.level, logged.fields),
+            (Level::WARN, fields(expected))
+        );
     }
 }
 
@@ -221,7 +287,10 @@ async fn open_and_closed_limits_are_logged_as_degraded() {
 async fn degraded_decisions_and_refusals_are_bounded_apart() {
     let (log, _guard) = Log::capture();
     let limited = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
-    let layer = ThrottleLayer::new(limited).unwrap().traced().on_error(OnError::Open);
+    let layer = ThrottleLayer::new(limited)
+        .unwrap()
+        .traced()
+        .on_error(OnError::Open);
     let layer = layer.backend(FailingBackend).unwrap();
     for _ in 0..100 {
         send(&layer, Some("ada")).await;
@@ -229,7 +298,11 @@ async fn degraded_decisions_and_refusals_are_bounded_apart() {
     }
     let logged = log.events();
     for level in [Level::INFO, Level::WARN] {
-        assert_eq!(logged.iter().filter(|logged| logged.level == level).count() as u64, PER_SECOND, "{level}");
+        assert_eq!(
+            logged.iter().filter(|logged| logged.level == level).count() as u64,
+            PER_SECOND,
+            "{level}"
+        );
     }
     advance(Duration::from_secs(1)).await;
     for key in [Some("ada"), None] {
@@ -241,31 +314,50 @@ async fn degraded_decisions_and_refusals_are_bounded_apart() {
 #[tokio::test(start_paused = true)]
 async fn policy_and_remaining_are_recorded_where_the_span_declares_them() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 2)])).unwrap().traced();
+    let layer = ThrottleLayer::new(all([per_key("a", 9), per_key("b", 2)]))
+        .unwrap()
+        .traced();
     for remaining in ["1", "0", "0"] {
-        let entered = info_span!("request", throttle.policy = Empty, throttle.remaining = Empty).entered();
+        let entered = info_span!(
+            "request",
+            throttle.policy = Empty,
+            throttle.remaining = Empty
+        )
+        .entered();
         send(&layer, Some("ada")).await;
         drop(entered);
-        assert_eq!(log.recorded(), fields([("throttle.policy", "b"), ("throttle.remaining", remaining)]));
+        assert_eq!(
+            log.recorded(),
+            fields([("throttle.policy", "b"), ("throttle.remaining", remaining)])
+        );
     }
     let entered = info_span!("request", throttle.remaining = Empty, other = 7).entered();
     send(&layer, Some("ada")).await;
     drop(entered);
-    assert_eq!(log.recorded(), fields([("other", "7"), ("throttle.remaining", "0")]));
+    assert_eq!(
+        log.recorded(),
+        fields([("other", "7"), ("throttle.remaining", "0")])
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn law_11_no_event_or_span_field_contains_a_key() {
     let (log, _guard) = Log::capture();
     let limited = ThrottleLayer::new(per_key("a", 1)).unwrap().traced();
-    let (down, entered) = (down(OnError::local(1)), info_span!("request", throttle.policy = Empty).entered());
+    let (down, entered) = (
+        down(OnError::local(1)),
+        info_span!("request", throttle.policy = Empty).entered(),
+    );
     for _ in 0..12 {
         send(&limited, Some("sk-1234")).await;
         send(&down, Some("sk-1234")).await;
     }
     drop(entered);
     let logged = format!("{:?} {:?}", log.events(), log.recorded());
-    assert!(logged.contains("request refused") && logged.contains("throttle.policy"), "{logged}");
+    assert!(
+        logged.contains("request refused") && logged.contains("throttle.policy"),
+        "{logged}"
+    );
     assert!(!logged.contains("1234"), "{logged}");
 }
 
@@ -277,14 +369,20 @@ async fn subscriber_of_warnings_gets_degraded_decisions_alone() {
         send(&down, Some("ada")).await;
     }
     let log = Log::default();
-    let warnings = tracing_subscriber::registry().with(tracing_subscriber::filter::LevelFilter::WARN).with(log.clone());
+    let warnings = tracing_subscriber::registry()
+        .with(tracing_subscriber::filter::LevelFilter::WARN)
+        .with(log.clone());
     let guard = tracing::subscriber::set_default(warnings);
     for _ in 0..50 {
         send(&limited, Some("ada")).await;
     }
     assert!(log.events().is_empty(), "refusals are no warnings");
     send(&down, Some("ada")).await;
-    assert_eq!(log.events()[0].fields["left_out"], "0", "what no subscriber read was not left out");
+    assert_eq!(
+        log.events()[0].fields["left_out"],
+        "0",
+        "what no subscriber read was not left out"
+    );
     drop(guard);
     let (log, _guard) = Log::capture();
     send(&limited, Some("ada")).await;
@@ -297,21 +395,36 @@ async fn wait_is_logged_in_milliseconds_rounded_up() {
         let (log, _guard) = Log::capture();
         let rate = Rate::new(1, Duration::from_micros(micros));
         let limited = limit("a", Gcra::new(rate).burst(1)).by(Header::new("x-api-key"));
-        let clock = throttle_core::ManualClock::new(throttle_core::Timestamp::from_micros(1_790_000_000_000_000));
+        let clock = throttle_core::ManualClock::new(throttle_core::Timestamp::from_micros(
+            1_790_000_000_000_000,
+        ));
         let memory = throttle_core::MemoryBackend::builder().clock(clock).build();
-        let layer = ThrottleLayer::new(limited).unwrap().traced().backend(memory).unwrap();
+        let layer = ThrottleLayer::new(limited)
+            .unwrap()
+            .traced()
+            .backend(memory)
+            .unwrap();
         for _ in 0..2 {
             send(&layer, Some("ada")).await;
         }
-        assert_eq!(log.events()[0].fields["retry_after_ms"], logged, "{micros} µs");
+        assert_eq!(
+            log.events()[0].fields["retry_after_ms"],
+            logged,
+            "{micros} µs"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_no_wait_ends_has_no_wait() {
     let (log, _guard) = Log::capture();
-    let layer = ThrottleLayer::new(per_key("a", 1).cost(|_: &Parts| 2)).unwrap().traced();
-    assert_eq!(send(&layer, Some("ada")).await, StatusCode::TOO_MANY_REQUESTS);
+    let layer = ThrottleLayer::new(per_key("a", 1).cost(|_: &Parts| 2))
+        .unwrap()
+        .traced();
+    assert_eq!(
+        send(&layer, Some("ada")).await,
+        StatusCode::TOO_MANY_REQUESTS
+    );
     let logged = log.events();
     assert!(logged[0].fields["policy"] == "a" && !logged[0].fields.contains_key("retry_after_ms"));
 }
@@ -319,7 +432,9 @@ async fn a_refusal_that_no_wait_ends_has_no_wait() {
 #[tokio::test(start_paused = true)]
 async fn of_several_limits_without_a_permit_the_first_is_named() {
     let (log, _guard) = Log::capture();
-    let limits = all(["a", "b", "c"].map(|name| Concurrency::new(if name == "a" { 2 } else { 1 }).name(name)));
+    let limits =
+        all(["a", "b", "c"]
+            .map(|name| Concurrency::new(if name == "a" { 2 } else { 1 }).name(name)));
     let layer = ThrottleLayer::new(limits).unwrap().traced();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();
@@ -332,8 +447,12 @@ async fn of_several_limits_without_a_permit_the_first_is_named() {
 #[tokio::test]
 async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
     let (log, _guard) = Log::capture();
-    let near = per_key("a", 5).priority([("high", 0), ("low", 1)], |_: &Parts| "low").warn_at(0.5);
-    let layer = ThrottleLayer::new(all([per_key("b", 9).warn_at(0.9), near])).unwrap().traced();
+    let near = per_key("a", 5)
+        .priority([("high", 0), ("low", 1)], |_: &Parts| "low")
+        .warn_at(0.5);
+    let layer = ThrottleLayer::new(all([per_key("b", 9).warn_at(0.9), near]))
+        .unwrap()
+        .traced();
     for _ in 0..4 {
         assert_eq!(send(&layer, Some("sk-1234")).await, StatusCode::OK);
     }
@@ -348,5 +467,12 @@ async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
         ("remaining", "2"),
         ("left_out", "0"),
     ]);
-    assert_eq!(log.events(), [Logged { level: Level::INFO, span: None, fields }]);
+    assert_eq!(
+        log.events(),
+        [Logged {
+            level: Level::INFO,
+            span: None,
+            fields
+        }]
+    );
 }

@@ -31,31 +31,54 @@ struct Budgets {
 
 impl Tracer {
     pub(super) fn new(of: &Observed) -> Self {
-        let budgets = (0..=of.policies.len()).map(|_| Budgets::default()).collect();
-        Self { started: Instant::now(), budgets, applied: Arc::clone(&of.applied) }
+        let budgets = (0..=of.policies.len())
+            .map(|_| Budgets::default())
+            .collect();
+        Self {
+            started: Instant::now(),
+            budgets,
+            applied: Arc::clone(&of.applied),
+        }
     }
 
     /// The request's class in the policy at a place.
     fn class(&self, place: usize, event: &Event<'_>, calls: &[Call]) -> Option<&str> {
-        self.applied.get(event.place(place))?.priority.as_ref()?.name(calls.get(place)?.reserve())
+        self.applied
+            .get(event.place(place))?
+            .priority
+            .as_ref()?
+            .name(calls.get(place)?.reserve())
     }
 
     /// Returns how many events were left out before this one, unless this one is.
-    fn take(&self, event: &Event<'_>, place: Option<usize>, budget: impl Fn(&Budgets) -> &EventBudget) -> Option<u64> {
-        let budgets = place.and_then(|place| self.budgets.get(event.place(place))).or(self.budgets.last())?;
+    fn take(
+        &self,
+        event: &Event<'_>,
+        place: Option<usize>,
+        budget: impl Fn(&Budgets) -> &EventBudget,
+    ) -> Option<u64> {
+        let budgets = place
+            .and_then(|place| self.budgets.get(event.place(place)))
+            .or(self.budgets.last())?;
         budget(budgets).take(self.started.elapsed().as_secs())
     }
 }
 
 impl Observer for Tracer {
     #[cfg(feature = "rules")]
-    fn renewed(&self, _: &Observed, of: &Observed, _: &crate::event::Observers) -> Option<Box<dyn Observer>> {
+    fn renewed(
+        &self,
+        _: &Observed,
+        of: &Observed,
+        _: &crate::event::Observers,
+    ) -> Option<Box<dyn Observer>> {
         Some(Box::new(Self::new(of)))
     }
 
     #[inline]
     fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
-        // Without a subscriber that listens, this costs a look at a number that hardly ever changes.
+        // Without a subscriber that listens, this costs a look at a number that hardly ever
+        // changes.
         if LevelFilter::current() != LevelFilter::OFF {
             self.tell(event, calls);
         }
@@ -84,15 +107,21 @@ impl Tracer {
             && tracing::enabled!(target: "throttle", Level::INFO)
             && let Some(left_out) = self.take(event, place, |budgets| &budgets.refusals)
         {
-            Fields::of(event, binding.as_ref(), class(), is_refusal).info("request refused", left_out);
+            Fields::of(event, binding.as_ref(), class(), is_refusal)
+                .info("request refused", left_out);
         }
         for place in event.near {
             if tracing::enabled!(target: "throttle", Level::INFO)
                 && let Some(left_out) = self.take(event, Some(*place), |budgets| &budgets.near)
             {
                 let near = Binding::at(event, *place);
-                Fields::of(event, near.as_ref(), self.class(*place, event, calls), false)
-                    .info("limit nearly used up", left_out);
+                Fields::of(
+                    event,
+                    near.as_ref(),
+                    self.class(*place, event, calls),
+                    false,
+                )
+                .info("limit nearly used up", left_out);
             }
         }
     }
@@ -112,7 +141,11 @@ impl<'a> Binding<'a> {
 
     fn at(event: &Event<'a>, place: usize) -> Option<Self> {
         let status = event.decision?.statuses().get(place)?;
-        Some(Self { place, policy: event.policies.get(place)?.tier(status.tier()), status })
+        Some(Self {
+            place,
+            policy: event.policies.get(place)?.tier(status.tier()),
+            status,
+        })
     }
 
     /// A field that the span does not declare is ignored.
@@ -126,11 +159,13 @@ impl<'a> Binding<'a> {
 const POLICY: &str = "throttle.policy";
 const REMAINING: &str = "throttle.remaining";
 
-/// Whether the current span declares a field for the decision. This only looks: a `Span` would be counted as one more
-/// reference to the span, which costs more.
+/// Whether the current span declares a field for the decision. This only looks: a `Span` would be
+/// counted as one more reference to the span, which costs more.
 fn span_declares_fields() -> bool {
     let declares = |span: &'static Metadata<'static>| {
-        [POLICY, REMAINING].into_iter().any(|field| span.fields().field(field).is_some())
+        [POLICY, REMAINING]
+            .into_iter()
+            .any(|field| span.fields().field(field).is_some())
     };
     dispatcher::get_default(|subscriber| subscriber.current_span().metadata().is_some_and(declares))
 }
@@ -148,8 +183,16 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn of(event: &Event<'a>, binding: Option<&Binding<'a>>, class: Option<&'a str>, is_refusal: bool) -> Self {
-        let wait = event.decision.filter(|_| is_refusal).and_then(|decision| decision.retry_after());
+    fn of(
+        event: &Event<'a>,
+        binding: Option<&Binding<'a>>,
+        class: Option<&'a str>,
+        is_refusal: bool,
+    ) -> Self {
+        let wait = event
+            .decision
+            .filter(|_| is_refusal)
+            .and_then(|decision| decision.retry_after());
         let policy = match event.outcome {
             Outcome::NoPermit(limits) => limits.first().map(|limit| limit.as_str()),
             _ => binding.map(|binding| binding.policy.name()),
@@ -168,7 +211,16 @@ impl<'a> Fields<'a> {
 
     #[cold]
     fn info(self, message: &str, left_out: u64) {
-        let Self { outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why } = self;
+        let Self {
+            outcome,
+            policy,
+            class,
+            limit,
+            remaining,
+            retry_after_ms,
+            decided_by,
+            why,
+        } = self;
         tracing::info!(
             target: "throttle",
             outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why, left_out,
@@ -178,7 +230,16 @@ impl<'a> Fields<'a> {
 
     #[cold]
     fn warn(self, left_out: u64) {
-        let Self { outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why } = self;
+        let Self {
+            outcome,
+            policy,
+            class,
+            limit,
+            remaining,
+            retry_after_ms,
+            decided_by,
+            why,
+        } = self;
         tracing::warn!(
             target: "throttle",
             outcome, policy, class, limit, remaining, retry_after_ms, decided_by, why, left_out,

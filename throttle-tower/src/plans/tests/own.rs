@@ -8,15 +8,17 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, LeakyBucket, ManualClock, MemoryBackend,
-    PolicySet, Rate, SlidingLog,
+    Backend, BackendError, BackendErrorKind, ConfigError, Decision, Gcra, Key, LeakyBucket,
+    ManualClock, MemoryBackend, PolicySet, Rate, SlidingLog,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::failing_backend::FailingBackend;
 use crate::lock::lock;
 use crate::plans::{Tier, plans};
-use crate::{Constant, Header, Limit, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit};
+use crate::{
+    Constant, Header, Limit, LimitReport, OnError, Outcome, ThrottleLayer, all, any, limit,
+};
 
 type Answer = Result<Option<Tier>, Infallible>;
 
@@ -43,7 +45,9 @@ impl Rows {
         Ok(match lock(&self.0).get(customer) {
             None => None,
             Some(Row::Tier(name)) => Some(Tier::named(*name)),
-            Some(Row::Own(count, burst)) => Some(Tier::own(Gcra::new(Rate::per_hour(*count)).burst(*burst))),
+            Some(Row::Own(count, burst)) => {
+                Some(Tier::own(Gcra::new(Rate::per_hour(*count)).burst(*burst)))
+            }
             Some(Row::Log(count)) => Some(Tier::own(SlidingLog::new(Rate::per_hour(*count)))),
             Some(Row::Queue(count)) => Some(Tier::own(LeakyBucket::new(Rate::per_hour(*count)))),
         })
@@ -68,16 +72,24 @@ fn plan(rows: &Rows) -> Limit {
 type Memory = MemoryBackend<ManualClock>;
 
 fn memory() -> Memory {
-    MemoryBackend::builder().clock(ManualClock::default()).build()
+    MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build()
 }
 
 fn layer(limits: impl crate::limit::IntoLimitTree) -> ThrottleLayer<Memory> {
-    ThrottleLayer::new(limits).unwrap().backend(memory()).unwrap()
+    ThrottleLayer::new(limits)
+        .unwrap()
+        .backend(memory())
+        .unwrap()
 }
 
 async fn send<B: Backend>(layer: &ThrottleLayer<B>, customer: &str) -> Response<()> {
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-    let request = Request::builder().header("x-customer", customer).body(()).unwrap();
+    let request = Request::builder()
+        .header("x-customer", customer)
+        .body(())
+        .unwrap();
     layer.layer(inner).oneshot(request).await.unwrap().map(drop)
 }
 
@@ -92,7 +104,10 @@ async fn admitted<B: Backend>(layer: &ThrottleLayer<B>, customer: &str) -> usize
 }
 
 fn header<'a>(response: &'a Response<()>, name: &str) -> &'a str {
-    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+    response
+        .headers()
+        .get(name)
+        .map_or("", |value| value.to_str().unwrap())
 }
 
 /// Until what is remembered of customers is looked up again.
@@ -107,8 +122,14 @@ async fn customers_are_limited_by_their_own_parameters_and_read_them() {
     rows.set("bob", Row::Own(3_600, 40));
     rows.set("pro", Row::Tier("pro"));
     let alone = layer(plan(&rows));
-    let composed = layer(all((limit("all", Gcra::new(Rate::per_second(1_000))).by(Constant), plan(&rows))));
-    for (layer, all, left) in [(alone, "", ""), (composed, "\"all\";q=1000;w=1, ", "\"all\";r=999;t=1, ")] {
+    let composed = layer(all((
+        limit("all", Gcra::new(Rate::per_second(1_000))).by(Constant),
+        plan(&rows),
+    )));
+    for (layer, all, left) in [
+        (alone, "", ""),
+        (composed, "\"all\";q=1000;w=1, ", "\"all\";r=999;t=1, "),
+    ] {
         let layer = layer.report_in_response(true);
         for (customer, policy, status, burst) in [
             ("ada", "\"plan\";q=36;w=3600", "\"plan\";r=6;t=600", 7),
@@ -119,7 +140,11 @@ async fn customers_are_limited_by_their_own_parameters_and_read_them() {
             for again in [false, true] {
                 let response = send(&layer, customer).await;
                 assert_eq!(response.status(), StatusCode::OK);
-                assert_eq!(header(&response, "ratelimit-policy"), format!("{all}{policy}"), "{customer}");
+                assert_eq!(
+                    header(&response, "ratelimit-policy"),
+                    format!("{all}{policy}"),
+                    "{customer}"
+                );
                 if !again && customer == "ada" {
                     assert_eq!(header(&response, "ratelimit"), format!("{left}{status}"));
                 }
@@ -132,12 +157,23 @@ async fn customers_are_limited_by_their_own_parameters_and_read_them() {
                     "own"
                 };
                 assert_eq!(report.tier("plan"), Some(tier));
-                let capacity = report.statuses().find(|(policy, _)| policy.name() == "plan").unwrap();
+                let capacity = report
+                    .statuses()
+                    .find(|(policy, _)| policy.name() == "plan")
+                    .unwrap();
                 assert_eq!(capacity.0.algorithm().capacity(), burst);
             }
-            assert_eq!(admitted(&layer, customer).await as u64, burst - 2, "{customer}");
+            assert_eq!(
+                admitted(&layer, customer).await as u64,
+                burst - 2,
+                "{customer}"
+            );
             let refused = send(&layer, customer).await;
-            assert_eq!(header(&refused, "ratelimit-policy"), format!("{all}{policy}"), "{customer}");
+            assert_eq!(
+                header(&refused, "ratelimit-policy"),
+                format!("{all}{policy}"),
+                "{customer}"
+            );
             assert!(!header(&refused, "retry-after").is_empty());
         }
     }
@@ -147,34 +183,69 @@ async fn customers_are_limited_by_their_own_parameters_and_read_them() {
 async fn wrong_parameters_are_a_failed_lookup() {
     let rows = Rows::default();
     let layer = layer(plan(&rows));
-    for (customer, row) in
-        [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101)), ("delays", Row::Queue(20))]
-    {
+    for (customer, row) in [
+        ("zero", Row::Own(0, 5)),
+        ("none", Row::Own(5, 0)),
+        ("long", Row::Own(1, 101)),
+        ("delays", Row::Queue(20)),
+    ] {
         rows.set(customer, row);
-        assert_eq!(admitted(&layer, customer).await, 10, "the tier of identities that are not known: {customer}");
+        assert_eq!(
+            admitted(&layer, customer).await,
+            10,
+            "the tier of identities that are not known: {customer}"
+        );
     }
-    let field = |customer| rows.find(customer).unwrap().unwrap().error().map(|error| error.field());
-    assert_eq!((field("zero"), field("none"), field("long")), (Some("rate count"), Some("burst"), None));
+    let field = |customer| {
+        rows.find(customer)
+            .unwrap()
+            .unwrap()
+            .error()
+            .map(|error| error.field())
+    };
+    assert_eq!(
+        (field("zero"), field("none"), field("long")),
+        (Some("rate count"), Some("burst"), None)
+    );
     assert_eq!(field("delays"), Some("algorithm"));
     rows.set("log", Row::Log(50));
-    assert_eq!(admitted(&layer, "log").await, 50, "of another algorithm than the tiers");
+    assert_eq!(
+        admitted(&layer, "log").await,
+        50,
+        "of another algorithm than the tiers"
+    );
     rows.set("ada", Row::Own(7, 7));
     assert_eq!(admitted(&layer, "ada").await, 7);
     rows.set("ada", Row::Own(1_000_000, 0));
     forget().await;
-    assert_eq!(admitted(&layer, "ada").await, 0, "the last known parameters");
-    assert_eq!(header(&send(&layer, "ada").await, "ratelimit-policy"), "\"plan\";q=7;w=3600");
+    assert_eq!(
+        admitted(&layer, "ada").await,
+        0,
+        "the last known parameters"
+    );
+    assert_eq!(
+        header(&send(&layer, "ada").await, "ratelimit-policy"),
+        "\"plan\";q=7;w=3600"
+    );
 }
 
-/// The customer's own parameters are one member of an `any`: the other one admits when they are used up.
+/// The customer's own parameters are one member of an `any`: the other one admits when they are
+/// used up.
 #[tokio::test(start_paused = true)]
 async fn law_05_own_parameters_within_any_are_charged_first() {
     let rows = Rows::default();
     rows.set("ada", Row::Own(7, 7));
     let pool = || limit("pool", Gcra::new(Rate::per_hour(20))).by(Constant);
-    let layer = layer(all((any((plan(&rows), pool())), limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant))));
+    let layer = layer(all((
+        any((plan(&rows), pool())),
+        limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant),
+    )));
     assert_eq!(admitted(&layer, "ada").await, 7 + 20);
-    assert_eq!(admitted(&layer, "eve").await, 10, "the pool is used up, and a tier is not");
+    assert_eq!(
+        admitted(&layer, "eve").await,
+        10,
+        "the pool is used up, and a tier is not"
+    );
     rows.set("ada", Row::Own(9, 9));
     forget().await;
     assert_eq!(admitted(&layer, "ada").await, 2);
@@ -200,10 +271,15 @@ impl Backend for Refusing {
     }
 
     fn decide(&self, prepared: &Arc<Self::Prepared>, calls: &[Call]) -> Self::Decide {
-        let is_refused = calls.iter().filter_map(Call::own).any(|own| own.capacity() == 40);
+        let is_refused = calls
+            .iter()
+            .filter_map(Call::own)
+            .any(|own| own.capacity() == 40);
         std::future::ready(if is_refused {
             let why = ConfigError::new("capacity", 40, "this backend has no 40");
-            Err(BackendError::new(BackendErrorKind::Protocol).uncharged().with_source(why))
+            Err(BackendError::new(BackendErrorKind::Protocol)
+                .uncharged()
+                .with_source(why))
         } else {
             Ok(self.0.decide_now(prepared, calls))
         })
@@ -222,15 +298,17 @@ impl Backend for Refusing {
     }
 }
 
-/// The store is healthy and the row stays wrong until it is corrected, so `on_error` does not apply: the request is
-/// refused.
+/// The store is healthy and the row stays wrong until it is corrected, so `on_error` does not
+/// apply: the request is refused.
 #[tokio::test(start_paused = true)]
 async fn parameters_that_the_store_cannot_enforce_are_refused() {
     for rule in [OnError::Open, OnError::Closed, OnError::local(2)] {
         let rows = Rows::default();
         rows.set("ada", Row::Own(40, 40));
         let plan = plan(&rows).on_error(rule);
-        let all = limit("all", Gcra::new(Rate::per_hour(1_000))).by(Constant).on_error(rule);
+        let all = limit("all", Gcra::new(Rate::per_hour(1_000)))
+            .by(Constant)
+            .on_error(rule);
         let layer = ThrottleLayer::new(crate::all((all, plan))).unwrap();
         let layer = layer.backend(Refusing(memory())).unwrap();
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -243,10 +321,20 @@ async fn parameters_that_the_store_cannot_enforce_are_refused() {
             }
         });
         for _ in 0..3 {
-            assert_eq!(send(&layer, "ada").await.status(), StatusCode::SERVICE_UNAVAILABLE, "{rule:?}");
+            assert_eq!(
+                send(&layer, "ada").await.status(),
+                StatusCode::SERVICE_UNAVAILABLE,
+                "{rule:?}"
+            );
         }
         let heard = std::mem::take(&mut *lock(&heard));
-        assert!(heard.len() == 3 && heard.iter().all(|error| error.ends_with("; nothing was charged")), "{heard:?}");
+        assert!(
+            heard.len() == 3
+                && heard
+                    .iter()
+                    .all(|error| error.ends_with("; nothing was charged")),
+            "{heard:?}"
+        );
         rows.set("ada", Row::Own(20, 20));
         forget().await;
         assert_eq!(admitted(&layer, "ada").await, 20, "{rule:?}");
@@ -259,8 +347,11 @@ async fn own_parameters_use_the_common_share_while_the_store_fails() {
     let rows = Rows::default();
     rows.set("ada", Row::Own(20, 20));
     rows.set("bob", Row::Own(30, 30));
-    let all = limit("all", Gcra::new(Rate::per_hour(5)).burst(5)).by(Constant).on_error(OnError::local(1));
-    let layer = ThrottleLayer::new(crate::all((all, plan(&rows).on_error(OnError::local(1))))).unwrap();
+    let all = limit("all", Gcra::new(Rate::per_hour(5)).burst(5))
+        .by(Constant)
+        .on_error(OnError::local(1));
+    let layer =
+        ThrottleLayer::new(crate::all((all, plan(&rows).on_error(OnError::local(1))))).unwrap();
     let layer = layer.backend(FailingBackend).unwrap();
     let mut admitted = [0; 3];
     for (admitted, customer) in admitted.iter_mut().zip(["ada", "bob", "eve"]) {
@@ -282,7 +373,11 @@ async fn parameters_that_are_not_used_are_logged_once_a_minute() {
     let rows = Rows::default();
     let layer = ThrottleLayer::new(plan(&rows).on_error(OnError::Open)).unwrap();
     let layer = layer.backend(Refusing(memory())).unwrap();
-    for (customer, row) in [("zero", Row::Own(0, 5)), ("none", Row::Own(5, 0)), ("long", Row::Own(1, 101))] {
+    for (customer, row) in [
+        ("zero", Row::Own(0, 5)),
+        ("none", Row::Own(5, 0)),
+        ("long", Row::Own(1, 101)),
+    ] {
         rows.set(customer, row);
     }
     rows.set("refused", Row::Own(40, 40));
@@ -292,12 +387,18 @@ async fn parameters_that_are_not_used_are_logged_once_a_minute() {
             assert_eq!(send(&layer, customer).await.status(), StatusCode::OK);
         }
         for _ in 0..5 {
-            assert_eq!(send(&layer, "refused").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(
+                send(&layer, "refused").await.status(),
+                StatusCode::SERVICE_UNAVAILABLE
+            );
         }
         logged.extend(std::mem::take(&mut *lock(&log.0)));
         forget().await;
     }
-    let logged: Vec<_> = logged.iter().filter(|text| text.contains("parameters that")).collect();
+    let logged: Vec<_> = logged
+        .iter()
+        .filter(|text| text.contains("parameters that"))
+        .collect();
     let expected = [
         ("rate count is 0: ", None),
         ("capacity is 40: ", None),
@@ -306,7 +407,10 @@ async fn parameters_that_are_not_used_are_logged_once_a_minute() {
     ];
     assert_eq!(logged.len(), expected.len(), "{logged:#?}");
     for (text, (why, more)) in logged.iter().zip(expected) {
-        assert!(text.contains(why) && text.contains(more.unwrap_or_default()), "{logged:#?}");
+        assert!(
+            text.contains(why) && text.contains(more.unwrap_or_default()),
+            "{logged:#?}"
+        );
         assert_eq!(text.contains(" more such "), more.is_some(), "{logged:#?}");
     }
 }

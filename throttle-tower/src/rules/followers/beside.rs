@@ -9,8 +9,8 @@ use crate::candidate::{Candidate, Candidates, store_beside};
 use crate::event::Observers;
 use crate::throttle::{Current, Shared, build_on};
 
-/// The observers of a layer, with the candidate of its rules and without the former one. Where it has
-/// the same name, it keeps its counts and its store.
+/// The observers of a layer, with the candidate of its rules and without the former one. Where it
+/// has the same name, it keeps its counts and its store.
 ///
 /// # Errors
 ///
@@ -21,20 +21,36 @@ pub(in crate::rules) fn beside<B: Backend>(
 ) -> Result<Observers, ConfigError> {
     let observers = &shared.options.observers;
     let mut all: Candidates = observers.find().cloned().unwrap_or_default();
-    let former = all.0.iter().position(|own| own.is_of_rules).map(|place| all.0.remove(place));
+    let former = all
+        .0
+        .iter()
+        .position(|own| own.is_of_rules)
+        .map(|place| all.0.remove(place));
     if let Some((name, limits)) = candidate {
         let former = former.filter(|former| *former.name == *name);
-        let of_this_kind = former.as_ref().and_then(|former| (&*former.trial as &dyn Any).downcast_ref());
+        let of_this_kind = former
+            .as_ref()
+            .and_then(|former| (&*former.trial as &dyn Any).downcast_ref());
         let store = match of_this_kind {
             Some(current) => Current::<B>::with(current, |shared| shared.backend.clone()),
             None => store_beside(&shared.backend, name)?,
         };
         // Its limits stand in another file than those of the layer.
-        let of_its_own =
-            |error: ConfigError| ConfigError::new("candidate", format_args!("{name:?}"), error.to_string());
+        let of_its_own = |error: ConfigError| {
+            ConfigError::new("candidate", format_args!("{name:?}"), error.to_string())
+        };
         let trial = Arc::new(Current::fixed(build_on(store, limits).map_err(of_its_own)?));
         let counts = former.map(|former| former.counts).unwrap_or_default();
-        all.add(Candidate { name: name.into(), counts, trial, is_of_rules: true })?;
+        all.add(Candidate {
+            name: name.into(),
+            counts,
+            trial,
+            is_of_rules: true,
+        })?;
     }
-    Ok(if all.0.is_empty() { observers.without::<Candidates>() } else { observers.with(all) })
+    Ok(if all.0.is_empty() {
+        observers.without::<Candidates>()
+    } else {
+        observers.with(all)
+    })
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::request::Parts;
 use throttle_core::backend::{self, Call};
-use throttle_core::{AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status};
+use throttle_core::{
+    AnyCharge, Backend, BackendError, Decision, Key, Policy, PolicyNode, PolicySet, Status,
+};
 
 use crate::limit::explained::{ExplainedLimit, Explanation, KeyLeft, Verdict};
 use crate::limit::{Applied, OnMissing};
@@ -16,7 +18,10 @@ use crate::throttle::{KeyChange, Shared, composition_waits, under};
 /// # Errors
 ///
 /// If the backend fails.
-pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -> Result<Explanation, BackendError> {
+pub(crate) async fn explain<B: Backend>(
+    shared: Arc<Shared<B>>,
+    parts: &Parts,
+) -> Result<Explanation, BackendError> {
     if let Some(why) = mismatch(&shared, parts) {
         return Ok(skipped(&shared, why));
     }
@@ -27,14 +32,19 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
         asked.push(units);
         looks.push(look);
     }
-    let rejects = asked.iter().any(|asked| matches!(asked, Err(Verdict::RefusesWithoutKey(_))));
+    let rejects = asked
+        .iter()
+        .any(|asked| matches!(asked, Err(Verdict::RefusesWithoutKey(_))));
     let decision = match looks.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(looks.len()),
         false => shared.backend.decide(&shared.prepared, &looks).await?,
     };
     let (mut limits, mut waits) = (Vec::new(), Vec::new());
-    for ((policy, status), (asked, look)) in
-        set.policies().iter().zip(decision.statuses()).zip(asked.into_iter().zip(&looks))
+    for ((policy, status), (asked, look)) in set
+        .policies()
+        .iter()
+        .zip(decision.statuses())
+        .zip(asked.into_iter().zip(&looks))
     {
         let (limit, wait) = match asked {
             Ok((cost, has_key)) => {
@@ -57,7 +67,15 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
                     None if is_held(limit, wait) => (Verdict::Holds, Some(wait)),
                     None => (Verdict::Refuses, Some(wait)),
                 };
-                (ExplainedLimit::looked(policy.policy_name(), left, limit.priority.as_ref(), refuses), wait)
+                (
+                    ExplainedLimit::looked(
+                        policy.policy_name(),
+                        left,
+                        limit.priority.as_ref(),
+                        refuses,
+                    ),
+                    wait,
+                )
             }
             Err(verdict) => {
                 let wait = matches!(verdict, Verdict::RefusesWithoutKey(_)).then_some(NEVER);
@@ -69,12 +87,24 @@ pub(crate) async fn explain<B: Backend>(shared: Arc<Shared<B>>, parts: &Parts) -
     }
     let (permits, has_permits) = shared.permits.explain(parts);
     limits.extend(permits);
-    let wait = if rejects || !has_permits { NEVER } else { wait_of(set, 0, &waits).unwrap_or_default() };
+    let wait = if rejects || !has_permits {
+        NEVER
+    } else {
+        wait_of(set, 0, &waits).unwrap_or_default()
+    };
     let (is_admitted, retry_after) = (wait.is_zero(), Some(wait).filter(|wait| *wait < NEVER));
-    let holds = |place: usize| waits[place].is_none_or(|wait| wait.is_zero() || is_held(&shared.applied[place], wait));
+    let holds = |place: usize| {
+        waits[place].is_none_or(|wait| wait.is_zero() || is_held(&shared.applied[place], wait))
+    };
     let binds = |place: usize| waits[place] == Some(wait) && is_held(&shared.applied[place], wait);
     let is_held = composition_waits(set, 0, &holds) && (0..waits.len()).any(binds);
-    Ok(Explanation { limits, is_admitted, is_held, retry_after, layer_skips: None })
+    Ok(Explanation {
+        limits,
+        is_admitted,
+        is_held,
+        retry_after,
+        layer_skips: None,
+    })
 }
 
 /// Whether a limit holds a request that it admits after so long.
@@ -84,21 +114,39 @@ fn is_held(limit: &Applied, wait: Duration) -> bool {
 
 /// Why the layer does not apply to a request; `None` if it does.
 fn mismatch<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Option<String> {
-    let when = shared.options.when.as_ref().filter(|when| !when.holds(parts))?;
-    Some(when.mismatch(parts).unwrap_or_else(|| "the program's condition does not hold".to_owned()))
+    let when = shared
+        .options
+        .when
+        .as_ref()
+        .filter(|when| !when.holds(parts))?;
+    Some(
+        when.mismatch(parts)
+            .unwrap_or_else(|| "the program's condition does not hold".to_owned()),
+    )
 }
 
 /// What the layer does with a request to which it does not apply: nothing.
 fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
-    let policies = B::set(&shared.prepared).policies().iter().map(Policy::policy_name);
+    let policies = B::set(&shared.prepared)
+        .policies()
+        .iter()
+        .map(Policy::policy_name);
     let names = policies.chain(shared.permits.names());
-    let limits = names.map(|name| ExplainedLimit::new(name, Verdict::Skips(String::new()))).collect();
+    let limits = names
+        .map(|name| ExplainedLimit::new(name, Verdict::Skips(String::new())))
+        .collect();
     let retry_after = Some(Duration::ZERO);
-    Explanation { limits, is_admitted: true, is_held: false, retry_after, layer_skips: Some(why) }
+    Explanation {
+        limits,
+        is_admitted: true,
+        is_held: false,
+        retry_after,
+        layer_skips: Some(why),
+    }
 }
 
-/// Changes the key of a request in a limit of that name. `Ok(false)` if no limit on a rate has the name, or if the
-/// limit or the whole layer does not apply to the request.
+/// Changes the key of a request in a limit of that name. `Ok(false)` if no limit on a rate has the
+/// name, or if the limit or the whole layer does not apply to the request.
 ///
 /// # Errors
 ///
@@ -109,7 +157,9 @@ pub(super) async fn change<B: Backend>(
     parts: &Parts,
     change: KeyChange,
 ) -> Result<bool, BackendError> {
-    let Some((place, key, call)) = key(&shared, name, parts).await else { return Ok(false) };
+    let Some((place, key, call)) = key(&shared, name, parts).await else {
+        return Ok(false);
+    };
     let (backend, prepared) = (&shared.backend, &shared.prepared);
     match change {
         KeyChange::Reset => backend.reset(prepared, place, &key).await?,
@@ -121,21 +171,32 @@ pub(super) async fn change<B: Backend>(
 
 /// The place of the limit on a rate that has the name.
 pub(super) fn place<B: Backend>(shared: &Shared<B>, name: &str) -> Option<usize> {
-    B::set(&shared.prepared).policies().iter().position(|policy| policy.name() == name)
+    B::set(&shared.prepared)
+        .policies()
+        .iter()
+        .position(|policy| policy.name() == name)
 }
 
 /// The key of a request in a limit of that name, after the limit's place and before the look at it.
-async fn key<B: Backend>(shared: &Shared<B>, name: &str, parts: &Parts) -> Option<(usize, Key, Call)> {
+async fn key<B: Backend>(
+    shared: &Shared<B>,
+    name: &str,
+    parts: &Parts,
+) -> Option<(usize, Key, Call)> {
     let place = place(shared, name).filter(|_| mismatch(shared, parts).is_none())?;
     let (_, look) = ask(&shared.applied[place], parts).await;
     Some((place, look.key()?.clone(), look))
 }
 
-/// What a request asks of a limit (units, and whether it has a key of its own) or what the limit does without a look,
-/// and the look.
+/// What a request asks of a limit (units, and whether it has a key of its own) or what the limit
+/// does without a look, and the look.
 async fn ask(limit: &Applied, parts: &Parts) -> (Result<(u64, bool), Verdict>, Call) {
     let unasked = |verdict| (Err(verdict), Call::SKIP);
-    if limit.when.as_ref().is_some_and(|applies| !applies.holds(parts)) {
+    if limit
+        .when
+        .as_ref()
+        .is_some_and(|applies| !applies.holds(parts))
+    {
         return unasked(Verdict::Skips(String::new()));
     }
     let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
@@ -145,11 +206,16 @@ async fn ask(limit: &Applied, parts: &Parts) -> (Result<(u64, bool), Verdict>, C
         (Some(key), _) => key,
         (None, OnMissing::Share) => Key::missing(),
         (None, OnMissing::Skip) => {
-            return unasked(Verdict::Skips("it has no key, and on-missing is \"skip\"".to_owned()));
+            return unasked(Verdict::Skips(
+                "it has no key, and on-missing is \"skip\"".to_owned(),
+            ));
         }
         (None, OnMissing::Reject(status)) => return unasked(Verdict::RefusesWithoutKey(status)),
     };
-    (Ok((cost, has_key)), limit.in_class(tier.of(Call::peek(key)), parts))
+    (
+        Ok((cost, has_key)),
+        limit.in_class(tier.of(Call::peek(key)), parts),
+    )
 }
 
 /// What rounding may add.
@@ -160,14 +226,18 @@ const NEVER: Duration = Duration::MAX;
 
 /// When a limit admits a cost, by a look at its key, if no other request comes.
 ///
-/// A look says when the next unit comes if none is left, and when all units are left. Those of a bucket that drains
-/// come evenly before that. Of other limits it is not known when they come, so the answer is when all are left. After a
-/// change of the file or of the client's tier, it is an estimate for larger costs until the limit admits a request.
+/// A look says when the next unit comes if none is left, and when all units are left. Those of a
+/// bucket that drains come evenly before that. Of other limits it is not known when they come, so
+/// the answer is when all are left. After a change of the file or of the client's tier, it is an
+/// estimate for larger costs until the limit admits a request.
 ///
 /// To a request of a class, the units beyond its reserve are all that there are.
 fn wait(policy: &Policy, status: &Status, (cost, reserve): (u64, u64)) -> Duration {
     let algorithm = policy.tier(status.tier()).algorithm();
-    let (left, most) = (status.remaining(), algorithm.capacity().saturating_sub(reserve));
+    let (left, most) = (
+        status.remaining(),
+        algorithm.capacity().saturating_sub(reserve),
+    );
     if cost <= left {
         return Duration::ZERO;
     }
@@ -181,7 +251,10 @@ fn wait(policy: &Policy, status: &Status, (cost, reserve): (u64, u64)) -> Durati
     if status.is_excepted() {
         return status.reset_after();
     }
-    let (count, period) = (algorithm.rate().count().max(1), algorithm.rate().period_micros());
+    let (count, period) = (
+        algorithm.rate().count().max(1),
+        algorithm.rate().period_micros(),
+    );
     let drained_in = |units: u64| {
         let micros = u128::from(units) * u128::from(period) / u128::from(count);
         Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
@@ -190,16 +263,27 @@ fn wait(policy: &Policy, status: &Status, (cost, reserve): (u64, u64)) -> Durati
     let is_own = match most - left {
         // The next unit tells how much of the reserve is used.
         used if used == most && reserve > 0 => {
-            reset.saturating_sub(status.effective_window(policy)).abs_diff(drained_in(most - 1)) <= MICRO
+            reset
+                .saturating_sub(status.effective_window(policy))
+                .abs_diff(drained_in(most - 1))
+                <= MICRO
         }
         used => reset > drained_in(used - 1) && reset <= drained_in(used).saturating_add(MICRO),
     };
-    if algorithm.drains() && is_own { reset - drained_in(most - cost) } else { reset }
+    if algorithm.drains() && is_own {
+        reset - drained_in(most - cost)
+    } else {
+        reset
+    }
 }
 
-/// When a node of the composition admits the request, by when its policies do; `None` where none of it applies.
+/// When a node of the composition admits the request, by when its policies do; `None` where none of
+/// it applies.
 fn wait_of(set: &PolicySet, node: usize, waits: &[Option<Duration>]) -> Option<Duration> {
-    let members = || set.members(node).filter_map(|member| wait_of(set, member, waits));
+    let members = || {
+        set.members(node)
+            .filter_map(|member| wait_of(set, member, waits))
+    };
     match set.node(node) {
         PolicyNode::Policy(place) => waits[place],
         PolicyNode::All => members().max(),
@@ -211,8 +295,8 @@ fn wait_of(set: &PolicySet, node: usize, waits: &[Option<Duration>]) -> Option<D
 mod tests {
     use proptest::prelude::*;
     use throttle_core::{
-        Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter, ManualClock,
-        MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket,
+        Algorithm, CalendarQuota, FixedWindow, Gcra, IntervalBucket, IntoAlgorithm, LeakyMeter,
+        ManualClock, MemoryBackend, Rate, SlidingLog, SlidingWindow, TokenBucket,
     };
 
     use super::*;
@@ -224,7 +308,9 @@ mod tests {
                 0 => Gcra::new(rate).burst(burst).into_algorithm(),
                 1 => TokenBucket::new(rate).burst(burst).into_algorithm(),
                 2 => LeakyMeter::new(rate).capacity(burst).into_algorithm(),
-                3 => IntervalBucket::new(burst).refill(count.min(burst), rate.period()).into_algorithm(),
+                3 => IntervalBucket::new(burst)
+                    .refill(count.min(burst), rate.period())
+                    .into_algorithm(),
                 4 => FixedWindow::new(rate).into_algorithm(),
                 5 => CalendarQuota::daily(count).into_algorithm(),
                 6 => SlidingWindow::new(rate).buckets(10).into_algorithm(),
@@ -237,30 +323,51 @@ mod tests {
     #[test]
     fn wait_in_a_state_of_other_parameters_is_not_too_short() {
         let rates = [Rate::per_second(1), Rate::per_minute(1), Rate::per_hour(1)];
-        for (writer, reader) in rates.into_iter().flat_map(|writer| rates.map(|reader| (writer, reader))) {
+        for (writer, reader) in rates
+            .into_iter()
+            .flat_map(|writer| rates.map(|reader| (writer, reader)))
+        {
             let clock = ManualClock::default();
             let memory = MemoryBackend::builder().clock(clock.clone()).build();
             let of = |rate| Policy::new("p", Gcra::new(rate).burst(10)).unwrap();
-            let [writer, reading] =
-                [writer, reader].map(|rate| memory.prepare(PolicySet::new(of(rate)).unwrap()).unwrap());
+            let [writer, reading] = [writer, reader]
+                .map(|rate| memory.prepare(PolicySet::new(of(rate)).unwrap()).unwrap());
             let call = |cost| [Call::from(Key::from("key")).costing(cost)];
             assert!(memory.decide_now(&writer, &call(9)).is_admitted());
-            let told = wait(&of(reader), &memory.decide_now(&reading, &call(0)).statuses()[0], (3, 0));
+            let told = wait(
+                &of(reader),
+                &memory.decide_now(&reading, &call(0)).statuses()[0],
+                (3, 0),
+            );
             let expected = memory.decide_now(&reading, &call(3)).retry_after().unwrap();
-            assert!(told >= expected && !expected.is_zero(), "{told:?} for {expected:?}");
+            assert!(
+                told >= expected && !expected.is_zero(),
+                "{told:?} for {expected:?}"
+            );
         }
     }
 
-    /// When a key is unused again says nothing of units that come evenly, where it is blocked until then.
+    /// When a key is unused again says nothing of units that come evenly, where it is blocked until
+    /// then.
     #[tokio::test]
     async fn wait_under_an_exception_is_not_too_short() {
         let clock = ManualClock::default();
         let memory = MemoryBackend::builder().clock(clock.clone()).build();
         let policy = Policy::new("p", Gcra::new(Rate::per_second(1)).burst(10)).unwrap();
-        let set = Arc::new(memory.prepare(PolicySet::new(policy.clone()).unwrap()).unwrap());
+        let set = Arc::new(
+            memory
+                .prepare(PolicySet::new(policy.clone()).unwrap())
+                .unwrap(),
+        );
         let until = throttle_core::Clock::now(&clock) + Duration::from_millis(9_500);
-        let blocked = backend::Exception { treatment: backend::Treatment::Blocked, until };
-        memory.except(&set, 0, &Key::from("key"), Some(blocked)).await.unwrap();
+        let blocked = backend::Exception {
+            treatment: backend::Treatment::Blocked,
+            until,
+        };
+        memory
+            .except(&set, 0, &Key::from("key"), Some(blocked))
+            .await
+            .unwrap();
         let call = |cost| [Call::from(Key::from("key")).costing(cost)];
         let look = memory.decide_now(&set, &call(0));
         let told = [1, 2, 10, 11].map(|cost| wait(&policy, &look.statuses()[0], (cost, 0)));

@@ -1,4 +1,5 @@
-//! Layers whose limits are replaced while requests run: what a rule file does to them, and what it asks of them.
+//! Layers whose limits are replaced while requests run: what a rule file does to them, and what it
+//! asks of them.
 
 pub(super) mod beside;
 pub(crate) mod explain;
@@ -20,14 +21,19 @@ impl<B: Backend> ThrottleLayer<B> {
     /// The same layer, with limits that are replaced together with those of other followers.
     pub(crate) fn following(self, followers: &Arc<Followers>) -> Self {
         let shared = self.current.with(Arc::clone);
-        Self { current: Current::Live(Live::of(shared, followers)) }
+        Self {
+            current: Current::Live(Live::of(shared, followers)),
+        }
     }
 }
 
 impl Followers {
     /// Whether a layer's limits must say what happens when the store fails.
     pub(crate) fn need_on_error(&self) -> bool {
-        lock(&self.0).iter().filter_map(Weak::upgrade).any(|follower| follower.needs_on_error())
+        lock(&self.0)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .any(|follower| follower.needs_on_error())
     }
 
     /// The layer that was made last, of those that are left.
@@ -44,7 +50,10 @@ impl Followers {
         let mut followers = lock(&self.0);
         followers.retain(|follower| follower.strong_count() > 0);
         let all: Vec<_> = followers.iter().filter_map(Weak::upgrade).collect();
-        let built: Vec<_> = all.into_iter().map(|follower| follower.build(next)).collect::<Result<_, _>>()?;
+        let built: Vec<_> = all
+            .into_iter()
+            .map(|follower| follower.build(next))
+            .collect::<Result<_, _>>()?;
         built.into_iter().for_each(|replace| replace());
         Ok(())
     }
@@ -61,7 +70,12 @@ impl<B: Backend> Follower for Live<B> {
     }
 
     fn change<'a>(&self, limit: &'a str, parts: &'a Parts, change: KeyChange) -> Asking<'a, bool> {
-        Box::pin(explain::change(self.current.load_full(), limit, parts, change))
+        Box::pin(explain::change(
+            self.current.load_full(),
+            limit,
+            parts,
+            change,
+        ))
     }
 
     fn exceptions<'a>(&self, limit: &'a str, most: usize) -> Asking<'a, Vec<ExceptedKey>> {

@@ -15,8 +15,16 @@ use crate::throttle::{Next, Shared, make_share, tell_observers, unshared};
 /// # Errors
 ///
 /// If the limits cannot be enforced on this backend.
-pub(super) fn rebuild<B: Backend>(former: &Shared<B>, next: &Next<'_>) -> Result<Shared<B>, ConfigError> {
-    let Compiled { set, applied, concurrency, permit_tree } = next.limits.clone().compile()?;
+pub(super) fn rebuild<B: Backend>(
+    former: &Shared<B>,
+    next: &Next<'_>,
+) -> Result<Shared<B>, ConfigError> {
+    let Compiled {
+        set,
+        applied,
+        concurrency,
+        permit_tree,
+    } = next.limits.clone().compile()?;
     let permits = Arc::new(former.permits.replaced_by(concurrency, permit_tree));
     let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
     (next.adjust)(&mut options, &mut responses);

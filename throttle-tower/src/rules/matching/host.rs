@@ -40,12 +40,19 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether the request names one of the hosts: in its URI, or in any `Host`. A request that names two hosts must
-    /// not escape by that.
+    /// Whether the request names one of the hosts: in its URI, or in any `Host`. A request that
+    /// names two hosts must not escape by that.
     pub(super) fn contain_host_of(&self, parts: &Parts) -> bool {
         let of_uri = parts.uri.host().map(str::as_bytes);
-        let of_headers = parts.headers.get_all(HOST).iter().flat_map(|host| readings(host.as_bytes()));
-        of_uri.into_iter().chain(of_headers).any(|host| self.contain(host))
+        let of_headers = parts
+            .headers
+            .get_all(HOST)
+            .iter()
+            .flat_map(|host| readings(host.as_bytes()));
+        of_uri
+            .into_iter()
+            .chain(of_headers)
+            .any(|host| self.contain(host))
     }
 
     fn contain(&self, host: &[u8]) -> bool {
@@ -53,12 +60,14 @@ impl Hosts {
         self.names.contains(&*host) || self.rests(&host).any(|rest| self.domains.contains(rest))
     }
 
-    /// What follows each dot of the host, unless it is longer than every domain. The work thus depends on the domains,
-    /// and not on how long a host the client sends.
+    /// What follows each dot of the host, unless it is longer than every domain. The work thus
+    /// depends on the domains, and not on how long a host the client sends.
     fn rests<'h>(&self, host: &'h [u8]) -> impl Iterator<Item = &'h [u8]> + use<'h> {
         // The dot of ".example.com" has no host before it.
         let first = host.len().saturating_sub(self.longest_domain + 1).max(1);
-        (first..host.len()).filter(|dot| host[*dot] == b'.').map(|dot| &host[dot + 1..])
+        (first..host.len())
+            .filter(|dot| host[*dot] == b'.')
+            .map(|dot| &host[dot + 1..])
     }
 }
 
@@ -68,26 +77,38 @@ impl Hosts {
 fn parse(name: &str) -> Result<Box<[u8]>, String> {
     const EXAMPLE: &str = "it must be a host, as in \"api.example.com\" (other alphabets as xn--…)";
     if name.contains('/') {
-        return Err("it must be a host alone, without a scheme and a path, as in \"api.example.com\"".to_owned());
+        return Err(
+            "it must be a host alone, without a scheme and a path, as in \"api.example.com\""
+                .to_owned(),
+        );
     }
     if name.parse::<Ipv6Addr>().is_ok() {
-        return Err(format!("an IPv6 address stands in brackets; write \"[{name}]\""));
+        return Err(format!(
+            "an IPv6 address stands in brackets; write \"[{name}]\""
+        ));
     }
     if name.contains('*') {
         return Err("a * stands for all before a domain, as in \"*.example.com\"".to_owned());
     }
     if name.contains(['[', ']']) && !name.contains("]:") {
-        let address = ipv6(name.as_bytes()).ok_or("brackets hold an IPv6 address, as in \"[2001:db8::1]\"")?;
+        let address = ipv6(name.as_bytes())
+            .ok_or("brackets hold an IPv6 address, as in \"[2001:db8::1]\"")?;
         return Ok(address.into_bytes().into());
     }
     if name.contains(':') {
         return Err("it must be a host without a port; a limit applies to all ports".to_owned());
     }
     if let Some(domain) = name.strip_prefix('.').filter(|domain| !domain.is_empty()) {
-        return Err(format!("it must not start with a dot; for all hosts below a domain write \"*.{domain}\""));
+        return Err(format!(
+            "it must not start with a dot; for all hosts below a domain write \"*.{domain}\""
+        ));
     }
     let labels = name.strip_suffix('.').unwrap_or(name);
-    if labels.is_empty() || !labels.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+    if labels.is_empty()
+        || !labels
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    {
         return Err(EXAMPLE.to_owned());
     }
     if labels.split('.').any(str::is_empty) {
@@ -99,18 +120,28 @@ fn parse(name: &str) -> Result<Box<[u8]>, String> {
     Ok(normalized(name.as_bytes()).into())
 }
 
-/// The hosts that servers find in a `Host`: it has no user information, but those that accept one take what follows the
-/// `@`.
+/// The hosts that servers find in a `Host`: it has no user information, but those that accept one
+/// take what follows the `@`.
 fn readings(host: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let after_user = host.rsplit(|b| *b == b'@').next().filter(|rest| rest.len() < host.len());
-    [Some(host), after_user].into_iter().flatten().map(without_port)
+    let after_user = host
+        .rsplit(|b| *b == b'@')
+        .next()
+        .filter(|rest| rest.len() < host.len());
+    [Some(host), after_user]
+        .into_iter()
+        .flatten()
+        .map(without_port)
 }
 
-/// `[::1]:80` is `[::1]`. Some servers ignore whatever follows the colon, so that it need not be a port.
+/// `[::1]:80` is `[::1]`. Some servers ignore whatever follows the colon, so that it need not be a
+/// port.
 fn without_port(host: &[u8]) -> &[u8] {
     let host = host.trim_ascii();
     let end = match host.first() {
-        Some(b'[') => host.iter().position(|b| *b == b']').map(|bracket| bracket + 1),
+        Some(b'[') => host
+            .iter()
+            .position(|b| *b == b']')
+            .map(|bracket| bracket + 1),
         _ => host.iter().position(|b| *b == b':'),
     };
     end.map_or(host, |end| &host[..end])
@@ -123,7 +154,11 @@ fn normalized(host: &[u8]) -> Cow<'_, [u8]> {
     }
     let dots = host.iter().rev().take_while(|b| **b == b'.').count();
     let host = &host[..host.len() - dots];
-    if host.iter().any(u8::is_ascii_uppercase) { host.to_ascii_lowercase().into() } else { host.into() }
+    if host.iter().any(u8::is_ascii_uppercase) {
+        host.to_ascii_lowercase().into()
+    } else {
+        host.into()
+    }
 }
 
 /// The address in brackets, each address in one spelling.
@@ -145,16 +180,37 @@ mod tests {
     }
 
     fn with_host(host: &str) -> Parts {
-        Request::builder().header("host", host).body(()).unwrap().into_parts().0
+        Request::builder()
+            .header("host", host)
+            .body(())
+            .unwrap()
+            .into_parts()
+            .0
     }
 
     #[test]
     fn host_is_compared_without_case_port_and_final_dot() {
         let hosts = hosts(&["api.Example.com", "[::1]"]);
-        for host in ["api.example.com", "API.example.com:8080", "api.example.com.", "[::1]", "[::1]:80"] {
+        for host in [
+            "api.example.com",
+            "API.example.com:8080",
+            "api.example.com.",
+            "[::1]",
+            "[::1]:80",
+        ] {
             assert!(hosts.contain_host_of(&with_host(host)), "{host}");
         }
-        for host in ["example.com", "api.example.com.evil", "xapi.example.com", "", "[::2]", "[", "]", "[::1", "@"] {
+        for host in [
+            "example.com",
+            "api.example.com.evil",
+            "xapi.example.com",
+            "",
+            "[::2]",
+            "[",
+            "]",
+            "[::1",
+            "@",
+        ] {
             assert!(!hosts.contain_host_of(&with_host(host)), "{host}");
         }
     }
@@ -176,7 +232,11 @@ mod tests {
             assert!(hosts.contain_host_of(&with_host(host)), "{host}");
         }
         let latin_1 = http::HeaderValue::from_bytes(b"caf\xe9.test").unwrap();
-        let (parts, ()) = Request::builder().header("host", latin_1).body(()).unwrap().into_parts();
+        let (parts, ()) = Request::builder()
+            .header("host", latin_1)
+            .body(())
+            .unwrap()
+            .into_parts();
         assert!(hosts.contain_host_of(&parts), "bytes that are no text");
     }
 
@@ -188,7 +248,10 @@ mod tests {
         assert!(looked_up < 100, "{looked_up}");
         let start = std::time::Instant::now();
         assert!(!hosts.contain_host_of(&with_host(&long)));
-        assert!(hosts.contain_host_of(&with_host(&format!("{long}.example.com"))), "a long host is no way around");
+        assert!(
+            hosts.contain_host_of(&with_host(&format!("{long}.example.com"))),
+            "a long host is no way around"
+        );
         assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
@@ -196,8 +259,11 @@ mod tests {
     fn host_of_the_uri_counts_beside_the_header() {
         let hosts = hosts(&["api.example.com"]);
         let request = |uri: &str, headers: &[&str]| {
-            let request =
-                headers.iter().fold(Request::builder().uri(uri), |request, host| request.header("host", *host));
+            let request = headers
+                .iter()
+                .fold(Request::builder().uri(uri), |request, host| {
+                    request.header("host", *host)
+                });
             request.body(()).unwrap().into_parts().0
         };
         assert!(hosts.contain_host_of(&request("https://api.example.com/", &[])));
@@ -251,21 +317,44 @@ mod tests {
     /// Whatever the order of the domains, and however the longest one is spelled.
     #[test]
     fn longest_domain_is_found_beside_shorter_ones() {
-        for names in [["*.a.example.org", "*.b"], ["*.b", "*.a.example.org"], ["*.A.Example.org.", "*.b"]] {
+        for names in [
+            ["*.a.example.org", "*.b"],
+            ["*.b", "*.a.example.org"],
+            ["*.A.Example.org.", "*.b"],
+        ] {
             let hosts = hosts(&names);
-            for (host, expected) in
-                [("x.a.example.org", true), ("x.b", true), ("x.y.b", true), ("x.example.org", false), ("b", false)]
-            {
-                assert_eq!(hosts.contain(host.as_bytes()), expected, "{host} of {names:?}");
+            for (host, expected) in [
+                ("x.a.example.org", true),
+                ("x.b", true),
+                ("x.y.b", true),
+                ("x.example.org", false),
+                ("b", false),
+            ] {
+                assert_eq!(
+                    hosts.contain(host.as_bytes()),
+                    expected,
+                    "{host} of {names:?}"
+                );
             }
         }
     }
 
     #[test]
     fn host_is_written_in_any_spelling() {
-        let hosts = hosts(&["api.example.com.", "[0:0:0:0:0:0:0:1]", "a-b_c.TEST", "192.0.2.1"]);
-        for host in ["api.example.com", " api.example.com ", "api.example.com..", "[::1]", "a-b_c.test", "192.0.2.1:80"]
-        {
+        let hosts = hosts(&[
+            "api.example.com.",
+            "[0:0:0:0:0:0:0:1]",
+            "a-b_c.TEST",
+            "192.0.2.1",
+        ]);
+        for host in [
+            "api.example.com",
+            " api.example.com ",
+            "api.example.com..",
+            "[::1]",
+            "a-b_c.test",
+            "192.0.2.1:80",
+        ] {
             assert!(hosts.contain_host_of(&with_host(host)), "{host}");
         }
         assert!(!hosts.contain_host_of(&with_host("192.0.2.10")));
@@ -278,7 +367,10 @@ mod tests {
             assert_eq!(Hosts::default().add(&longest), Ok(()), "{}", longest.len());
         }
         for host in [name(254), format!("*.{}", name(254))] {
-            assert_eq!(Hosts::default().add(&host).unwrap_err(), "no host has more than 253 characters");
+            assert_eq!(
+                Hosts::default().add(&host).unwrap_err(),
+                "no host has more than 253 characters"
+            );
         }
     }
 }

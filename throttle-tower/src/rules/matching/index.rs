@@ -1,5 +1,5 @@
-//! Which limits of a file may apply to a request, by its route and its path. To find them takes as long whether there
-//! are few limits or many.
+//! Which limits of a file may apply to a request, by its route and its path. To find them takes as
+//! long whether there are few limits or many.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ use super::route;
 use crate::extract::Route;
 use crate::limit::Numbers;
 
-/// Limits, by their numbers: those for some routes by the routes, and others for some paths by the paths.
+/// Limits, by their numbers: those for some routes by the routes, and others for some paths by the
+/// paths.
 #[derive(Default)]
 pub(super) struct Index {
     by_route: HashMap<Box<str>, Vec<u16>>,
@@ -20,7 +21,11 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn add_routes<'r>(&mut self, routes: impl IntoIterator<Item = &'r Box<str>>, number: u16) {
+    pub(super) fn add_routes<'r>(
+        &mut self,
+        routes: impl IntoIterator<Item = &'r Box<str>>,
+        number: u16,
+    ) {
         for route in routes {
             self.by_route.entry(route.clone()).or_default().push(number);
         }

@@ -1,4 +1,5 @@
-//! Which requests a limit applies to: `match` and `when`; and which the layer, `when` before all limits.
+//! Which requests a limit applies to: `match` and `when`; and which the layer, `when` before all
+//! limits.
 
 mod host;
 mod index;
@@ -43,8 +44,18 @@ pub(super) struct Expected {
 impl Matcher {
     /// Whether there is anything to match.
     pub(super) fn is_empty(&self) -> bool {
-        let Self { methods, routes, paths, hosts, conditions } = self;
-        methods.is_none() && routes.is_none() && paths.is_none() && hosts.is_none() && conditions.is_empty()
+        let Self {
+            methods,
+            routes,
+            paths,
+            hosts,
+            conditions,
+        } = self;
+        methods.is_none()
+            && routes.is_none()
+            && paths.is_none()
+            && hosts.is_none()
+            && conditions.is_empty()
     }
 
     /// Whether it depends on the route, which a layer around the router never knows.
@@ -66,28 +77,50 @@ impl Matcher {
             Missed::Route => "its route is not among match.routes".to_owned(),
             Missed::Path => "its path is not among match.paths".to_owned(),
             Missed::Host => "its host is not among match.hosts".to_owned(),
-            Missed::Condition(Expected { name, is: true, .. }) => format!("when: {name:?} does not hold"),
+            Missed::Condition(Expected { name, is: true, .. }) => {
+                format!("when: {name:?} does not hold")
+            }
             Missed::Condition(Expected { name, .. }) => format!("when: {name:?} holds"),
         })
     }
 
     /// Of a limit that the index has found, what the index has compared is left out.
     fn missed(&self, parts: &Parts, is_found: bool) -> Option<Missed<'_>> {
-        let Self { methods, routes, paths, hosts, conditions } = self;
-        if methods.as_ref().is_some_and(|methods| !method::any_matches(methods, &parts.method)) {
+        let Self {
+            methods,
+            routes,
+            paths,
+            hosts,
+            conditions,
+        } = self;
+        if methods
+            .as_ref()
+            .is_some_and(|methods| !method::any_matches(methods, &parts.method))
+        {
             return Some(Missed::Method);
         }
-        if !is_found && routes.as_ref().is_some_and(|routes| !routes_contain(routes, parts)) {
+        if !is_found
+            && routes
+                .as_ref()
+                .is_some_and(|routes| !routes_contain(routes, parts))
+        {
             return Some(Missed::Route);
         }
-        let has_path = |paths: &PathPatterns| is_found && routes.is_none() || paths.match_path(path_of(parts));
+        let has_path =
+            |paths: &PathPatterns| is_found && routes.is_none() || paths.match_path(path_of(parts));
         if paths.as_ref().is_some_and(|paths| !has_path(paths)) {
             return Some(Missed::Path);
         }
-        if hosts.as_ref().is_some_and(|hosts| !hosts.contain_host_of(parts)) {
+        if hosts
+            .as_ref()
+            .is_some_and(|hosts| !hosts.contain_host_of(parts))
+        {
             return Some(Missed::Host);
         }
-        conditions.iter().find(|expected| !expected.is_met(parts)).map(Missed::Condition)
+        conditions
+            .iter()
+            .find(|expected| !expected.is_met(parts))
+            .map(Missed::Condition)
     }
 }
 
@@ -125,8 +158,13 @@ impl limit::Condition for Matcher {
 impl ConditionIndex for Index {
     fn add(&mut self, condition: &dyn limit::Condition, number: u16) -> bool {
         match (condition as &dyn Any).downcast_ref() {
-            Some(Matcher { routes: Some(routes), .. }) => self.add_routes(routes, number),
-            Some(Matcher { paths: Some(paths), .. }) => self.add_paths(paths, number),
+            Some(Matcher {
+                routes: Some(routes),
+                ..
+            }) => self.add_routes(routes, number),
+            Some(Matcher {
+                paths: Some(paths), ..
+            }) => self.add_paths(paths, number),
             _ => return false,
         }
         true
@@ -173,20 +211,33 @@ mod tests {
     ];
     const METHODS: [Method; 2] = [Method::GET, Method::POST];
 
-    fn some<T: Clone + std::fmt::Debug + 'static>(of: &'static [T]) -> impl Strategy<Value = Option<Vec<T>>> {
+    fn some<T: Clone + std::fmt::Debug + 'static>(
+        of: &'static [T],
+    ) -> impl Strategy<Value = Option<Vec<T>>> {
         prop::option::of(prop::sample::subsequence(of.to_vec(), 1..=of.len()))
     }
 
-    type Written = (Option<Vec<Method>>, Option<Vec<&'static str>>, Option<Vec<&'static str>>);
+    type Written = (
+        Option<Vec<Method>>,
+        Option<Vec<&'static str>>,
+        Option<Vec<&'static str>>,
+    );
 
     fn matcher((methods, routes, patterns): Written) -> Matcher {
         let paths = patterns.map(|patterns| {
             let mut paths = PathPatterns::default();
-            patterns.iter().for_each(|pattern| paths.add(pattern).unwrap());
+            patterns
+                .iter()
+                .for_each(|pattern| paths.add(pattern).unwrap());
             paths
         });
         let routes = routes.map(|routes| routes.into_iter().map(Into::into).collect());
-        Matcher { methods, routes, paths, ..Matcher::default() }
+        Matcher {
+            methods,
+            routes,
+            paths,
+            ..Matcher::default()
+        }
     }
 
     proptest! {

@@ -8,9 +8,10 @@ use http::request::Parts;
 use super::spelling;
 use crate::limit::Numbers;
 
-/// Patterns by their segments: to match a path takes as long as the path is, however many patterns there are, but for
-/// those with a `*` that the path also fits. `/api/*` is one segment below `/api`, `/api/**` is `/api` and everything
-/// below it. They may be those of several limits, which have numbers.
+/// Patterns by their segments: to match a path takes as long as the path is, however many patterns
+/// there are, but for those with a `*` that the path also fits. `/api/*` is one segment below
+/// `/api`, `/api/**` is `/api` and everything below it. They may be those of several limits, which
+/// have numbers.
 #[derive(Default)]
 pub(super) struct PathPatterns {
     texts: HashMap<Box<str>, Self>,
@@ -41,7 +42,9 @@ impl PathPatterns {
             return Err("a path has no query; write the path alone".to_owned());
         }
         if path.contains('%') {
-            return Err("paths are compared after decoding; write the characters themselves".to_owned());
+            return Err(
+                "paths are compared after decoding; write the characters themselves".to_owned(),
+            );
         }
         let (path, is_open) = match path.strip_suffix("**") {
             Some(path) if path.is_empty() || path.ends_with('/') => (path, true),
@@ -51,13 +54,19 @@ impl PathPatterns {
         // The root has no segments.
         let segments: Vec<&str> = path.split('/').filter(|_| !path.is_empty()).collect();
         if segments.len() > MAX_SEGMENTS {
-            return Err(format!("it has at most {MAX_SEGMENTS} segments; end it earlier with **"));
+            return Err(format!(
+                "it has at most {MAX_SEGMENTS} segments; end it earlier with **"
+            ));
         }
-        segments.iter().try_for_each(|segment| check_segment(segment))?;
-        let end = segments.into_iter().fold(self, |node, segment| match segment {
-            "*" => node.any.get_or_insert_default(),
-            text => node.texts.entry(text.into()).or_default(),
-        });
+        segments
+            .iter()
+            .try_for_each(|segment| check_segment(segment))?;
+        let end = segments
+            .into_iter()
+            .fold(self, |node, segment| match segment {
+                "*" => node.any.get_or_insert_default(),
+                text => node.texts.entry(text.into()).or_default(),
+            });
         end.opens.extend(is_open.then_some(0));
         end.ends.push(0);
         Ok(())
@@ -68,20 +77,24 @@ impl PathPatterns {
         self.ends.extend((!of.ends.is_empty()).then_some(number));
         self.opens.extend((!of.opens.is_empty()).then_some(number));
         for (text, next) in &of.texts {
-            self.texts.entry(text.clone()).or_default().add_all(next, number);
+            self.texts
+                .entry(text.clone())
+                .or_default()
+                .add_all(next, number);
         }
         if let Some(next) = &of.any {
             self.any.get_or_insert_default().add_all(next, number);
         }
     }
 
-    /// Whether some pattern matches the path, in any of the ways in which servers and proxies read it: a spelling must
-    /// not be a way around a limit.
+    /// Whether some pattern matches the path, in any of the ways in which servers and proxies read
+    /// it: a spelling must not be a way around a limit.
     pub(super) fn match_path(&self, path: &str) -> bool {
         self.any_reading(path, |_| true)
     }
 
-    /// Adds the limits of which some pattern matches the path, some more than once; whether all of them match it.
+    /// Adds the limits of which some pattern matches the path, some more than once; whether all of
+    /// them match it.
     pub(super) fn find(&self, path: &str, found: &mut Numbers) -> bool {
         let found = RefCell::new(found);
         self.any_reading(path, |numbers| {
@@ -96,7 +109,9 @@ impl PathPatterns {
             // Empty segments are before the first slash and after the last.
             return self.match_segments(path.split('/').filter(|segment| !segment.is_empty()), &on);
         }
-        spelling::any_reading(path, |segments| self.match_segments(segments.iter().copied(), &on))
+        spelling::any_reading(path, |segments| {
+            self.match_segments(segments.iter().copied(), &on)
+        })
     }
 
     fn match_segments<'p>(
@@ -106,14 +121,20 @@ impl PathPatterns {
     ) -> bool {
         // Most nodes are no end.
         let on_some = |numbers: &[u16]| !numbers.is_empty() && on(numbers);
-        let Some(segment) = path.next() else { return on_some(&self.ends) };
+        let Some(segment) = path.next() else {
+            return on_some(&self.ends);
+        };
         let text = self.texts.get(segment);
         on_some(&self.opens)
-            || text.into_iter().chain(self.any.as_deref()).any(|next| next.match_segments(path.clone(), on))
+            || text
+                .into_iter()
+                .chain(self.any.as_deref())
+                .any(|next| next.match_segments(path.clone(), on))
     }
 }
 
-/// The path as the client sent it. Inside a nested router of axum, the URI is without the router's prefix.
+/// The path as the client sent it. Inside a nested router of axum, the URI is without the router's
+/// prefix.
 pub(super) fn path_of(parts: &Parts) -> &str {
     #[cfg(feature = "axum")]
     if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
@@ -127,8 +148,12 @@ fn check_segment(segment: &str) -> Result<(), &'static str> {
         "" | "." | ".." => Err(PLAIN),
         "**" => Err("** stands for all that follows, so it must be the last segment"),
         "*" => Ok(()),
-        _ if segment.contains('*') => Err("a * stands for a whole segment, as in \"/users/*/posts\""),
-        _ if segment.starts_with(['{', ':']) => Err("a path has no parameters; write * for a segment, or use routes"),
+        _ if segment.contains('*') => {
+            Err("a * stands for a whole segment, as in \"/users/*/posts\"")
+        }
+        _ if segment.starts_with(['{', ':']) => {
+            Err("a path has no parameters; write * for a segment, or use routes")
+        }
         _ => Ok(()),
     }
 }
@@ -221,7 +246,10 @@ mod tests {
             assert!(matches("/api/v1", path), "{path}");
         }
         // Decoded once, as servers do.
-        assert!(!matches("/api/v1", "/%2561pi/v1") && matches("/%x/v1".replace("%x", "*").as_str(), "/%2561pi/v1"));
+        assert!(
+            !matches("/api/v1", "/%2561pi/v1")
+                && matches("/%x/v1".replace("%x", "*").as_str(), "/%2561pi/v1")
+        );
         for path in [
             "/files/a%2fb",
             "/%66iles/a%2fb",
@@ -231,9 +259,15 @@ mod tests {
             "/files/a;b%2fc",
             "/files/%3b",
         ] {
-            assert!(matches("/files/*", path), "a letter of one segment, too: {path}");
+            assert!(
+                matches("/files/*", path),
+                "a letter of one segment, too: {path}"
+            );
         }
-        assert!(matches("/files/*/c", "/files/a\\b%2fc"), "a letter beside an encoded separator");
+        assert!(
+            matches("/files/*/c", "/files/a\\b%2fc"),
+            "a letter beside an encoded separator"
+        );
         for (pattern, path) in [
             ("/users/*", "/users/."),
             ("/users/*", "/users/%2e"),
@@ -249,23 +283,50 @@ mod tests {
             ("/*/*/report", "/.//report"),
             ("/*/report", "/%2e%2f/report"),
         ] {
-            assert!(matches(pattern, path), "what looks like nothing is a segment, too: {pattern} {path}");
+            assert!(
+                matches(pattern, path),
+                "what looks like nothing is a segment, too: {pattern} {path}"
+            );
         }
-        assert!(!matches("/users/*", "/users/") && !matches("/*", "/"), "a slash at the end is none");
-        assert!(matches("/a;b", "/a;b") && matches("/a\\b", "/a\\b"), "a letter in a pattern");
-        assert!(matches("/api/**", "/api%2fv1/%ff"), "what is no text hides nothing");
-        assert!(matches("/a", "/a") && !matches("/a", "/%ff") && !matches("/a", "/%") && !matches("/a", "/b;/a"));
+        assert!(
+            !matches("/users/*", "/users/") && !matches("/*", "/"),
+            "a slash at the end is none"
+        );
+        assert!(
+            matches("/a;b", "/a;b") && matches("/a\\b", "/a\\b"),
+            "a letter in a pattern"
+        );
+        assert!(
+            matches("/api/**", "/api%2fv1/%ff"),
+            "what is no text hides nothing"
+        );
+        assert!(
+            matches("/a", "/a")
+                && !matches("/a", "/%ff")
+                && !matches("/a", "/%")
+                && !matches("/a", "/b;/a")
+        );
     }
 
     /// Each pattern beside the others matches what it matches alone.
     #[test]
     fn patterns_that_begin_alike_are_told_apart() {
         let all = ["/a/b", "/a/*/c", "/a/**", "/*/b/c", "/**", "/a", "/b/*"];
-        let paths = ["/", "/a", "/a/b", "/a/b/c", "/a/x/c", "/a/x/d", "/x/b/c", "/x/b", "/b", "/b/x", "/b/x/y"];
-        for (first, second) in all.iter().flat_map(|first| all.map(|second| (first, second))) {
+        let paths = [
+            "/", "/a", "/a/b", "/a/b/c", "/a/x/c", "/a/x/d", "/x/b/c", "/x/b", "/b", "/b/x",
+            "/b/x/y",
+        ];
+        for (first, second) in all
+            .iter()
+            .flat_map(|first| all.map(|second| (first, second)))
+        {
             for path in paths {
                 let expected = matches(first, path) || matches(second, path);
-                assert_eq!(patterns(&[first, second]).match_path(path), expected, "{first}, {second}: {path}");
+                assert_eq!(
+                    patterns(&[first, second]).match_path(path),
+                    expected,
+                    "{first}, {second}: {path}"
+                );
             }
         }
     }
@@ -283,8 +344,14 @@ mod tests {
 
     #[test]
     fn pattern_has_at_most_a_hundred_segments() {
-        assert!(matches(&"/*".repeat(100), &"/a".repeat(100)) && !matches(&"/*".repeat(100), &"/a".repeat(101)));
-        assert_eq!(refusal(&"/*".repeat(101)), "it has at most 100 segments; end it earlier with **");
+        assert!(
+            matches(&"/*".repeat(100), &"/a".repeat(100))
+                && !matches(&"/*".repeat(100), &"/a".repeat(101))
+        );
+        assert_eq!(
+            refusal(&"/*".repeat(101)),
+            "it has at most 100 segments; end it earlier with **"
+        );
     }
 
     #[test]
@@ -310,9 +377,14 @@ mod tests {
     fn patterns_of_several_lengths_match_each_for_itself() {
         for two in [["/a", "/a/b/c"], ["/a/b/c", "/a"]] {
             let patterns = patterns(&two);
-            for (path, expected) in
-                [("/", false), ("/a", true), ("/a/b", false), ("/a/b/c", true), ("/a/b/c/d", false), ("/%61/b/c", true)]
-            {
+            for (path, expected) in [
+                ("/", false),
+                ("/a", true),
+                ("/a/b", false),
+                ("/a/b/c", true),
+                ("/a/b/c/d", false),
+                ("/%61/b/c", true),
+            ] {
                 assert_eq!(patterns.match_path(path), expected, "{path}");
             }
         }

@@ -6,12 +6,14 @@ use super::{Expected, Matcher, method, route};
 use crate::rules::reader::{Field, Section};
 use crate::rules::registry::{CONDITIONS, Condition, Registry, registered};
 
-/// Reads `match` and `when` of a limit. After a problem it matches nothing more than what was right.
+/// Reads `match` and `when` of a limit. After a problem it matches nothing more than what was
+/// right.
 pub(in crate::rules) fn read(limit: &Section<'_>, registry: &Registry) -> Matcher {
     let mut matcher = Matcher::default();
     if let Some(field) = limit.field("match", "") {
         let rule = "it must be a table, as in { methods = [\"POST\"], routes = [\"/login\"] }";
-        let about = "Which requests the limit applies to: those that match one element of each field.";
+        let about =
+            "Which requests the limit applies to: those that match one element of each field.";
         if let Some(table) = field.section(("match", about), rule) {
             read_match(&table, &mut matcher);
             table.finish();
@@ -24,22 +26,44 @@ pub(in crate::rules) fn read(limit: &Section<'_>, registry: &Registry) -> Matche
 }
 
 /// Reads `when` of the document, which says to which requests the layer applies.
-pub(in crate::rules) fn read_layer(root: &Section<'_>, registry: &Registry) -> Option<Arc<Matcher>> {
-    let field = root.field("when", "Which requests the layer applies to; the others pass untouched.")?;
-    Some(Arc::new(Matcher { conditions: conditions(&field, registry), ..Matcher::default() }))
+pub(in crate::rules) fn read_layer(
+    root: &Section<'_>,
+    registry: &Registry,
+) -> Option<Arc<Matcher>> {
+    let field = root.field(
+        "when",
+        "Which requests the layer applies to; the others pass untouched.",
+    )?;
+    Some(Arc::new(Matcher {
+        conditions: conditions(&field, registry),
+        ..Matcher::default()
+    }))
 }
 
 fn read_match(table: &Section<'_>, matcher: &mut Matcher) {
     let methods = table.field("methods", "Methods, in upper case. GET includes HEAD.");
-    let routes = table.field("routes", "Templates as axum 0.8 writes them, \"/users/{id}\".");
-    let paths = table.field("paths", "Patterns of paths: * is one segment, ** at the end any number.");
-    let hosts = table.field("hosts", "Hosts without ports. \"*.example.com\" is all hosts below example.com.");
+    let routes = table.field(
+        "routes",
+        "Templates as axum 0.8 writes them, \"/users/{id}\".",
+    );
+    let paths = table.field(
+        "paths",
+        "Patterns of paths: * is one segment, ** at the end any number.",
+    );
+    let hosts = table.field(
+        "hosts",
+        "Hosts without ports. \"*.example.com\" is all hosts below example.com.",
+    );
     if table.all().is_empty() {
-        table.problem("match has none of methods, routes, paths and hosts: write one, or remove it");
+        table
+            .problem("match has none of methods, routes, paths and hosts: write one, or remove it");
     }
     matcher.methods = methods.map(|field| each(&field, "method", method::parse));
-    matcher.routes = routes
-        .map(|field| each(&field, "route", |text| route::check(text).map(|()| route::without_names(text).into())));
+    matcher.routes = routes.map(|field| {
+        each(&field, "route", |text| {
+            route::check(text).map(|()| route::without_names(text).into())
+        })
+    });
     matcher.paths = paths.map(|field| {
         let mut patterns = PathPatterns::default();
         let () = each(&field, "path", |text| patterns.add(text));
@@ -66,15 +90,19 @@ fn each<T, C: FromIterator<T>>(
     list.into_iter().flatten().filter_map(one).collect()
 }
 
-const FORMS: &str = "write the name of a condition, { not = \"…\" }, or a list of them, all of which must hold";
+const FORMS: &str =
+    "write the name of a condition, { not = \"…\" }, or a list of them, all of which must hold";
 
 fn conditions(field: &Field<'_>, registry: &Registry) -> Vec<Expected> {
     let about = "A condition, { not = \"…\" }, or a list of which all must hold.";
     let one = |field: &Field<'_>| {
         field.any_form(|field| match field.is_table() {
             true => {
-                let table = field.section(("negation", "A condition that must not hold."), FORMS)?;
-                let condition = table.required("not", "", FORMS).and_then(|name| condition(&name, false, registry));
+                let table =
+                    field.section(("negation", "A condition that must not hold."), FORMS)?;
+                let condition = table
+                    .required("not", "", FORMS)
+                    .and_then(|name| condition(&name, false, registry));
                 table.finish();
                 condition
             }
@@ -88,17 +116,26 @@ fn conditions(field: &Field<'_>, registry: &Registry) -> Vec<Expected> {
     field.defined("when", about, read).unwrap_or_default()
 }
 
-fn distinct<'a>(fields: Vec<Field<'a>>, read: impl Fn(&Field<'a>) -> Option<Expected>) -> Vec<Expected> {
+fn distinct<'a>(
+    fields: Vec<Field<'a>>,
+    read: impl Fn(&Field<'a>) -> Option<Expected>,
+) -> Vec<Expected> {
     let mut conditions: Vec<Expected> = Vec::new();
     for field in fields {
-        let Some(condition) = read(&field) else { continue };
+        let Some(condition) = read(&field) else {
+            continue;
+        };
         let (element, name) = (field.name(), &condition.name);
         match conditions.iter().find(|other| other.name == *name) {
             Some(other) if other.is == condition.is => {
-                field.problem_as(format_args!("{element}: {name:?} stands in this list before; remove it"));
+                field.problem_as(format_args!(
+                    "{element}: {name:?} stands in this list before; \
+                    remove it"
+                ));
             }
             Some(_) => field.problem_as(format_args!(
-                "{element}: {name:?} must hold and not hold, so that this would never apply; remove one of them"
+                "{element}: {name:?} must hold and not hold, so that this would never apply; \
+                    remove one of them"
             )),
             None => conditions.push(condition),
         }
@@ -108,10 +145,17 @@ fn distinct<'a>(fields: Vec<Field<'a>>, read: impl Fn(&Field<'a>) -> Option<Expe
 
 fn condition(field: &Field<'_>, is: bool, registry: &Registry) -> Option<Expected> {
     field.defined("condition", "", |field| {
-        let built_in = field.word(&CONDITIONS).map(|condition| Arc::new(condition) as Condition);
+        let built_in = field
+            .word(&CONDITIONS)
+            .map(|condition| Arc::new(condition) as Condition);
         let name = field.expect_text("registered-condition", FORMS)?;
         let known = ("registered-condition", &registry.conditions);
-        let condition = built_in.or_else(|| registered(field, name, known, &CONDITIONS.map(|(name, _)| name)))?;
-        Some(Expected { name: name.to_owned(), condition, is })
+        let condition = built_in
+            .or_else(|| registered(field, name, known, &CONDITIONS.map(|(name, _)| name)))?;
+        Some(Expected {
+            name: name.to_owned(),
+            condition,
+            is,
+        })
     })
 }

@@ -1,5 +1,5 @@
-//! The syntax of route templates, as axum 0.8 writes them. A template is compared as text, but for the names of its
-//! parameters, so a wrong one would never match anything.
+//! The syntax of route templates, as axum 0.8 writes them. A template is compared as text, but for
+//! the names of its parameters, so a wrong one would never match anything.
 
 use std::borrow::Cow;
 
@@ -19,11 +19,15 @@ pub(super) fn check(template: &str) -> Result<(), String> {
 
 fn check_segment(segment: &str, is_last: bool) -> Result<(), String> {
     if let Some(name) = segment.strip_prefix(':') {
-        return Err(format!("axum 0.8 writes parameters in braces; write {{{name}}} instead of :{name}"));
+        return Err(format!(
+            "axum 0.8 writes parameters in braces; write {{{name}}} instead of :{name}"
+        ));
     }
     if let Some(name) = segment.strip_prefix('*') {
         let name = if name.is_empty() { "rest" } else { name };
-        return Err(format!("axum 0.8 writes wildcards in braces; write {{*{name}}}, or use paths for patterns"));
+        return Err(format!(
+            "axum 0.8 writes wildcards in braces; write {{*{name}}}, or use paths for patterns"
+        ));
     }
     if segment.contains(['?', '#']) {
         return Err("a route has no query; write the path alone".to_owned());
@@ -36,14 +40,19 @@ fn check_segment(segment: &str, is_last: bool) -> Result<(), String> {
     if text.replace("}}", "").contains('}') {
         return Err(braces());
     }
-    let Some(parameter) = parameter else { return Ok(()) };
+    let Some(parameter) = parameter else {
+        return Ok(());
+    };
     let (name, rest) = parameter.split_once('}').ok_or_else(braces)?;
     if rest.starts_with('}') {
         return Err(braces());
     }
     if !rest.is_empty() {
-        return Err("a parameter is the last of its segment, so axum refuses this route; end the segment after the }"
-            .to_owned());
+        return Err(
+            "a parameter is the last of its segment, so axum refuses this route; end the \
+            segment after the }"
+                .to_owned(),
+        );
     }
     let name = match name.strip_prefix('*') {
         Some(_) if !is_last => return Err("a wildcard must be the last segment".to_owned()),
@@ -56,19 +65,30 @@ fn check_segment(segment: &str, is_last: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The template without the names of its parameters: those of the file need not be those of the program.
+/// The template without the names of its parameters: those of the file need not be those of the
+/// program.
 pub(super) fn without_names(template: &str) -> Cow<'_, str> {
     if !template.contains('{') {
         return template.into();
     }
-    template.split('/').map(segment_without_name).collect::<Vec<_>>().join("/").into()
+    template
+        .split('/')
+        .map(segment_without_name)
+        .collect::<Vec<_>>()
+        .join("/")
+        .into()
 }
 
 fn segment_without_name(segment: &str) -> Cow<'_, str> {
     match parameter_start(segment) {
         Some(start) if segment.ends_with('}') => {
             let is_wildcard = segment[start + 1..].starts_with('*');
-            format!("{}{}", &segment[..start], if is_wildcard { "{*}" } else { "{}" }).into()
+            format!(
+                "{}{}",
+                &segment[..start],
+                if is_wildcard { "{*}" } else { "{}" }
+            )
+            .into()
         }
         _ => segment.into(),
     }
@@ -119,7 +139,10 @@ mod tests {
             ("/files/*", "write {*rest}"),
             ("users", "start with /"),
             ("", "start with /"),
-            ("/users/{id", "its braces do not match; write a parameter as in {id}"),
+            (
+                "/users/{id",
+                "its braces do not match; write a parameter as in {id}",
+            ),
             ("/users/id}", "braces do not match"),
             ("/users/{}", "a parameter has a name, as in {id} or {*rest}"),
             ("/users/{*}", "has a name"),

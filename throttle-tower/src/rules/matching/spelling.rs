@@ -2,18 +2,21 @@
 //!
 //! Percent signs are decoded once. The rest is read in each way that some server has:
 //!
-//! * `.` and an empty segment each as a segment, as axum does, and as nothing; an empty one at the end is nothing,
+//! * `.` and an empty segment each as a segment, as axum does, and as nothing; an empty one at the
+//!   end is nothing,
 //! * an encoded separator as a letter, and as a separator; a backslash likewise,
 //! * `;` and what follows it in a segment as part of the segment, and as nothing,
-//! * `..` as a segment and as a step up, with empty segments dropped before it, after it or not at all.
+//! * `..` as a segment and as a step up, with empty segments dropped before it, after it or not at
+//!   all.
 
 use std::borrow::Cow;
 
-/// Every pattern matches a path of more segments: the client would choose how much work it is to read it in each way.
+/// Every pattern matches a path of more segments: the client would choose how much work it is to
+/// read it in each way.
 const MAX_SEGMENTS: usize = 1_000;
 
-/// Whether all read the path in the same way: its segments are what stands between slashes, without an empty one at the
-/// end.
+/// Whether all read the path in the same way: its segments are what stands between slashes, without
+/// an empty one at the end.
 pub(super) fn has_one_reading(path: &str) -> bool {
     let mut follows_slash = false;
     path.bytes().all(|byte| {
@@ -29,20 +32,36 @@ pub(super) fn has_one_reading(path: &str) -> bool {
 
 /// Whether `matches` returns true for the segments of the path in some reading.
 pub(super) fn any_reading(path: &str, matches: impl Fn(&[&str]) -> bool) -> bool {
-    let [has_percent, has_backslash, has_parameters] = ['%', '\\', ';'].map(|special| path.contains(special));
-    if path.bytes().filter(|b| b"/\\".contains(b)).count() + encoded_separators(path) > MAX_SEGMENTS {
+    let [has_percent, has_backslash, has_parameters] =
+        ['%', '\\', ';'].map(|special| path.contains(special));
+    if path.bytes().filter(|b| b"/\\".contains(b)).count() + encoded_separators(path) > MAX_SEGMENTS
+    {
         return true;
     }
-    let parameters = [Parameters::Kept, Parameters::CutBeforeDecoding, Parameters::CutAfterDecoding];
-    let parameters = if has_parameters { &parameters[..] } else { &parameters[..1] };
-    either(has_percent || has_backslash).iter().any(|&splits_at_backslash| {
-        either(has_percent).iter().any(|&splits_decoded| {
-            parameters.iter().any(|&parameters| {
-                let reading = Reading { splits_at_backslash, splits_decoded, parameters };
-                reading.matches(path, &matches)
+    let parameters = [
+        Parameters::Kept,
+        Parameters::CutBeforeDecoding,
+        Parameters::CutAfterDecoding,
+    ];
+    let parameters = if has_parameters {
+        &parameters[..]
+    } else {
+        &parameters[..1]
+    };
+    either(has_percent || has_backslash)
+        .iter()
+        .any(|&splits_at_backslash| {
+            either(has_percent).iter().any(|&splits_decoded| {
+                parameters.iter().any(|&parameters| {
+                    let reading = Reading {
+                        splits_at_backslash,
+                        splits_decoded,
+                        parameters,
+                    };
+                    reading.matches(path, &matches)
+                })
             })
         })
-    })
 }
 
 fn either(is_there: bool) -> &'static [bool] {
@@ -50,7 +69,14 @@ fn either(is_there: bool) -> &'static [bool] {
 }
 
 fn encoded_separators(path: &str) -> usize {
-    path.as_bytes().windows(3).filter(|code| [b"%2f", b"%5c"].iter().any(|c| code.eq_ignore_ascii_case(*c))).count()
+    path.as_bytes()
+        .windows(3)
+        .filter(|code| {
+            [b"%2f", b"%5c"]
+                .iter()
+                .any(|c| code.eq_ignore_ascii_case(*c))
+        })
+        .count()
 }
 
 struct Reading {
@@ -71,19 +97,43 @@ enum Parameters {
 
 impl Reading {
     fn matches(&self, path: &str, matches: impl Fn(&[&str]) -> bool) -> bool {
-        let separators: &[char] = if self.splits_at_backslash { &['/', '\\'] } else { &['/'] };
+        let separators: &[char] = if self.splits_at_backslash {
+            &['/', '\\']
+        } else {
+            &['/']
+        };
         let path = match self.parameters {
-            Parameters::CutBeforeDecoding => {
-                path.split(separators).map(without_parameters).collect::<Vec<_>>().join("/").into()
-            }
+            Parameters::CutBeforeDecoding => path
+                .split(separators)
+                .map(without_parameters)
+                .collect::<Vec<_>>()
+                .join("/")
+                .into(),
             Parameters::Kept | Parameters::CutAfterDecoding => Cow::Borrowed(path),
         };
-        let decoded_path = if self.splits_decoded { decoded(&path) } else { Cow::Borrowed(&*path) };
+        let decoded_path = if self.splits_decoded {
+            decoded(&path)
+        } else {
+            Cow::Borrowed(&*path)
+        };
         let segments = decoded_path.split(separators);
-        let segments: Vec<Cow<'_, str>> =
-            segments.map(|segment| if self.splits_decoded { segment.into() } else { decoded(segment) }).collect();
+        let segments: Vec<Cow<'_, str>> = segments
+            .map(|segment| {
+                if self.splits_decoded {
+                    segment.into()
+                } else {
+                    decoded(segment)
+                }
+            })
+            .collect();
         let is_cut = self.parameters == Parameters::CutAfterDecoding;
-        let segments = segments.iter().map(|segment| if is_cut { without_parameters(segment) } else { segment });
+        let segments = segments.iter().map(|segment| {
+            if is_cut {
+                without_parameters(segment)
+            } else {
+                segment
+            }
+        });
         let segments: Vec<&str> = segments.collect();
         // What stands before the first separator is no segment.
         match segments.split_first() {
@@ -96,11 +146,14 @@ impl Reading {
 /// Whether some reading of segments that are empty or consist of dots matches.
 fn any_form(segments: &[&str], matches: impl Fn(&[&str]) -> bool) -> bool {
     let as_written = without_end(segments);
-    let [has_dot, has_empty, has_step_up] = [".", "", ".."].map(|special| as_written.contains(&special));
+    let [has_dot, has_empty, has_step_up] =
+        [".", "", ".."].map(|special| as_written.contains(&special));
     let undotted = without(".", segments);
     let matches_kept = || {
         matches(as_written)
-            || (has_dot && has_empty && (matches(&without("", as_written)) || matches(without_end(&undotted))))
+            || (has_dot
+                && has_empty
+                && (matches(&without("", as_written)) || matches(without_end(&undotted))))
     };
     let matches_with_steps_up = || {
         let stepped_up = without_steps_up(&undotted);
@@ -123,7 +176,11 @@ fn without_end<'a, 's>(segments: &'a [&'s str]) -> &'a [&'s str] {
 }
 
 fn without<'s>(special: &str, segments: &[&'s str]) -> Vec<&'s str> {
-    segments.iter().copied().filter(|segment| *segment != special).collect()
+    segments
+        .iter()
+        .copied()
+        .filter(|segment| *segment != special)
+        .collect()
 }
 
 /// Each `..` removes the segment before it, if there is one.
@@ -139,8 +196,8 @@ fn without_steps_up<'s>(segments: &[&'s str]) -> Vec<&'s str> {
     resolved
 }
 
-/// Decodes percent signs once. Bytes that are no text become the replacement character, so that they do not keep the
-/// rest from being read.
+/// Decodes percent signs once. Bytes that are no text become the replacement character, so that
+/// they do not keep the rest from being read.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return text.into();
@@ -170,8 +227,14 @@ mod tests {
     fn path_of_many_segments_matches_unread() {
         for separator in ["/", "\\", "%2f", "%5C", "/;x", "/.."] {
             let path = |count| "/%61".to_owned() + &separator.repeat(count);
-            assert!(any_reading(&path(MAX_SEGMENTS), |_| panic!("it is read")), "{separator}");
-            assert!(!any_reading(&path(MAX_SEGMENTS - 1), |_| false), "{separator}");
+            assert!(
+                any_reading(&path(MAX_SEGMENTS), |_| panic!("it is read")),
+                "{separator}"
+            );
+            assert!(
+                !any_reading(&path(MAX_SEGMENTS - 1), |_| false),
+                "{separator}"
+            );
         }
     }
 

@@ -28,12 +28,22 @@ fn refusal(name: &str, text: &str) -> String {
     }
 }
 
-/// With `THROTTLE_WRITE_REFUSALS=1` it writes the texts, and fails all the same: read what changed, and run it again.
+/// With `THROTTLE_WRITE_REFUSALS=1` it writes the texts, and fails all the same: read what changed,
+/// and run it again.
 #[test]
 fn bad_files_are_refused_with_every_problem_where_it_is() {
     let mut names: Vec<String> = fs::read_dir(folder())
         .unwrap()
-        .filter_map(|entry| Some(entry.unwrap().file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .unwrap()
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".toml")?
+                    .to_owned(),
+            )
+        })
         .collect();
     names.sort_unstable();
     assert!(names.len() >= 60, "{}", names.len());
@@ -49,6 +59,11 @@ fn bad_files_are_refused_with_every_problem_where_it_is() {
             wrong.push(refusal);
         }
     }
-    let remedy = "THROTTLE_WRITE_REFUSALS=1 cargo test -p tower-throttle --features rules --lib bad";
-    assert!(wrong.is_empty(), "{}\nIf that is right, write the texts anew with: {remedy}", wrong.join("\n"));
+    let remedy =
+        "THROTTLE_WRITE_REFUSALS=1 cargo test -p tower-throttle --features rules --lib bad";
+    assert!(
+        wrong.is_empty(),
+        "{}\nIf that is right, write the texts anew with: {remedy}",
+        wrong.join("\n")
+    );
 }

@@ -35,10 +35,17 @@ impl Case {
         let folder = Folder::new(name);
         fs::write(folder.file(), live).unwrap();
         fs::write(folder.0.join("next.toml"), next).unwrap();
-        let store = MemoryBackend::builder().clock(ManualClock::default()).build();
-        let rules = Rules::from_path(folder.file(), Registry::new()).unwrap_or_else(|error| panic!("{error}"));
+        let store = MemoryBackend::builder()
+            .clock(ManualClock::default())
+            .build();
+        let rules = Rules::from_path(folder.file(), Registry::new())
+            .unwrap_or_else(|error| panic!("{error}"));
         let (layer, handle) = rules.layer(store).unwrap();
-        Self { folder, layer, handle }
+        Self {
+            folder,
+            layer,
+            handle,
+        }
     }
 
     fn write(&self, file: &str, text: &str) {
@@ -47,7 +54,10 @@ impl Case {
 
     /// What the reload of a file says, without the folder.
     fn reload(&self) -> String {
-        let told = self.handle.reload().map_or_else(|error| error.to_string(), |change| change.to_string());
+        let told = self
+            .handle
+            .reload()
+            .map_or_else(|error| error.to_string(), |change| change.to_string());
         told.replace(&format!("{}/", self.folder.0.display()), "")
     }
 
@@ -59,7 +69,12 @@ impl Case {
 }
 
 fn counts(flips: &Flips) -> [u64; 4] {
-    [flips.both_admit, flips.both_refuse, flips.would_refuse, flips.would_admit]
+    [
+        flips.both_admit,
+        flips.both_refuse,
+        flips.would_refuse,
+        flips.would_admit,
+    ]
 }
 
 async fn admitted<B: Backend>(layer: &ThrottleLayer<B>, requests: usize) -> usize {
@@ -78,8 +93,15 @@ async fn candidate_of_a_file_follows_reloads_of_both_files() {
     assert_eq!(case.send(4, "next.toml").await, (3, Some([1, 1, 2, 0])));
     assert_eq!(case.reload(), "revision 1: nothing has changed");
     case.write("next.toml", &text("", 9));
-    assert_eq!(case.reload(), "revision 2\nthe candidate's file says something else");
-    assert_eq!(case.send(2, "next.toml").await, (0, Some([1, 1, 2, 2])), "the counts go on");
+    assert_eq!(
+        case.reload(),
+        "revision 2\nthe candidate's file says something else"
+    );
+    assert_eq!(
+        case.send(2, "next.toml").await,
+        (0, Some([1, 1, 2, 2])),
+        "the counts go on"
+    );
     case.write("throttle.toml", &text(NEXT, 9));
     case.reload();
     assert_eq!(case.send(1, "next.toml").await, (1, Some([2, 1, 2, 2])));
@@ -87,14 +109,22 @@ async fn candidate_of_a_file_follows_reloads_of_both_files() {
     case.write("other.toml", &text("", 1));
     case.reload();
     assert_eq!(case.send(2, "next.toml").await, (2, None));
-    assert_eq!(case.layer.flips("other.toml").as_ref().map(counts), Some([1, 0, 1, 0]), "on a store of its own");
+    assert_eq!(
+        case.layer.flips("other.toml").as_ref().map(counts),
+        Some([1, 0, 1, 0]),
+        "on a store of its own"
+    );
     case.write("throttle.toml", &text("", 9));
     let removed = "revision 5\ncandidate was \"other.toml\", and is not there any more";
     assert_eq!(case.reload(), removed);
     assert_eq!(case.send(1, "other.toml").await, (1, None));
     case.write("throttle.toml", &text(NEXT, 9));
     case.reload();
-    assert_eq!(case.send(1, "next.toml").await, (1, Some([1, 0, 0, 0])), "it may come by a reload");
+    assert_eq!(
+        case.send(1, "next.toml").await,
+        (1, Some([1, 0, 0, 0])),
+        "it may come by a reload"
+    );
 }
 
 /// Charges of the candidate are none of the live limits, and go on by the same clock.
@@ -117,8 +147,16 @@ fn mistake_in_either_file_leaves_both_as_they_were() {
         assert_eq!(case.handle.status().revision, 1);
         assert!(case.layer.flips("next.toml").is_some());
     };
-    refused("next.toml", &text("", 0), "next.toml:5:35: limit \"p\": gcra.burst is 0: ");
-    refused("next.toml", &text("limits = 7", 1), "next.toml:2:1: limits is not a field; did you mean \"limit\"?");
+    refused(
+        "next.toml",
+        &text("", 0),
+        "next.toml:5:35: limit \"p\": gcra.burst is 0: ",
+    );
+    refused(
+        "next.toml",
+        &text("limits = 7", 1),
+        "next.toml:2:1: limits is not a field; did you mean \"limit\"?",
+    );
     refused(
         "next.toml",
         &text(NEXT, 1),
@@ -127,33 +165,84 @@ fn mistake_in_either_file_leaves_both_as_they_were() {
     let acts = "next.toml:4:8: limit \"p\": candidate is a limit that acts on responses: ";
     refused("next.toml", &(text("", 1) + "refund = 'failed'"), acts);
     let permits = "version = 1\n[[concurrency]]\nname = 'c'\nmost = 9";
-    refused("next.toml", permits, "next.toml:3:8: concurrency \"c\": candidate is a limit that acts on responses: ");
-    let missing = "throttle.toml:2:13: candidate is \"none.toml\": none.toml: the file cannot be read: No such file";
-    refused("throttle.toml", &text("candidate = 'none.toml'", 9), missing);
-    refused("throttle.toml", &text("candidate = 'throttle.toml'", 9), "throttle.toml:2:13: candidate is");
+    refused(
+        "next.toml",
+        permits,
+        "next.toml:3:8: concurrency \"c\": candidate is a limit that acts on responses: ",
+    );
+    let missing = "throttle.toml:2:13: candidate is \"none.toml\": none.toml: the file cannot be \
+        read: No such file";
+    refused(
+        "throttle.toml",
+        &text("candidate = 'none.toml'", 9),
+        missing,
+    );
+    refused(
+        "throttle.toml",
+        &text("candidate = 'throttle.toml'", 9),
+        "throttle.toml:2:13: candidate is",
+    );
 }
 
 #[tokio::test]
 async fn candidate_of_a_file_has_a_name_and_a_store_of_its_own() {
-    let case = Case::new("store", &text(&format!("{NEXT}\n[defaults]\non-error = 'open'"), 9), &text("", 2));
+    let case = Case::new(
+        "store",
+        &text(&format!("{NEXT}\n[defaults]\non-error = 'open'"), 9),
+        &text("", 2),
+    );
     let rules = || case.handle.rules();
-    let start = format!("{}:2:13: candidate is \"next.toml\": the backend of this layer makes no ", rules().file);
+    let start = format!(
+        "{}:2:13: candidate is \"next.toml\": the backend of this layer makes no ",
+        rules().file
+    );
     let refused = rules().layer(FailingBackend).unwrap_err().to_string();
     assert!(refused.starts_with(&start), "{refused}");
-    let moved = rules().layer(MemoryBackend::new()).unwrap().0.backend(FailingBackend).unwrap_err();
-    assert!(moved.to_string().starts_with("candidate is \"next.toml\": the backend"), "{moved}");
+    let moved = rules()
+        .layer(MemoryBackend::new())
+        .unwrap()
+        .0
+        .backend(FailingBackend)
+        .unwrap_err();
+    assert!(
+        moved
+            .to_string()
+            .starts_with("candidate is \"next.toml\": the backend"),
+        "{moved}"
+    );
     assert!(rules().layer(BoxBackend::new(MemoryBackend::new())).is_ok());
     let half = LocalShareBackend::new(MemoryBackend::new(), NonZeroU32::new(2).unwrap());
     let (layer, _) = rules().layer(half).unwrap();
-    assert_eq!((admitted(&layer, 2).await, counts(&layer.flips("next.toml").unwrap())), (2, [1, 0, 1, 0]), "a share");
-    let (other, _) = Rules::from_str("f", &text("", 1), Registry::new()).unwrap().layer(MemoryBackend::new()).unwrap();
-    let twice = case.layer.clone().candidate("next.toml", other.clone()).unwrap_err().to_string();
-    assert!(twice.starts_with("candidate is \"next.toml\" twice: "), "{twice}");
+    assert_eq!(
+        (
+            admitted(&layer, 2).await,
+            counts(&layer.flips("next.toml").unwrap())
+        ),
+        (2, [1, 0, 1, 0]),
+        "a share"
+    );
+    let (other, _) = Rules::from_str("f", &text("", 1), Registry::new())
+        .unwrap()
+        .layer(MemoryBackend::new())
+        .unwrap();
+    let twice = case
+        .layer
+        .clone()
+        .candidate("next.toml", other.clone())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        twice.starts_with("candidate is \"next.toml\" twice: "),
+        "{twice}"
+    );
     let (layer, handle) = rules().layer(MemoryBackend::new()).unwrap();
     let layer = layer.candidate("by code", other).unwrap();
     case.write("throttle.toml", &text("", 9));
     handle.reload().unwrap();
-    assert_eq!((layer.flips("next.toml"), layer.flips("by code")), (None, Some(Flips::default())));
+    assert_eq!(
+        (layer.flips("next.toml"), layer.flips("by code")),
+        (None, Some(Flips::default()))
+    );
 }
 
 #[cfg(feature = "dashboard")]
@@ -164,9 +253,22 @@ async fn page_shows_the_candidate_that_a_reload_brings() {
     case.write("throttle.toml", &text(NEXT, 9));
     case.reload();
     admitted(&layer, 2).await;
-    let data = page.oneshot(Request::get("/data.json").body(axum::body::Body::empty()).unwrap()).await.unwrap();
-    let data = http_body_util::BodyExt::collect(data).await.unwrap().to_bytes();
+    let data = page
+        .oneshot(
+            Request::get("/data.json")
+                .body(axum::body::Body::empty())
+                .unwrap(),
+        )
+        .await
+        .unwrap();
+    let data = http_body_util::BodyExt::collect(data)
+        .await
+        .unwrap()
+        .to_bytes();
     let data: serde_json::Value = serde_json::from_slice(&data).unwrap();
     let candidate = &data["candidates"][0];
-    assert_eq!([&candidate["name"], &candidate["would_refuse"]], [&serde_json::json!("next.toml"), &1.into()]);
+    assert_eq!(
+        [&candidate["name"], &candidate["would_refuse"]],
+        [&serde_json::json!("next.toml"), &1.into()]
+    );
 }

@@ -1,4 +1,5 @@
-//! Reads each file of the page for people who use another limiter, and checks what the page says of it.
+//! Reads each file of the page for people who use another limiter, and checks what the page says of
+//! it.
 
 use http::request::Parts;
 use http::{Method, Request};
@@ -28,13 +29,17 @@ fn registry() -> Registry {
         .condition("health", |parts| parts.uri.path() == "/health")
         .condition("public", |parts| parts.uri.path() == "/api/public")
         .condition("allowlisted", |_| false)
-        .lookup("plan-of", |user: String| async move { (user == "user,2").then_some("pro") })
+        .lookup("plan-of", |user: String| async move {
+            (user == "user,2").then_some("pro")
+        })
 }
 
 /// The files of the page, each with the text before it.
 fn files() -> Vec<(&'static str, &'static str)> {
     let blocks = PAGE.split("```toml\n").collect::<Vec<_>>();
-    let texts = blocks[1..].iter().map(|block| block.split_once("```").expect("an end of the block"));
+    let texts = blocks[1..]
+        .iter()
+        .map(|block| block.split_once("```").expect("an end of the block"));
     let before = std::iter::once(blocks[0]).chain(texts.clone().map(|(_, after)| after));
     before.zip(texts.map(|(file, _)| file)).collect()
 }
@@ -43,33 +48,58 @@ fn files() -> Vec<(&'static str, &'static str)> {
 type Live = (ThrottleLayer<MemoryBackend<ManualClock>>, Handle);
 
 fn live(text: &str) -> Live {
-    let rules = Rules::from_str("page.toml", text, registry()).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let memory = MemoryBackend::builder().clock(ManualClock::default()).build();
-    rules.layer(memory).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    let rules = Rules::from_str("page.toml", text, registry())
+        .unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let memory = MemoryBackend::builder()
+        .clock(ManualClock::default())
+        .build();
+    rules
+        .layer(memory)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 /// The file behind the paragraph that begins with these words.
 fn file(words: &str) -> Live {
-    let found: Vec<_> = files().into_iter().filter(|(before, _)| before.contains(words)).collect();
+    let found: Vec<_> = files()
+        .into_iter()
+        .filter(|(before, _)| before.contains(words))
+        .collect();
     assert_eq!(found.len(), 1, "{words}");
     live(found[0].1)
 }
 
 fn head(method: Method, path: &str, user: &str) -> Parts {
-    let request = Request::builder().method(method).uri(path).header("x-user", user);
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("x-user", user);
     let peer = PeerAddr([192, 0, 2, 1].into());
-    request.extension(MatchedRoute(path.into())).extension(peer).body(()).unwrap().into_parts().0
+    request
+        .extension(MatchedRoute(path.into()))
+        .extension(peer)
+        .body(())
+        .unwrap()
+        .into_parts()
+        .0
 }
 
 /// The limits that apply to a request, with what they have for an unused key.
 async fn applied(handle: &Handle, method: Method, path: &str) -> Vec<(String, u64)> {
     let explained = handle.explain(&head(method, path, "7")).await.unwrap();
-    let limits = explained.limits.into_iter().filter(|limit| limit.verdict == Verdict::Admits);
-    limits.map(|limit| (limit.name, limit.left.unwrap().of)).collect()
+    let limits = explained
+        .limits
+        .into_iter()
+        .filter(|limit| limit.verdict == Verdict::Admits);
+    limits
+        .map(|limit| (limit.name, limit.left.unwrap().of))
+        .collect()
 }
 
 fn limits(names: &[(&str, u64)]) -> Vec<(String, u64)> {
-    names.iter().map(|(name, units)| ((*name).to_owned(), *units)).collect()
+    names
+        .iter()
+        .map(|(name, units)| ((*name).to_owned(), *units))
+        .collect()
 }
 
 #[test]
@@ -88,30 +118,61 @@ async fn condition_gives_a_path_its_own_limit_as_a_priority_does() {
         (Method::POST, "/items", ("items", 10)),
         (Method::GET, "/users", ("default", 5)),
     ] {
-        assert_eq!(applied(&handle, method, path).await, limits(&[expected]), "{path}");
+        assert_eq!(
+            applied(&handle, method, path).await,
+            limits(&[expected]),
+            "{path}"
+        );
     }
     let (_layer, handle) = file("**A route with more than the others**");
-    assert_eq!(applied(&handle, Method::GET, "/api/public").await, limits(&[("public", 1_000)]));
-    assert_eq!(applied(&handle, Method::GET, "/api/other").await, limits(&[("default", 100)]));
+    assert_eq!(
+        applied(&handle, Method::GET, "/api/public").await,
+        limits(&[("public", 1_000)])
+    );
+    assert_eq!(
+        applied(&handle, Method::GET, "/api/other").await,
+        limits(&[("default", 100)])
+    );
 }
 
 #[tokio::test]
 async fn stricter_limits_apply_beside_the_general_one() {
     let (_layer, handle) = file("**A conflict**");
-    assert_eq!(applied(&handle, Method::GET, "/api/users").await, limits(&[("api", 100), ("api-users", 10)]));
+    assert_eq!(
+        applied(&handle, Method::GET, "/api/users").await,
+        limits(&[("api", 100), ("api-users", 10)])
+    );
     let (_layer, handle) = file("**A limit for all, and a stricter one for the login**");
-    assert_eq!(applied(&handle, Method::POST, "/api/login").await, limits(&[("global", 100), ("login", 5)]));
-    assert_eq!(applied(&handle, Method::GET, "/api/login").await, limits(&[("global", 100)]));
+    assert_eq!(
+        applied(&handle, Method::POST, "/api/login").await,
+        limits(&[("global", 100), ("login", 5)])
+    );
+    assert_eq!(
+        applied(&handle, Method::GET, "/api/login").await,
+        limits(&[("global", 100)])
+    );
     let (_layer, handle) = file("**Limits by route, a key of user and route");
-    assert_eq!(applied(&handle, Method::GET, "/api/admin").await, limits(&[("default", 100), ("admin", 20)]));
+    assert_eq!(
+        applied(&handle, Method::GET, "/api/admin").await,
+        limits(&[("default", 100), ("admin", 20)])
+    );
     assert_eq!(applied(&handle, Method::GET, "/health").await, []);
 }
 
 #[tokio::test]
 async fn wildcard_of_the_page_is_one_segment() {
     let (_layer, handle) = file("**Wildcards and methods**");
-    for (path, expected) in [("/items/1", true), ("/items/abc", true), ("/items/1/edit", false), ("/items", false)] {
-        assert_eq!(!applied(&handle, Method::GET, path).await.is_empty(), expected, "{path}");
+    for (path, expected) in [
+        ("/items/1", true),
+        ("/items/abc", true),
+        ("/items/1/edit", false),
+        ("/items", false),
+    ] {
+        assert_eq!(
+            !applied(&handle, Method::GET, path).await.is_empty(),
+            expected,
+            "{path}"
+        );
     }
     assert_eq!(applied(&handle, Method::POST, "/items/1").await, []);
 }
@@ -120,8 +181,15 @@ async fn wildcard_of_the_page_is_one_segment() {
 async fn user_has_the_rate_of_the_plan_or_of_the_rule() {
     let (_layer, handle) = file("**Plans**");
     for (user, units) in [("2", 100), ("3", 10)] {
-        let explained = handle.explain(&head(Method::GET, "/items", user)).await.unwrap();
-        assert_eq!(explained.limits[0].left.map(|left| left.of), Some(units), "user {user}");
+        let explained = handle
+            .explain(&head(Method::GET, "/items", user))
+            .await
+            .unwrap();
+        assert_eq!(
+            explained.limits[0].left.map(|left| left.of),
+            Some(units),
+            "user {user}"
+        );
     }
 }
 

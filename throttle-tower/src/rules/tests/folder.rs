@@ -8,7 +8,8 @@ pub(in crate::rules) struct Folder(pub(in crate::rules) PathBuf);
 
 impl Folder {
     pub(in crate::rules) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("throttle-watch-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("throttle-watch-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path.canonicalize().unwrap())

@@ -9,7 +9,9 @@ use crate::rules::{Registry, Rules, shown};
 const MIB: usize = 1 << 20;
 
 fn refusal(text: &str) -> String {
-    Rules::from_str("f", text, Registry::new()).unwrap_err().to_string()
+    Rules::from_str("f", text, Registry::new())
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -23,7 +25,8 @@ fn mebibyte_of_nesting_is_refused_in_fifty_milliseconds() {
         "[[a]]\n".repeat(10) + &"{a=[".repeat(MIB / 4 - 20),
     ] {
         assert!(text.len() <= MIB);
-        // The machine may be busy: what the check takes is shown by an attempt that nothing disturbs.
+        // The machine may be busy: what the check takes is shown by an attempt that nothing
+        // disturbs.
         let in_time = (0..50).any(|_| {
             let start = Instant::now();
             assert!(refusal(&text).contains("deeper than 32"));
@@ -42,14 +45,19 @@ fn nesting_at_the_end_of_a_mebibyte_is_found() {
 #[test]
 fn too_many_limits_are_refused_unread() {
     let text = |count: usize| {
-        let limit = |n| format!("[[limit]]\nname = \"{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+        let limit = |n| {
+            format!("[[limit]]\nname = \"{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n")
+        };
         "version = 1\n".to_owned() + &(0..count).map(limit).collect::<String>()
     };
     assert!(Rules::from_str("f", &text(1_023), Registry::new()).is_ok());
     assert!(refusal(&text(1_024)).contains("there are 1024 limits: a layer decides at most 1023"));
     let many = "version = 1\n".to_owned() + &"[[limit]]\n".repeat(10_001);
     assert!(refusal(&many).contains("there are 10001 limits"));
-    assert!(refusal(&many).starts_with("f:1025:1: "), "at the first that is one too many");
+    assert!(
+        refusal(&many).starts_with("f:1025:1: "),
+        "at the first that is one too many"
+    );
 }
 
 #[test]
@@ -60,15 +68,20 @@ fn every_unknown_name_that_is_shown_is_told_what_there_is() {
     let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
     assert_eq!((error.problems().len(), error.more()), (20, 5));
     for (place, problem) in error.problems().iter().enumerate() {
-        let message = format!("compose[{place}] is \"x{place}\": no limit has this name; there are a");
+        let message =
+            format!("compose[{place}] is \"x{place}\": no limit has this name; there are a");
         assert_eq!(problem.message(), message);
     }
 }
 
 #[test]
 fn of_names_that_are_as_near_the_same_one_is_suggested_each_time() {
-    let limit = |n| format!("[[limit]]\nname = \"l{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
-    let text = format!("version = 1\ncompose = [\"lx\"]\n{}", (0..10).rev().map(limit).collect::<String>());
+    let limit =
+        |n| format!("[[limit]]\nname = \"l{n}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n");
+    let text = format!(
+        "version = 1\ncompose = [\"lx\"]\n{}",
+        (0..10).rev().map(limit).collect::<String>()
+    );
     for _ in 0..20 {
         let error = Rules::from_str("f", &text, Registry::new()).unwrap_err();
         let message = "compose[0] is \"lx\": no limit has this name; did you mean \"l0\"?";
@@ -81,7 +94,11 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
     let names: String = (0..30_000).map(|n| format!("n{n} = {n}\n")).collect();
     let error = Rules::from_str("f", &names, Registry::new()).unwrap_err();
     assert_eq!(error.problems().len(), 20);
-    assert_eq!(error.more(), 30_002 - 20, "the missing version and the missing limits are two more");
+    assert_eq!(
+        error.more(),
+        30_002 - 20,
+        "the missing version and the missing limits are two more"
+    );
     let mentions: String = (0..50_000).map(|n| format!("\"x{n}\",")).collect();
     let limits = "[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
     let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
@@ -92,18 +109,33 @@ fn file_in_which_everything_is_wrong_has_twenty_problems_and_a_count() {
 fn thousand_unknown_names_are_compared_with_a_thousand_limits_in_seconds() {
     // All are three letters apart, so that none is told apart early.
     let name = |kind: char, n: usize| format!("{n:03}{}{kind}{kind}{kind}", "x".repeat(58));
-    let limit = |n| format!("[[limit]]\nname = \"{}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n", name('a', n));
+    let limit = |n| {
+        format!(
+            "[[limit]]\nname = \"{}\"\nby = \"constant\"\ngcra = {{ rate = \"1/s\" }}\n",
+            name('a', n)
+        )
+    };
     let limits: String = (0..1_000).map(limit).collect();
-    let mentions: String = (0..1_000).map(|n| format!("\"{}\",", name('b', n))).collect();
+    let mentions: String = (0..1_000)
+        .map(|n| format!("\"{}\",", name('b', n)))
+        .collect();
     let start = Instant::now();
     let error = refusal(&format!("version = 1\ncompose = [{mentions}]\n{limits}"));
-    assert!(error.contains("no limit has this name; there are "), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(
+        error.contains("no limit has this name; there are "),
+        "{error}"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
 fn messages_hold_no_control_characters() {
-    let text = "version = \"\u{1b}\\u001b[31m\"\n\"\\u001b[2J\" = 1\n[[limit]]\nname = \"\\u001b\"\nby = \"\\u0007\"\n";
+    let text = "version = \"\u{1b}\\u001b[31m\"\n\"\\u001b[2J\" = 1\n[[limit]]\nname \
+        = \"\\u001b\"\nby = \"\\u0007\"\n";
     let limit = "version = 1\n[[limit]]\nby = \"constant\"\ngcra = { rate = \"1/s\" }\n";
     // TOML forbids the raw one; the escaped ones reach messages, and so does what TOML permits.
     for text in [
@@ -114,14 +146,20 @@ fn messages_hold_no_control_characters() {
         format!("compose = [\"unknown\"]\n{limit}name = \"\\u001b\\u202e\""),
     ] {
         let error = refusal(&text);
-        assert!(error.chars().all(|c| c == '\n' || shown::is_plain(c)), "{error:?}");
+        assert!(
+            error.chars().all(|c| c == '\n' || shown::is_plain(c)),
+            "{error:?}"
+        );
     }
 }
 
 #[test]
 fn files_that_end_anywhere_are_refused_without_a_panic() {
     let whole = include_str!("good/everything.toml");
-    for end in (0..whole.len()).filter(|end| whole.is_char_boundary(*end)).step_by(7) {
+    for end in (0..whole.len())
+        .filter(|end| whole.is_char_boundary(*end))
+        .step_by(7)
+    {
         if let Err(error) = Rules::from_str("f", &whole[..end], super::bad::registry()) {
             assert!(!error.to_string().is_empty());
         }

@@ -39,20 +39,45 @@ match = { paths = [PATTERN] }
 
 fn limited(pattern: &str) -> Handle {
     let registry = Registry::new().lookup("plan-of", |_| async { Some("free") });
-    let rules = Rules::from_str("t.toml", &FILE.replace("PATTERN", &format!("{pattern:?}")), registry);
-    rules.unwrap_or_else(|error| panic!("{error}")).layer(MemoryBackend::new()).unwrap().1
+    let rules = Rules::from_str(
+        "t.toml",
+        &FILE.replace("PATTERN", &format!("{pattern:?}")),
+        registry,
+    );
+    rules
+        .unwrap_or_else(|error| panic!("{error}"))
+        .layer(MemoryBackend::new())
+        .unwrap()
+        .1
 }
 
 /// A router that serves what a pattern means, with and without a slash at the end.
 fn router(pattern: &str) -> Router {
-    let (path, is_open) = pattern.strip_suffix("/**").map_or((pattern, false), |path| (path, true));
+    let (path, is_open) = pattern
+        .strip_suffix("/**")
+        .map_or((pattern, false), |path| (path, true));
     let path = path.strip_suffix('/').unwrap_or(path);
     let segments = path.split('/').enumerate();
-    let segment = |(n, text): (usize, &str)| if text == "*" { format!("{{p{n}}}") } else { text.to_owned() };
+    let segment = |(n, text): (usize, &str)| {
+        if text == "*" {
+            format!("{{p{n}}}")
+        } else {
+            text.to_owned()
+        }
+    };
     let route = segments.map(segment).collect::<Vec<_>>().join("/");
     let rest = is_open.then(|| format!("{route}/{{*rest}}"));
-    let routes = [(!route.is_empty()).then(|| route.clone()), Some(format!("{route}/")), rest];
-    routes.into_iter().flatten().fold(Router::new(), |router, route| router.route(&route, get(|| async {})))
+    let routes = [
+        (!route.is_empty()).then(|| route.clone()),
+        Some(format!("{route}/")),
+        rest,
+    ];
+    routes
+        .into_iter()
+        .flatten()
+        .fold(Router::new(), |router, route| {
+            router.route(&route, get(|| async {}))
+        })
 }
 
 async fn is_served(router: &Router, path: &Uri) -> bool {
@@ -64,17 +89,43 @@ async fn is_served(router: &Router, path: &Uri) -> bool {
 async fn skipped(handle: &Handle, path: &Uri) -> Vec<String> {
     let (parts, ()) = Request::get(path).body(()).unwrap().into_parts();
     let explained = handle.explain(&parts).await.unwrap();
-    let skips = explained.limits.into_iter().filter(|limit| matches!(limit.verdict, Verdict::Skips(_)));
+    let skips = explained
+        .limits
+        .into_iter()
+        .filter(|limit| matches!(limit.verdict, Verdict::Skips(_)));
     skips.map(|limit| limit.name).collect()
 }
 
 #[tokio::test]
 async fn path_that_a_router_serves_is_matched_by_all_kinds_of_limits() {
     for (pattern, paths) in [
-        ("/users/*", &["/users/7", "/users/.", "/users/%2e", "/users/..", "/users/%2f", "/users/;x", "/users/%5c"][..]),
-        ("/*/report", &["/a/report", "/./report", "/%2E/report", "/../report"]),
+        (
+            "/users/*",
+            &[
+                "/users/7",
+                "/users/.",
+                "/users/%2e",
+                "/users/..",
+                "/users/%2f",
+                "/users/;x",
+                "/users/%5c",
+            ][..],
+        ),
+        (
+            "/*/report",
+            &["/a/report", "/./report", "/%2E/report", "/../report"],
+        ),
         ("/*/*/report", &["/././report", "/../%2e/report"]),
-        ("/files/**", &["/files/./a", "/files/.", "/files/../a", "/files//a", "/files/%2e%2e/%2e"]),
+        (
+            "/files/**",
+            &[
+                "/files/./a",
+                "/files/.",
+                "/files/../a",
+                "/files//a",
+                "/files/%2e%2e/%2e",
+            ],
+        ),
     ] {
         let (router, handle) = (router(pattern), limited(pattern));
         for path in paths {
@@ -89,15 +140,25 @@ fn pattern() -> impl Strategy<Value = String> {
     let segment = prop::sample::select(&["*", "*", "a", "b", "a.b", "a;b"][..]);
     let end = prop::sample::select(&["", "/", "/**"][..]);
     (vec(segment, 0..4), end).prop_map(|(segments, end)| {
-        let path: String = segments.iter().map(|segment| format!("/{segment}")).collect();
+        let path: String = segments
+            .iter()
+            .map(|segment| format!("/{segment}"))
+            .collect();
         let pattern = path + end;
-        if pattern.is_empty() { "/".to_owned() } else { pattern }
+        if pattern.is_empty() {
+            "/".to_owned()
+        } else {
+            pattern
+        }
     })
 }
 
 /// Something between two slashes, or what some take for a slash.
 fn piece() -> impl Strategy<Value = String> {
-    let letters = ["", ".", "..", "...", "%2e", "%2E.", "a", "b", "%61", ";", ";x", ".;x", "%2f", "%5C", "%3b", "%"];
+    let letters = [
+        "", ".", "..", "...", "%2e", "%2E.", "a", "b", "%61", ";", ";x", ".;x", "%2f", "%5C",
+        "%3b", "%",
+    ];
     vec(prop::sample::select(letters.to_vec()), 0..3).prop_map(|letters| letters.concat())
 }
 
@@ -107,9 +168,15 @@ fn spelled() -> impl Strategy<Value = (String, String)> {
         let mut pieces = pieces.into_iter();
         let mut path = String::new();
         for segment in pattern.split('/').skip(1) {
-            let Some((piece, is_added)) = pieces.next() else { break };
+            let Some((piece, is_added)) = pieces.next() else {
+                break;
+            };
             path += "/";
-            path += if ["*", "**"].contains(&segment) { &piece } else { segment };
+            path += if ["*", "**"].contains(&segment) {
+                &piece
+            } else {
+                segment
+            };
             if is_added {
                 path += "/";
                 path += &piece;
@@ -121,15 +188,30 @@ fn spelled() -> impl Strategy<Value = (String, String)> {
 
 #[test]
 fn every_spelling_that_a_router_serves_is_matched() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let served = Cell::new(0);
-    let config = Config { cases: 1_000, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: 1_000,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let result = TestRunner::new(config).run(&spelled(), |(pattern, path)| {
-        let Ok(path) = path.parse::<Uri>() else { return Ok(()) };
+        let Ok(path) = path.parse::<Uri>() else {
+            return Ok(());
+        };
         runtime.block_on(async {
             if is_served(&router(&pattern), &path).await {
                 served.set(served.get() + 1);
-                prop_assert_eq!(skipped(&limited(&pattern), &path).await, [""; 0], "{} {}", pattern, path);
+                prop_assert_eq!(
+                    skipped(&limited(&pattern), &path).await,
+                    [""; 0],
+                    "{} {}",
+                    pattern,
+                    path
+                );
             }
             Ok(())
         })

@@ -14,15 +14,24 @@ use super::Folder;
 use crate::rules::{Change, Handle, Registry, Rules};
 
 fn text(rate: u64) -> String {
-    format!("version = 1\n[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = {{ rate = \"{rate}/s\" }}\n")
+    format!(
+        "version = 1\n[[limit]]\nname = \"a\"\nby = \"constant\"\ngcra = {{ rate = \"{rate}/s\" }}\n"
+    )
 }
 
 type Told = Receiver<Result<Change, String>>;
 
 fn live(path: &Path) -> (Handle, Told) {
-    let (_, handle) = Rules::from_path(path, Registry::new()).unwrap().layer(MemoryBackend::new()).unwrap();
+    let (_, handle) = Rules::from_path(path, Registry::new())
+        .unwrap()
+        .layer(MemoryBackend::new())
+        .unwrap();
     let (sender, told) = mpsc::channel();
-    handle.on_reload(move |reloaded| sender.send(reloaded.cloned().map_err(ToString::to_string)).unwrap());
+    handle.on_reload(move |reloaded| {
+        sender
+            .send(reloaded.cloned().map_err(ToString::to_string))
+            .unwrap()
+    });
     (handle, told)
 }
 
@@ -59,7 +68,8 @@ fn file_that_is_replaced_or_written_is_put_in_force() {
         file.write_all(b"version = 1\n").unwrap();
         file.sync_all().unwrap();
         sleep(Duration::from_millis(20));
-        file.write_all(text(rate).strip_prefix("version = 1\n").unwrap().as_bytes()).unwrap();
+        file.write_all(text(rate).strip_prefix("version = 1\n").unwrap().as_bytes())
+            .unwrap();
         assert_eq!(next(&told), gcra(rate));
     }
     fs::remove_file(folder.file()).unwrap();
@@ -76,21 +86,35 @@ fn file_that_is_replaced_or_written_is_put_in_force() {
 fn file_of_a_candidate_is_watched_too() {
     let folder = Folder::new("candidate");
     let next = folder.0.join("next.toml");
-    fs::write(folder.file(), text(1).replace("1\n", "1\ncandidate = 'next.toml'\n")).unwrap();
+    fs::write(
+        folder.file(),
+        text(1).replace("1\n", "1\ncandidate = 'next.toml'\n"),
+    )
+    .unwrap();
     fs::write(&next, text(1)).unwrap();
     let (handle, told) = live(&folder.file());
     let _watch = handle.watch().unwrap();
-    for (written, is_right) in [(text(2), true), ("version = 2".to_owned(), false), (text(3), true)] {
+    for (written, is_right) in [
+        (text(2), true),
+        ("version = 2".to_owned(), false),
+        (text(3), true),
+    ] {
         fs::write(&next, written).unwrap();
         let reloaded = told.recv_timeout(LONG).unwrap();
-        assert_eq!(reloaded.map(|change| change.candidate_changed).is_ok_and(|changed| changed), is_right);
+        assert_eq!(
+            reloaded
+                .map(|change| change.candidate_changed)
+                .is_ok_and(|changed| changed),
+            is_right
+        );
     }
 }
 
 #[test]
 fn replaced_rules_stay_until_a_file_changes() {
     let folder = Folder::new("replaced");
-    let with_candidate = |name: &str, rate| text(rate).replace("1\n", &format!("1\ncandidate = '{name}'\n"));
+    let with_candidate =
+        |name: &str, rate| text(rate).replace("1\n", &format!("1\ncandidate = '{name}'\n"));
     let next = folder.0.join("next.toml");
     fs::write(folder.file(), with_candidate("next.toml", 1)).unwrap();
     fs::write(&next, text(1)).unwrap();
@@ -98,12 +122,24 @@ fn replaced_rules_stay_until_a_file_changes() {
     let _watch = handle.watch().unwrap();
     handle.replace(&text(9)).unwrap();
     assert!(told.recv_timeout(LONG).unwrap().is_ok());
-    assert_eq!(told.recv_timeout(Duration::from_secs(2)), Err(RecvTimeoutError::Timeout));
+    assert_eq!(
+        told.recv_timeout(Duration::from_secs(2)),
+        Err(RecvTimeoutError::Timeout)
+    );
     fs::write(folder.file(), with_candidate("later.toml", 2)).unwrap();
-    assert!(told.recv_timeout(LONG).unwrap().unwrap_err().contains("cannot be read"));
+    assert!(
+        told.recv_timeout(LONG)
+            .unwrap()
+            .unwrap_err()
+            .contains("cannot be read")
+    );
     for (written, is_right) in [("version = 2".to_owned(), false), (text(3), true)] {
         fs::write(folder.0.join("later.toml"), written).unwrap();
-        assert_eq!(told.recv_timeout(LONG).unwrap().is_ok(), is_right, "which the file in force does not name");
+        assert_eq!(
+            told.recv_timeout(LONG).unwrap().is_ok(),
+            is_right,
+            "which the file in force does not name"
+        );
     }
 }
 
@@ -116,8 +152,8 @@ fn exchange(folder: &Folder, rate: u64) {
     fs::rename(folder.0.join("..tmp"), folder.0.join("..data")).unwrap();
 }
 
-/// As Kubernetes exchanges the files of a `ConfigMap`. Nothing happens to the file's own name, nor in a former folder
-/// that stays.
+/// As Kubernetes exchanges the files of a `ConfigMap`. Nothing happens to the file's own name, nor
+/// in a former folder that stays.
 #[test]
 fn link_that_is_exchanged_is_followed() {
     for keeps_former in [false, true] {
@@ -131,9 +167,17 @@ fn link_that_is_exchanged_is_followed() {
             if !keeps_former {
                 fs::remove_dir_all(folder.0.join(format!("..{}", rate - 1))).unwrap();
             }
-            assert_eq!(next(&told), gcra(rate), "keeps the former folder: {keeps_former}");
+            assert_eq!(
+                next(&told),
+                gcra(rate),
+                "keeps the former folder: {keeps_former}"
+            );
         }
-        assert_eq!(handle.status().revision, 5, "keeps the former folder: {keeps_former}");
+        assert_eq!(
+            handle.status().revision,
+            5,
+            "keeps the former folder: {keeps_former}"
+        );
     }
 }
 
@@ -153,7 +197,11 @@ fn file_behind_a_link_into_another_folder_is_watched() {
     fs::rename(folder.0.join("link"), folder.file()).unwrap();
     assert_eq!(next(&told), gcra(3));
     fs::write(next_target.file(), text(4)).unwrap();
-    assert_eq!(next(&told), gcra(4), "the folder that the link leads to now is watched");
+    assert_eq!(
+        next(&told),
+        gcra(4),
+        "the folder that the link leads to now is watched"
+    );
 }
 
 #[test]
@@ -168,7 +216,10 @@ fn mistakes_are_told_once_and_other_files_are_none_of_its_business() {
     for name in ["other", "another"] {
         fs::write(folder.0.join(name), text(9)).unwrap();
     }
-    assert!(told.recv_timeout(Duration::from_secs(2)).is_err(), "nothing new");
+    assert!(
+        told.recv_timeout(Duration::from_secs(2)).is_err(),
+        "nothing new"
+    );
     fs::write(folder.file(), text(2)).unwrap();
     assert_eq!(next(&told), gcra(2));
     assert_eq!(handle.status().failing_since, None);
@@ -188,5 +239,11 @@ fn change_before_the_watch_is_found_and_one_after_its_end_is_not() {
     assert_eq!(handle.status().revision, 2);
     let from_text = Rules::from_str("f", &text(1), Registry::new()).unwrap();
     let (_, handle) = from_text.layer(MemoryBackend::new()).unwrap();
-    assert!(handle.watch().unwrap_err().to_string().contains("there is no file to watch"));
+    assert!(
+        handle
+            .watch()
+            .unwrap_err()
+            .to_string()
+            .contains("there is no file to watch")
+    );
 }

@@ -16,7 +16,9 @@ impl<B: Backend> Schedule<B> {
         {
             let (schedule, key) = (Arc::clone(self), key.clone());
             let step = async move {
-                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
+                let Some(shared) = &schedule.shared_pauses else {
+                    return Ok(());
+                };
                 while let Some(until) = shared.known.unshared(&sharing) {
                     if !shared.write(&schedule.backend, &key, until).await? {
                         break;
@@ -25,7 +27,9 @@ impl<B: Backend> Schedule<B> {
                 }
                 Ok(())
             };
-            shared.background.send(Box::pin(step), None, self.backend.can_fail());
+            shared
+                .background
+                .send(Box::pin(step), None, self.backend.can_fail());
         }
     }
 
@@ -36,7 +40,9 @@ impl<B: Backend> Schedule<B> {
         {
             let (schedule, key) = (Arc::clone(self), key.clone());
             let step = async move {
-                let Some(shared) = &schedule.shared_pauses else { return Ok(()) };
+                let Some(shared) = &schedule.shared_pauses else {
+                    return Ok(());
+                };
                 let pause = shared.read(&schedule.backend, &key).await?;
                 let now = Instant::now();
                 if shared.known.heard(&look, now + pause) {
@@ -44,7 +50,9 @@ impl<B: Backend> Schedule<B> {
                 }
                 Ok(())
             };
-            shared.background.send(Box::pin(step), None, self.backend.can_fail());
+            shared
+                .background
+                .send(Box::pin(step), None, self.backend.can_fail());
         }
     }
 }

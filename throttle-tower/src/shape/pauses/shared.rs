@@ -1,14 +1,18 @@
-//! Pauses that a fleet keeps together: what one process hears from the upstream holds for all of them.
+//! Pauses that a fleet keeps together: what one process hears from the upstream holds for all of
+//! them.
 
-// Beside the schedule, the store keeps a bucket for each key that drains by one unit in a microsecond. Who hears of a
-// pause fills the bucket up to the pause's end; as long as something is in it, the key is paused. No call waits for
-// this: a process looks at the bucket behind the calls that leave, a few times a second.
+// Beside the schedule, the store keeps a bucket for each key that drains by one unit in a
+// microsecond. Who hears of a pause fills the bucket up to the pause's end; as long as something is
+// in it, the key is paused. No call waits for this: a process looks at the bucket behind the calls
+// that leave, a few times a second.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree, Rate};
+use throttle_core::{
+    Backend, BackendError, ConfigError, Cost, Gcra, Key, Policy, PolicySet, PolicyTree, Rate,
+};
 use tokio::time::{Instant, sleep};
 
 use super::known::PausesKnown;
@@ -22,7 +26,8 @@ const PAUSES_AT: usize = 1;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// For so long at most, one process alone writes the pauses of a key: long beside a few round trips to the store.
+/// For so long at most, one process alone writes the pauses of a key: long beside a few round trips
+/// to the store.
 const TURN: Duration = Duration::from_millis(250);
 
 /// A process that has no turn tries again within this time, so often.
@@ -45,14 +50,28 @@ impl<B: Backend> SharedPauses<B> {
     pub(in super::super) const TURNS: &str = "/telling";
     const PAUSES: &str = "/pauses";
 
-    pub(in super::super) fn new(backend: &B, schedule: &str, longest: Duration) -> Result<Self, ConfigError> {
+    pub(in super::super) fn new(
+        backend: &B,
+        schedule: &str,
+        longest: Duration,
+    ) -> Result<Self, ConfigError> {
         if longest < SHORTEST || longest > LONGEST {
-            let rule = "a pause of a fleet lasts 1 ms to 24 h; write the longest for which an upstream may stop it";
-            return Err(ConfigError::new("share_pauses", format_args!("{longest:?}"), rule));
+            let rule = "a pause of a fleet lasts 1 ms to 24 h; write the longest for which an \
+                upstream may stop it";
+            return Err(ConfigError::new(
+                "share_pauses",
+                format_args!("{longest:?}"),
+                rule,
+            ));
         }
-        let policy = |suffix: &str, bucket| Policy::new(&format!("{schedule}{suffix}"), bucket).map(PolicyTree::from);
+        let policy = |suffix: &str, bucket| {
+            Policy::new(&format!("{schedule}{suffix}"), bucket).map(PolicyTree::from)
+        };
         let turns = policy(Self::TURNS, Gcra::new(Rate::new(1, TURN)).burst(1))?;
-        let pauses = policy(Self::PAUSES, Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest)))?;
+        let pauses = policy(
+            Self::PAUSES,
+            Gcra::new(Rate::new(1, Duration::from_micros(1))).burst(micros(longest)),
+        )?;
         let set = PolicySet::new(PolicyTree::All(vec![turns, pauses]))?;
         Ok(Self {
             prepared: Arc::new(backend.prepare(set)?),
@@ -64,19 +83,31 @@ impl<B: Backend> SharedPauses<B> {
 
     /// How long the fleet still pauses a key.
     pub(super) async fn read(&self, backend: &B, key: &Key) -> Result<Duration, BackendError> {
-        let looked = backend.decide(&self.prepared, &[Call::SKIP, Call::peek(key.clone())]).await?;
+        let looked = backend
+            .decide(&self.prepared, &[Call::SKIP, Call::peek(key.clone())])
+            .await?;
         let bucket = &looked.statuses()[PAUSES_AT];
         // Keys that have no place in a full store share one.
-        Ok(if bucket.is_overflow() { Duration::ZERO } else { bucket.reset_after() })
+        Ok(if bucket.is_overflow() {
+            Duration::ZERO
+        } else {
+            bucket.reset_after()
+        })
     }
 
     /// Lets the fleet pause a key until then, if it does not do so yet.
     ///
-    /// What is missing is filled in by one process at a time, or several that hear of one pause would add them up.
-    /// Returns whether it does so now.
-    pub(super) async fn write(&self, backend: &B, key: &Key, until: Instant) -> Result<bool, BackendError> {
-        let (turn, missing) =
-            ([Call::from(key.clone()), Call::SKIP], || until.saturating_duration_since(Instant::now()));
+    /// What is missing is filled in by one process at a time, or several that hear of one pause
+    /// would add them up. Returns whether it does so now.
+    pub(super) async fn write(
+        &self,
+        backend: &B,
+        key: &Key,
+        until: Instant,
+    ) -> Result<bool, BackendError> {
+        let (turn, missing) = ([Call::from(key.clone()), Call::SKIP], || {
+            until.saturating_duration_since(Instant::now())
+        });
         for _ in 0..ATTEMPTS {
             if self.read(backend, key).await? + EXACT > missing().min(self.longest) {
                 return Ok(true);
@@ -84,8 +115,12 @@ impl<B: Backend> SharedPauses<B> {
             let decision = backend.decide(&self.prepared, &turn).await?;
             if let Some(receipt) = Receipt::of(&decision, &turn) {
                 let kept = self.read(backend, key).await?;
-                if let Ok(more) = Cost::new(micros(missing().min(self.longest).saturating_sub(kept))) {
-                    backend.decide(&self.prepared, &[Call::SKIP, Call::new(key.clone(), more)]).await?;
+                if let Ok(more) =
+                    Cost::new(micros(missing().min(self.longest).saturating_sub(kept)))
+                {
+                    backend
+                        .decide(&self.prepared, &[Call::SKIP, Call::new(key.clone(), more)])
+                        .await?;
                 }
                 backend.settle(&self.prepared, receipt.actual(0)).await?;
                 return Ok(true);
@@ -98,8 +133,13 @@ impl<B: Backend> SharedPauses<B> {
     }
 
     /// Ends the pause of a key at the store, for processes that have not heard of it yet.
-    pub(in super::super) async fn forget(&self, backend: &B, key: &Key) -> Result<(), BackendError> {
-        // Steps under way apply to it no more. One that has sent its charge already may still make it.
+    pub(in super::super) async fn forget(
+        &self,
+        backend: &B,
+        key: &Key,
+    ) -> Result<(), BackendError> {
+        // Steps under way apply to it no more. One that has sent its charge already may still make
+        // it.
         self.known.forget(key);
         backend.reset(&self.prepared, PAUSES_AT, key).await
     }

@@ -12,79 +12,116 @@ pub(in super::super) struct UnitPaces {
     units: Box<[(&'static str, Rate)]>,
 }
 
-/// What was used beyond the estimates is paid by waiting, for this time at most, or for the longest wait if that is
-/// longer.
+/// What was used beyond the estimates is paid by waiting, for this time at most, or for the longest
+/// wait if that is longer.
 const LONGEST_DEBT: Duration = Duration::from_secs(60);
 
 impl UnitPaces {
     /// # Errors
     ///
     /// If a name is invalid or stands twice.
-    pub(in super::super) fn new(requests: Rate, units: Vec<(&'static str, Rate)>) -> Result<Self, ConfigError> {
+    pub(in super::super) fn new(
+        requests: Rate,
+        units: Vec<(&'static str, Rate)>,
+    ) -> Result<Self, ConfigError> {
         for (place, (unit, _)) in units.iter().enumerate() {
             check_name(&units[..place], unit)?;
         }
-        Ok(Self { requests, units: units.into() })
+        Ok(Self {
+            requests,
+            units: units.into(),
+        })
     }
 
     /// The policies of a schedule, one for each pace.
     ///
     /// # Errors
     ///
-    /// If a rate cannot be counted exactly, or the schedule's name could be read as that of a unit, or is too long for
-    /// one.
-    pub(in super::super) fn policies(&self, name: &str, max_wait: Duration) -> Result<PolicySet, ConfigError> {
+    /// If a rate cannot be counted exactly, or the schedule's name could be read as that of a unit,
+    /// or is too long for one.
+    pub(in super::super) fn policies(
+        &self,
+        name: &str,
+        max_wait: Duration,
+    ) -> Result<PolicySet, ConfigError> {
         if !self.units.is_empty() && name.contains('+') {
-            let rule = "with by_unit it has no '+', because the names of the units are added with it";
+            let rule =
+                "with by_unit it has no '+', because the names of the units are added with it";
             return Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name));
         }
         let policy = |name: &str, rate: Rate, longest: Duration| {
-            Policy::new(name, LeakyBucket::new(rate).max_wait(longest).without_delay())
+            Policy::new(
+                name,
+                LeakyBucket::new(rate).max_wait(longest).without_delay(),
+            )
         };
         let mut policies = vec![policy(name, self.requests, max_wait)?];
         for (unit, rate) in &self.units {
             let longest = PolicyName::MAX_LEN - unit.len().min(PolicyName::MAX_LEN - 1) - 1;
             if name.len() > longest {
                 let rule = format!(
-                    "with the unit {unit:?} it has at most {longest} characters, because \"+{unit}\" is added; shorten it, or the unit"
+                    "with the unit {unit:?} it has at most {longest} characters, \
+                        because \"+{unit}\" is added; shorten it, or the unit"
                 );
-                return Err(ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name));
+                return Err(
+                    ConfigError::new("name", format_args!("{name:?}"), rule).in_policy(name)
+                );
             }
-            policies.push(policy(&format!("{name}+{unit}"), *rate, max_wait.max(LONGEST_DEBT))?);
+            policies.push(policy(
+                &format!("{name}+{unit}"),
+                *rate,
+                max_wait.max(LONGEST_DEBT),
+            )?);
         }
         match <[Policy; 1]>::try_from(policies) {
             Ok([alone]) => PolicySet::new(alone),
-            Err(all) => PolicySet::new(PolicyTree::All(all.into_iter().map(PolicyTree::from).collect())),
+            Err(all) => PolicySet::new(PolicyTree::All(
+                all.into_iter().map(PolicyTree::from).collect(),
+            )),
         }
     }
 
     /// How long the turn of a call takes: until each of its paces allows the next one.
     pub(in super::super) fn length(&self, wanted: &Wanted) -> Duration {
-        self.lengths(wanted).map(|(_, length)| length).max().unwrap_or_default()
+        self.lengths(wanted)
+            .map(|(_, length)| length)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The unit whose time is the longest, unless that is requests.
     pub(in super::super) fn slowest(&self, wanted: &Wanted) -> Option<&'static str> {
-        let slowest = |one: (_, Duration), other: (_, Duration)| if other.1 > one.1 { other } else { one };
+        let slowest =
+            |one: (_, Duration), other: (_, Duration)| if other.1 > one.1 { other } else { one };
         self.lengths(wanted).reduce(slowest)?.0
     }
 
     fn lengths(&self, wanted: &Wanted) -> impl Iterator<Item = (Option<&'static str>, Duration)> {
         let units = self.units.iter().zip(wanted.units.iter().flatten());
         let units = units.map(|((name, rate), count)| (Some(*name), time_for(*rate, *count)));
-        [(None, time_for(self.requests, wanted.cost))].into_iter().chain(units)
+        [(None, time_for(self.requests, wanted.cost))]
+            .into_iter()
+            .chain(units)
     }
 
-    /// How much later the last unit of a call is due than the call leaves, in terms of the longest wait.
+    /// How much later the last unit of a call is due than the call leaves, in terms of the longest
+    /// wait.
     pub(in super::super) fn tail(&self, wanted: &Wanted) -> Duration {
         let requests = time_for(self.requests, wanted.cost.saturating_sub(1));
-        let units = self.lengths(wanted).skip(1).map(|(_, length)| length).max().unwrap_or_default();
+        let units = self
+            .lengths(wanted)
+            .skip(1)
+            .map(|(_, length)| length)
+            .max()
+            .unwrap_or_default();
         requests.max(units.saturating_sub(time_for(self.requests, 1)))
     }
 
     /// How long so many of a unit take.
     pub(super) fn time_of(&self, unit: usize, count: u64) -> Duration {
-        self.units.get(unit).map_or(Duration::ZERO, |(_, rate)| time_for(*rate, count).min(LONGEST_DEBT))
+        self.units.get(unit).map_or(Duration::ZERO, |(_, rate)| {
+            time_for(*rate, count).min(LONGEST_DEBT)
+        })
     }
 
     /// Whether other units than requests are paced.
@@ -101,7 +138,10 @@ impl UnitPaces {
     }
 
     pub(in super::super) fn unknown_unit(&self, unit: &str) -> UsageError {
-        UsageError::UnknownUnit { name: unit.to_owned(), known: self.names().map(str::to_owned).collect() }
+        UsageError::UnknownUnit {
+            name: unit.to_owned(),
+            known: self.names().map(str::to_owned).collect(),
+        }
     }
 
     /// Nothing of each other unit; `None` where there is none.
@@ -115,7 +155,11 @@ fn check_name(units: &[(&'static str, Rate)], unit: &'static str) -> Result<(), 
         "the shaper's bucket is the pace of requests; give another unit a name of its own"
     } else if units.iter().any(|(other, _)| *other == unit) {
         "each unit has one pace; remove one of them, or name another unit"
-    } else if unit.is_empty() || !unit.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+    } else if unit.is_empty()
+        || !unit
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    {
         "a unit is named by ASCII letters, digits, '-', '_' and '.', at least one of them"
     } else {
         return Ok(());

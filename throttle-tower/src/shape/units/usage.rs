@@ -14,8 +14,8 @@ use super::UnitPaces;
 use crate::lock::lock;
 use crate::usage::UsageError;
 
-/// Reports what a call has really used of the [units](crate::shape::ShaperBuilder::by_unit) that it was charged an
-/// estimate of. Clones report on the same call.
+/// Reports what a call has really used of the [units](crate::shape::ShaperBuilder::by_unit) that it
+/// was charged an estimate of. Clones report on the same call.
 ///
 /// [`Shaper::schedule_units`](crate::shape::Shaper::schedule_units) returns one, and
 /// [`ShapeLayer::settle_with`](crate::ShapeLayer::settle_with) passes one on with each response.
@@ -28,32 +28,42 @@ use crate::usage::UsageError;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let requests = LeakyBucket::new(Rate::per_minute(600)).max_wait(Duration::from_secs(60));
-/// let model = Shaper::builder(requests).by_unit("tokens", Rate::per_minute(6_000)).headroom(Duration::ZERO).build()?;
+/// let model = Shaper::builder(requests)
+///     .by_unit("tokens", Rate::per_minute(6_000))
+///     .headroom(Duration::ZERO)
+///     .build()?;
 /// let began = tokio::time::Instant::now();
 /// let usage: ShapeUsage = model.schedule_units("key", 1, &[("tokens", 500)]).await?;
 /// assert_eq!(usage.taken("tokens"), 500);
 /// usage.settle("tokens", 40)?; // the model's answer was short
 /// model.schedule_units("key", 1, &[("tokens", 500)]).await?;
-/// assert_eq!(began.elapsed(), Duration::from_millis(400), "40 tokens take 0.4 s, and 500 would take 5 s");
+/// assert_eq!(
+///     began.elapsed(),
+///     Duration::from_millis(400),
+///     "40 tokens take 0.4 s, and 500 would take 5 s"
+/// );
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # What becomes of the difference
 ///
-/// * **Less was used**: the time that the rest would have taken is free again, as far as it has not passed. If calls
-///   wait, the next one leaves earlier, also if other calls have left since. Requests keep their distance.
-/// * **More was used**: the next call that uses the unit leaves as much later. So that no wrong number stops a key for
-///   long, at most a minute of the pace is owed, or the longest wait if that is longer.
+/// * **Less was used**: the time that the rest would have taken is free again, as far as it has not
+///   passed. If calls wait, the next one leaves earlier, also if other calls have left since.
+///   Requests keep their distance.
+/// * **More was used**: the next call that uses the unit leaves as much later. So that no wrong
+///   number stops a key for long, at most a minute of the pace is owed, or the longest wait if that
+///   is longer.
 ///
-/// What an upstream can count on: in any period, what the calls that leave in it were charged fits the pace, beside the
-/// last of them, and beside what was given back in that period.
+/// What an upstream can count on: in any period, what the calls that leave in it were charged fits
+/// the pace, beside the last of them, and beside what was given back in that period.
 ///
-/// The correction holds for all processes that share the schedule. What a call has used of a unit of which it was
-/// charged nothing delays the calls of this process only.
+/// The correction holds for all processes that share the schedule. What a call has used of a unit
+/// of which it was charged nothing delays the calls of this process only.
 ///
-/// A call that is not settled counts by its estimate, also if it failed. One that is settled after a
-/// [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the difference.
+/// A call that is not settled counts by its estimate, also if it failed. One that is settled after
+/// a [`reset`](crate::shape::Shaper::reset) of its key still changes the new schedule by the
+/// difference.
 #[derive(Clone)]
 pub struct ShapeUsage(Arc<Charged>);
 
@@ -94,7 +104,13 @@ impl ShapeUsage {
         let taken = wanted.units.clone().unwrap_or_default();
         let settled = taken.iter().map(|_| AtomicBool::new(false)).collect();
         let (schedule, key) = (Arc::clone(schedule) as _, wanted.key.clone());
-        Self(Arc::new(Charged { schedule, key, taken, settled, receipt: Mutex::default() }))
+        Self(Arc::new(Charged {
+            schedule,
+            key,
+            taken,
+            settled,
+            receipt: Mutex::default(),
+        }))
     }
 
     /// The call has left.
@@ -110,25 +126,36 @@ impl ShapeUsage {
     /// The estimate of a unit that the call was charged; 0 if there is no such unit.
     #[must_use]
     pub fn taken(&self, unit: &str) -> u64 {
-        self.place(unit).and_then(|place| self.0.taken.get(place).copied()).unwrap_or(0)
+        self.place(unit)
+            .and_then(|place| self.0.taken.get(place).copied())
+            .unwrap_or(0)
     }
 
-    /// Makes `actual` what the call has used of a unit. No method waits for the store or fails because of it.
+    /// Makes `actual` what the call has used of a unit. No method waits for the store or fails
+    /// because of it.
     ///
     /// # Errors
     ///
     /// If there is no such unit, or it is settled already.
     pub fn settle(&self, unit: &str, actual: u64) -> Result<(), UsageError> {
-        let place = self.place(unit).ok_or_else(|| self.0.schedule.paces().unknown_unit(unit))?;
+        let place = self
+            .place(unit)
+            .ok_or_else(|| self.0.schedule.paces().unknown_unit(unit))?;
         if self.0.settled[place].swap(true, Ordering::Relaxed) {
-            return Err(UsageError::Settled { name: unit.to_owned() });
+            return Err(UsageError::Settled {
+                name: unit.to_owned(),
+            });
         }
         if self.0.taken[place] == 0 {
-            self.0.schedule.delay(&self.0.key, self.0.schedule.paces().time_of(place, actual));
+            self.0
+                .schedule
+                .delay(&self.0.key, self.0.schedule.paces().time_of(place, actual));
             return Ok(());
         }
         // The first policy is that of requests.
-        let receipt = lock(&self.0.receipt).as_mut().and_then(|receipt| receipt.take(place + 1));
+        let receipt = lock(&self.0.receipt)
+            .as_mut()
+            .and_then(|receipt| receipt.take(place + 1));
         if let Some(receipt) = receipt.filter(|_| actual != self.0.taken[place]) {
             // A charge that is given back in full is that of a call that was not made.
             Arc::clone(&self.0.schedule).settle(self.0.key.clone(), receipt.actual(actual.max(1)));
@@ -143,6 +170,8 @@ impl ShapeUsage {
 
 impl fmt::Debug for ShapeUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.units().map(|unit| (unit, self.taken(unit)))).finish()
+        f.debug_map()
+            .entries(self.units().map(|unit| (unit, self.taken(unit))))
+            .finish()
     }
 }

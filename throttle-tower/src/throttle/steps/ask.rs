@@ -28,8 +28,8 @@ pub(in crate::throttle) struct Lookup {
     pub(super) key: LookedUp,
 }
 
-/// Finds a request's key and cost for every policy, or the lookup of its key. It fills `asked` in place, because calls
-/// are large.
+/// Finds a request's key and cost for every policy, or the lookup of its key. It fills `asked` in
+/// place, because calls are large.
 ///
 /// # Errors
 ///
@@ -53,7 +53,9 @@ pub(super) fn ask<B: Backend>(
             Call::SKIP
         };
         let call = match &limit.keying {
-            Keying::Extracted(extractor) => call(shared, policy, cost, extractor.extract(parts), parts)?,
+            Keying::Extracted(extractor) => {
+                call(shared, policy, cost, extractor.extract(parts), parts)?
+            }
             Keying::Tiered(lookup) => match lookup.find(parts) {
                 Found::Now(key, tier) => tier.of(call(shared, policy, cost, key, parts)?),
                 Found::Later(key) => later(key),

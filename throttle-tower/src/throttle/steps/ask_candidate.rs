@@ -1,5 +1,5 @@
-//! Asks a layer that is a [candidate](crate::candidate) about a request: the steps of a request up to the decision,
-//! without what belongs to a response.
+//! Asks a layer that is a [candidate](crate::candidate) about a request: the steps of a request up
+//! to the decision, without what belongs to a response.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,7 +25,11 @@ impl<B: Backend> Trial for Current<B> {
     }
 
     fn shares_keys_with(&self, backend: &dyn Any) -> bool {
-        self.with(|shared| backend.downcast_ref().is_some_and(|other| shared.backend.shares_keys_with(other)))
+        self.with(|shared| {
+            backend
+                .downcast_ref()
+                .is_some_and(|other| shared.backend.shares_keys_with(other))
+        })
     }
 }
 
@@ -33,15 +37,20 @@ impl<B: Backend> Trial for Current<B> {
 ///
 /// If a limit acts on requests that pass through it, which those of a candidate do not.
 pub(crate) fn check_candidate<B: Backend>(shared: &Shared<B>) -> Result<(), ConfigError> {
-    let corrected = shared.applied.iter().position(|limit| limit.charge_rules.may_change());
+    let corrected = shared
+        .applied
+        .iter()
+        .position(|limit| limit.charge_rules.may_change());
     let corrected = corrected.map(|place| shared.announced.policies[place].policy_name());
-    let rule = "Concurrency, refunds, strike_if and settled_later do, and a candidate sees no response; leave this \
+    let rule = "Concurrency, refunds, strike_if and settled_later do, and a candidate sees no \
+        response; leave this \
                 limit out of the candidate";
     match shared.permits.names().next().or(corrected) {
         None => Ok(()),
-        Some(name) => {
-            Err(ConfigError::new("candidate", "a limit that acts on responses", rule).in_policy(name.as_str()))
-        }
+        Some(name) => Err(
+            ConfigError::new("candidate", "a limit that acts on responses", rule)
+                .in_policy(name.as_str()),
+        ),
     }
 }
 
@@ -51,7 +60,12 @@ fn ask_candidate<B: Backend>(shared: &Arc<Shared<B>>, event: &Event<'_>, counts:
         return counts.compare(event, None);
     }
     let parts = event.parts;
-    if shared.options.when.as_ref().is_some_and(|when| !when.holds(parts)) {
+    if shared
+        .options
+        .when
+        .as_ref()
+        .is_some_and(|when| !when.holds(parts))
+    {
         return counts.compare(event, Some(&Verdict::Admitted));
     }
     let (shared, holding) = narrow(shared, parts);
@@ -85,27 +99,46 @@ fn decide_later<B: Backend>(
     }
     // The head goes on with its request. To copy it is slow, so that is done where it is read.
     let reads_head = !lookups.is_empty() || is_observed(shared);
-    let parts = if reads_head { event.parts.clone() } else { Request::new(()).into_parts().0 };
+    let parts = if reads_head {
+        event.parts.clone()
+    } else {
+        Request::new(()).into_parts().0
+    };
     let (comparing, deciding) = (Comparing::new(counts, event), Arc::clone(shared));
     let step = async move {
-        comparing.end(match pipeline::decided(&deciding, &mut asked, lookups, &parts).await {
-            Ok(Decided::Made(decision)) => Some(verdict(&deciding, &decision, &asked.calls, &parts)),
-            Ok(Decided::Failed(_) | Decided::Saturated(_)) => None,
-            Err(_) => Some(Verdict::Refused(None)),
-        });
+        comparing.end(
+            match pipeline::decided(&deciding, &mut asked, lookups, &parts).await {
+                Ok(Decided::Made(decision)) => {
+                    Some(verdict(&deciding, &decision, &asked.calls, &parts))
+                }
+                Ok(Decided::Failed(_) | Decided::Saturated(_)) => None,
+                Err(_) => Some(Verdict::Refused(None)),
+            },
+        );
         Ok(())
     };
     background.send(Box::pin(step), None, shared.backend.can_fail());
 }
 
 #[inline]
-fn verdict<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call], parts: &Parts) -> Verdict {
+fn verdict<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    decision: &Decision,
+    calls: &[Call],
+    parts: &Parts,
+) -> Verdict {
     let (verdict, outcome) = match decision.is_admitted() {
         true => (Verdict::Admitted, Outcome::Admitted),
         false => (refused(shared, decision, calls), Outcome::Refused),
     };
     if is_observed(shared) {
-        notify(shared, outcome, Some(&decide::report(shared, decision.clone(), calls)), calls, parts);
+        notify(
+            shared,
+            outcome,
+            Some(&decide::report(shared, decision.clone(), calls)),
+            calls,
+            parts,
+        );
     }
     verdict
 }
@@ -116,7 +149,9 @@ fn refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Ca
         correct_charges::charge_refused(shared, decision, calls);
     }
     strike::strike_refused(shared, decision, calls);
-    let policy = decision.binding().and_then(|place| shared.announced.policies.get(place));
+    let policy = decision
+        .binding()
+        .and_then(|place| shared.announced.policies.get(place));
     Verdict::Refused(policy.map(|policy| policy.policy_name().clone()))
 }
 

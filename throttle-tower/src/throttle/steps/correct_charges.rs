@@ -17,33 +17,61 @@ use crate::throttle::shared::Shared;
 use crate::usage::{Account, Ledger, Settling, Step, Tally};
 
 /// Opens the account of an admitted request whose charge may change.
-pub(super) fn open_account<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) -> Arc<Account> {
+pub(super) fn open_account<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    decision: &Decision,
+    calls: &[Call],
+) -> Arc<Account> {
     let mut receipt = Receipt::of(decision, calls);
     let mut tallies = Vec::new();
-    for (place, _) in shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.may_change()) {
+    for (place, _) in shared
+        .applied
+        .iter()
+        .enumerate()
+        .filter(|(_, limit)| limit.charge_rules.may_change())
+    {
         let (status, call) = (decision.statuses().get(place), calls.get(place));
         let admission = receipt.as_mut().and_then(|receipt| receipt.take(place));
-        // A cost of 0 is charged afterwards. In an `any`, a policy that was not charged is another member's to pay.
-        let applies = status.is_some_and(|status| status.applies()) && call.is_some_and(|call| call.cost() == 0);
+        // A cost of 0 is charged afterwards. In an `any`, a policy that was not charged is another
+        // member's to pay.
+        let applies = status.is_some_and(|status| status.applies())
+            && call.is_some_and(|call| call.cost() == 0);
         let call = call.filter(|_| admission.is_some() || applies).cloned();
         let decided_by = status.map_or(DecidedBy::Store, Status::decided_by);
         tallies.push(Tally::new(place, call, admission).decided_by(decided_by));
     }
-    let runtime = if shared.backend.can_fail() { Handle::try_current().ok() } else { None };
+    let runtime = if shared.backend.can_fail() {
+        Handle::try_current().ok()
+    } else {
+        None
+    };
     Account::new(Arc::clone(shared) as Arc<dyn Ledger>, tallies, runtime)
 }
 
 /// Charges a refused request to the limits for which attempts count, in the background.
 #[inline(never)]
-pub(super) fn charge_refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) {
+pub(super) fn charge_refused<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    decision: &Decision,
+    calls: &[Call],
+) {
     for (place, (limit, call)) in shared.applied.iter().zip(calls).enumerate() {
-        let status = decision.statuses().get(place).filter(|_| limit.charge_rules.charge_refused);
+        let status = decision
+            .statuses()
+            .get(place)
+            .filter(|_| limit.charge_rules.charge_refused);
         let Some(status) = status else { continue };
-        // Where nothing is left the store need not be asked: the clients that are refused most cost least. Of a limit
-        // that did not apply nothing is left.
+        // Where nothing is left the store need not be asked: the clients that are refused most cost
+        // least. Of a limit that did not apply nothing is left.
         let cost = call.cost().min(status.remaining());
         if cost > 0 {
-            charge(shared, place, call.clone().costing(cost), (Charged::Attempt, status.decided_by()), None);
+            charge(
+                shared,
+                place,
+                call.clone().costing(cost),
+                (Charged::Attempt, status.decided_by()),
+                None,
+            );
         }
     }
 }
@@ -54,15 +82,30 @@ pub(super) fn in_background<B: Backend>(
     step: impl Future<Output = Result<(), BackendError>> + Send + 'static,
     runtime: Option<&Handle>,
 ) {
-    shared.options.background.send(Box::pin(step), runtime, shared.backend.can_fail());
+    shared
+        .options
+        .background
+        .send(Box::pin(step), runtime, shared.backend.can_fail());
 }
 
 /// Corrects charges, in the background.
-pub(super) fn settle_receipt<B: Backend>(shared: &Shared<B>, receipt: Receipt, runtime: Option<&Handle>) {
+pub(super) fn settle_receipt<B: Backend>(
+    shared: &Shared<B>,
+    receipt: Receipt,
+    runtime: Option<&Handle>,
+) {
     let corrected = Corrected::by(shared, &receipt);
     let share = shared.share.as_ref().map(Shares::for_receipts);
-    let settling = Settling { backend: &shared.backend, prepared: &shared.prepared, share, receipt };
-    shared.options.background.settle(settling, runtime, || corrected.tell());
+    let settling = Settling {
+        backend: &shared.backend,
+        prepared: &shared.prepared,
+        share,
+        receipt,
+    };
+    shared
+        .options
+        .background
+        .settle(settling, runtime, || corrected.tell());
 }
 
 /// What a settlement changes, for the observers to be told once it is done.
@@ -75,7 +118,10 @@ impl Corrected {
     pub(super) fn by<B: Backend>(shared: &Shared<B>, receipt: &Receipt) -> Self {
         let observers = &shared.options.observers;
         if observers.is_empty() {
-            return Self { observers: Observers::default(), changes: SmallVec::new() };
+            return Self {
+                observers: Observers::default(),
+                changes: SmallVec::new(),
+            };
         }
         let changes = receipt.items().iter().filter_map(|item| {
             let correction = match item.taken().checked_sub(item.actual()) {
@@ -85,7 +131,10 @@ impl Corrected {
             };
             Some((shared.announced.place(item.policy()), correction))
         });
-        Self { observers: observers.clone(), changes: changes.collect() }
+        Self {
+            observers: observers.clone(),
+            changes: changes.collect(),
+        }
     }
 
     /// Tells what a decision has charged that no observer has seen.
@@ -97,7 +146,8 @@ impl Corrected {
 
     pub(super) fn tell(self) {
         for (policy, correction) in self.changes {
-            self.observers.each(|observer| observer.corrected(policy, correction));
+            self.observers
+                .each(|observer| observer.corrected(policy, correction));
         }
     }
 }
@@ -105,7 +155,10 @@ impl Corrected {
 /// Tells the observers of a change that is done.
 fn tell<B: Backend>(shared: &Shared<B>, place: usize, correction: Correction) {
     let place = shared.announced.place(place);
-    shared.options.observers.each(|observer| observer.corrected(place, correction));
+    shared
+        .options
+        .observers
+        .each(|observer| observer.corrected(place, correction));
 }
 
 /// What is charged after a decision.
@@ -139,8 +192,8 @@ fn charge<B: Backend>(
 /// How often a charge of what is left is tried, when other requests take of it in between.
 const TRIES: usize = 4;
 
-/// Charges one policy the cost of `call`, or what is left of it. Where the store fails, what is left of this process's
-/// share.
+/// Charges one policy the cost of `call`, or what is left of it. Where the store fails, what is
+/// left of this process's share.
 async fn take_what_is_left<B: Backend>(
     shared: &Shared<B>,
     place: usize,
@@ -172,7 +225,11 @@ async fn try_to_take<B: Backend>(
                     continue;
                 }
             },
-            Some(why) => match shared.share.as_ref().and_then(|share| share.decide(&calls, why)) {
+            Some(why) => match shared
+                .share
+                .as_ref()
+                .and_then(|share| share.decide(&calls, why))
+            {
                 Some(decision) => decision,
                 None => break,
             },
@@ -202,7 +259,8 @@ fn only<B: Backend>(shared: &Shared<B>, place: usize, call: Call) -> Calls {
     calls
 }
 
-/// Brings what a running charge has taken to its account, which waits for it, even if the charge is dropped.
+/// Brings what a running charge has taken to its account, which waits for it, even if the charge is
+/// dropped.
 struct Bring {
     account: Arc<Account>,
     place: usize,
@@ -228,13 +286,28 @@ impl<B: Backend> Ledger for Shared<B> {
         let runtime = account.runtime();
         match step {
             Step::Settle(receipt) => settle_receipt(&self, receipt, runtime),
-            Step::Strike { place, key, decided_by } => strike::strike(&self, place, key, decided_by, runtime),
-            Step::Charge { place, call } => charge(&self, place, call, (Charged::Usage, DecidedBy::Store), runtime),
+            Step::Strike {
+                place,
+                key,
+                decided_by,
+            } => strike::strike(&self, place, key, decided_by, runtime),
+            Step::Charge { place, call } => charge(
+                &self,
+                place,
+                call,
+                (Charged::Usage, DecidedBy::Store),
+                runtime,
+            ),
             Step::Ask { place, call } => {
-                let mut bring = Bring { account: Arc::clone(account), place, receipt: None };
+                let mut bring = Bring {
+                    account: Arc::clone(account),
+                    place,
+                    receipt: None,
+                };
                 let charging = Arc::clone(&self);
                 let step = async move {
-                    let (receipt, result) = take_what_is_left(&charging, place, &call, DecidedBy::Store).await;
+                    let (receipt, result) =
+                        take_what_is_left(&charging, place, &call, DecidedBy::Store).await;
                     bring.receipt = receipt;
                     drop(bring);
                     result

@@ -12,7 +12,10 @@ use crate::throttle::permits::{Needs, Places};
 use crate::throttle::shared::Shared;
 
 /// What is known about a request once it was decided. It holds no permit yet.
-#[expect(clippy::large_enum_variant, reason = "nearly all are made, and a box would be an allocation for each")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are made, and a box would be an allocation for each"
+)]
 pub(crate) enum Decided {
     Made(Decision),
     Failed(BackendError),
@@ -26,7 +29,11 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
     if is_not_limited(calls) {
         return Some(report(shared, not_limited(calls), calls));
     }
-    let report = report(shared, shared.backend.decide_at_once(&shared.prepared, calls)?, calls);
+    let report = report(
+        shared,
+        shared.backend.decide_at_once(&shared.prepared, calls)?,
+        calls,
+    );
     note(shared, report.decided(), calls);
     Some(report)
 }
@@ -39,11 +46,19 @@ pub(super) fn decision_at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -
     shared.backend.decide_at_once(&shared.prepared, calls)
 }
 
-/// A decision with what the layer announces to the request: the terms of its own parameters and classes, where its
-/// calls have some.
+/// A decision with what the layer announces to the request: the terms of its own parameters and
+/// classes, where its calls have some.
 #[inline(always)]
-pub(in crate::throttle) fn report<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
-    let has_terms = || calls.iter().any(|call| call.own().is_some() || call.reserve() > 0);
+pub(in crate::throttle) fn report<B: Backend>(
+    shared: &Shared<B>,
+    decision: Decision,
+    calls: &[Call],
+) -> LimitReport {
+    let has_terms = || {
+        calls
+            .iter()
+            .any(|call| call.own().is_some() || call.reserve() > 0)
+    };
     match shared.uses.terms && has_terms() {
         true => report_under(shared, decision, calls),
         // It is moved, and not looked at before: a decision is large.
@@ -53,7 +68,12 @@ pub(in crate::throttle) fn report<B: Backend>(shared: &Shared<B>, decision: Deci
 
 #[cold]
 fn report_under<B: Backend>(shared: &Shared<B>, decision: Decision, calls: &[Call]) -> LimitReport {
-    let processes = |place: usize| shared.options.on_error_of(shared.applied.get(place)?)?.processes();
+    let processes = |place: usize| {
+        shared
+            .options
+            .on_error_of(shared.applied.get(place)?)?
+            .processes()
+    };
     let announced = shared.announced.under(&decision, calls, processes);
     LimitReport::new(decision, Arc::new(announced))
 }
@@ -66,20 +86,45 @@ pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -
     if is_not_limited(&asked.calls) {
         return Decided::Made(not_limited(&asked.calls));
     }
-    wait_for(shared, &asked.calls, shared.backend.decide(&shared.prepared, &asked.calls)).await
+    wait_for(
+        shared,
+        &asked.calls,
+        shared.backend.decide(&shared.prepared, &asked.calls),
+    )
+    .await
 }
 
 /// The answer as of an instant that has passed.
-pub(super) async fn decide_as_of<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], at: Timestamp) -> Decided {
-    wait_for(shared, calls, shared.backend.decide_as_of(&shared.prepared, calls, at)).await
+pub(super) async fn decide_as_of<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    calls: &[Call],
+    at: Timestamp,
+) -> Decided {
+    wait_for(
+        shared,
+        calls,
+        shared.backend.decide_as_of(&shared.prepared, calls, at),
+    )
+    .await
 }
 
-async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Decided {
+async fn wait_for<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    calls: &[Call],
+    deciding: B::Decide,
+) -> Decided {
     let observers = &shared.options.observers;
     // What this process decides takes no time worth telling.
-    let asked = if shared.backend.can_fail() { observers.start() } else { None };
-    let decided =
-        if shared.uses.refund_aborted { RefundedIfDropped::new(shared, calls, deciding).await } else { deciding.await };
+    let asked = if shared.backend.can_fail() {
+        observers.start()
+    } else {
+        None
+    };
+    let decided = if shared.uses.refund_aborted {
+        RefundedIfDropped::new(shared, calls, deciding).await
+    } else {
+        deciding.await
+    };
     if let Some(asked) = asked {
         let result = decided.as_ref().map(|_| ()).map_err(BackendError::kind);
         observers.each(|observer| observer.answered(asked.elapsed(), result));
@@ -95,8 +140,8 @@ async fn wait_for<B: Backend>(shared: &Arc<Shared<B>>, calls: &[Call], deciding:
 
 /// The answer to a request for which too few permits are free at this instant.
 ///
-/// This only looks: a request takes its permits after the limits have admitted it, so a request that they refuse never
-/// holds a permit that another one needs.
+/// This only looks: a request takes its permits after the limits have admitted it, so a request
+/// that they refuse never holds a permit that another one needs.
 #[inline]
 pub(super) fn saturated<B: Backend>(shared: &Shared<B>, needs: &Needs) -> Option<Decided> {
     if shared.permits.is_empty() {

@@ -14,10 +14,12 @@ use super::ask::Calls;
 use super::{correct_charges, give_back_unserved};
 use crate::throttle::shared::Shared;
 
-/// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted) requests.
+/// A decision that is under way, where a limit refunds [aborted](crate::Limit::refund_aborted)
+/// requests.
 ///
-/// A store that was asked may charge a request that was dropped since. So if this future is dropped, the decision is
-/// waited for in the background, and the charges of such limits are given back.
+/// A store that was asked may charge a request that was dropped since. So if this future is
+/// dropped, the decision is waited for in the background, and the charges of such limits are given
+/// back.
 pub(super) struct RefundedIfDropped<B: Backend> {
     shared: Arc<Shared<B>>,
     calls: Calls,
@@ -30,7 +32,12 @@ pub(super) struct RefundedIfDropped<B: Backend> {
 impl<B: Backend> RefundedIfDropped<B> {
     pub(super) fn new(shared: &Arc<Shared<B>>, calls: &[Call], deciding: B::Decide) -> Self {
         let runtime = Handle::try_current().ok();
-        Self { shared: Arc::clone(shared), calls: calls.into(), deciding: Some(Box::pin(deciding)), runtime }
+        Self {
+            shared: Arc::clone(shared),
+            calls: calls.into(),
+            deciding: Some(Box::pin(deciding)),
+            runtime,
+        }
     }
 }
 
@@ -38,7 +45,10 @@ impl<B: Backend> Future for RefundedIfDropped<B> {
     type Output = Result<Decision, BackendError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let deciding = self.deciding.as_mut().expect("a decision was polled after it was made");
+        let deciding = self
+            .deciding
+            .as_mut()
+            .expect("a decision was polled after it was made");
         let decided = ready!(deciding.as_mut().poll(cx));
         self.deciding = None;
         Poll::Ready(decided)
@@ -47,9 +57,13 @@ impl<B: Backend> Future for RefundedIfDropped<B> {
 
 impl<B: Backend> Drop for RefundedIfDropped<B> {
     fn drop(&mut self) {
-        let Some(deciding) = self.deciding.take() else { return };
+        let Some(deciding) = self.deciding.take() else {
+            return;
+        };
         let (shared, calls) = (Arc::clone(&self.shared), mem::take(&mut self.calls));
-        let refund = async move { give_back_unserved::refund_aborted(&shared, deciding.await, &calls).await };
+        let refund = async move {
+            give_back_unserved::refund_aborted(&shared, deciding.await, &calls).await
+        };
         correct_charges::in_background(&self.shared, refund, self.runtime.as_ref());
     }
 }

@@ -8,7 +8,10 @@ use crate::throttle::warning;
 
 #[cold]
 pub(super) fn key_found<B: Backend>(shared: &Shared<B>, policy: usize, parts: &Parts) {
-    let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
+    let (limit, name) = (
+        &shared.applied[policy],
+        shared.announced.policies[policy].policy_name(),
+    );
     if let Some(warning) = warning::key_found(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);
     }

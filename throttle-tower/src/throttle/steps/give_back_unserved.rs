@@ -14,7 +14,8 @@ pub(super) fn refund_all<B: Backend>(shared: &Shared<B>, decision: &Decision, ca
     }
 }
 
-/// Gives back what limits that refund aborted requests took of one that was dropped while the store decided.
+/// Gives back what limits that refund aborted requests took of one that was dropped while the store
+/// decided.
 pub(super) async fn refund_aborted<B: Backend>(
     shared: &Shared<B>,
     decided: Result<Decision, BackendError>,
@@ -25,9 +26,15 @@ pub(super) async fn refund_aborted<B: Backend>(
         Err(error) if error.is_uncharged() => return Ok(()),
         Err(error) => return Err(error),
     };
-    let Some(receipt) = Receipt::of(&decision, calls) else { return Ok(()) };
+    let Some(receipt) = Receipt::of(&decision, calls) else {
+        return Ok(());
+    };
     Corrected::tell_charged(shared, &receipt);
-    let refunded = shared.applied.iter().enumerate().filter(|(_, limit)| limit.charge_rules.refund_aborted);
+    let refunded = shared
+        .applied
+        .iter()
+        .enumerate()
+        .filter(|(_, limit)| limit.charge_rules.refund_aborted);
     let receipt = refunded.fold(receipt, |receipt, (place, _)| receipt.actual_of(place, 0));
     let corrected = Corrected::by(shared, &receipt);
     let mut receipt = Some(receipt);

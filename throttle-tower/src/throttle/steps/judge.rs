@@ -26,7 +26,8 @@ pub(in crate::throttle) enum Judged {
 pub(in crate::throttle) struct Admitted {
     /// `None` if the layer does not apply to the request.
     pub(super) report: Option<LimitReport>,
-    /// Whether the layer warns if the request succeeds: a limit depends on the route, and there is none.
+    /// Whether the layer warns if the request succeeds: a limit depends on the route, and there is
+    /// none.
     pub(super) route_is_missing: bool,
     pub(super) held: Held,
 }
@@ -34,15 +35,28 @@ pub(in crate::throttle) struct Admitted {
 impl Admitted {
     /// A request to which the layer does not apply.
     pub(super) fn untouched() -> Self {
-        Self { report: None, route_is_missing: false, held: Held::default() }
+        Self {
+            report: None,
+            route_is_missing: false,
+            held: Held::default(),
+        }
     }
 }
 
-pub(super) fn judge<B: Backend>(shared: &Arc<Shared<B>>, decided: Decided, asked: &Asked, parts: &mut Parts) -> Judged {
+pub(super) fn judge<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    decided: Decided,
+    asked: &Asked,
+    parts: &mut Parts,
+) -> Judged {
     match decided {
-        Decided::Made(decision) => {
-            judge_decided(shared, decide::report(shared, decision, &asked.calls), Outcome::Admitted, asked, parts)
-        }
+        Decided::Made(decision) => judge_decided(
+            shared,
+            decide::report(shared, decision, &asked.calls),
+            Outcome::Admitted,
+            asked,
+            parts,
+        ),
         Decided::Failed(error) => judge_failure(shared, &error, asked, parts),
         Decided::Saturated(full) => Judged::Refuse(refuse::saturated(shared, &full, parts)),
     }
@@ -64,7 +78,10 @@ pub(super) fn judge_decided<B: Backend>(
         }
         return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }
-    let permits = match shared.permits.enter(&asked.needs, &shared.options.observers) {
+    let permits = match shared
+        .permits
+        .enter(&asked.needs, &shared.options.observers)
+    {
         Ok(permits) => permits,
         Err(full) => {
             // They ran out while the backend decided.
@@ -74,18 +91,24 @@ pub(super) fn judge_decided<B: Backend>(
     };
     notify(shared, if_admitted, Some(&report), &asked.calls, parts);
     let watch = &report.announced().options.watch;
-    let route_is_missing = shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &asked.calls, parts);
+    let route_is_missing =
+        shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &asked.calls, parts);
     let held = if permits.is_none() && !shared.uses.accounts {
         Held::default()
     } else {
         hand_out(shared, decision, &asked.calls, parts, permits)
     };
     parts.extensions.insert(report.clone());
-    Judged::Pass(Admitted { report: Some(report), route_is_missing, held })
+    Judged::Pass(Admitted {
+        report: Some(report),
+        route_is_missing,
+        held,
+    })
 }
 
-/// Judges a request that the store did not decide about: closed limits refuse it, this process decides by the limits
-/// that it has a share of, and where there is none of either, the request is passed on.
+/// Judges a request that the store did not decide about: closed limits refuse it, this process
+/// decides by the limits that it has a share of, and where there is none of either, the request is
+/// passed on.
 #[cold]
 fn judge_failure<B: Backend>(
     shared: &Arc<Shared<B>>,
@@ -97,15 +120,29 @@ fn judge_failure<B: Backend>(
     if !closed.is_empty() {
         return Judged::Refuse(refuse::failed(shared, error, &closed, parts));
     }
-    let share = shared.share.as_ref().and_then(|share| share.decide(&asked.calls, error.kind()));
-    let is_local = |status: &Status| status.is_enforced() && matches!(status.decided_by(), DecidedBy::Local(_));
+    let share = shared
+        .share
+        .as_ref()
+        .and_then(|share| share.decide(&asked.calls, error.kind()));
+    let is_local = |status: &Status| {
+        status.is_enforced() && matches!(status.decided_by(), DecidedBy::Local(_))
+    };
     let (decision, if_admitted) = match share {
         Some(decision) if decision.statuses().iter().any(is_local) => (decision, Outcome::Admitted),
         // The share has audited limits only.
         Some(decision) => (decision, Outcome::FailedOpen(error)),
-        None => (Decision::open(&asked.calls, error.kind()), Outcome::FailedOpen(error)),
+        None => (
+            Decision::open(&asked.calls, error.kind()),
+            Outcome::FailedOpen(error),
+        ),
     };
-    judge_decided(shared, decide::report(shared, decision, &asked.calls), if_admitted, asked, parts)
+    judge_decided(
+        shared,
+        decide::report(shared, decision, &asked.calls),
+        if_admitted,
+        asked,
+        parts,
+    )
 }
 
 /// Gives the handler its permits and its usage, and returns what the request holds.
@@ -121,7 +158,10 @@ fn hand_out<B: Backend>(
         let all = permits.clone().inside(parts.extensions.get());
         parts.extensions.insert(all);
     }
-    let account = shared.uses.accounts.then(|| correct_charges::open_account(shared, decision, calls));
+    let account = shared
+        .uses
+        .accounts
+        .then(|| correct_charges::open_account(shared, decision, calls));
     if let (Some(account), true) = (&account, shared.uses.handlers) {
         parts.extensions.insert(Usage::new(Arc::clone(account)));
     }

@@ -27,13 +27,19 @@ pub(super) async fn look_up<B: Backend>(
                 continue;
             };
             match call(shared, *policy, *cost, key, parts) {
-                Ok(call) => asked.calls[*policy] = shared.applied[*policy].in_class(tier.of(call), parts),
+                Ok(call) => {
+                    asked.calls[*policy] = shared.applied[*policy].in_class(tier.of(call), parts)
+                }
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.
             drop(lookups.remove(next));
         }
-        if lookups.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if lookups.is_empty() {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     })
     .await
 }

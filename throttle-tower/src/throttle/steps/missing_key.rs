@@ -10,7 +10,8 @@ use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 use crate::throttle::warning;
 
-/// The call that [`OnMissing`] prescribes; `shared_budget` is the one on the budget of all requests without a key.
+/// The call that [`OnMissing`] prescribes; `shared_budget` is the one on the budget of all requests
+/// without a key.
 ///
 /// # Errors
 ///
@@ -22,7 +23,10 @@ pub(super) fn call_without_key<B: Backend>(
     shared_budget: Call,
     parts: &Parts,
 ) -> Result<Call, Box<Refused>> {
-    let (limit, name) = (&shared.applied[policy], shared.announced.policies[policy].policy_name());
+    let (limit, name) = (
+        &shared.applied[policy],
+        shared.announced.policies[policy].policy_name(),
+    );
     if let Some(warning) = warning::missing_key(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);
     }

@@ -31,17 +31,37 @@ fn tell<B: Backend>(
 ) {
     let announced = report.map_or(&*shared.announced, LimitReport::announced);
     let decision = report.map(LimitReport::decided);
-    let near = report.filter(|_| !announced.warn_at.is_empty()).map(LimitReport::near_places).unwrap_or_default();
+    let near = report
+        .filter(|_| !announced.warn_at.is_empty())
+        .map(LimitReport::near_places)
+        .unwrap_or_default();
     let places = announced.places();
-    let event = Event { outcome, policies: &announced.policies, decision, parts, near: &near, places };
+    let event = Event {
+        outcome,
+        policies: &announced.policies,
+        decision,
+        parts,
+        near: &near,
+        places,
+    };
     match (&shared.options.on_decision, &announced.part) {
         (Some(hook), None) => hook(&event),
         (Some(hook), Some(part)) => {
-            let (policies, decision) = (part.policies(announced), report.map(LimitReport::decision));
+            let (policies, decision) =
+                (part.policies(announced), report.map(LimitReport::decision));
             let near: SmallVec<[usize; 2]> = near.iter().map(|here| event.place(*here)).collect();
-            hook(&Event { policies: &policies, decision, near: &near, places: &[], ..event });
+            hook(&Event {
+                policies: &policies,
+                decision,
+                near: &near,
+                places: &[],
+                ..event
+            });
         }
         (None, _) => {}
     }
-    shared.options.observers.each(|observer| observer.passed_or_refused(&event, calls));
+    shared
+        .options
+        .observers
+        .each(|observer| observer.passed_or_refused(&event, calls));
 }

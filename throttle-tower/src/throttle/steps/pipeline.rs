@@ -18,7 +18,10 @@ use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each request that waits")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each request that waits"
+)]
 pub(in crate::throttle) enum Started<B: Backend> {
     Judged(Judged),
     /// It has to wait for a key, the store or its turn.
@@ -27,7 +30,10 @@ pub(in crate::throttle) enum Started<B: Backend> {
 
 /// Judges a request, if nothing has to be waited for.
 #[inline]
-pub(in crate::throttle) fn start<B: Backend>(whole: &Arc<Shared<B>>, parts: &mut Parts) -> Started<B> {
+pub(in crate::throttle) fn start<B: Backend>(
+    whole: &Arc<Shared<B>>,
+    parts: &mut Parts,
+) -> Started<B> {
     if let Some(when) = &whole.options.when
         && !when.holds(parts)
     {
@@ -47,14 +53,20 @@ pub(in crate::throttle) fn start<B: Backend>(whole: &Arc<Shared<B>>, parts: &mut
         if let Some(report) = decide::at_once(shared, &asked.calls)
             && !wait_queue::may_wait(shared, report.decided())
         {
-            return Started::Judged(judge_decided(shared, report, Outcome::Admitted, &asked, parts));
+            return Started::Judged(judge_decided(
+                shared,
+                report,
+                Outcome::Admitted,
+                &asked,
+                parts,
+            ));
         }
     }
     Started::Waits(Arc::clone(shared), asked, lookups)
 }
 
-/// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline each, and a queue
-/// holds a request for as long as its limit says.
+/// Judges a request that has to wait. Every wait is bounded: lookups and the store have a deadline
+/// each, and a queue holds a request for as long as its limit says.
 pub(in crate::throttle) async fn finish<B: Backend>(
     shared: Arc<Shared<B>>,
     mut asked: Asked,

@@ -29,7 +29,14 @@ pub(super) fn over_limit<B: Backend>(
 ) -> Refused {
     notify(shared, Outcome::Refused, Some(&report), calls, parts);
     let extra = extra_wait(shared, report.decided(), calls);
-    build(shared, Reason::Quota(&report), StatusCode::TOO_MANY_REQUESTS, parts, extra).changed(move |response| {
+    build(
+        shared,
+        Reason::Quota(&report),
+        StatusCode::TOO_MANY_REQUESTS,
+        parts,
+        extra,
+    )
+    .changed(move |response| {
         write_refused(&report, response, extra);
         response.extensions_mut().insert(report);
     })
@@ -37,8 +44,12 @@ pub(super) fn over_limit<B: Backend>(
 
 /// µs to add to the wait, so that clients do not all come back at once.
 fn extra_wait<B: Backend>(shared: &Shared<B>, decision: &Decision, calls: &[Call]) -> u64 {
-    let (Some(jitter), Some(wait)) = (&shared.options.jitter, decision.retry_after()) else { return 0 };
-    let key = decision.binding().and_then(|policy| calls.get(policy)?.key());
+    let (Some(jitter), Some(wait)) = (&shared.options.jitter, decision.retry_after()) else {
+        return 0;
+    };
+    let key = decision
+        .binding()
+        .and_then(|policy| calls.get(policy)?.key());
     key.map_or(0, |key| jitter.extra(micros(wait), key))
 }
 
@@ -50,7 +61,13 @@ pub(super) fn missing_key<B: Backend>(
     parts: &Parts,
 ) -> Box<Refused> {
     notify(shared, Outcome::MissingKey, None, &[], parts);
-    Box::new(undecided(shared, Reason::MissingKey(policy), status, parts, None))
+    Box::new(undecided(
+        shared,
+        Reason::MissingKey(policy),
+        status,
+        parts,
+        None,
+    ))
 }
 
 /// The refusal of a request for which too few permits are free.
@@ -70,27 +87,41 @@ pub(super) fn failed<B: Backend>(
 ) -> Refused {
     if let Some(why) = not_enforced(error) {
         shared.options.not_enforced.warn(&format_args!(
-            "a lookup returned parameters that the store does not enforce: {why}. Their requests are refused"
+            "a lookup returned parameters that the store does not enforce: {why}. Their requests \
+                are refused"
         ));
     }
     notify(shared, Outcome::FailedClosed(error), None, &[], parts);
     unavailable(shared, Reason::Store(error.kind(), closed), parts)
 }
 
-/// The policies that apply to a request and refuse it when the store fails. An audited one never does. One that should
-/// have a share and has none is among them: a local one, and while the store is busy an open one too.
+/// The policies that apply to a request and refuse it when the store fails. An audited one never
+/// does. One that should have a share and has none is among them: a local one, and while the store
+/// is busy an open one too.
 ///
-/// So is one whose parameters of the request's own the store does not enforce: it is healthy and stays so, and to pass
-/// the request on would lift all of the limits for as long as the parameters are what they are.
-pub(in crate::throttle) fn closed<B: Backend>(shared: &Shared<B>, calls: &[Call], error: &BackendError) -> Vec<Policy> {
+/// So is one whose parameters of the request's own the store does not enforce: it is healthy and
+/// stays so, and to pass the request on would lift all of the limits for as long as the parameters
+/// are what they are.
+pub(in crate::throttle) fn closed<B: Backend>(
+    shared: &Shared<B>,
+    calls: &[Call],
+    error: &BackendError,
+) -> Vec<Policy> {
     let why = error.kind();
     let is_not_enforced = not_enforced(error).is_some();
     let closes = |limit: &Applied| match shared.options.on_error_of(limit) {
         Some(OnError::Open) => why.is_busy() && shared.share.is_none(),
-        Some(local @ OnError::Local { .. }) => shared.share.is_none() || local.processes().is_none(),
+        Some(local @ OnError::Local { .. }) => {
+            shared.share.is_none() || local.processes().is_none()
+        }
         Some(OnError::Closed) | None => true,
     };
-    let limits = shared.announced.policies.iter().zip(shared.applied.iter()).zip(calls);
+    let limits = shared
+        .announced
+        .policies
+        .iter()
+        .zip(shared.applied.iter())
+        .zip(calls);
     let closed = limits.filter(|((_, limit), call)| {
         let refuses = closes(limit) || is_not_enforced && call.own().is_some();
         call.key().is_some() && refuses && limit.audit.is_none()
@@ -104,8 +135,18 @@ fn not_enforced(error: &BackendError) -> Option<&ConfigError> {
 }
 
 /// A refusal because of the service's own state. It is not known how long that lasts.
-pub(in crate::throttle) fn unavailable<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, parts: &Parts) -> Refused {
-    undecided(shared, reason, StatusCode::SERVICE_UNAVAILABLE, parts, shared.options.unavailable_retry_after)
+pub(in crate::throttle) fn unavailable<B: Backend>(
+    shared: &Shared<B>,
+    reason: Reason<'_>,
+    parts: &Parts,
+) -> Refused {
+    undecided(
+        shared,
+        reason,
+        StatusCode::SERVICE_UNAVAILABLE,
+        parts,
+        shared.options.unavailable_retry_after,
+    )
 }
 
 /// A refusal without a decision. It carries a mark where others carry their report.
@@ -118,19 +159,39 @@ fn undecided<B: Backend>(
 ) -> Refused {
     build(shared, reason, status, parts, 0).changed(move |response| {
         if let Some(wait) = wait {
-            retry_after::write(response.headers_mut(), RetryAfter::from_micros(micros(wait)), 0);
+            retry_after::write(
+                response.headers_mut(),
+                RetryAfter::from_micros(micros(wait)),
+                0,
+            );
         }
         response.extensions_mut().insert(RefusedByThrottle);
     })
 }
 
 #[inline]
-fn build<B: Backend>(shared: &Shared<B>, reason: Reason<'_>, status: StatusCode, parts: &Parts, extra: u64) -> Refused {
+fn build<B: Backend>(
+    shared: &Shared<B>,
+    reason: Reason<'_>,
+    status: StatusCode,
+    parts: &Parts,
+    extra: u64,
+) -> Refused {
     let unavailable = shared.options.unavailable_retry_after;
-    let refusal = Refusal { reason, status, parts, grpc_refusals: shared.options.grpc_refusals, extra, unavailable };
+    let refusal = Refusal {
+        reason,
+        status,
+        parts,
+        grpc_refusals: shared.options.grpc_refusals,
+        extra,
+        unavailable,
+    };
     match &shared.options.response {
         Some(builder) => builder.build(&refusal).changed(|response| {
-            response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
+            response
+                .headers_mut()
+                .entry(CACHE_CONTROL)
+                .or_insert(NO_STORE);
         }),
         None => Refused::Now(refusal.default_response()),
     }
@@ -150,10 +211,19 @@ mod tests {
 
     /// The head of a response to a request of gRPC or not, while another one is under way.
     async fn refused<C: Backend>(layer: &ThrottleLayer<C>, grpc: bool) -> (StatusCode, HeaderMap) {
-        let mut service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        let mut service = layer.layer(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(()))
+        }));
         let request = || {
-            let content_type = if grpc { "application/grpc" } else { "text/plain" };
-            Request::post("/").header("content-type", content_type).body(()).unwrap()
+            let content_type = if grpc {
+                "application/grpc"
+            } else {
+                "text/plain"
+            };
+            Request::post("/")
+                .header("content-type", content_type)
+                .body(())
+                .unwrap()
         };
         let _held = service.call(request());
         let (head, _) = service.call(request()).await.unwrap().into_parts();
@@ -161,29 +231,46 @@ mod tests {
     }
 
     fn told(headers: &HeaderMap) -> [Option<&str>; 2] {
-        ["retry-after", "grpc-retry-pushback-ms"].map(|name| Some(headers.get(name)?.to_str().unwrap()))
+        ["retry-after", "grpc-retry-pushback-ms"]
+            .map(|name| Some(headers.get(name)?.to_str().unwrap()))
     }
 
     #[tokio::test]
     async fn refusal_with_503_says_when_to_retry_only_if_that_is_set() {
         let full = || ThrottleLayer::new(Concurrency::new(1)).unwrap();
         let closed = || {
-            let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant).on_error(OnError::Closed);
-            ThrottleLayer::new(limits).unwrap().backend(FailingBackend).unwrap()
+            let limits = limit("p", Gcra::new(Rate::per_second(1)))
+                .by(Constant)
+                .on_error(OnError::Closed);
+            ThrottleLayer::new(limits)
+                .unwrap()
+                .backend(FailingBackend)
+                .unwrap()
         };
         let wait = Duration::from_millis(1_500);
         for (wait, plain, grpc) in [
             (None, [None, None], [None, None]),
             (Some(wait), [Some("2"), None], [Some("2"), Some("1500")]),
-            (Some(Duration::ZERO), [Some("1"), None], [Some("1"), Some("0")]),
+            (
+                Some(Duration::ZERO),
+                [Some("1"), None],
+                [Some("1"), Some("0")],
+            ),
         ] {
             let full = wait.map_or_else(full, |wait| full().unavailable_retry_after(wait));
             let closed = wait.map_or_else(closed, |wait| closed().unavailable_retry_after(wait));
             for (status, headers) in [refused(&full, false).await, refused(&closed, false).await] {
-                assert_eq!((status, told(&headers)), (StatusCode::SERVICE_UNAVAILABLE, plain), "{wait:?}");
+                assert_eq!(
+                    (status, told(&headers)),
+                    (StatusCode::SERVICE_UNAVAILABLE, plain),
+                    "{wait:?}"
+                );
             }
             for (status, headers) in [refused(&full, true).await, refused(&closed, true).await] {
-                assert_eq!((status, &headers["grpc-status"]), (StatusCode::OK, &"14".parse().unwrap()));
+                assert_eq!(
+                    (status, &headers["grpc-status"]),
+                    (StatusCode::OK, &"14".parse().unwrap())
+                );
                 assert_eq!(told(&headers), grpc, "{wait:?}");
             }
         }
@@ -193,23 +280,52 @@ mod tests {
     #[tokio::test]
     async fn wait_of_a_503_is_of_no_other_refusal_and_replaces_no_later_one() {
         let two = Duration::from_secs(2);
-        let keyed = limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Header::new("x-key"));
-        let layer = ThrottleLayer::new(keyed.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))).unwrap();
+        let keyed =
+            limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(crate::Header::new("x-key"));
+        let layer =
+            ThrottleLayer::new(keyed.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)))
+                .unwrap();
         let (status, headers) = refused(&layer.unavailable_retry_after(two), false).await;
-        assert_eq!((status, told(&headers)), (StatusCode::UNAUTHORIZED, [None, None]));
-        let quota = ThrottleLayer::new(limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant)).unwrap();
+        assert_eq!(
+            (status, told(&headers)),
+            (StatusCode::UNAUTHORIZED, [None, None])
+        );
+        let quota =
+            ThrottleLayer::new(limit("p", Gcra::new(Rate::per_hour(1)).burst(1)).by(Constant))
+                .unwrap();
         let (status, headers) = refused(&quota.unavailable_retry_after(two), false).await;
-        assert_eq!((status, told(&headers)), (StatusCode::TOO_MANY_REQUESTS, [Some("3600"), None]));
-        let [past, future] = ["Fri, 02 Jan 2015 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"];
-        for (own, expected) in [("1", "2"), ("7", "7"), ("soon", "2"), (past, "2"), (future, future)] {
+        assert_eq!(
+            (status, told(&headers)),
+            (StatusCode::TOO_MANY_REQUESTS, [Some("3600"), None])
+        );
+        let [past, future] = [
+            "Fri, 02 Jan 2015 00:00:00 GMT",
+            "Fri, 31 Dec 9999 23:59:59 GMT",
+        ];
+        for (own, expected) in [
+            ("1", "2"),
+            ("7", "7"),
+            ("soon", "2"),
+            (past, "2"),
+            (future, future),
+        ] {
             let response = move |refusal: &Refusal<'_>| {
                 assert_eq!(refusal.retry_after(), Some(two));
                 let mut response = refusal.default_response();
-                response.headers_mut().insert("retry-after", own.parse().unwrap());
+                response
+                    .headers_mut()
+                    .insert("retry-after", own.parse().unwrap());
                 response
             };
-            let full = ThrottleLayer::new(Concurrency::new(1)).unwrap().unavailable_retry_after(two).response(response);
-            assert_eq!(told(&refused(&full, false).await.1), [Some(expected), None], "{own}");
+            let full = ThrottleLayer::new(Concurrency::new(1))
+                .unwrap()
+                .unavailable_retry_after(two)
+                .response(response);
+            assert_eq!(
+                told(&refused(&full, false).await.1),
+                [Some(expected), None],
+                "{own}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Refuses a request before its keys and tiers are looked up, where they cannot change the decision.
+//! Refuses a request before its keys and tiers are looked up, where they cannot change the
+//! decision.
 
 use std::sync::Arc;
 
@@ -17,15 +18,20 @@ pub(super) enum Early {
     Undecided,
     /// The request is refused whatever they return.
     Refused(Box<Decided>),
-    /// The store failed. It is not asked again, because a request waits for it no longer than one deadline.
+    /// The store failed. It is not asked again, because a request waits for it no longer than one
+    /// deadline.
     Failed(BackendError),
 }
 
 /// Looks at the limits whose keys and tiers are known. `unknown` are the places of the others.
 ///
-/// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of tiers are worth:
-/// their results are remembered, so that few requests need one.
-pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked, unknown: &[usize]) -> Early {
+/// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of
+/// tiers are worth: their results are remembered, so that few requests need one.
+pub(super) async fn refuse_early<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    asked: &Asked,
+    unknown: &[usize],
+) -> Early {
     let calls = &asked.calls;
     if let Some(saturated) = decide::saturated(shared, &asked.needs) {
         return Early::Refused(Box::new(saturated));
@@ -38,19 +44,29 @@ pub(super) async fn refuse_early<B: Backend>(shared: &Arc<Shared<B>>, asked: &As
     let is_tiered = |policy: &usize| matches!(shared.applied[*policy].keying, Keying::Tiered(_));
     let peeked = match shared.backend.decide_at_once(&shared.prepared, &peek) {
         Some(decision) => Ok(decision),
-        None if unknown.iter().any(is_tiered) => shared.backend.decide(&shared.prepared, &peek).await,
+        None if unknown.iter().any(is_tiered) => {
+            shared.backend.decide(&shared.prepared, &peek).await
+        }
         None => return Early::Undecided,
     };
     let decision = match peeked {
         Ok(decision) => decision,
         Err(error) => return failed(shared, error, calls),
     };
-    let known = Known { set: B::set(&shared.prepared), calls, statuses: decision.statuses(), unknown };
+    let known = Known {
+        set: B::set(&shared.prepared),
+        calls,
+        statuses: decision.statuses(),
+        unknown,
+    };
     if known.refuses(0) != Some(true) {
         return Early::Undecided;
     }
     // A peek does not tell how long to wait. Refused, this charges nothing either.
-    let decisive = Asked { calls: known.decisive(), needs: asked.needs.clone() };
+    let decisive = Asked {
+        calls: known.decisive(),
+        needs: asked.needs.clone(),
+    };
     match decide::decide(shared, &decisive).await {
         Decided::Failed(error) => failed(shared, error, calls),
         Decided::Made(decision) if decision.is_admitted() => {
@@ -79,13 +95,21 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Whether a part of the composition refuses whatever the unknown keys are; `None` if no policy below applies.
+    /// Whether a part of the composition refuses whatever the unknown keys are; `None` if no policy
+    /// below applies.
     fn refuses(&self, node: usize) -> Option<bool> {
-        let below = || self.set.members(node).filter_map(|member| self.refuses(member));
+        let below = || {
+            self.set
+                .members(node)
+                .filter_map(|member| self.refuses(member))
+        };
         match self.set.node(node) {
             PolicyNode::Policy(policy) if self.unknown.contains(&policy) => Some(false),
             PolicyNode::Policy(policy) => {
-                let status = self.statuses.get(policy).filter(|status| status.is_enforced())?;
+                let status = self
+                    .statuses
+                    .get(policy)
+                    .filter(|status| status.is_enforced())?;
                 Some(self.calls[policy].cost() > status.remaining())
             }
             PolicyNode::All => below().reduce(|refused, refuses| refused || refuses),
@@ -93,18 +117,23 @@ impl Known<'_> {
         }
     }
 
-    /// The calls without those of an `any` that an unknown member may still admit, because its other members are not to
-    /// blame.
+    /// The calls without those of an `any` that an unknown member may still admit, because its
+    /// other members are not to blame.
     fn decisive(&self) -> Calls {
         let mut calls: Calls = self.calls.iter().cloned().collect();
         for (node, (kind, end)) in self.set.tree().enumerate() {
             let policies = || {
-                self.set.tree().take(end).skip(node).filter_map(|(kind, _)| match kind {
-                    PolicyNode::Policy(policy) => Some(policy),
-                    PolicyNode::All | PolicyNode::Any(_) => None,
-                })
+                self.set
+                    .tree()
+                    .take(end)
+                    .skip(node)
+                    .filter_map(|(kind, _)| match kind {
+                        PolicyNode::Policy(policy) => Some(policy),
+                        PolicyNode::All | PolicyNode::Any(_) => None,
+                    })
             };
-            let is_open = policies().any(|policy| self.unknown.contains(&policy)) && self.refuses(node) != Some(true);
+            let is_open = policies().any(|policy| self.unknown.contains(&policy))
+                && self.refuses(node) != Some(true);
             if matches!(kind, PolicyNode::Any(_)) && is_open {
                 policies().for_each(|policy| calls[policy] = Call::SKIP);
             }

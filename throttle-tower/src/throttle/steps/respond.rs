@@ -7,15 +7,19 @@ use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
 
 impl Admitted {
-    /// Settles what the head of the inner service's response decides, then writes the headers, once. Returns what goes
-    /// along with the body.
+    /// Settles what the head of the inner service's response decides, then writes the headers,
+    /// once. Returns what goes along with the body.
     ///
-    /// Where a throttle inside this one has refused, its refusal stays what it is: `Retry-After` must not be earlier
-    /// than the window of any policy that `RateLimit` lists, so the policies that have admitted the request are
-    /// announced only.
+    /// Where a throttle inside this one has refused, its refusal stays what it is: `Retry-After`
+    /// must not be earlier than the window of any policy that `RateLimit` lists, so the policies
+    /// that have admitted the request are announced only.
     #[inline]
     pub(in crate::throttle) fn respond<Body>(self, response: &mut Response<Body>) -> Held {
-        let Self { report, route_is_missing, mut held } = self;
+        let Self {
+            report,
+            route_is_missing,
+            mut held,
+        } = self;
         // Refund rules read the inner service's headers, before the layer adds its own.
         held.answered(response.status(), response.headers());
         let Some(report) = report else { return held };
@@ -39,7 +43,9 @@ impl Admitted {
 #[inline]
 fn is_refused(response: &Extensions) -> bool {
     !response.is_empty()
-        && (response.get::<LimitReport>().is_some_and(|report| !report.decided().is_admitted())
+        && (response
+            .get::<LimitReport>()
+            .is_some_and(|report| !report.decided().is_admitted())
             || response.get::<RefusedByThrottle>().is_some())
 }
 
@@ -55,7 +61,8 @@ mod tests {
     use crate::{Constant, ThrottleLayer, limit};
 
     fn layer(name: &str, count: u64) -> ThrottleLayer {
-        ThrottleLayer::new(limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant)).unwrap()
+        ThrottleLayer::new(limit(name, Gcra::new(Rate::per_hour(count)).burst(count)).by(Constant))
+            .unwrap()
     }
 
     /// Of a response that the inner service marks.
@@ -65,7 +72,11 @@ mod tests {
             mark.clone()(response.extensions_mut());
             async { Ok::<_, Infallible>(response) }
         });
-        let response = layer("outer", 9).layer(inner).oneshot(Request::new(())).await.unwrap();
+        let response = layer("outer", 9)
+            .layer(inner)
+            .oneshot(Request::new(()))
+            .await
+            .unwrap();
         assert!(response.headers().contains_key("ratelimit-policy"));
         response.headers().contains_key("ratelimit")
     }
@@ -74,15 +85,27 @@ mod tests {
     #[tokio::test]
     async fn ratelimit_header_is_left_out_only_if_another_throttle_refused() {
         assert!(has_ratelimit_header(|_| ()).await);
-        assert!(has_ratelimit_header(|extensions| assert!(extensions.insert("of the service").is_none())).await);
-        assert!(!has_ratelimit_header(|extensions| assert!(extensions.insert(RefusedByThrottle).is_none())).await);
+        assert!(
+            has_ratelimit_header(|extensions| assert!(
+                extensions.insert("of the service").is_none()
+            ))
+            .await
+        );
+        assert!(
+            !has_ratelimit_header(|extensions| assert!(
+                extensions.insert(RefusedByThrottle).is_none()
+            ))
+            .await
+        );
         let inner = layer("inner", 1).report_in_response(true);
         for is_admitted in [true, false] {
             let answer = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
             let response = inner.layer(answer).oneshot(Request::new(())).await.unwrap();
             let report = response.extensions().get::<LimitReport>().unwrap().clone();
             assert_eq!(report.decision().is_admitted(), is_admitted);
-            let has_header = has_ratelimit_header(|extensions| assert!(extensions.insert(report).is_none())).await;
+            let has_header =
+                has_ratelimit_header(|extensions| assert!(extensions.insert(report).is_none()))
+                    .await;
             assert_eq!(has_header, is_admitted);
         }
     }

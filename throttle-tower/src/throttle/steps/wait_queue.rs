@@ -1,7 +1,7 @@
 //! Holds a request that a limit would refuse until there is room for it, where the limit waits.
 //!
-//! Open `line` for the order of the requests and for what becomes of one that is not polled, and `forecast` for when
-//! one of them is admitted.
+//! Open `line` for the order of the requests and for what becomes of one that is not polled, and
+//! `forecast` for when one of them is admitted.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use crate::throttle::queues::{Joining, Place, QueueKey};
 use crate::throttle::shared::Shared;
 use crate::time::{FAR, micros};
 
-/// How late the first request of a queue may wake and still be decided as of its turn. Turns that a queue misses in a
-/// longer stall are lost, so that it does not leave all at once.
+/// How late the first request of a queue may wake and still be decided as of its turn. Turns that a
+/// queue misses in a longer stall are lost, so that it does not leave all at once.
 const LATEST: Duration = Duration::from_millis(50);
 
-/// How long the first request of a queue waits for the store's answer before the next one may ask: the store may be
-/// slow, or the first request is not polled. The next one can still be decided as of its turn.
+/// How long the first request of a queue waits for the store's answer before the next one may ask:
+/// the store may be slow, or the first request is not polled. The next one can still be decided as
+/// of its turn.
 const ANSWER: Duration = Duration::from_millis(25);
 
-/// How late a turn is taken where the backend's clock is not known, until it is measured: a timer's step and a round
-/// trip.
+/// How late a turn is taken where the backend's clock is not known, until it is measured: a timer's
+/// step and a round trip.
 const LATE_OVER_A_STORE: Duration = Duration::from_millis(2);
 
 /// Whether other requests wait for a key of this request, so that it has to queue behind them.
@@ -45,7 +46,14 @@ pub(super) fn may_wait<B: Backend>(shared: &Shared<B>, decision: &Decision) -> b
 
 /// The answer to a request, once it has waited for as long as that helps.
 pub(super) async fn decide<B: Backend>(shared: &Arc<Shared<B>>, asked: &Asked) -> Decided {
-    Waiting { shared, asked, calls: &asked.calls, arrived: Instant::now() }.decide().await
+    Waiting {
+        shared,
+        asked,
+        calls: &asked.calls,
+        arrived: Instant::now(),
+    }
+    .decide()
+    .await
 }
 
 struct Waiting<'a, B: Backend> {
@@ -87,16 +95,25 @@ impl<B: Backend> Waiting<'_, B> {
             if let Some(place) = &place {
                 self.advance(place, &turn);
             }
-            let Decided::Made(decision) = &turn.decided else { return turn.decided };
+            let Decided::Made(decision) = &turn.decided else {
+                return turn.decided;
+            };
             let elapsed = turn.at.saturating_duration_since(self.arrived);
             let Some(room) = Room::after(self.shared, decision, elapsed) else {
                 // The client counts its wait from now.
                 let is_stale = turn.is_late && !decision.is_admitted();
-                return if is_stale { decide::decide(self.shared, self.asked).await } else { turn.decided };
+                return if is_stale {
+                    decide::decide(self.shared, self.asked).await
+                } else {
+                    turn.decided
+                };
             };
-            let Some(key) = queue_key(room.policy, self.calls) else { return turn.decided };
+            let Some(key) = queue_key(room.policy, self.calls) else {
+                return turn.decided;
+            };
             if place.as_ref().is_some_and(|place: &Place| place.key != key) {
-                // Another limit has no room now, and the requests behind this one need not wait for that limit too.
+                // Another limit has no room now, and the requests behind this one need not wait for
+                // that limit too.
                 place = None;
             }
             if place.is_none() {
@@ -105,7 +122,9 @@ impl<B: Backend> Waiting<'_, B> {
                     self.advance(place, &turn);
                 }
             }
-            let Some(here) = &place else { return turn.decided };
+            let Some(here) = &place else {
+                return turn.decided;
+            };
             since = turn.as_of.map(|as_of| as_of + room.wait);
             let due = turn.at + room.wait;
             drop(turn);
@@ -128,22 +147,43 @@ impl<B: Backend> Waiting<'_, B> {
         self.shared.backend.now(&self.shared.prepared, self.calls)
     }
 
-    /// The instant until which a request that may wait so long waits to be the first. Where requests are decided as of
-    /// their own turn, a late first request delays the ones behind it in real time only.
+    /// The instant until which a request that may wait so long waits to be the first. Where
+    /// requests are decided as of their own turn, a late first request delays the ones behind it in
+    /// real time only.
     fn latest(&self, longest: Duration) -> Instant {
-        self.arrived + longest + if self.now().is_some() { LATEST } else { Duration::ZERO }
+        self.arrived
+            + longest
+            + if self.now().is_some() {
+                LATEST
+            } else {
+                Duration::ZERO
+            }
     }
 
     fn join(&self, key: QueueKey, longest: Duration) -> Option<Place> {
-        let late = if self.now().is_some() { Duration::ZERO } else { LATE_OVER_A_STORE };
+        let late = if self.now().is_some() {
+            Duration::ZERO
+        } else {
+            LATE_OVER_A_STORE
+        };
         let (algorithm, units) = (self.algorithm(key.0)?, self.calls.get(key.0)?.cost());
         let (deadline, most) = (self.arrived + longest, self.shared.options.max_waiting);
-        let place = self.shared.queues.join(key, &Joining { algorithm, units, deadline, most, late })?;
+        let place = self.shared.queues.join(
+            key,
+            &Joining {
+                algorithm,
+                units,
+                deadline,
+                most,
+                late,
+            },
+        )?;
         Some(place.observed(&self.shared.options.observers))
     }
 
-    /// Waits until a request is the first and due, as far as that is known without asking the backend. Returns the
-    /// instant by the backend's clock, or `None` if the request's longest wait is over before.
+    /// Waits until a request is the first and due, as far as that is known without asking the
+    /// backend. Returns the instant by the backend's clock, or `None` if the request's longest wait
+    /// is over before.
     async fn await_turn(
         &self,
         place: &Place,
@@ -154,8 +194,12 @@ impl<B: Backend> Waiting<'_, B> {
             if !place.become_first(self.latest(longest)).await {
                 return None;
             }
-            let Some(since) = since else { return Some(None) };
-            let due = self.algorithm(place.key.0).and_then(|algorithm| place.due(algorithm));
+            let Some(since) = since else {
+                return Some(None);
+            };
+            let due = self
+                .algorithm(place.key.0)
+                .and_then(|algorithm| place.due(algorithm));
             let Some((at, as_of)) = due.filter(|(at, _)| *at <= self.arrived + longest) else {
                 return Some(Some(since));
             };
@@ -166,46 +210,74 @@ impl<B: Backend> Waiting<'_, B> {
         }
     }
 
-    /// Decides about the first request of a queue, as of the instant at which its turn came, so that the lateness of
-    /// timers and of the way to a store does not add up.
+    /// Decides about the first request of a queue, as of the instant at which its turn came, so
+    /// that the lateness of timers and of the way to a store does not add up.
     async fn take_turn(&self, since: Option<Timestamp>, place: Option<&Place>) -> Turn {
         if let Some(place) = place {
             place.keep_turn(Instant::now() + ANSWER);
         }
         if let Some(saturated) = decide::saturated(self.shared, &self.asked.needs) {
-            return Turn { decided: saturated, at: Instant::now(), as_of: None, is_late: false };
+            return Turn {
+                decided: saturated,
+                at: Instant::now(),
+                as_of: None,
+                is_late: false,
+            };
         }
         if let (Some(place), Some(since), Some(now)) = (place, since, self.now()) {
-            let earliest = Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(LATEST)));
+            let earliest =
+                Timestamp::from_micros(now.as_micros().saturating_sub_unsigned(micros(LATEST)));
             let before = place.progress().decided.map_or(since, |(_, before)| before);
             let as_of = since.max(before).max(earliest).min(now);
             let late = Duration::from_micros(now.micros_since(as_of).unsigned_abs());
             let present = Instant::now();
             let at = present.checked_sub(late).unwrap_or(present);
             let decided = decide::decide_as_of(self.shared, self.calls, as_of).await;
-            return Turn { decided, at, as_of: Some(as_of), is_late: !late.is_zero() };
+            return Turn {
+                decided,
+                at,
+                as_of: Some(as_of),
+                is_late: !late.is_zero(),
+            };
         }
         let decided = decide::decide(self.shared, self.asked).await;
-        Turn { decided, at: Instant::now(), as_of: self.now(), is_late: false }
+        Turn {
+            decided,
+            at: Instant::now(),
+            as_of: self.now(),
+            is_late: false,
+        }
     }
 
     /// Notes what a decision says about a queue.
     fn advance(&self, place: &Place, turn: &Turn) {
-        let (Decided::Made(decision), policy) = (&turn.decided, place.key.0) else { return };
+        let (Decided::Made(decision), policy) = (&turn.decided, place.key.0) else {
+            return;
+        };
         let statuses = decision.statuses().iter();
-        let mut known = self.shared.announced.policies.iter().zip(self.calls).zip(statuses);
-        let Some(((policy, call), status)) = known.nth(policy) else { return };
+        let mut known = self
+            .shared
+            .announced
+            .policies
+            .iter()
+            .zip(self.calls)
+            .zip(statuses);
+        let Some(((policy, call), status)) = known.nth(policy) else {
+            return;
+        };
         let policy = under(policy, call);
         let algorithm = policy.algorithm();
         // The rate of an exception's limit is not known here: the backend is asked at each turn.
-        let next =
-            (!status.is_excepted()).then(|| Forecast::new(&policy, status, turn.at, (place.units(), call.reserve())));
+        let next = (!status.is_excepted())
+            .then(|| Forecast::new(&policy, status, turn.at, (place.units(), call.reserve())));
         place.advance(|progress| {
             let before = mem::replace(&mut progress.forecast, next);
             match (turn.as_of, before) {
                 (Some(as_of), _) => progress.decided = Some((turn.at, as_of)),
                 (None, Some(before)) if decision.is_admitted() => {
-                    let late = turn.at.saturating_duration_since(before.admits_by(algorithm, place.units()));
+                    let late = turn
+                        .at
+                        .saturating_duration_since(before.admits_by(algorithm, place.units()));
                     // A single quick turn does not make the next one quick.
                     progress.late = late.max(progress.late - progress.late / 8);
                 }
@@ -216,13 +288,25 @@ impl<B: Backend> Waiting<'_, B> {
 
     /// Refuses a request that other requests are before, by a peek.
     async fn refuse_behind(&self, key: &QueueKey) -> Decided {
-        let peek: Calls = self.calls.iter().map(|call| call.clone().costing(0)).collect();
-        match self.shared.backend.decide(&self.shared.prepared, &peek).await {
+        let peek: Calls = self
+            .calls
+            .iter()
+            .map(|call| call.clone().costing(0))
+            .collect();
+        match self
+            .shared
+            .backend
+            .decide(&self.shared.prepared, &peek)
+            .await
+        {
             Ok(decision) => {
                 let own = self.calls.get(key.0).map_or(0, Call::cost);
                 let algorithm = self.algorithm(key.0);
-                let turn = algorithm.and_then(|algorithm| self.shared.queues.admits_by(key, algorithm, own));
-                let wait = turn.map_or(Duration::ZERO, |turn| turn.saturating_duration_since(Instant::now()));
+                let turn = algorithm
+                    .and_then(|algorithm| self.shared.queues.admits_by(key, algorithm, own));
+                let wait = turn.map_or(Duration::ZERO, |turn| {
+                    turn.saturating_duration_since(Instant::now())
+                });
                 Decided::Made(decision.refused(key.0, wait))
             }
             Err(error) => Decided::Failed(error),
@@ -231,22 +315,34 @@ impl<B: Backend> Waiting<'_, B> {
 
     /// The parameters of a policy that decide about the request.
     fn algorithm(&self, policy: usize) -> Option<&Algorithm> {
-        Some(self.calls.get(policy)?.parameters(self.shared.announced.policies.get(policy)?))
+        Some(
+            self.calls
+                .get(policy)?
+                .parameters(self.shared.announced.policies.get(policy)?),
+        )
     }
 }
 
-/// The queue that a request has to join, and how long it may wait there. With an `any` it joins none, because another
-/// member may admit it.
+/// The queue that a request has to join, and how long it may wait there. With an `any` it joins
+/// none, because another member may admit it.
 fn queue_of<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<(QueueKey, Duration)> {
-    if B::set(&shared.prepared).tree().any(|(node, _)| matches!(node, PolicyNode::Any(_))) {
+    if B::set(&shared.prepared)
+        .tree()
+        .any(|(node, _)| matches!(node, PolicyNode::Any(_)))
+    {
         return None;
     }
-    shared.applied.iter().zip(calls).enumerate().find_map(|(policy, (limit, call))| {
-        let longest = limit.wait_up_to?.min(FAR);
-        // A peek takes nothing from the requests in the queue.
-        let key = queue_key(policy, calls).filter(|_| call.cost() > 0)?;
-        shared.queues.contains(&key).then_some((key, longest))
-    })
+    shared
+        .applied
+        .iter()
+        .zip(calls)
+        .enumerate()
+        .find_map(|(policy, (limit, call))| {
+            let longest = limit.wait_up_to?.min(FAR);
+            // A peek takes nothing from the requests in the queue.
+            let key = queue_key(policy, calls).filter(|_| call.cost() > 0)?;
+            shared.queues.contains(&key).then_some((key, longest))
+        })
 }
 
 fn queue_key(policy: usize, calls: &[Call]) -> Option<QueueKey> {
@@ -263,22 +359,41 @@ struct Room {
 }
 
 impl Room {
-    /// `None` if the request is admitted, or the limits do not wait so long. It has waited for `elapsed` already.
-    fn after<B: Backend>(shared: &Shared<B>, decision: &Decision, elapsed: Duration) -> Option<Self> {
+    /// `None` if the request is admitted, or the limits do not wait so long. It has waited for
+    /// `elapsed` already.
+    fn after<B: Backend>(
+        shared: &Shared<B>,
+        decision: &Decision,
+        elapsed: Duration,
+    ) -> Option<Self> {
         if decision.is_admitted() {
             return None;
         }
         let (policy, wait) = (decision.binding()?, decision.retry_after()?);
         let longest = shared.applied.get(policy)?.wait_up_to?.min(FAR);
         let is_in_time = |policy: usize| {
-            let Some(status) = decision.statuses().get(policy).filter(|status| status.is_violated()) else {
+            let Some(status) = decision
+                .statuses()
+                .get(policy)
+                .filter(|status| status.is_violated())
+            else {
                 return true;
             };
-            let longest = shared.applied.get(policy).and_then(|limit| limit.wait_up_to);
-            longest.zip(status.retry_after()).is_some_and(|(longest, wait)| elapsed.saturating_add(wait) <= longest)
+            let longest = shared
+                .applied
+                .get(policy)
+                .and_then(|limit| limit.wait_up_to);
+            longest
+                .zip(status.retry_after())
+                .is_some_and(|(longest, wait)| elapsed.saturating_add(wait) <= longest)
         };
-        let waits = waits(B::set(&shared.prepared), 0, &is_in_time) && elapsed.saturating_add(wait) <= longest;
-        waits.then_some(Self { policy, wait, longest })
+        let waits = waits(B::set(&shared.prepared), 0, &is_in_time)
+            && elapsed.saturating_add(wait) <= longest;
+        waits.then_some(Self {
+            policy,
+            wait,
+            longest,
+        })
     }
 }
 
@@ -286,8 +401,12 @@ impl Room {
 pub(crate) fn waits(set: &PolicySet, node: usize, policy_waits: &dyn Fn(usize) -> bool) -> bool {
     match set.node(node) {
         PolicyNode::Policy(policy) => policy_waits(policy),
-        PolicyNode::All => set.members(node).all(|member| waits(set, member, policy_waits)),
-        PolicyNode::Any(_) => set.members(node).any(|member| waits(set, member, policy_waits)),
+        PolicyNode::All => set
+            .members(node)
+            .all(|member| waits(set, member, policy_waits)),
+        PolicyNode::Any(_) => set
+            .members(node)
+            .any(|member| waits(set, member, policy_waits)),
     }
 }
 
@@ -317,22 +436,47 @@ mod tests {
     /// The policy's rate would say that the second of them waits for a second.
     #[tokio::test(start_paused = true)]
     async fn requests_under_an_exceptions_limit_wait_by_its_rate() {
-        let store = MemoryBackend::builder().clock(Paused(Instant::now())).build();
-        let slow = limit("p", Gcra::new(Rate::per_second(1))).by(Constant).wait_up_to(Duration::from_millis(300));
+        let store = MemoryBackend::builder()
+            .clock(Paused(Instant::now()))
+            .build();
+        let slow = limit("p", Gcra::new(Rate::per_second(1)))
+            .by(Constant)
+            .wait_up_to(Duration::from_millis(300));
         let layer = ThrottleLayer::new(slow).unwrap().backend(store).unwrap();
-        let fast = Gcra::new(Rate::per_second(100)).burst(100).into_algorithm().unwrap();
-        let exception =
-            Exception { treatment: Treatment::Limit(Arc::new(fast)), until: Timestamp::from_micros(3_600_000_000) };
+        let fast = Gcra::new(Rate::per_second(100))
+            .burst(100)
+            .into_algorithm()
+            .unwrap();
+        let exception = Exception {
+            treatment: Treatment::Limit(Arc::new(fast)),
+            until: Timestamp::from_micros(3_600_000_000),
+        };
         let shared = layer.current.with(Arc::clone);
-        shared.backend.except(&shared.prepared, 0, &Key::CONSTANT, Some(exception)).await.unwrap();
-        let service = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))));
+        shared
+            .backend
+            .except(&shared.prepared, 0, &Key::CONSTANT, Some(exception))
+            .await
+            .unwrap();
+        let service = layer.layer(service_fn(async |_: Request<()>| {
+            Ok::<_, Infallible>(Response::new(()))
+        }));
         let (mut requests, began) = (JoinSet::new(), Instant::now());
         for _ in 0..110 {
             requests.spawn(service.clone().oneshot(Request::new(())));
         }
-        let statuses = requests.join_all().await.into_iter().map(|response| response.unwrap().status());
-        assert_eq!(statuses.filter(|status| *status == StatusCode::OK).count(), 110);
+        let statuses = requests
+            .join_all()
+            .await
+            .into_iter()
+            .map(|response| response.unwrap().status());
+        assert_eq!(
+            statuses.filter(|status| *status == StatusCode::OK).count(),
+            110
+        );
         let took = began.elapsed();
-        assert!((100..150).contains(&took.as_millis()), "one each 10 ms: {took:?}");
+        assert!(
+            (100..150).contains(&took.as_millis()),
+            "one each 10 ms: {took:?}"
+        );
     }
 }

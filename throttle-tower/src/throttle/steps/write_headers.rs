@@ -10,33 +10,58 @@ use crate::headers::retry_after::RetryAfter;
 use crate::throttle::limit_report::LimitReport;
 use crate::time::micros;
 
-/// Writes the headers of a response to an admitted request. Beside the refusal of another throttle the policies are
-/// announced, and nothing is said of where the client stands with them.
+/// Writes the headers of a response to an admitted request. Beside the refusal of another throttle
+/// the policies are announced, and nothing is said of where the client stands with them.
 #[inline]
-pub(in crate::throttle) fn write_admitted(report: &LimitReport, headers: &mut HeaderMap, is_beside_a_refusal: bool) {
+pub(in crate::throttle) fn write_admitted(
+    report: &LimitReport,
+    headers: &mut HeaderMap,
+    is_beside_a_refusal: bool,
+) {
     let dialect = report.announced().options.dialect;
     if dialect != Dialect::None {
         let mut statuses = Statuses::new();
         describe(report, 0, &mut statuses);
         let policies = if is_beside_a_refusal { &[] } else { &*statuses };
-        let decision =
-            DescribedDecision { policies, admitted: true, retry_after: None, now_unix_us: report.now_unix_us() };
-        dialect.form().write(headers, &decision, report.announced().list(&statuses));
+        let decision = DescribedDecision {
+            policies,
+            admitted: true,
+            retry_after: None,
+            now_unix_us: report.now_unix_us(),
+        };
+        dialect
+            .form()
+            .write(headers, &decision, report.announced().list(&statuses));
     }
 }
 
 /// Writes the headers of a refusal. The wait is lengthened by `extra` µs.
-pub(in crate::throttle) fn write_refused<B>(report: &LimitReport, response: &mut Response<B>, extra: u64) {
+pub(in crate::throttle) fn write_refused<B>(
+    report: &LimitReport,
+    response: &mut Response<B>,
+    extra: u64,
+) {
     let options = &report.announced().options;
-    let dialect = if options.hides(response) { Dialect::None } else { options.dialect };
+    let dialect = if options.hides(response) {
+        Dialect::None
+    } else {
+        options.dialect
+    };
     let headers = response.headers_mut();
     let wait_us = wait(report.decided().retry_after(), extra);
     let mut statuses = Statuses::new();
     describe(report, extra, &mut statuses);
     let retry_after = wait_us.map(RetryAfter::from_micros);
     let now_unix_us = report.now_unix_us();
-    let decision = DescribedDecision { policies: &statuses, admitted: false, retry_after, now_unix_us };
-    dialect.form().write(headers, &decision, report.announced().list(&statuses));
+    let decision = DescribedDecision {
+        policies: &statuses,
+        admitted: false,
+        retry_after,
+        now_unix_us,
+    };
+    dialect
+        .form()
+        .write(headers, &decision, report.announced().list(&statuses));
     if let Some(hints) = options.sdk_hints {
         hints.write(headers, wait_us);
     }
@@ -44,26 +69,39 @@ pub(in crate::throttle) fn write_refused<B>(report: &LimitReport, response: &mut
 
 type Statuses<'a> = SmallVec<[PolicyStatus<'a>; 3]>;
 
-/// What the policies that apply announce, where the client stands with each, and at what pace that lasts. It fills
-/// `statuses` in place, because they are large.
+/// What the policies that apply announce, where the client stands with each, and at what pace that
+/// lasts. It fills `statuses` in place, because they are large.
 #[inline(always)]
 fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>) {
     let announced = report.announced();
-    for (place, (policy, status)) in announced.policies.iter().zip(report.decided().statuses()).enumerate() {
+    for (place, (policy, status)) in announced
+        .policies
+        .iter()
+        .zip(report.decided().statuses())
+        .enumerate()
+    {
         if !announced.tells(place, status) {
             continue;
         }
         let violated = status.is_violated();
-        let retry_us = if violated { wait(status.retry_after(), extra) } else { None };
+        let retry_us = if violated {
+            wait(status.retry_after(), extra)
+        } else {
+            None
+        };
         let effective_us = match retry_us {
             // A violated policy's window ends with the wait, as Retry-After does.
             Some(wait) => wait,
             None => {
                 let window = status.effective_window(announced.paced_by(place, policy, status));
-                // The policy's pace may be faster than that of an exception's limit. When nothing is left, the window
-                // ends with the next unit whatever the pace.
+                // The policy's pace may be faster than that of an exception's limit. When nothing
+                // is left, the window ends with the next unit whatever the pace.
                 let is_paced = status.is_excepted() && status.remaining() > 0;
-                micros(if is_paced { window.max(status.reset_after()) } else { window })
+                micros(if is_paced {
+                    window.max(status.reset_after())
+                } else {
+                    window
+                })
             }
         };
         statuses.push(PolicyStatus {

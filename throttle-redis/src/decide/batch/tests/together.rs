@@ -1,4 +1,5 @@
-//! What decisions in one call have in common: its size, its room, its outcome. Their deadlines are their own.
+//! What decisions in one call have in common: its size, its room, its outcome. Their deadlines are
+//! their own.
 
 use super::*;
 use crate::link::connection::FaultKind;
@@ -30,7 +31,11 @@ async fn a_call_that_ends_starts_the_next() {
 async fn every_decision_of_a_call_gets_the_error_of_the_call() {
     for connected in [true, false] {
         let fixture = Fixture::unconnected();
-        let fixture = if connected { fixture.connect().await } else { fixture };
+        let fixture = if connected {
+            fixture.connect().await
+        } else {
+            fixture
+        };
         fixture.occupy(Instant::now() + HOUR);
         let mut begun = Vec::new();
         for key in ["a", "b", "c"] {
@@ -49,9 +54,16 @@ async fn every_decision_of_a_call_gets_the_error_of_the_call() {
         };
         for begun in begun {
             let error = begun.await.expect("no panic").err().expect("no decision");
-            assert!(matches!(&error, CallError::Fault(fault) if *fault.kind() == kind), "{error:?}");
+            assert!(
+                matches!(&error, CallError::Fault(fault) if *fault.kind() == kind),
+                "{error:?}"
+            );
         }
-        assert_eq!(fixture.backend.stats().breaker_openings, 1, "one call has failed");
+        assert_eq!(
+            fixture.backend.stats().breaker_openings,
+            1,
+            "one call has failed"
+        );
     }
 }
 
@@ -64,7 +76,10 @@ async fn a_decision_whose_time_is_up_while_its_call_is_under_way_may_be_charged(
     fixture.free();
     let sent = fixture.store.next().await;
     assert_eq!(sent.keys().len(), 2);
-    assert!(matches!(soon.await.expect("no panic"), Err(CallError::Late)));
+    assert!(matches!(
+        soon.await.expect("no panic"),
+        Err(CallError::Late)
+    ));
     sent.admit().await;
     assert!(later.await.expect("no panic").is_ok());
 }
@@ -85,7 +100,8 @@ async fn a_decision_whose_caller_is_gone_is_not_sent() {
     assert!(kept.await.expect("no panic").is_ok());
 }
 
-/// The room is for the work of all decisions. Meanwhile one of them is given up, and one runs out of time.
+/// The room is for the work of all decisions. Meanwhile one of them is given up, and one runs out
+/// of time.
 #[tokio::test(start_paused = true)]
 async fn a_call_waits_for_room_for_all_of_its_decisions() {
     let fixture = Fixture::connected().await;
@@ -98,11 +114,19 @@ async fn a_call_waits_for_room_for_all_of_its_decisions() {
     let all = room.take_now(0, u32::MAX).expect("nothing is under way");
     let most = u32::try_from(all.num_permits()).expect("a small number");
     drop(all);
-    let held = room.take_now(0, most - 2 * work).expect("nothing is under way");
+    let held = room
+        .take_now(0, most - 2 * work)
+        .expect("nothing is under way");
     fixture.free();
-    assert!(fixture.store.is_idle().await, "there is room for two of four");
+    assert!(
+        fixture.store.is_idle().await,
+        "there is room for two of four"
+    );
     begun.remove(0).abort();
-    assert!(matches!(begun.remove(0).await.expect("no panic"), Err(CallError::Expired)));
+    assert!(matches!(
+        begun.remove(0).await.expect("no panic"),
+        Err(CallError::Expired)
+    ));
     drop(held);
     let sent = fixture.store.next().await;
     assert_eq!(sent.keys(), ["a", "b"].map(name));
@@ -119,7 +143,10 @@ async fn a_decision_that_waits_for_a_connection_in_vain_is_told_so() {
     fixture.occupy(Instant::now() + HOUR);
     let begun = fixture.begin("ada", 100 * MS).await;
     fixture.free();
-    assert!(matches!(begun.await.expect("no panic"), Err(CallError::TooLate)));
+    assert!(matches!(
+        begun.await.expect("no panic"),
+        Err(CallError::TooLate)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +154,13 @@ async fn a_decision_whose_caller_goes_while_it_waits_for_room_is_not_sent() {
     let fixture = Fixture::connected().await;
     fixture.occupy(Instant::now() + HOUR);
     let gone = fixture.begin("gone", 500 * MS).await;
-    let all = fixture.backend.shared.link.room.take_now(0, u32::MAX).expect("nothing is under way");
+    let all = fixture
+        .backend
+        .shared
+        .link
+        .room
+        .take_now(0, u32::MAX)
+        .expect("nothing is under way");
     fixture.free();
     turns().await;
     gone.abort();
@@ -142,14 +175,20 @@ async fn a_decision_whose_caller_goes_while_it_waits_for_room_is_not_sent() {
 async fn no_decision_whose_time_is_up_travels_with_the_others() {
     let fixture = Fixture::connected().await;
     fixture.occupy(Instant::now() + HOUR);
-    let overdue = [fixture.begin("a", 100 * MS).await, fixture.begin("b", 100 * MS).await];
+    let overdue = [
+        fixture.begin("a", 100 * MS).await,
+        fixture.begin("b", 100 * MS).await,
+    ];
     let kept = fixture.begin("c", 500 * MS).await;
     advance(100 * MS).await;
     fixture.free();
     let sent = fixture.store.next().await;
     assert_eq!(sent.keys(), [name("c")]);
     for overdue in overdue {
-        assert!(matches!(overdue.await.expect("no panic"), Err(CallError::Expired)));
+        assert!(matches!(
+            overdue.await.expect("no panic"),
+            Err(CallError::Expired)
+        ));
     }
     sent.admit().await;
     assert!(kept.await.expect("no panic").is_ok());
@@ -161,7 +200,10 @@ async fn an_answer_that_has_arrived_counts_even_when_the_deadline_has_passed() {
     for times in [[100, 100], [98, 100], [100, 104]] {
         let fixture = Fixture::connected().await;
         fixture.occupy(Instant::now() + HOUR);
-        let begun = [fixture.begin("a", times[0] * MS).await, fixture.begin("b", times[1] * MS).await];
+        let begun = [
+            fixture.begin("a", times[0] * MS).await,
+            fixture.begin("b", times[1] * MS).await,
+        ];
         fixture.free();
         let sent = fixture.store.next().await;
         assert_eq!(sent.keys().len(), 2);

@@ -17,8 +17,8 @@ use super::super::{Command, Connection, Fault, FaultKind, Reply, Route};
 
 /// How long a server may take to accept a connection and to introduce itself, or to list the slots.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
-/// A connection has fallen silent if a command has waited for this long and nothing has arrived since: the answer may
-/// be late, but the connection may also have ended without a word.
+/// A connection has fallen silent if a command has waited for this long and nothing has arrived
+/// since: the answer may be late, but the connection may also have ended without a word.
 const SILENCE: Duration = Duration::from_millis(20);
 /// A connection younger than this is not replaced because it is silent.
 const YOUNG: Duration = Duration::from_millis(500);
@@ -37,8 +37,8 @@ struct Inner {
 pub(super) struct Opened {
     connection: Multiplexed,
     at: Instant,
-    /// How many microseconds after its opening the first command was sent of those that are unanswered, if nothing has
-    /// arrived since; 0 if there is none.
+    /// How many microseconds after its opening the first command was sent of those that are
+    /// unanswered, if nothing has arrived since; 0 if there is none.
     waiting_since: AtomicU64,
 }
 
@@ -54,7 +54,9 @@ impl Opened {
 
     fn note_sent(&self) {
         if self.waiting_since.load(Ordering::Relaxed) == 0 {
-            let micros = u64::try_from(self.at.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
+            let micros = u64::try_from(self.at.elapsed().as_micros())
+                .unwrap_or(u64::MAX)
+                .max(1);
             self.waiting_since.store(micros, Ordering::Relaxed);
         }
     }
@@ -62,16 +64,24 @@ impl Opened {
 
 impl Node {
     pub(super) fn new(info: ConnectionInfo) -> Self {
-        Self(Arc::new(Inner { info, opened: ArcSwapOption::empty(), failed: Mutex::default() }))
+        Self(Arc::new(Inner {
+            info,
+            opened: ArcSwapOption::empty(),
+            failed: Mutex::default(),
+        }))
     }
 
     /// Whether there is a connection that has neither ended nor fallen silent.
     pub(super) fn is_open(&self) -> bool {
-        self.0.opened.load().as_ref().is_some_and(|opened| opened.is_usable())
+        self.0
+            .opened
+            .load()
+            .as_ref()
+            .is_some_and(|opened| opened.is_usable())
     }
 
-    /// Sends one command. `ASKING` applies only to the next command of a connection that many calls share, so the two
-    /// are sent together.
+    /// Sends one command. `ASKING` applies only to the next command of a connection that many calls
+    /// share, so the two are sent together.
     pub(super) async fn call(&self, command: Command) -> Result<Reply, Fault> {
         let opened = self.opened().await?;
         opened.note_sent();
@@ -81,7 +91,10 @@ impl Node {
         };
         // An error of the server has arrived, too.
         opened.waiting_since.store(0, Ordering::Relaxed);
-        if answer.as_ref().is_err_and(|fault| matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent)) {
+        if answer
+            .as_ref()
+            .is_err_and(|fault| matches!(fault.kind(), FaultKind::Lost | FaultKind::NotSent))
+        {
             // In RESP2 nothing else says so.
             opened.connection.end.come();
         }
@@ -91,17 +104,33 @@ impl Node {
     /// Asks which server has which slots.
     pub(super) async fn slots(&self) -> Result<SlotMap, Fault> {
         let call = self.call(Command::new("CLUSTER").arg("SLOTS"));
-        let late = |_| Err(Fault::new(FaultKind::NotSent, "a server of the cluster does not list its slots"));
+        let late = |_| {
+            Err(Fault::new(
+                FaultKind::NotSent,
+                "a server of the cluster does not list its slots",
+            ))
+        };
         let asked = match self.0.info.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
             _ => "",
         };
-        let slots = SlotMap::read(timeout(HANDSHAKE_TIMEOUT, call).await.unwrap_or_else(late)?, asked);
+        let slots = SlotMap::read(
+            timeout(HANDSHAKE_TIMEOUT, call)
+                .await
+                .unwrap_or_else(late)?,
+            asked,
+        );
         let slots = slots.filter(|slots| !slots.servers().is_empty());
-        slots.ok_or_else(|| Fault::new(FaultKind::NotNow, "a server of the cluster knows none that has slots"))
+        slots.ok_or_else(|| {
+            Fault::new(
+                FaultKind::NotNow,
+                "a server of the cluster knows none that has slots",
+            )
+        })
     }
 
-    /// Returns the connection. Opens it in a task of its own, because the command that waits may be given up.
+    /// Returns the connection. Opens it in a task of its own, because the command that waits may be
+    /// given up.
     pub(super) async fn opened(&self) -> Result<Arc<Opened>, Fault> {
         let old = self.0.opened.load_full();
         if let Some(opened) = old.as_ref().filter(|opened| opened.is_usable()) {
@@ -130,7 +159,11 @@ impl Node {
         let config = multiplexed::config().set_connection_timeout(Some(HANDSHAKE_TIMEOUT));
         match Multiplexed::open(self.0.info.clone(), config).await {
             Ok(connection) => {
-                let opened = Arc::new(Opened { connection, at: Instant::now(), waiting_since: AtomicU64::new(0) });
+                let opened = Arc::new(Opened {
+                    connection,
+                    at: Instant::now(),
+                    waiting_since: AtomicU64::new(0),
+                });
                 self.0.opened.store(Some(Arc::clone(&opened)));
                 self.watch(&opened);
                 Ok(opened)
@@ -138,7 +171,11 @@ impl Node {
             Err(error) => {
                 // However connecting failed, no command was sent.
                 let fault = connect_fault(&error);
-                let kind = if *fault.kind() == FaultKind::Lost { FaultKind::NotSent } else { fault.kind().clone() };
+                let kind = if *fault.kind() == FaultKind::Lost {
+                    FaultKind::NotSent
+                } else {
+                    fault.kind().clone()
+                };
                 let fault = Fault::new(kind, format!("{}: {fault}", self.0.info.addr()));
                 *failed = Some((Instant::now(), fault.clone()));
                 Err(fault)
@@ -146,17 +183,21 @@ impl Node {
         }
     }
 
-    /// Opens the connection again as soon as it has ended, if it is still in use. One that ends young is opened by the
-    /// next command: a server that accepts connections and ends them is not called in a loop.
+    /// Opens the connection again as soon as it has ended, if it is still in use. One that ends
+    /// young is opened by the next command: a server that accepts connections and ends them is not
+    /// called in a loop.
     fn watch(&self, opened: &Arc<Opened>) {
         let (inner, ended) = (Arc::downgrade(&self.0), Arc::downgrade(opened));
         opened.connection.end.then(Box::new(move || {
-            let (Some(inner), Some(ended), Ok(runtime)) = (inner.upgrade(), ended.upgrade(), Handle::try_current())
+            let (Some(inner), Some(ended), Ok(runtime)) =
+                (inner.upgrade(), ended.upgrade(), Handle::try_current())
             else {
                 return;
             };
             if ended.at.elapsed() >= YOUNG {
-                tracing::debug!("a connection to a server of the cluster has ended; it is opened again");
+                tracing::debug!(
+                    "a connection to a server of the cluster has ended; it is opened again"
+                );
                 runtime.spawn(async move { drop(Self(inner).open_again(Some(ended)).await) });
             }
         }));

@@ -1,8 +1,8 @@
 //! The counters of a layer, as its requests count them.
 //!
-//! A recorder's counter costs a call through a pointer and two atomic steps, of which a request would need three, on
-//! memory that all cores write. So requests count here, each thread in a place of its own where no atomic step is
-//! needed, and the sums are taken a few times a second.
+//! A recorder's counter costs a call through a pointer and two atomic steps, of which a request
+//! would need three, on memory that all cores write. So requests count here, each thread in a place
+//! of its own where no atomic step is needed, and the sums are taken a few times a second.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,15 +46,24 @@ pub(in crate::observe) struct Rows<'a> {
 
 impl Counts {
     pub(in crate::observe) fn new(rows: usize) -> Self {
-        let place = || Place { rows: (0..rows).map(|_| Row::default()).collect(), ..Place::default() };
-        Self { own: Own::new(place), shared: place() }
+        let place = || Place {
+            rows: (0..rows).map(|_| Row::default()).collect(),
+            ..Place::default()
+        };
+        Self {
+            own: Own::new(place),
+            shared: place(),
+        }
     }
 
     /// The rows of the present thread: its own, if it has a place.
     #[inline(always)]
     pub(in crate::observe) fn rows(&self) -> Rows<'_> {
         let own = self.own.take();
-        Rows { place: own.unwrap_or(&self.shared), is_own: own.is_some() }
+        Rows {
+            place: own.unwrap_or(&self.shared),
+            is_own: own.is_some(),
+        }
     }
 
     /// The turns of the thread at a place.
@@ -62,10 +71,15 @@ impl Counts {
         &self.own.at(place).unwrap_or(&self.shared).turns.0
     }
 
-    /// The sums of a row. What a thread counted before what is in them is in sums that are taken later.
+    /// The sums of a row. What a thread counted before what is in them is in sums that are taken
+    /// later.
     pub(in crate::observe) fn sums(&self, row: usize) -> [u64; ROW] {
         let places = || self.own.iter().chain([&self.shared]);
-        array::from_fn(|counter| places().map(|place| place.rows[row].0[counter].load(Ordering::Acquire)).sum())
+        array::from_fn(|counter| {
+            places()
+                .map(|place| place.rows[row].0[counter].load(Ordering::Acquire))
+                .sum()
+        })
     }
 }
 
@@ -74,7 +88,10 @@ impl<'a> Rows<'a> {
     pub(in crate::observe) fn add(self, row: usize, counter: usize, units: u64) {
         let counter = &self.place.rows[row].0[counter];
         if self.is_own {
-            counter.store(counter.load(Ordering::Relaxed).wrapping_add(units), Ordering::Release);
+            counter.store(
+                counter.load(Ordering::Relaxed).wrapping_add(units),
+                Ordering::Release,
+            );
         } else {
             counter.fetch_add(units, Ordering::Release);
         }
@@ -100,11 +117,15 @@ mod tests {
     use super::super::own_place::OWN_PLACES;
     use super::*;
 
-    /// Threads without a place share one `Turns`. If they took turns there, some would never read the clock.
+    /// Threads without a place share one `Turns`. If they took turns there, some would never read
+    /// the clock.
     #[test]
     fn each_request_of_a_thread_without_a_place_reads_the_clock() {
         let counts = Counts::new(1);
-        let shared = Rows { place: &counts.shared, is_own: false };
+        let shared = Rows {
+            place: &counts.shared,
+            is_own: false,
+        };
         for _ in 0..10 {
             assert!(shared.is_turn());
             shared.turns().taken(1_000_000);
@@ -138,7 +159,11 @@ mod tests {
             let sums = counts.sums(row);
             assert_eq!((sums[row + 1], sums[row]), (2 * THREADS as u64 * 2_000, 0));
         }
-        let places = counts.own.iter().filter(|place| place.rows[0].0[1].load(Ordering::Relaxed) > 0).count();
+        let places = counts
+            .own
+            .iter()
+            .filter(|place| place.rows[0].0[1].load(Ordering::Relaxed) > 0)
+            .count();
         assert!(places > 1, "threads count in {places} places");
     }
 }

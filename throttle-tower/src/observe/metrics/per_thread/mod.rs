@@ -1,4 +1,5 @@
-//! What a thread has of its own, so that a request counts without an atomic step and hardly ever reads the clock.
+//! What a thread has of its own, so that a request counts without an atomic step and hardly ever
+//! reads the clock.
 
 pub(super) mod counts;
 pub(super) mod own_place;

@@ -34,7 +34,8 @@ impl<T> Own<T> {
     }
 }
 
-/// What stands for the place of a thread that has none, because all are taken or because the thread ends.
+/// What stands for the place of a thread that has none, because all are taken or because the thread
+/// ends.
 const NONE: usize = OWN_PLACES;
 /// What stands for the place of a thread that has not asked for one yet.
 const UNKNOWN: usize = usize::MAX;
@@ -45,8 +46,8 @@ thread_local! {
     static TAKEN_BY_THREAD: Taken = Taken::next();
 }
 
-/// The place of the present thread. It is [`OWN_PLACES`] or more if the thread has none of its own, or none yet.
-/// Threads that run at the same time have different places of their own.
+/// The place of the present thread. It is [`OWN_PLACES`] or more if the thread has none of its own,
+/// or none yet. Threads that run at the same time have different places of their own.
 #[inline(always)]
 pub(in crate::observe) fn own_place() -> usize {
     PLACE.get()

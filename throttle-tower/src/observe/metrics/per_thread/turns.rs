@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a thread keeps of its turns to read the clock, and of the report that it has begun. Only the thread itself
-/// writes it, except for [`due`](Self::due).
+/// What a thread keeps of its turns to read the clock, and of the report that it has begun. Only
+/// the thread itself writes it, except for [`due`](Self::due).
 #[derive(Default)]
 pub(in crate::observe) struct Turns {
     /// Requests until the next turn.
@@ -25,8 +25,8 @@ const APART: u64 = 5_000;
 const MOST: u64 = 1 << 16;
 
 impl Turns {
-    /// Whether it is the turn of the present request. Where requests are few, each has one; where there are many, one
-    /// in so many.
+    /// Whether it is the turn of the present request. Where requests are few, each has one; where
+    /// there are many, one in so many.
     #[inline(always)]
     pub(in crate::observe) fn is_turn(&self) -> bool {
         let (next, is_turn) = self.left.load(Ordering::Relaxed).overflowing_sub(1);
@@ -43,7 +43,11 @@ impl Turns {
     pub(in crate::observe) fn taken(&self, now: u64) {
         let since = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
         let step = self.step.load(Ordering::Relaxed);
-        let step = if since >= APART { step * APART / since } else { (step * 2).clamp(1, MOST) };
+        let step = if since >= APART {
+            step * APART / since
+        } else {
+            (step * 2).clamp(1, MOST)
+        };
         self.step.store(step, Ordering::Relaxed);
         self.left.store(step, Ordering::Relaxed);
     }
@@ -57,7 +61,9 @@ mod tests {
     fn turns(requests: u64, apart: u64) -> Vec<u64> {
         let turns = Turns::default();
         let have_one = (0..requests).filter(|_| turns.is_turn());
-        have_one.inspect(|request| turns.taken(1_000_000 + request * apart)).collect()
+        have_one
+            .inspect(|request| turns.taken(1_000_000 + request * apart))
+            .collect()
     }
 
     #[test]
@@ -66,7 +72,11 @@ mod tests {
         assert_eq!(turns(20, 0), [0, 1, 3, 6, 11]);
         let taken = turns(1_000_000, 1);
         assert!(taken.len() < 250, "{}", taken.len());
-        let longest = taken.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        let longest = taken
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .max()
+            .unwrap();
         assert!(longest <= 2 * APART, "{longest} requests, a µs apart");
     }
 }

@@ -10,7 +10,8 @@ use super::generator::patterns;
 use crate::rules::Rules;
 use crate::rules::tests::registry;
 
-/// A form, a limit in which `@` has it, and pieces of which texts are made that have it or nearly do.
+/// A form, a limit in which `@` has it, and pieces of which texts are made that have it or nearly
+/// do.
 struct Form {
     pattern: Regex,
     limit: &'static str,
@@ -25,23 +26,28 @@ const NOT_IN_A_FORM: [&str; 2] = ["no method has this name", "it has bits of a h
 fn forms() -> Vec<Form> {
     let form = |pattern: String, limit, pieces| {
         let pattern = Regex::new(&format!("^(?:{pattern})$")).unwrap();
-        Form { pattern, limit, pieces }
+        Form {
+            pattern,
+            limit,
+            pieces,
+        }
     };
     vec![
         form(
             patterns::rate(),
             "fixed-window = { rate = @ }",
             &[
-                "1", "20", "0", "/", "/", "1/", " per ", "per", " ", "\t", "s", "sec", "secs", "second", "seconds",
-                "min", "mins", "m", "hr", "hrs", "h", "d", "day", "days", "µs", "us", "ms", "micro", "-", "+", ".",
+                "1", "20", "0", "/", "/", "1/", " per ", "per", " ", "\t", "s", "sec", "secs",
+                "second", "seconds", "min", "mins", "m", "hr", "hrs", "h", "d", "day", "days",
+                "µs", "us", "ms", "micro", "-", "+", ".",
             ],
         ),
         form(
             patterns::duration(),
             "gcra = { rate = \"1/s\" }\nwait-up-to = @",
             &[
-                "1", "0", "20", " ", "s", "secs", "second", "minutes", "hr", "h", "day", "µs", "us", "ms", "-", "/",
-                "m", "d",
+                "1", "0", "20", " ", "s", "secs", "second", "minutes", "hr", "h", "day", "µs",
+                "us", "ms", "-", "/", "m", "d",
             ],
         ),
         form(
@@ -52,7 +58,10 @@ fn forms() -> Vec<Form> {
         form(
             patterns::utc_offset(),
             "calendar-quota = { count = 1, per = \"day\", utc-offset = @ }",
-            &["+", "-", "00", "0", "13", "14", "15", ":", ":59", ":60", ":00", "+01:30", "-14:00", "+14:01"],
+            &[
+                "+", "-", "00", "0", "13", "14", "15", ":", ":59", ":60", ":00", "+01:30",
+                "-14:00", "+14:01",
+            ],
         ),
         form(
             patterns::printable(),
@@ -62,7 +71,9 @@ fn forms() -> Vec<Form> {
         form(
             format!("open|closed|{}", patterns::SHARE),
             "gcra = { rate = \"1/s\" }\non-error = @",
-            &["local/", "local/", "local", "4", "0", "+", "-", "17", "open", " "],
+            &[
+                "local/", "local/", "local", "4", "0", "+", "-", "17", "open", " ",
+            ],
         ),
         form(
             patterns::header_key(),
@@ -78,24 +89,33 @@ fn forms() -> Vec<Form> {
             patterns::route(),
             "gcra = { rate = \"1/s\" }\nmatch.routes = [@]",
             &[
-                "/", "/", "/a", "/{id}", "/{*rest}", "{", "}", "{id}", "{*rest}", ":", "*", "{{", "}}", "?", "#", "b",
-                ".",
+                "/", "/", "/a", "/{id}", "/{*rest}", "{", "}", "{id}", "{*rest}", ":", "*", "{{",
+                "}}", "?", "#", "b", ".",
             ],
         ),
         form(
             patterns::path(),
             "gcra = { rate = \"1/s\" }\nmatch.paths = [@]",
-            &["/", "/", "/a", "/*", "/**", ".", "..", "{", ":", "?", "%", "b", "*", "#"],
+            &[
+                "/", "/", "/a", "/*", "/**", ".", "..", "{", ":", "?", "%", "b", "*", "#",
+            ],
         ),
         form(
             patterns::network(),
-            "gcra = { rate = \"1/s\" }\n[client-ip]\nsource = \"forwarded\"\ntrust-everyone = true\ntrusted = [@]",
-            &["10.0.0.0", "0.0.0.0", "/", "/0", "/32", "/33", "/00", "1", "255", "256", ".", "0", "a", " ", "-"],
+            "gcra = { rate = \"1/s\" }\n[client-ip]\nsource = \"forwarded\"\ntrust-everyone = \
+                true\ntrusted = [@]",
+            &[
+                "10.0.0.0", "0.0.0.0", "/", "/0", "/32", "/33", "/00", "1", "255", "256", ".", "0",
+                "a", " ", "-",
+            ],
         ),
         form(
             patterns::host(),
             "gcra = { rate = \"1/s\" }\nmatch.hosts = [@]",
-            &["a", "example", ".", "*.", "*.", "-", "_", ":", "/", "ä", "com", "7", "@", "*", "::1", "[::1]"],
+            &[
+                "a", "example", ".", "*.", "*.", "-", "_", ":", "/", "ä", "com", "7", "@", "*",
+                "::1", "[::1]",
+            ],
         ),
     ]
 }
@@ -109,10 +129,18 @@ fn any_text() -> impl Strategy<Value = (usize, String)> {
 
 /// What is wrong with a limit that has the text, or nothing.
 fn problem(form: &Form, text: &str) -> Option<String> {
-    let key = if form.limit.contains("by = ") { "" } else { "by = \"constant\"" };
-    let limit = form.limit.replace('@', &serde_json::to_string(text).unwrap());
+    let key = if form.limit.contains("by = ") {
+        ""
+    } else {
+        "by = \"constant\""
+    };
+    let limit = form
+        .limit
+        .replace('@', &serde_json::to_string(text).unwrap());
     let document = format!("version = 1\n[[limit]]\nname = \"a\"\n{key}\n{limit}");
-    Rules::from_str("f", &document, registry()).err().map(|error| error.to_string())
+    Rules::from_str("f", &document, registry())
+        .err()
+        .map(|error| error.to_string())
 }
 
 proptest! {

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::generator::schema;
 use crate::rules::SCHEMA;
 
-/// With `THROTTLE_WRITE_SCHEMA=1` it writes the file, and fails all the same: read what changed, and run it again.
+/// With `THROTTLE_WRITE_SCHEMA=1` it writes the file, and fails all the same: read what changed,
+/// and run it again.
 #[test]
 fn schema_in_the_repository_is_that_of_the_reader() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("throttle.schema.json");
@@ -18,18 +19,31 @@ fn schema_in_the_repository_is_that_of_the_reader() {
         panic!("{} is written", path.display());
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let remedy = "THROTTLE_WRITE_SCHEMA=1 cargo test -p tower-throttle --features rules --lib schema";
-    let change = current.lines().zip(written.lines()).find(|(current, written)| current != written);
-    assert!(current == written, "{} is not current: {change:?}; write it anew with: {remedy}", path.display());
-    assert!(written == SCHEMA, "the file was written after this test was built");
+    let remedy =
+        "THROTTLE_WRITE_SCHEMA=1 cargo test -p tower-throttle --features rules --lib schema";
+    let change = current
+        .lines()
+        .zip(written.lines())
+        .find(|(current, written)| current != written);
+    assert!(
+        current == written,
+        "{} is not current: {change:?}; write it anew with: {remedy}",
+        path.display()
+    );
+    assert!(
+        written == SCHEMA,
+        "the file was written after this test was built"
+    );
 }
 
 /// The order of fields must not depend on the features of `serde_json`.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let fields: BTreeMap<String, Value> =
-                fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+            let fields: BTreeMap<String, Value> = fields
+                .into_iter()
+                .map(|(name, value)| (name, sorted(value)))
+                .collect();
             Value::Object(fields.into_iter().collect())
         }
         Value::Array(list) => Value::Array(list.into_iter().map(sorted).collect()),

@@ -9,14 +9,16 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use proptest::prelude::*;
 use throttle_core::backend::Call;
 use throttle_core::{
-    Algorithm, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate, SlidingLog,
+    Algorithm, Decision, FixedWindow, Gcra, IntoAlgorithm, Key, ManualClock, MemoryBackend, Rate,
+    SlidingLog,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::failing_backend::FailingBackend;
 use crate::throttle::Throttle;
 use crate::{
-    Dialect, Event, Header, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleLayer, all, any, limit,
+    Dialect, Event, Header, Limit, LimitReport, LimitTree, OnError, OnMissing, ThrottleLayer, all,
+    any, limit,
 };
 
 type Memory = MemoryBackend<ManualClock>;
@@ -40,13 +42,27 @@ struct Leaf {
 
 fn node() -> impl Strategy<Value = Node> {
     let algorithm = (0..3_u8, 1..6_u64).prop_map(|(kind, count)| match kind {
-        0 => Gcra::new(Rate::per_minute(count)).burst(count).into_algorithm().unwrap(),
-        1 => FixedWindow::new(Rate::per_minute(count)).into_algorithm().unwrap(),
-        _ => SlidingLog::new(Rate::per_minute(count)).into_algorithm().unwrap(),
+        0 => Gcra::new(Rate::per_minute(count))
+            .burst(count)
+            .into_algorithm()
+            .unwrap(),
+        1 => FixedWindow::new(Rate::per_minute(count))
+            .into_algorithm()
+            .unwrap(),
+        _ => SlidingLog::new(Rate::per_minute(count))
+            .into_algorithm()
+            .unwrap(),
     });
     let when = prop_oneof![1 => Just(None), 3 => (0..12_u32).prop_map(Some)];
     let leaf = (algorithm, when, 0..3_u64, 0..8_u8);
-    let leaf = leaf.prop_map(|(algorithm, when, cost, option)| Node::Limit(Leaf { algorithm, when, cost, option }));
+    let leaf = leaf.prop_map(|(algorithm, when, cost, option)| {
+        Node::Limit(Leaf {
+            algorithm,
+            when,
+            cost,
+            option,
+        })
+    });
     let members = |member| prop::collection::vec(member, 1..=4);
     leaf.prop_recursive(3, 14, 4, move |member| {
         prop_oneof![2 => members(member.clone()).prop_map(Node::All), 1 => members(member).prop_map(Node::Any)]
@@ -55,26 +71,35 @@ fn node() -> impl Strategy<Value = Node> {
 
 impl Leaf {
     fn limit(&self, name: String, in_any: bool) -> Limit {
-        let limit = limit(name, self.algorithm).by(Header::new("x-key")).cost(self.cost);
+        let limit = limit(name, self.algorithm)
+            .by(Header::new("x-key"))
+            .cost(self.cost);
         let limit = match self.option {
             0 => limit.on_missing(OnMissing::Skip),
             1 => limit.on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED)),
             2 if !in_any => limit.on_missing(OnMissing::Share).audit_announced(),
-            3 => limit.priority([("high", 0), ("low", 1)], |parts: &Parts| text(parts, "x-class").to_owned()),
+            3 => limit.priority([("high", 0), ("low", 1)], |parts: &Parts| {
+                text(parts, "x-class").to_owned()
+            }),
             4 => limit.charge_refused(),
             5 => limit.refund_successful(),
             6 => limit.settled_later(),
             _ => limit.warn_at(0.5),
         };
         match self.when {
-            Some(bit) => limit.when(move |parts: &Parts| text(parts, "x-bits").parse::<u32>().unwrap() >> bit & 1 == 1),
+            Some(bit) => limit.when(move |parts: &Parts| {
+                text(parts, "x-bits").parse::<u32>().unwrap() >> bit & 1 == 1
+            }),
             None => limit,
         }
     }
 }
 
 fn text<'p>(parts: &'p Parts, name: &str) -> &'p str {
-    parts.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    parts
+        .headers
+        .get(name)
+        .map_or("", |value| value.to_str().unwrap())
 }
 
 impl Node {
@@ -119,11 +144,18 @@ impl Side {
         let heard = Arc::<Mutex<Vec<Heard>>>::default();
         let log = Arc::clone(&heard);
         let hook = move |event: &Event<'_>| {
-            let heard = (names(event.policies.iter()), event.decision.cloned(), names(event.near()));
+            let heard = (
+                names(event.policies.iter()),
+                event.decision.cloned(),
+                names(event.near()),
+            );
             log.lock().unwrap().push(heard);
         };
         let store = MemoryBackend::builder().clock(clock.clone()).build();
-        let layer = ThrottleLayer::new(node.tree(&mut 0, false)).ok()?.backend(store).unwrap();
+        let layer = ThrottleLayer::new(node.tree(&mut 0, false))
+            .ok()?
+            .backend(store)
+            .unwrap();
         let layer = layer.report_in_response(true).on_decision(hook);
         layer.current.with(|shared| {
             if let (Some(narrowed), true) = (&shared.narrowed, is_whole) {
@@ -134,15 +166,35 @@ impl Side {
     }
 
     async fn send(&self, bits: u32, key: Option<&str>, class: &str) -> Seen {
-        let request = Request::builder().header("x-bits", bits).header("x-class", class);
-        let request = key.into_iter().fold(request, |request, key| request.header("x-key", key));
+        let request = Request::builder()
+            .header("x-bits", bits)
+            .header("x-class", class);
+        let request = key
+            .into_iter()
+            .fold(request, |request, key| request.header("x-key", key));
         let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
-        let response = self.layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap();
+        let response = self
+            .layer
+            .layer(inner)
+            .oneshot(request.body(()).unwrap())
+            .await
+            .unwrap();
         let report = response.extensions().get::<LimitReport>().map(|report| {
-            let applying = report.statuses().map(|(policy, _)| policy.name().to_owned()).collect();
-            (report.decision().clone(), applying, report.binding().map(|policy| policy.name().to_owned()))
+            let applying = report
+                .statuses()
+                .map(|(policy, _)| policy.name().to_owned())
+                .collect();
+            (
+                report.decision().clone(),
+                applying,
+                report.binding().map(|policy| policy.name().to_owned()),
+            )
         });
-        Seen { status: response.status(), headers: response.headers().clone(), report }
+        Seen {
+            status: response.status(),
+            headers: response.headers().clone(),
+            report,
+        }
     }
 
     /// Where each key stands with each policy.
@@ -150,7 +202,9 @@ impl Side {
         self.layer.current.with(|shared| {
             let look = |key: &str| {
                 let call = Call::peek(Key::builder().bytes(key.as_bytes()).finish());
-                shared.backend.decide_now(&shared.prepared, &vec![call; shared.applied.len()])
+                shared
+                    .backend
+                    .decide_now(&shared.prepared, &vec![call; shared.applied.len()])
             };
             ["ada", "bob"].map(look).into()
         })
@@ -165,7 +219,8 @@ fn assert_same<T: PartialEq + Debug>(narrowed: &T, whole: &T) -> Result<(), Test
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Responses, reports, hooks and states are those of a layer that asks all limits and skips some.
+    /// Responses, reports, hooks and states are those of a layer that asks all limits and skips
+    /// some.
     #[test]
     fn limits_that_are_left_out_change_nothing(
         node in node(),
@@ -191,14 +246,21 @@ proptest! {
 
 fn conditional(name: &str, count: u64, path: &'static str) -> Limit {
     let gcra = Gcra::new(Rate::per_hour(count)).burst(count);
-    limit(name, gcra).by(crate::Constant).when(move |parts: &Parts| parts.uri.path() == path)
+    limit(name, gcra)
+        .by(crate::Constant)
+        .when(move |parts: &Parts| parts.uri.path() == path)
 }
 
 async fn send<S>(service: &Throttle<S>, path: &str) -> Response<()>
 where
     S: tower::Service<Request<()>, Response = Response<()>, Error = Infallible> + Clone,
 {
-    service.clone().oneshot(Request::get(path).body(()).unwrap()).await.unwrap().map(drop)
+    service
+        .clone()
+        .oneshot(Request::get(path).body(()).unwrap())
+        .await
+        .unwrap()
+        .map(drop)
 }
 
 async fn answer(_: Request<()>) -> Result<Response<()>, Infallible> {
@@ -208,13 +270,20 @@ async fn answer(_: Request<()>) -> Result<Response<()>, Infallible> {
 /// Also where no clone of the layer is left that would keep the former settings.
 #[tokio::test]
 async fn setting_that_is_changed_after_requests_counts_for_all_requests() {
-    let mut layer = ThrottleLayer::new(all([conditional("a", 9, "/a"), conditional("b", 9, "/b")])).unwrap();
-    for (dialect, header) in [(Dialect::Draft11, "ratelimit-policy"), (Dialect::Draft07, "ratelimit")] {
+    let mut layer =
+        ThrottleLayer::new(all([conditional("a", 9, "/a"), conditional("b", 9, "/b")])).unwrap();
+    for (dialect, header) in [
+        (Dialect::Draft11, "ratelimit-policy"),
+        (Dialect::Draft07, "ratelimit"),
+    ] {
         layer = layer.headers(dialect);
         for path in ["/a", "/b"] {
             let response = send(&layer.layer(service_fn(answer)), path).await;
             assert!(response.headers().contains_key(header), "{dialect:?}");
-            let has_list = response.headers().get("ratelimit-policy").is_some_and(|list| list == "9;w=3600");
+            let has_list = response
+                .headers()
+                .get("ratelimit-policy")
+                .is_some_and(|list| list == "9;w=3600");
             assert_eq!(has_list, dialect == Dialect::Draft07);
         }
     }
@@ -231,9 +300,19 @@ async fn condition_is_called_once_for_each_request_whatever_is_kept() {
                 holds
             })
         };
-        let limits = all([counted("a", true), counted("b", false), counted("later", true).settled_later()]);
+        let limits = all([
+            counted("a", true),
+            counted("b", false),
+            counted("later", true).settled_later(),
+        ]);
         let layer = ThrottleLayer::new(limits).unwrap();
-        layer.current.with(|shared| shared.narrowed.as_ref().filter(|_| is_full).map(|narrowed| narrowed.fill()));
+        layer.current.with(|shared| {
+            shared
+                .narrowed
+                .as_ref()
+                .filter(|_| is_full)
+                .map(|narrowed| narrowed.fill())
+        });
         let service = layer.layer(service_fn(answer));
         for sent in 1..=3 {
             send(&service, "/").await;
@@ -250,23 +329,43 @@ async fn limits_that_are_left_out_change_nothing_where_the_store_fails() {
             let path = ["/0", "/1", "/2", "/3"][n as usize % 4];
             conditional(&format!("p{n}"), n % 7 + 2, path).on_error(rules[n as usize % 3])
         };
-        let always = limit("always", Gcra::new(Rate::per_hour(20)).burst(20)).by(crate::Constant).on_error(rules[0]);
+        let always = limit("always", Gcra::new(Rate::per_hour(20)).burst(20))
+            .by(crate::Constant)
+            .on_error(rules[0]);
         let limits: Vec<_> = (0..40).map(of).chain([always]).collect();
-        ThrottleLayer::new(all(limits)).unwrap().backend(FailingBackend).unwrap()
+        ThrottleLayer::new(all(limits))
+            .unwrap()
+            .backend(FailingBackend)
+            .unwrap()
     };
     let (local, open, closed) = (OnError::local(1), OnError::Open, OnError::Closed);
-    for rules in [[local; 3], [local, open, local], [open; 3], [local, closed, open]] {
+    for rules in [
+        [local; 3],
+        [local, open, local],
+        [open; 3],
+        [local, closed, open],
+    ] {
         let [narrowed, whole] = [(); 2].map(|()| layer(rules));
         assert!(narrowed.current.with(|shared| shared.narrowed.is_some()));
-        whole.current.with(|shared| shared.narrowed.as_ref().unwrap().fill());
+        whole
+            .current
+            .with(|shared| shared.narrowed.as_ref().unwrap().fill());
         let [narrowed, whole] = [&narrowed, &whole].map(|layer| layer.layer(service_fn(answer)));
         for n in 0..30 {
             let path = ["/0", "/1", "/2", "/3", "/"][n % 5];
             let mut seen = Vec::new();
             for service in [&narrowed, &whole] {
-                let response = service.clone().oneshot(Request::get(path).body(()).unwrap()).await.unwrap();
+                let response = service
+                    .clone()
+                    .oneshot(Request::get(path).body(()).unwrap())
+                    .await
+                    .unwrap();
                 let policies = response.headers().get("ratelimit-policy").cloned();
-                seen.push((response.status(), policies, response.headers().get("retry-after").cloned()));
+                seen.push((
+                    response.status(),
+                    policies,
+                    response.headers().get("retry-after").cloned(),
+                ));
             }
             assert_eq!(seen[0], seen[1], "{rules:?}, request {n}");
         }

@@ -1,9 +1,9 @@
-//! The JSON Schema of the format, by which editors complete and check a file: `throttle.schema.json`, which users have
-//! as [`SCHEMA`](crate::rules::SCHEMA).
+//! The JSON Schema of the format, by which editors complete and check a file:
+//! `throttle.schema.json`, which users have as [`SCHEMA`](crate::rules::SCHEMA).
 //!
-//! It is made of a dry run of the reader, and only for tests: a program needs no more than the text. Two things are
-//! written here, because the reader has them as code: the forms of [texts](patterns), and what must hold
-//! [between fields](rules).
+//! It is made of a dry run of the reader, and only for tests: a program needs no more than the
+//! text. Two things are written here, because the reader has them as code: the forms of
+//! [texts](patterns), and what must hold [between fields](rules).
 
 pub(super) mod patterns;
 mod rules;
@@ -27,17 +27,35 @@ use crate::rules::registry::{CONDITIONS, HEADER, KEYS, REFUNDS, Registry};
 pub(super) fn schema() -> Value {
     let samples = DeTable::parse("text = \"\"\nnumber = 0\ntable = {}\nlist = [\"\"]").unwrap();
     let samples = ["text", "number", "table", "list"].map(|name| &samples.get_ref()[name]);
-    let outline = Outline { samples, definitions: RefCell::default() };
+    let outline = Outline {
+        samples,
+        definitions: RefCell::default(),
+    };
     let document = samples[2].get_ref().as_table().unwrap();
-    assert!(document::read_table(document, &Problems::default(), &Registry::new(), Some(&outline)).is_none());
+    assert!(
+        document::read_table(
+            document,
+            &Problems::default(),
+            &Registry::new(),
+            Some(&outline)
+        )
+        .is_none()
+    );
     let noted = outline.definitions.into_inner();
-    let mut definitions: Map<String, Value> =
-        noted.keys().map(|name| (name.to_string(), value(name, &noted))).collect();
+    let mut definitions: Map<String, Value> = noted
+        .keys()
+        .map(|name| (name.to_string(), value(name, &noted)))
+        .collect();
     let mut root = definitions.remove("").unwrap();
-    let by_hand =
-        patterns::TEXTS.iter().map(|(name, about, pattern)| (*name, text(about, &pattern()))).chain(registered());
+    let by_hand = patterns::TEXTS
+        .iter()
+        .map(|(name, about, pattern)| (*name, text(about, &pattern())))
+        .chain(registered());
     for (name, definition) in by_hand.chain([("tiers", tiers()), ("reserve", reserve())]) {
-        assert!(definitions.insert(name.to_owned(), definition).is_none(), "{name} is defined twice");
+        assert!(
+            definitions.insert(name.to_owned(), definition).is_none(),
+            "{name} is defined twice"
+        );
     }
     // With a dot at the end, and `*.` at the start.
     definitions["host"]["maxLength"] = (253 + 3).into();
@@ -51,7 +69,9 @@ fn value(name: &str, noted: &BTreeMap<&str, Definition>) -> Value {
     let Definition { about, content } = &noted[name];
     // What the definition of a field says need not be said twice.
     let is_defined = |field: &Known| match &field.forms.borrow()[..] {
-        [Form::Named(name)] => noted.get(name).is_some_and(|noted| noted.about.text == field.about.text),
+        [Form::Named(name)] => noted
+            .get(name)
+            .is_some_and(|noted| noted.about.text == field.about.text),
         _ => false,
     };
     match content {
@@ -59,7 +79,11 @@ fn value(name: &str, noted: &BTreeMap<&str, Definition>) -> Value {
         Content::Table { fields, one_of } => {
             let values = fields.iter().map(|field| {
                 let value = any_form(&field.forms.borrow());
-                let value = if is_defined(field) { value } else { described(value, &field.about) };
+                let value = if is_defined(field) {
+                    value
+                } else {
+                    described(value, &field.about)
+                };
                 (field.name, field.is_required, value)
             });
             rules::with_rules(name, table(name, about.text, values.collect(), one_of))
@@ -80,14 +104,20 @@ fn any_form(forms: &[Form]) -> Value {
             each.push(value);
         }
     }
-    if each.len() == 1 { each.remove(0) } else { any_of(each) }
+    if each.len() == 1 {
+        each.remove(0)
+    } else {
+        any_of(each)
+    }
 }
 
 fn of_form(form: &Form) -> Value {
     match form {
         Form::Named(name) => reference(name),
         Form::Number(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
-        Form::Number(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        Form::Number(least, most) => {
+            json!({ "type": "integer", "minimum": least, "maximum": most })
+        }
         Form::Part => json!({ "type": "number", "minimum": 0.000_001, "maximum": 0.999_999 }),
         Form::Flag => json!({ "type": "boolean", "default": false }),
         Form::Words(words) => json!({ "enum": words }),
@@ -100,13 +130,19 @@ fn of_form(form: &Form) -> Value {
 
 fn described(value: Value, about: &About) -> Value {
     // What stands beside a reference is ignored.
-    let is_reference = value.get("$ref").is_some() && (!about.text.is_empty() || about.default.is_some());
-    let mut value = if is_reference { json!({ "allOf": [value] }) } else { value };
+    let is_reference =
+        value.get("$ref").is_some() && (!about.text.is_empty() || about.default.is_some());
+    let mut value = if is_reference {
+        json!({ "allOf": [value] })
+    } else {
+        value
+    };
     if !about.text.is_empty() {
         value["description"] = about.text.into();
     }
     if let Some(default) = &about.default {
-        value["default"] = serde_json::from_str(default).unwrap_or_else(|_| default.as_str().into());
+        value["default"] =
+            serde_json::from_str(default).unwrap_or_else(|_| default.as_str().into());
     }
     value
 }
@@ -128,7 +164,8 @@ fn tiers() -> Value {
 
 fn reserve() -> Value {
     json!({
-        "description": "The units that requests of each class leave free for the classes above, which leave less.",
+        "description": "The units that requests of each class leave free for the classes above, \
+            which leave less.",
         "type": "object",
         "propertyNames": { "minLength": 1 },
         "additionalProperties": { "type": "integer", "minimum": 0 },
@@ -136,8 +173,9 @@ fn reserve() -> Value {
     })
 }
 
-/// What only the program knows: names that it registers. A copy of the schema for one program can list them instead, as
-/// an `enum`. Here they are any text but what the file gives a meaning to by itself.
+/// What only the program knows: names that it registers. A copy of the schema for one program can
+/// list them instead, as an `enum`. Here they are any text but what the file gives a meaning to by
+/// itself.
 fn registered() -> Vec<(&'static str, Value)> {
     let any_name = |what: &str| {
         let about = format!("The name of {what} that the program has registered.");
@@ -151,10 +189,16 @@ fn registered() -> Vec<(&'static str, Value)> {
     let keys = any_of([words(&KEYS), json!({ "pattern": format!("^{HEADER}") })]);
     vec![
         ("registered-key", name("a key", keys.clone())),
-        ("registered-key-of-a-future", name("a key that a future returns", keys)),
+        (
+            "registered-key-of-a-future",
+            name("a key that a future returns", keys),
+        ),
         ("registered-cost", any_name("a cost")),
         ("registered-classes", any_name("a function of classes")),
-        ("registered-condition", name("a condition", words(&CONDITIONS))),
+        (
+            "registered-condition",
+            name("a condition", words(&CONDITIONS)),
+        ),
         ("registered-lookup", any_name("a lookup")),
         ("registered-refund", name("a refund", words(&REFUNDS))),
     ]

@@ -1,4 +1,5 @@
-//! The forms of texts, as regular expressions that every validator reads: no look-around, no classes of Unicode.
+//! The forms of texts, as regular expressions that every validator reads: no look-around, no
+//! classes of Unicode.
 
 use throttle_core::PolicyName;
 
@@ -8,28 +9,73 @@ use crate::rules::registry::HEADER;
 
 /// The texts that the reader expects under a name, what they are, and their form.
 pub(in crate::rules) const TEXTS: [Row<fn() -> String>; 16] = [
-    ("name", "1 to 64 printable ASCII characters, because clients read it in headers.", printable),
-    ("rate", "A count and a period, as in \"10/second\", \"100/15m\" or \"1000 per hour\".", rate),
-    ("duration", "A number and a unit, as in \"500ms\", \"15m\" or \"1 day\".", duration),
-    ("shift", "A duration, with a minus sign for earlier, as in \"6h\" or \"-30m\".", shift),
-    ("utc-offset", "Local time's offset from UTC, as in \"+01:00\".", utc_offset),
-    ("header-name", "The name of a header, as in \"x-api-key\".", || TOKEN.to_owned()),
-    ("address-header-name", "The name of a header, as in \"cf-connecting-ip\".", || ADDRESS_HEADER.to_owned()),
-    ("header-key", "A header's value, as in \"header:x-tenant\". The client chooses it.", header_key),
-    ("share", "A share of the limit, as in \"local/4\" for 4 processes.", || SHARE.to_owned()),
+    (
+        "name",
+        "1 to 64 printable ASCII characters, because clients read it in headers.",
+        printable,
+    ),
+    (
+        "rate",
+        "A count and a period, as in \"10/second\", \"100/15m\" or \"1000 per hour\".",
+        rate,
+    ),
+    (
+        "duration",
+        "A number and a unit, as in \"500ms\", \"15m\" or \"1 day\".",
+        duration,
+    ),
+    (
+        "shift",
+        "A duration, with a minus sign for earlier, as in \"6h\" or \"-30m\".",
+        shift,
+    ),
+    (
+        "utc-offset",
+        "Local time's offset from UTC, as in \"+01:00\".",
+        utc_offset,
+    ),
+    (
+        "header-name",
+        "The name of a header, as in \"x-api-key\".",
+        || TOKEN.to_owned(),
+    ),
+    (
+        "address-header-name",
+        "The name of a header, as in \"cf-connecting-ip\".",
+        || ADDRESS_HEADER.to_owned(),
+    ),
+    (
+        "header-key",
+        "A header's value, as in \"header:x-tenant\". The client chooses it.",
+        header_key,
+    ),
+    (
+        "share",
+        "A share of the limit, as in \"local/4\" for 4 processes.",
+        || SHARE.to_owned(),
+    ),
     ("method", "A method.", || METHOD.to_owned()),
     ("route", "A route.", route),
     ("path", "A pattern, as in \"/api/**\".", path),
     ("host", "A host, as in \"api.example.com\".", host),
     ("network", "An address or a network.", network),
-    ("file", "The path of a file, from the folder of this one, as in \"next.toml\".", || ".+".to_owned()),
-    ("nat64", "The prefix of a NAT64, as in \"2001:db8:64::/96\".", nat64),
+    (
+        "file",
+        "The path of a file, from the folder of this one, as in \"next.toml\".",
+        || ".+".to_owned(),
+    ),
+    (
+        "nat64",
+        "The prefix of a NAT64, as in \"2001:db8:64::/96\".",
+        nat64,
+    ),
 ];
 
 /// A whole number from 1. Whether it is below 2^53 is left to the reader.
 const NUMBER: &str = "0*[1-9][0-9]{0,15}";
 
-const UNIT: &str = "us|µs|microseconds?|ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hr|hours?|d|days?";
+const UNIT: &str =
+    "us|µs|microseconds?|ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hr|hours?|d|days?";
 
 /// The name of a header or of a method.
 pub(in crate::rules) const TOKEN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
@@ -69,8 +115,8 @@ pub(in crate::rules) fn header_key() -> String {
 /// The header of a client's address: proxies drop headers with an underscore.
 pub(in crate::rules) const ADDRESS_HEADER: &str = "[!#$%&'*+.^`|~0-9A-Za-z-]+";
 
-/// A template of axum's: parameters are in braces and end their segment, a wildcard ends the route. Doubled braces
-/// stand for themselves.
+/// A template of axum's: parameters are in braces and end their segment, a wildcard ends the route.
+/// Doubled braces stand for themselves.
 pub(in crate::rules) fn route() -> String {
     let letter = r"[^{}/?#]|\{\{|\}\}";
     let text = format!(r"(?:(?:[^{{}}/?#:*]|\{{\{{|\}}\}})(?:{letter})*)?");
@@ -94,13 +140,17 @@ pub(in crate::rules) fn host() -> String {
 /// An address or a network. Of IPv6, what looks like one.
 pub(in crate::rules) fn network() -> String {
     let byte = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-    let (v4, v6) = ("(?:3[0-2]|[12]?[0-9])", "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])");
+    let (v4, v6) = (
+        "(?:3[0-2]|[12]?[0-9])",
+        "(?:12[0-8]|1[01][0-9]|[1-9]?[0-9])",
+    );
     let (four, group) = (format!(r"{byte}(?:\.{byte}){{3}}"), "[0-9A-Fa-f]{0,4}");
     let long = format!("{group}(?:(?::{group}){{2,8}}|(?::{group}){{1,6}}:{four})");
     format!("{four}(?:/{v4})?|{long}(?:/{v6})?")
 }
 
-/// A prefix of a NAT64, which has one of a few lengths. What stands before the slash is left to the reader.
+/// A prefix of a NAT64, which has one of a few lengths. What stands before the slash is left to the
+/// reader.
 pub(in crate::rules) fn nat64() -> String {
     let lengths = NAT64_LENGTHS.map(|length| length.to_string()).join("|");
     format!("[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/(?:{lengths})")

@@ -16,10 +16,14 @@ pub(super) fn with_rules(name: &str, mut table: Value) -> Value {
         "" => document(&mut table["properties"]),
         "limit" => {
             let future = json!({ "properties": { "by": reference("registered-key-of-a-future") } });
-            options().into_iter().chain([if_then(&has("key-deadline"), &future)]).collect()
+            options()
+                .into_iter()
+                .chain([if_then(&has("key-deadline"), &future)])
+                .collect()
         }
         "plans" => {
-            table["properties"]["key-deadline"] = json!({ "description": "Only limits can have it.", "not": {} });
+            table["properties"]["key-deadline"] =
+                json!({ "description": "Only limits can have it.", "not": {} });
             options()
         }
         "concurrency" => classes().into(),
@@ -52,14 +56,17 @@ fn document(fields: &mut Value) -> Vec<Value> {
     // Of several, at most one can do without a name.
     fields["concurrency"]["if"] = json!({ "minItems": 2 });
     fields["concurrency"]["then"] = json!({ "contains": { "required": ["name"] } });
-    vec![any_of(KINDS.map(|kind| json!({ "required": [kind.field] })))]
+    vec![any_of(
+        KINDS.map(|kind| json!({ "required": [kind.field] })),
+    )]
 }
 
 /// Of what limits on rates have in common.
 fn options() -> Vec<Value> {
     let is_settled = has_as("settled-later", &json!({ "const": true }));
     let has_refund = |refund: &str| json!({ "contains": { "const": refund } });
-    let every = json!({ "type": "array", "allOf": [has_refund("successful"), has_refund("failed")] });
+    let every =
+        json!({ "type": "array", "allOf": [has_refund("successful"), has_refund("failed")] });
     let rules = [
         if_then(&is_settled, &has("cost")),
         if_then(&has_as("cost", &json!({ "const": 0 })), &is_settled),
@@ -69,7 +76,10 @@ fn options() -> Vec<Value> {
 }
 
 fn classes() -> [Value; 2] {
-    [if_then(&has("classes"), &has("reserve")), if_then(&has("reserve"), &has("classes"))]
+    [
+        if_then(&has("classes"), &has("reserve")),
+        if_then(&has("reserve"), &has("classes")),
+    ]
 }
 
 /// Which fields a source needs, and which have no meaning with it.
@@ -79,9 +89,15 @@ fn client_ip() -> Vec<Value> {
     let broad = json!({ "pattern": format!("^(?:{})$", patterns::everyone()) });
     let narrow = json!({ "properties": { "trusted": { "items": not(&broad) } } });
     vec![
-        if_then(&alone, &not(&any_of(["trusted", "hops", "trust-everyone"].map(has)))),
+        if_then(
+            &alone,
+            &not(&any_of(["trusted", "hops", "trust-everyone"].map(has))),
+        ),
         if_then(&list, &has_one_of(&["trusted", "hops"])),
-        if_then(&header, &json!({ "allOf": [has("trusted"), not(&has("hops"))] })),
+        if_then(
+            &header,
+            &json!({ "allOf": [has("trusted"), not(&has("hops"))] }),
+        ),
         if_then(&has("hops"), &not(&has("trust-everyone"))),
         any_of([has_as("trust-everyone", &json!({ "const": true })), narrow]),
     ]
