@@ -11,8 +11,8 @@ use crate::percent::Percent;
 
 /// Replays access logs against rule files of throttle.
 ///
-/// Exit status: 0 if all is well, 1 if a condition of --fail-if holds, 2 if something is wrong with
-/// a file, a log or an argument.
+/// Exit status: 0 if all is well, 1 if a condition of --fail-if holds, 2 if there is no result:
+/// something is wrong with a file, a log or an argument, or too much of the log is undecided.
 #[derive(Debug, Parser)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -117,7 +117,7 @@ pub struct LogArguments {
     /// The field with the client's address.
     #[arg(long, value_name = "FIELD")]
     pub ip: Option<String>,
-    /// The field with the time: RFC 3339, or seconds since 1970.
+    /// The field with the time: RFC 3339, or seconds since 1970, or thousandths and so on of them.
     #[arg(long, value_name = "FIELD")]
     pub at: Option<String>,
     /// Whether that is the start or the end of the request.
@@ -150,15 +150,16 @@ pub struct LogArguments {
     /// times.
     #[arg(long = "field", value_name = "NAME=FIELD", value_parser = named_field)]
     pub fields: Vec<(String, String)>,
-    /// How many lines are held back to bring them into the order in which the requests started.
+    /// How many lines are held back to bring them into the order in which the requests started. A
+    /// line that comes later than that is undecided.
     #[arg(long, value_name = "LINES", default_value_t = 10_000)]
     pub window: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    Common,
     Combined,
+    Common,
     Nginx,
     Caddy,
     Envoy,

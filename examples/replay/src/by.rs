@@ -96,6 +96,22 @@ impl By {
         }
     }
 
+    /// Whether a request has no such key for want of an address, which each client has.
+    pub fn lacks_address(&self, entry: &Entry) -> bool {
+        match self {
+            Self::Client(..) => entry.address.is_none(),
+            Self::All(parts) => parts.iter().any(|part| part.lacks_address(entry)),
+            Self::FirstOf(parts) => {
+                let has_key = |part: &&Self| part.write(entry, None, &mut String::new());
+                let first = parts
+                    .iter()
+                    .find(|part| has_key(part) || part.lacks_address(entry));
+                first.is_some_and(|first| first.lacks_address(entry))
+            }
+            _ => false,
+        }
+    }
+
     /// Writes the key of a request behind `label`. Returns whether it has one.
     pub fn write(&self, entry: &Entry, route: Option<&str>, label: &mut String) -> bool {
         let start = label.len();

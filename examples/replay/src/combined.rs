@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use crate::entry::{Draft, Entry};
+use crate::flaw::Flaw;
 use crate::time;
 
 /// Reads a line: `host ident user [time] "request" status bytes "referer" "user agent"`. The last
 /// two may be missing, and what follows them is left out.
-pub fn read(line: &[u8]) -> Result<Entry, &'static str> {
+pub fn read(line: &[u8]) -> Result<Entry, Flaw> {
     let mut rest = Scanner(line);
     let address = rest.word().ok_or("the line is empty")?;
     rest.word()
@@ -24,10 +25,10 @@ pub fn read(line: &[u8]) -> Result<Entry, &'static str> {
         .split(|byte| *byte == b' ')
         .filter(|word| !word.is_empty());
     let (Some(method), Some(target)) = (words.next(), words.next()) else {
-        return Err("the request is none");
+        return Err(Flaw::of_request("the request is none", status));
     };
     if words.nth(1).is_some() {
-        return Err("the request has a space too many");
+        return Err(Flaw::of_request("the request has a space too many", status));
     }
     // A dash stands for a header that was not there.
     let header = |value: &'_ Option<Cow<'_, [u8]>>| {
@@ -219,7 +220,7 @@ mod tests {
                 "the status is none",
             ),
         ] {
-            assert_eq!(read(line.as_bytes()).unwrap_err(), reason, "{line}");
+            assert_eq!(read(line.as_bytes()).unwrap_err().reason, reason, "{line}");
         }
         let long = [
             b"a - - [10/Oct/2000:13:55:36 -0700] \"GET /".as_slice(),

@@ -7,6 +7,8 @@ use http::header::{HOST, HeaderName, REFERER, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use throttle_tower::extract::PeerAddr;
 
+use crate::flaw::Flaw;
+
 /// One second, in the microseconds in which all times are counted.
 pub const SECOND: i64 = 1_000_000;
 
@@ -62,16 +64,17 @@ impl Entry {
     /// # Errors
     ///
     /// What is wrong with the line, as far as no server would have taken it for a request.
-    pub fn new(draft: Draft<'_>) -> Result<Self, &'static str> {
+    pub fn new(draft: Draft<'_>) -> Result<Self, Flaw> {
         let header =
             |value: Option<&[u8]>| value.and_then(|value| HeaderValue::from_bytes(value).ok());
+        let rejected = |reason| Flaw::of_request(reason, draft.status);
         let start = if draft.is_start {
             draft.at
         } else {
             draft.at.saturating_sub(draft.duration)
         };
         if !(0..YEAR_2255).contains(&start) {
-            return Err("the time is not between 1970 and 2255");
+            return Err("the time is not between 1970 and 2255".into());
         }
         Ok(Self {
             start: if draft.is_precise {
@@ -81,8 +84,9 @@ impl Entry {
             },
             is_precise: draft.is_precise,
             address: address(draft.address),
-            method: Method::from_bytes(draft.method).map_err(|_| "the method is none")?,
-            uri: Uri::try_from(draft.target).map_err(|_| "the target of the request is no URI")?,
+            method: Method::from_bytes(draft.method).map_err(|_| rejected("the method is none"))?,
+            uri: Uri::try_from(draft.target)
+                .map_err(|_| rejected("the target of the request is no URI"))?,
             host: header(draft.host),
             status: StatusCode::from_bytes(draft.status).map_err(|_| "the status is none")?,
             agent: header(draft.agent),

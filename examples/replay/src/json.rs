@@ -1,9 +1,12 @@
 //! Logs of JSON lines.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 use crate::args::{AtIs, Format, LogArguments, Unit};
 use crate::entry::{Draft, Entry, SECOND};
+use crate::flaw::Flaw;
 use crate::time;
 
 /// The names that a server has for its fields, with dots between the names of nested ones. Of
@@ -116,8 +119,16 @@ pub struct Json {
 impl Json {
     pub fn new(preset: &Preset, arguments: &LogArguments) -> Self {
         let names = |own: &Option<String>, preset: &[&str]| match own {
-            Some(own) => Names(vec![own.trim_start_matches('.').to_owned()]),
-            None => Names(preset.iter().map(|name| (*name).to_owned()).collect()),
+            Some(own) => Names {
+                names: vec![own.trim_start_matches('.').to_owned()],
+                is_own: true,
+                is_found: Cell::default(),
+            },
+            None => Names {
+                names: preset.iter().map(|name| (*name).to_owned()).collect(),
+                is_own: false,
+                is_found: Cell::default(),
+            },
         };
         let LogArguments {
             at,
@@ -151,18 +162,33 @@ impl Json {
         }
     }
 
-    pub fn read(&self, line: &[u8]) -> Result<Entry, &'static str> {
+    /// A field that an option names and that no line of this format has had.
+    pub fn missing(&self) -> Option<&str> {
+        if !self.at.is_found.get() {
+            return None;
+        }
+        let optional = [&self.duration, &self.ip, &self.host, &self.route];
+        let mut named = optional.into_iter().chain(&self.fields);
+        let missing = named.find(|field| field.is_own && !field.is_found.get())?;
+        missing.names.first().map(String::as_str)
+    }
+
+    pub fn read(&self, line: &[u8]) -> Result<Entry, Flaw> {
         if line.trim_ascii().is_empty() {
-            return Err("the line is empty");
+            return Err("the line is empty".into());
         }
         let value: Value = serde_json::from_slice(line).map_err(|_| "the line is no JSON")?;
         let text = |names: &Names| names.text(&value);
         let at = text(&self.at).ok_or("there is no field with the time; see --at")?;
         let (at, is_precise) =
             time::any(&at).ok_or("the time is neither RFC 3339 nor seconds since 1970")?;
-        let method = text(&self.method).ok_or("there is no field with the method; see --method")?;
-        let path = text(&self.path).ok_or("there is no field with the path; see --path")?;
         let status = text(&self.status).ok_or("there is no field with the status; see --status")?;
+        let rejected = |reason| Flaw::of_request(reason, status.as_bytes());
+        let method = text(&self.method)
+            .ok_or_else(|| rejected("there is no field with the method; see --method"))?;
+        let path = text(&self.path)
+            .ok_or_else(|| rejected("there is no field with the path; see --path"))?;
+        let duration = text(&self.duration).map_or(Some(0), |text| self.duration(&text));
         let ip = text(&self.ip).unwrap_or_default();
         let (host, agent, referer, route) = (
             text(&self.host),
@@ -176,9 +202,7 @@ impl Json {
             at,
             is_start: self.at_is == AtIs::Start,
             is_precise,
-            duration: text(&self.duration)
-                .and_then(|text| self.duration(&text))
-                .unwrap_or(0),
+            duration: duration.ok_or("the duration is no number; see --duration-in")?,
             address: &ip,
             method: method.as_bytes(),
             target: path.as_bytes(),
@@ -193,6 +217,10 @@ impl Json {
 
     /// In microseconds. Those of a nanosecond are cut off.
     fn duration(&self, text: &str) -> Option<i64> {
+        // As JSON has what is less than 0.00001.
+        if text.contains("e-") {
+            return Some(0);
+        }
         let unit = match self.unit {
             Unit::S => SECOND,
             Unit::Ms => 1_000,
@@ -204,13 +232,18 @@ impl Json {
 }
 
 #[derive(Debug)]
-struct Names(Vec<String>);
+struct Names {
+    names: Vec<String>,
+    /// An option says so, and not the format.
+    is_own: bool,
+    is_found: Cell<bool>,
+}
 
 impl Names {
     /// The first field that is there, as text; of a list, its first element. A dash and an empty
     /// text stand for none.
     fn text(&self, value: &Value) -> Option<String> {
-        let found = self.0.iter().find_map(|name| field(value, name));
+        let found = self.names.iter().find_map(|name| field(value, name));
         let found =
             found.map(|value| value.as_array().map_or(Some(value), |list| list.first()))??;
         let text = match found {
@@ -219,6 +252,7 @@ impl Names {
             Value::Bool(is) => is.to_string(),
             Value::Null | Value::Array(_) | Value::Object(_) => return None,
         };
+        self.is_found.set(true);
         Some(text).filter(|text| !text.is_empty() && text != "-")
     }
 }
@@ -351,7 +385,11 @@ mod tests {
                 "the status is none",
             ),
         ] {
-            assert_eq!(json.read(line.as_bytes()).unwrap_err(), reason, "{line}");
+            assert_eq!(
+                json.read(line.as_bytes()).unwrap_err().reason,
+                reason,
+                "{line}"
+            );
         }
         assert!(json.read(&vec![b'['; 100_000]).is_err() && json.read(&[0xff; 9]).is_err());
     }

@@ -3,35 +3,43 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::LogArguments;
+use crate::args::{Format, LogArguments};
 use crate::combined;
 use crate::entry::Entry;
+use crate::flaw::{Flaw, Lines};
 use crate::json::{Json, Preset};
+use crate::likeness;
 use crate::order::Order;
-use crate::text::escaped;
+use crate::text::number;
 
 /// Longer lines are bad.
 const LONGEST: u64 = 1 << 20;
 
-/// How many bad lines are kept to be shown.
-const SHOWN: usize = 5;
+/// Of so many lines, one may be undecided. One may be in any log.
+const FEW: u64 = 1_000;
 
 /// What was read, and what could not be.
 #[derive(Debug, Default)]
 pub struct Reading {
+    name: String,
+    window: usize,
     /// All lines.
     pub lines: u64,
-    /// Those that are requests.
+    /// Those that are requests which can be decided.
     pub requests: u64,
-    /// The first bad lines: their number, what is wrong, and their text.
-    pub bad: Vec<(u64, &'static str, String)>,
-    pub bad_lines: u64,
+    /// Those that hold what no server takes for a request.
+    pub rejected: Lines,
+    /// Those that cannot be read, and those without what a limit needs.
+    pub undecided: Lines,
+    /// What the first of them is, as far as that is known.
+    likeness: Option<String>,
     /// Requests that were logged after one that started later.
     pub moved: u64,
-    /// Those of them that were so late that they are counted at the time of the one before them.
+    /// Those of them that were so late that they are undecided.
     pub late: u64,
     /// Requests of which the log knows only the second.
     pub whole_seconds: u64,
@@ -42,30 +50,30 @@ pub struct Reading {
     pub span: Option<(i64, i64)>,
 }
 
-/// Calls `take` with each request in the order of their starts. Those of which only the second is
-/// known come together.
+/// Calls `check` with each request in the order of the log: it returns why a request cannot be
+/// decided. Calls `take` with the others in the order of their starts. Those of which only the
+/// second is known come together.
 ///
 /// # Errors
 ///
-/// If the log cannot be read, or has no request.
-pub fn read(arguments: &LogArguments, mut take: impl FnMut(&[Entry])) -> anyhow::Result<Reading> {
-    let name = arguments.log.display().to_string();
-    let (input, bytes): (Box<dyn Read>, _) = if name == "-" {
-        (Box::new(io::stdin()), None)
-    } else {
-        let file = File::open(&arguments.log).with_context(|| format!("{name} cannot be read"))?;
-        let bytes = file
-            .metadata()
-            .ok()
-            .filter(|metadata| metadata.is_file())
-            .map(|metadata| metadata.len());
-        (Box::new(file), bytes)
+/// If the log cannot be read, or has no request, or no field that an option names.
+pub fn read(
+    arguments: &LogArguments,
+    mut check: impl FnMut(&Entry) -> Option<&'static str>,
+    mut take: impl FnMut(&[Entry]),
+) -> anyhow::Result<Reading> {
+    let name = match arguments.log.display().to_string() {
+        name if name == "-" => "the standard input".to_owned(),
+        name => name,
     };
-    let progress = progress(bytes);
-    let parse = parser(arguments)?;
-    let (mut read, mut order, mut line) =
-        (Reading::default(), Order::new(arguments.window), Vec::new());
-    let mut input = BufReader::with_capacity(1 << 16, input);
+    let parser = Parser::new(arguments)?;
+    let (mut input, progress) = open(arguments, &name)?;
+    let mut read = Reading {
+        name: name.clone(),
+        window: arguments.window,
+        ..Reading::default()
+    };
+    let (mut order, mut line) = (Order::new(arguments.window), Vec::new());
     while next_line(&mut input, &mut line).with_context(|| format!("{name} cannot be read"))? {
         read.lines += 1;
         if read.lines.is_multiple_of(4_096) {
@@ -75,21 +83,24 @@ pub fn read(arguments: &LogArguments, mut take: impl FnMut(&[Entry])) -> anyhow:
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         let entry = if line.len() as u64 > LONGEST {
-            Err("the line is longer than 1 MiB")
+            Err("the line is longer than 1 MiB".into())
         } else {
-            parse(text)
+            parser.read(text)
         };
         match entry {
-            Ok(entry) => {
-                read.count(&entry);
-                order.push(entry, &mut take);
-            }
-            Err(reason) => {
-                read.bad_lines += 1;
-                if read.bad.len() < SHOWN {
-                    let excerpt = escaped(&String::from_utf8_lossy(&text[..text.len().min(120)]));
-                    read.bad.push((read.lines, reason, excerpt));
+            Ok(entry) => match check(&entry) {
+                None => {
+                    read.count(&entry);
+                    order.push(entry, &mut take);
                 }
+                Some(reason) => read.undecided.add(read.lines, reason, text),
+            },
+            Err(flaw) if flaw.is_rejected => read.rejected.add(read.lines, flaw.reason, text),
+            Err(flaw) => {
+                if read.undecided.count == 0 {
+                    read.likeness = likeness::of_line(text, arguments);
+                }
+                read.undecided.add(read.lines, flaw.reason, text);
             }
         }
     }
@@ -99,20 +110,48 @@ pub fn read(arguments: &LogArguments, mut take: impl FnMut(&[Entry])) -> anyhow:
     if read.lines == 0 {
         bail!("{name} is empty: there is nothing to tell of it");
     }
+    if let Some(field) = parser.missing() {
+        bail!("no line of {name} has the field {field:?}, which an option names");
+    }
     if read.requests == 0 {
-        bail!(
-            "{name} has no request that could be read, in {} lines; see --format\n{}",
-            read.lines,
-            read.bad_shown()
-        );
+        return Err(read.no_result());
     }
     Ok(read)
 }
 
-type Parse = Box<dyn Fn(&[u8]) -> Result<Entry, &'static str>>;
+/// A log, expanded if it is compressed by gzip.
+fn open(arguments: &LogArguments, name: &str) -> anyhow::Result<(Box<dyn BufRead>, ProgressBar)> {
+    let unread = || format!("{name} cannot be read");
+    let (input, bytes): (Box<dyn Read>, _) = if arguments.log.as_os_str() == "-" {
+        (Box::new(io::stdin()), None)
+    } else {
+        let file = File::open(&arguments.log).with_context(unread)?;
+        let metadata = file.metadata().ok();
+        let bytes = metadata.filter(std::fs::Metadata::is_file);
+        (Box::new(file), bytes.map(|metadata| metadata.len()))
+    };
+    let mut input = BufReader::with_capacity(1 << 16, input);
+    let start = input.fill_buf().with_context(unread)?;
+    if let Some(likeness) = likeness::of_file(start) {
+        bail!("{name} looks like {likeness}");
+    }
+    Ok(if start.starts_with(b"\x1f\x8b") {
+        let expanded = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input));
+        (Box::new(expanded), progress(None))
+    } else {
+        (Box::new(input), progress(bytes))
+    })
+}
 
-fn parser(arguments: &LogArguments) -> anyhow::Result<Parse> {
-    let Some(preset) = Preset::of(arguments.format) else {
+/// Reads lines of a format.
+pub enum Parser {
+    Combined,
+    Json(Box<Json>),
+}
+
+impl Parser {
+    fn new(arguments: &LogArguments) -> anyhow::Result<Self> {
+        let parser = Self::of(arguments.format, arguments);
         let LogArguments {
             at,
             duration,
@@ -127,13 +166,33 @@ fn parser(arguments: &LogArguments) -> anyhow::Result<Parse> {
         let is_given = [at, duration, ip, method, path, host, status, route]
             .iter()
             .any(|field| field.is_some());
-        if is_given || !arguments.fields.is_empty() {
+        if matches!(parser, Self::Combined) && (is_given || !arguments.fields.is_empty()) {
             bail!("this format has no fields to name; see --format for those of JSON lines");
         }
-        return Ok(Box::new(combined::read));
-    };
-    let json = Json::new(&preset, arguments);
-    Ok(Box::new(move |line| json.read(line)))
+        Ok(parser)
+    }
+
+    /// The parser of a format, whatever format the arguments have.
+    pub fn of(format: Format, arguments: &LogArguments) -> Self {
+        match Preset::of(format) {
+            Some(preset) => Self::Json(Box::new(Json::new(&preset, arguments))),
+            None => Self::Combined,
+        }
+    }
+
+    pub fn read(&self, line: &[u8]) -> Result<Entry, Flaw> {
+        match self {
+            Self::Combined => combined::read(line),
+            Self::Json(json) => json.read(line),
+        }
+    }
+
+    fn missing(&self) -> Option<&str> {
+        match self {
+            Self::Combined => None,
+            Self::Json(json) => json.missing(),
+        }
+    }
 }
 
 /// Reads a line with its end. What exceeds the longest line by more than a byte is left out.
@@ -167,13 +226,58 @@ impl Reading {
         self.span = Some((first.min(entry.start), last.max(entry.start)));
     }
 
-    pub fn bad_shown(&self) -> String {
-        let shown: Vec<_> = self
-            .bad
-            .iter()
-            .map(|(number, reason, text)| format!("  line {number}: {reason}: {text}\n"))
-            .collect();
-        shown.concat()
+    /// Requests that were decided.
+    pub const fn decided(&self) -> u64 {
+        self.requests - self.late
+    }
+
+    /// # Errors
+    ///
+    /// If more than a few lines are undecided.
+    pub fn require_decided(&self) -> anyhow::Result<()> {
+        let undecided = self.undecided.count + self.late;
+        if undecided > (self.lines / FEW).max(1) {
+            return Err(self.no_result());
+        }
+        Ok(())
+    }
+
+    /// Why there is no result, and what to do.
+    fn no_result(&self) -> anyhow::Error {
+        let Self { name, window, .. } = self;
+        let undecided = number(self.undecided.count + self.late);
+        let mut text = format!(
+            "{name} gives no result: {undecided} of {} lines are undecided; one may be, or one in \
+             {}",
+            number(self.lines),
+            number(FEW)
+        );
+        if self.late > 0 {
+            text += &format!(
+                "\nstarted before a request that was decided {window} lines earlier: {}. Give the \
+                 oldest lines first, as in `zcat -f $(ls -tr access.log*)`, or raise --window",
+                number(self.late)
+            );
+        }
+        if self.undecided.count > 0 {
+            text += &format!(
+                "\ncannot be read, or have not what a limit needs: {}. See --format, or leave out \
+                 such lines, as with grep\n{}",
+                number(self.undecided.count),
+                self.undecided.shown()
+            );
+        }
+        if let Some(likeness) = &self.likeness {
+            text += &format!("\nthe first that cannot be read looks like {likeness}");
+        }
+        if self.rejected.count > 0 {
+            text += &format!(
+                "\nhold no request: {}\n{}",
+                number(self.rejected.count),
+                self.rejected.shown()
+            );
+        }
+        anyhow!(text)
     }
 }
 

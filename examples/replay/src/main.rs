@@ -10,7 +10,9 @@ mod condition;
 mod count;
 mod entry;
 mod fit;
+mod flaw;
 mod json;
+mod likeness;
 mod log;
 mod names;
 mod order;
@@ -38,6 +40,7 @@ use crate::args::{Arguments, Command, LogArguments, Out};
 use crate::by::{By, Known};
 use crate::condition::Condition;
 use crate::count::Count;
+use crate::entry::Entry;
 use crate::fit::{Fit, Needs};
 use crate::percent::Percent;
 use crate::report::FitAsked;
@@ -87,9 +90,12 @@ fn check(rules: &Path) -> anyhow::Result<()> {
 
 fn count(log: &LogArguments, most: usize) -> anyhow::Result<()> {
     let mut count = Count::default();
-    let reading = log::read(log, |together| {
-        together.iter().for_each(|entry| count.add(entry))
-    })?;
+    // Counting needs no order.
+    let add = |entry: &Entry| {
+        count.add(entry);
+        None
+    };
+    let reading = log::read(log, add, |_| {})?;
     print!("{}{}", report::log(&reading), count.shown(most));
     Ok(())
 }
@@ -119,6 +125,13 @@ fn plan(
     write(out, || {
         page::plan([&files[0], &files[1]], &replayed, out.top)
     })?;
+    let undecided = files[0].undecided_changes(&files[1]);
+    if !conditions.is_empty() && !undecided.is_empty() {
+        bail!(
+            "--fail-if has no result: the files differ in what the log does not decide: {}",
+            undecided.join(", ")
+        );
+    }
     // A condition holds if it does under one of the assumptions.
     let holds = |condition: &&Condition| {
         replayed
@@ -160,8 +173,9 @@ fn fit(
     }
     let (mut at_start, mut spread, mut label) =
         (Needs::new(rates), Needs::new(rates), String::new());
-    let (mut timeline, mut without_key, mut is_spread) = (Timeline::<3>::default(), 0, None);
-    let reading = log::read(log, |together| {
+    let (mut timeline, mut without_key) = (Timeline::<3>::default(), 0);
+    let undecided = |entry: &Entry| key.lacks_address(entry).then_some(rule_file::NO_ADDRESS);
+    let reading = log::read(log, undecided, |together| {
         for (place, entry) in together.iter().enumerate() {
             timeline.add(entry.start, [1, 0, 0]);
             label.clear();
@@ -170,11 +184,10 @@ fn fit(
                 continue;
             }
             at_start.add(&label, entry.start);
-            if *is_spread.get_or_insert(!entry.is_precise) {
-                spread.add(&label, replay::spread_at(together, place));
-            }
+            spread.add(&label, replay::spread_at(together, place));
         }
     })?;
+    reading.require_decided()?;
     if at_start.keys() == 0 {
         bail!(
             "none of the {} requests has a key by {by}: there is nothing to fit",
@@ -186,7 +199,7 @@ fn fit(
         .into_iter()
         .map(|fit| (fit, vec![fit]))
         .collect();
-    if spread.keys() > 0 {
+    if reading.whole_seconds > 0 {
         for ((fit, each), spread) in fits.iter_mut().zip(spread.fits(refuse_at_most)) {
             *fit = fit.of_both(spread);
             each.push(spread);

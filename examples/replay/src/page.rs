@@ -19,7 +19,7 @@ pub fn replay(file: &RuleFile, replayed: &Replayed, most: usize) -> anyhow::Resu
     let mut body = about(replayed, &[file]);
     body += &timeline(&replayed.timeline, &["requests", "refused"])?;
     let first = || replayed.assumed.iter().map(|assumed| &assumed.tallies[0]);
-    let admitted = bracket(first().map(|tally| replayed.log.requests - tally.refused));
+    let admitted = bracket(first().map(|tally| replayed.log.decided() - tally.refused));
     let refused = bracket(first().map(|tally| tally.refused));
     let _ = write!(
         body,

@@ -1,5 +1,7 @@
 //! Decides a log by one rule file, or by two of which the second is to replace the first.
 
+use anyhow::bail;
+
 use crate::args::LogArguments;
 use crate::condition::Counts;
 use crate::entry::{Entry, SECOND};
@@ -29,25 +31,22 @@ pub struct Assumed {
 
 /// # Errors
 ///
-/// If the log cannot be read, or the limits cannot be built.
+/// If the log cannot be read, the limits cannot be built, more than a few lines are undecided, or no
+/// limit applies to a request.
 pub fn replay(files: &[&RuleFile], arguments: &LogArguments) -> anyhow::Result<Replayed> {
     let mut timeline = Timeline::default();
-    let mut assumed: Vec<(Vec<Tallied<'_>>, Assumed)> = Vec::new();
-    // Built once before the log is read, so that limits which cannot be built are an error.
     let tallied = || {
         files
             .iter()
             .map(|file| Tallied::new(file))
             .collect::<Result<Vec<_>, _>>()
     };
-    let mut spare = Some((tallied()?, tallied()?));
-    let log = log::read(arguments, |together| {
-        if let Some((at_start, spread)) = spare.take() {
-            assumed.push((at_start, Assumed::default()));
-            if !together[0].is_precise {
-                assumed.push((spread, Assumed::default()));
-            }
-        }
+    let mut assumed = vec![
+        (tallied()?, Assumed::default()),
+        (tallied()?, Assumed::default()),
+    ];
+    let undecided = |entry: &Entry| files.iter().find_map(|file| file.undecided(entry));
+    let log = log::read(arguments, undecided, |together| {
         for (assumption, (files, counts)) in assumed.iter_mut().enumerate() {
             for (place, entry) in together.iter().enumerate() {
                 let at = if assumption == 0 {
@@ -67,15 +66,40 @@ pub fn replay(files: &[&RuleFile], arguments: &LogArguments) -> anyhow::Result<R
             }
         }
     })?;
+    log.require_decided()?;
+    if log.whole_seconds == 0 {
+        assumed.truncate(1);
+    }
     let assumed = assumed.into_iter().map(|(files, counts)| {
         let tallies = files.into_iter().map(|file| file.tally).collect();
         Assumed { tallies, ..counts }
     });
-    Ok(Replayed {
+    let replayed = Replayed {
         log,
         timeline,
         assumed: assumed.collect(),
-    })
+    };
+    let mut limits = replayed.assumed[0]
+        .tallies
+        .iter()
+        .flat_map(|tally| &tally.limits);
+    if limits.all(|limit| limit.asked == 0) {
+        bail!("{}", nothing_applies(files));
+    }
+    Ok(replayed)
+}
+
+/// What to say where no limit decides a request.
+fn nothing_applies(files: &[&RuleFile]) -> String {
+    let mut text = "no result: no limit applies to a request of the log".to_owned();
+    for file in files {
+        for limit in file.limits.iter().filter(|limit| !limit.is_skipped) {
+            text += &format!("\n{}: limit {:?} matches none", file.name, limit.name);
+        }
+        let notes = file.notes.iter();
+        text.extend(notes.map(|note| format!("\n{}: {note}", file.name)));
+    }
+    text
 }
 
 /// When a request came, if those of one second were evenly spread.

@@ -12,6 +12,9 @@ use crate::tally::{LimitTally, Tally, top};
 use crate::text::{bracket, escaped, number};
 use crate::time;
 
+const REJECTED: &str = "lines with what is no request and was answered with an error, not counted";
+const UNDECIDED: &str = "lines that are undecided, and not counted";
+
 /// What was read, and what a log cannot tell. A line for each.
 pub fn about_log(log: &Reading) -> Vec<String> {
     let mut lines = Vec::new();
@@ -25,17 +28,15 @@ pub fn about_log(log: &Reading) -> Vec<String> {
     let mut add = |count: u64, what: &str| {
         lines.extend((count > 0).then(|| format!("{what}: {}", number(count))))
     };
-    add(
-        log.bad_lines,
-        "lines that could not be read, and are not counted",
-    );
+    add(log.rejected.count, REJECTED);
+    add(log.undecided.count, UNDECIDED);
     add(
         log.moved,
         "requests that were logged after one that started later, and were put in order",
     );
     add(
         log.late,
-        "of them, those too late for --window, which are decided after the one before them",
+        "of them, those too late for --window, which are undecided and not counted",
     );
     add(
         log.without_address,
@@ -56,17 +57,19 @@ pub fn about_log(log: &Reading) -> Vec<String> {
     lines
 }
 
-/// What was read, with the first lines that could not be.
+/// What was read, with the first lines that are not counted.
 pub fn log(log: &Reading) -> String {
-    let mut lines = about_log(log);
-    // Below their number.
-    if let Some(at) = lines
-        .iter()
-        .position(|line| line.starts_with("lines that could not be read"))
-    {
-        lines[at].push_str(&format!("\n{}", log.bad_shown().trim_end()));
+    let mut shown = String::new();
+    for line in about_log(log) {
+        shown += &format!("{line}\n");
+        // Below their number.
+        for (what, lines) in [(REJECTED, &log.rejected), (UNDECIDED, &log.undecided)] {
+            if line.starts_with(what) {
+                shown += &format!("{}\n", lines.shown());
+            }
+        }
     }
-    lines.join("\n") + "\n"
+    shown
 }
 
 pub const AS_LOGGED: &str = "refused clients would have come again, or not at all: the requests \
@@ -88,7 +91,7 @@ pub fn replay(file: &RuleFile, replayed: &Replayed, most: usize) -> String {
         .for_each(|note| _ = writeln!(shown, "{note}"));
     let tallies = || replayed.assumed.iter().map(|assumed| &assumed.tallies[0]);
     let refused = |tally: &Tally| tally.refused;
-    let admitted = bracket(tallies().map(|tally| replayed.log.requests - refused(tally)));
+    let admitted = bracket(tallies().map(|tally| replayed.log.decided() - refused(tally)));
     let _ = writeln!(
         shown,
         "\n{}: admits {admitted}, refuses {}",
@@ -155,6 +158,13 @@ pub fn plan(files: [&RuleFile; 2], replayed: &Replayed, most: usize) -> String {
         file.notes
             .iter()
             .for_each(|note| _ = writeln!(shown, "{}: {note}", file.name));
+    }
+    for (file, tally) in files.into_iter().zip(&replayed.assumed[0].tallies) {
+        for limit in tally.limits.iter().filter(|limit| limit.asked == 0) {
+            if let Some(why) = nothing_decided(file, limit).filter(|why| *why != "skipped") {
+                let _ = writeln!(shown, "{}: limit {:?} {why}", file.name, limit.name);
+            }
+        }
     }
     shown.push('\n');
     for (place, file) in files.iter().enumerate() {
@@ -256,9 +266,14 @@ pub fn fit(asked: &FitAsked<'_>) -> String {
     } else {
         format!("[{}]", parts.join(", "))
     };
+    // Without it, requests without the key would share a budget.
+    let on_missing = match asked.without_key {
+        0 => "",
+        _ => "on-missing = \"skip\"\n",
+    };
     let _ = writeln!(
         shown,
-        "\n[[limit]]\nname = {name:?}\nby = {by}\n# Keep one of these lines:"
+        "\n[[limit]]\nname = {name:?}\nby = {by}\n{on_missing}# Keep one of these lines:"
     );
     let rules: Vec<_> = asked
         .fits
@@ -296,10 +311,12 @@ impl FitAsked<'_> {
             number(*keys as u64),
             escaped(by)
         )];
-        lines.extend(
-            (*without_key > 0)
-                .then(|| format!("{} requests have no such key", number(*without_key))),
-        );
+        lines.extend((*without_key > 0).then(|| {
+            format!(
+                "{} requests have no such key, and are not limited",
+                number(*without_key)
+            )
+        }));
         lines
     }
 }

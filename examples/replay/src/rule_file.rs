@@ -1,5 +1,6 @@
 //! A rule file as far as a log can decide it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -11,7 +12,7 @@ use toml::{Table, Value};
 
 use crate::args::LogArguments;
 use crate::by::{By, Known};
-use crate::entry::Fields;
+use crate::entry::{Entry, Fields};
 use crate::names::{self, Names, SECTIONS};
 use crate::routes::Routes;
 
@@ -27,7 +28,38 @@ pub struct RuleFile {
     pub routes: Routes,
     /// What the file says and a replay leaves out.
     pub notes: Vec<String>,
+    /// What the file says there, so that a change of it is noticed.
+    left_out: BTreeMap<String, Value>,
+    /// The fields of the log that are costs, by their place.
+    costs: Vec<usize>,
 }
+
+impl RuleFile {
+    /// Why a log does not have what it takes to decide a request.
+    pub fn undecided(&self, entry: &Entry) -> Option<&'static str> {
+        let mut limits = self.limits.iter().filter(|limit| !limit.is_skipped);
+        if limits.any(|limit| limit.by.lacks_address(entry)) {
+            return Some(NO_ADDRESS);
+        }
+        let cost = |place: &usize| entry.fields.get(*place)?.as_deref();
+        let mut costs = self.costs.iter().filter_map(cost);
+        costs
+            .any(|cost| cost.parse::<u64>().is_err())
+            .then_some("the cost is no whole number")
+    }
+
+    /// What another file says otherwise, and no log decides.
+    pub fn undecided_changes<'f>(&'f self, other: &'f Self) -> Vec<&'f str> {
+        let names = self.left_out.keys().chain(other.left_out.keys());
+        let changed = names.filter(|name| self.left_out.get(*name) != other.left_out.get(*name));
+        let changed: BTreeSet<&str> = changed.map(String::as_str).collect();
+        changed.into_iter().collect()
+    }
+}
+
+/// Why a request cannot be decided that has no address.
+pub const NO_ADDRESS: &str = "there is no client address; it is the first word of a line, or that \
+    of --ip";
 
 /// One limit, as people see it.
 pub struct Limit {
@@ -69,12 +101,13 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
     let mut file: Table = text.parse().map_err(|error| anyhow!("{name}: {error}"))?;
     let fields: Vec<String> = log.fields.iter().map(|(name, _)| name.clone()).collect();
     let (mut limits, mut notes) = (Vec::new(), Vec::new());
+    let mut left_out = BTreeMap::new();
     let known = Known {
         fields: &fields,
         headers: log.format.headers(),
     };
     let routes = Routes::of_file(&file);
-    prepare_layer(&mut file, &mut notes);
+    prepare_layer(&mut file, &mut notes, &mut left_out);
     for section in SECTIONS {
         let tables = file
             .get_mut(section)
@@ -95,20 +128,21 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
             match why_skipped {
                 Some(why) => {
                     notes.push(format!("limit {name:?} is skipped: {why}"));
+                    left_out.insert(format!("limit {name:?}"), Value::from(table.clone()));
                     table.insert("when".to_owned(), NEVER.into());
                 }
-                None if names::field(table, "wait-up-to").is_some() => {
-                    notes.push(format!(
-                        "limit {name:?} refuses at once here: a replay does not hold requests"
-                    ));
+                None => {
+                    if let Some(wait) = names::field(table, "wait-up-to") {
+                        left_out.insert(format!("`wait-up-to` of {name:?}"), wait.clone());
+                        notes.push(format!(
+                            "limit {name:?} refuses at once here: a replay does not hold requests"
+                        ));
+                    }
                 }
-                None => {}
             }
-            if !is_skipped
-                && table
-                    .get("when")
-                    .is_some_and(|when| when.to_string().contains("preflight"))
-            {
+            let when = table.get("when").filter(|_| !is_skipped);
+            if let Some(when) = when.filter(|when| when.to_string().contains("preflight")) {
+                left_out.insert(format!("`when` of {name:?}"), when.clone());
                 notes.push(format!(
                     "limit {name:?}: a log does not tell which requests are preflights; none \
                         counts as one"
@@ -136,23 +170,34 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
         }));
     }
     let text = toml::to_string(&file).with_context(|| format!("{name} cannot be written anew"))?;
-    let rules = Rules::from_str(name, &text, registry(&text, &fields))?;
+    let costs = costs(&file, &fields);
+    let rules = Rules::from_str(name, &text, registry(&text, &fields, &costs))?;
     Ok(RuleFile {
         name: name.to_owned(),
         rules,
         limits,
         routes,
         notes,
+        left_out,
+        costs,
     })
 }
 
 /// The address in a log is that of the client, and the conditions of the layer are the program's.
-fn prepare_layer(file: &mut Table, notes: &mut Vec<String>) {
+fn prepare_layer(
+    file: &mut Table,
+    notes: &mut Vec<String>,
+    left_out: &mut BTreeMap<String, Value>,
+) {
     let client_ip = ["client-ip", "client_ip"]
         .into_iter()
         .find_map(|name| file.remove(name));
-    let source = client_ip.and_then(|section| section.get("source").cloned());
-    if source.is_some_and(|source| source.as_str() != Some("peer")) {
+    let client_ip = client_ip.filter(|section| {
+        let source = section.get("source");
+        source.is_some_and(|source| source.as_str() != Some("peer"))
+    });
+    if let Some(client_ip) = client_ip {
+        left_out.insert("[client-ip]".to_owned(), client_ip);
         notes.push(
             "the log's address is taken for the client's, whatever [client-ip] says".to_owned(),
         );
@@ -162,7 +207,11 @@ fn prepare_layer(file: &mut Table, notes: &mut Vec<String>) {
         "layer".to_owned(),
         Table::from_iter([("headers".to_owned(), Value::from("none"))]).into(),
     );
-    if file.remove("when").is_some() {
+    if file.remove("candidate").is_some() {
+        notes.push("the candidate is not decided: it refuses no request".to_owned());
+    }
+    if let Some(when) = file.remove("when") {
+        left_out.insert("the layer's own `when`".to_owned(), when);
         notes.push("the layer's own `when` is taken to hold for all requests".to_owned());
     }
 }
@@ -240,18 +289,26 @@ fn field_name(place: usize) -> String {
     format!("field-{place}")
 }
 
-/// What the names of a prepared file mean: those of `--field` what the log has, and the rest
-/// nothing.
-fn registry(text: &str, fields: &[String]) -> Registry {
-    let file: Table = text.parse().unwrap_or_default();
-    let meaningless = Names::of_file(text).without(fields, (0..fields.len()).map(field_name));
-    let registry = meaningless.registry();
-    let used = |name: &str| {
+/// The places of the fields that are costs.
+fn costs(file: &Table, fields: &[String]) -> Vec<usize> {
+    let is_cost = |name: &str| {
         SECTIONS
             .iter()
-            .flat_map(|section| names::limits(&file, section))
+            .flat_map(|section| names::limits(file, section))
             .any(|limit| Names::of_limit(limit).has_cost(name))
     };
+    let places = fields.iter().enumerate();
+    places
+        .filter(|(_, name)| is_cost(name))
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// What the names of a prepared file mean: those of `--field` what the log has, and the rest
+/// nothing.
+fn registry(text: &str, fields: &[String], costs: &[usize]) -> Registry {
+    let meaningless = Names::of_file(text).without(fields, (0..fields.len()).map(field_name));
+    let registry = meaningless.registry();
     fields
         .iter()
         .enumerate()
@@ -264,8 +321,8 @@ fn registry(text: &str, fields: &[String]) -> Registry {
                 name.clone()
             };
             let registry = registry.key(&key, from_fn(value));
-            match used(name) {
-                // A line without a cost counts as one unit; what is no whole number, too.
+            match costs.contains(&place) {
+                // A line without a cost counts as one unit.
                 true => registry.cost(name, move |parts| {
                     value(parts).and_then(|cost| cost.parse().ok()).unwrap_or(1)
                 }),

@@ -1,6 +1,6 @@
 //! What the limits of a file have decided about a log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use throttle_tower::rules::RulesError;
@@ -27,6 +27,9 @@ pub struct LimitTally {
     pub refused: u64,
     /// Refused requests by key. A key that was never refused is not in it.
     pub keys: HashMap<Box<str>, u64>,
+    /// Those of them of which a request was refused in fact: an audited limit refuses none, and
+    /// an `any` admits what one of its limits admits.
+    refused_keys: HashSet<Box<str>>,
 }
 
 /// Keys of requests that have none.
@@ -55,10 +58,19 @@ impl Tally {
         self.refused += u64::from(decided.is_refused);
         self.lacking_key += u64::from(decided.lacks_key);
         self.overflow += u64::from(decided.is_overflow);
-        for ((tally, limit), refuses) in self.limits.iter_mut().zip(limits).zip(&decided.limits) {
-            let Some(refuses) = refuses else { continue };
+        // The layer asks no limit about a request that lacks a required key.
+        let lacking = limits.iter().position(|limit| {
+            let lacks = |limit: &Limit| !limit.by.write(entry, route, &mut String::new());
+            decided.lacks_key && !limit.is_skipped && lacks(limit)
+        });
+        let each = self.limits.iter_mut().zip(limits).zip(&decided.limits);
+        for (place, ((tally, limit), refuses)) in each.enumerate() {
+            let is_lacking = lacking == Some(place);
+            let Some(refuses) = refuses.or(is_lacking.then_some(true)) else {
+                continue;
+            };
             tally.asked += 1;
-            if *refuses {
+            if refuses {
                 tally.refused += 1;
                 label.clear();
                 if !limit.by.write(entry, route, label) {
@@ -68,6 +80,9 @@ impl Tally {
                     Some(count) => *count += 1,
                     None => _ = tally.keys.insert(label.as_str().into(), 1),
                 }
+                if decided.is_refused && !tally.refused_keys.contains(label.as_str()) {
+                    tally.refused_keys.insert(label.as_str().into());
+                }
             }
         }
     }
@@ -76,7 +91,7 @@ impl Tally {
     pub fn refused_keys(&self) -> u64 {
         self.limits
             .iter()
-            .map(|limit| limit.keys.len() as u64)
+            .map(|limit| limit.refused_keys.len() as u64)
             .sum()
     }
 
@@ -89,9 +104,9 @@ impl Tally {
         self.limits.iter().flat_map(|limit| {
             let others = other.limits.iter().find(|other| other.name == limit.name);
             let is_other =
-                move |key: &str| others.is_some_and(|other| other.keys.contains_key(key));
-            let keys = limit.keys.iter().filter(move |(key, _)| !is_other(key));
-            keys.map(|(key, count)| (limit.name.as_str(), &**key, *count))
+                move |key: &str| others.is_some_and(|other| other.refused_keys.contains(key));
+            let keys = limit.refused_keys.iter().filter(move |key| !is_other(key));
+            keys.map(|key| (limit.name.as_str(), &**key, limit.keys[key]))
         })
     }
 }

@@ -14,9 +14,19 @@ pub fn common(text: &[u8]) -> Option<i64> {
     Some(time.as_microsecond())
 }
 
-/// RFC 3339, or a number of seconds since 1970.
+/// RFC 3339, or a number since 1970: of seconds, or by its digits of milli-, micro- or nanoseconds.
 pub fn any(text: &str) -> Option<(i64, bool)> {
-    decimal(text, SECOND).or_else(|| {
+    let digits = text.split('.').next().unwrap_or(text);
+    // From 1973 on and for thousands of years, seconds have 9 to 11 digits, and each of the finer
+    // units has three more.
+    let number = match digits.len() {
+        0..=11 => decimal(text, SECOND),
+        12..=14 => decimal(text, 1_000).map(|(micros, _)| (micros, true)),
+        15..=17 => decimal(text, 1).map(|(micros, _)| (micros, true)),
+        // What is below a microsecond is left out.
+        _ => decimal(digits.get(..digits.len() - 3)?, 1).map(|(micros, _)| (micros, true)),
+    };
+    number.or_else(|| {
         let time: Timestamp = text.parse().ok()?;
         Some((time.as_microsecond(), text.contains(['.', ','])))
     })
@@ -78,7 +88,11 @@ mod tests {
             ("", None),
             (".5", None),
             ("99999999999999999999999999999999999999999999", None),
-            ("9999999999999999", None),
+            ("971211336000", Some((971_211_336_000_000, true))),
+            ("971211336250.5", Some((971_211_336_250_500, true))),
+            ("971211336250125", Some((971_211_336_250_125, true))),
+            ("971211336250125999", Some((971_211_336_250_125, true))),
+            ("9712113362501259999999", None),
             ("yesterday", None),
         ] {
             assert_eq!(any(text), time, "{text}");
