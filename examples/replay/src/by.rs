@@ -193,6 +193,31 @@ mod tests {
     const HEADERS: &[HeaderName] = &[USER_AGENT, REFERER];
 
     #[test]
+    fn address_is_lacking_only_where_the_key_needs_it() {
+        let line = br#"host - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1 "-" "curl""#;
+        let entry = crate::combined::read(line).unwrap();
+        for (by, lacks) in [
+            (r#""client-ip""#, true),
+            (r#""method""#, false),
+            (r#"["method", "client-ip"]"#, true),
+            (
+                r#"{ first-of = ["header:user-agent", "client-ip"] }"#,
+                false,
+            ),
+            (r#"{ first-of = ["client-ip", "header:user-agent"] }"#, true),
+            (r#"{ first-of = ["header:referer", "client-ip"] }"#, true),
+        ] {
+            let file: toml::Table = format!("by = {by}").parse().unwrap();
+            let known = Known {
+                fields: &[],
+                headers: HEADERS,
+            };
+            let key = By::read(&file["by"], &known);
+            assert_eq!(key.lacks_address(&entry), lacks, "{by}");
+        }
+    }
+
+    #[test]
     fn key_is_written_as_the_rule_file_has_it() {
         let line =
             br#"203.0.113.9 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1 "-" "curl""#;

@@ -67,7 +67,6 @@ impl Entry {
     pub fn new(draft: Draft<'_>) -> Result<Self, Flaw> {
         let header =
             |value: Option<&[u8]>| value.and_then(|value| HeaderValue::from_bytes(value).ok());
-        let rejected = |reason| Flaw::of_request(reason, draft.status);
         let start = if draft.is_start {
             draft.at
         } else {
@@ -84,9 +83,13 @@ impl Entry {
             },
             is_precise: draft.is_precise,
             address: address(draft.address),
-            method: Method::from_bytes(draft.method).map_err(|_| rejected("the method is none"))?,
-            uri: Uri::try_from(draft.target)
-                .map_err(|_| rejected("the target of the request is no URI"))?,
+            method: Method::from_bytes(draft.method)
+                .map_err(|_| Flaw::of_request("the method is none", draft.status))?,
+            // A server that has logged such a target may have passed it on; one of `http` refuses it.
+            uri: Uri::try_from(draft.target).map_err(|_| Flaw {
+                reason: "the target of the request is no URI",
+                is_rejected: true,
+            })?,
             host: header(draft.host),
             status: StatusCode::from_bytes(draft.status).map_err(|_| "the status is none")?,
             agent: header(draft.agent),

@@ -6,13 +6,14 @@ use crate::text::escaped;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flaw {
     pub reason: &'static str,
-    /// The line is whole and holds no HTTP request, and the server answered with an error. So it
-    /// is decided: it never reaches a limit.
+    /// The line is whole, and holds no request that a server of `http` accepts. So it is decided:
+    /// it never reaches a limit.
     pub is_rejected: bool,
 }
 
 impl Flaw {
-    /// A flaw of the request itself, which was answered with this status.
+    /// What is no request, if it was answered with an error. With another status the line may
+    /// be in another format.
     pub fn of_request(reason: &'static str, status: &[u8]) -> Self {
         Self {
             reason,

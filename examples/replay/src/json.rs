@@ -177,7 +177,9 @@ impl Json {
         if line.trim_ascii().is_empty() {
             return Err("the line is empty".into());
         }
-        let value: Value = serde_json::from_slice(line).map_err(|_| "the line is no JSON")?;
+        // nginx writes what a client has sent as it is, in UTF-8 or not.
+        let line = String::from_utf8_lossy(line);
+        let value: Value = serde_json::from_str(&line).map_err(|_| "the line is no JSON")?;
         let text = |names: &Names| names.text(&value);
         let at = text(&self.at).ok_or("there is no field with the time; see --at")?;
         let (at, is_precise) =
@@ -350,6 +352,25 @@ mod tests {
             (entry.address.unwrap().to_string(), entry.status.as_u16()),
             ("::1".to_owned(), 204)
         );
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_do_not_hide_a_request() {
+        let line =
+            br#"{"msec":1,"request_method":"GET","uri":"/","status":200,"http_user_agent":"?"}"#;
+        let line = line.map(|byte| if byte == b'?' { 0xff } else { byte });
+        assert!(json(&["--format=nginx"]).read(&line).is_ok());
+    }
+
+    #[test]
+    fn duration_that_is_no_number_is_refused() {
+        let json = json(&["--format=caddy"]);
+        for (duration, is_read) in [("0.25", true), ("1e-7", true), ("\"2ms\"", false)] {
+            let line = format!(
+                r#"{{"ts":1,"duration":{duration},"status":200,"request":{{"method":"GET","uri":"/"}}}}"#
+            );
+            assert_eq!(json.read(line.as_bytes()).is_ok(), is_read, "{duration}");
+        }
     }
 
     #[test]

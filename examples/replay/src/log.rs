@@ -133,7 +133,7 @@ fn open(arguments: &LogArguments, name: &str) -> anyhow::Result<(Box<dyn BufRead
     let mut input = BufReader::with_capacity(1 << 16, input);
     let start = input.fill_buf().with_context(unread)?;
     if let Some(likeness) = likeness::of_file(start) {
-        bail!("{name} looks like {likeness}");
+        bail!("{name} looks like {likeness}.");
     }
     Ok(if start.starts_with(b"\x1f\x8b") {
         let expanded = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input));
@@ -245,36 +245,35 @@ impl Reading {
     /// Why there is no result, and what to do.
     fn no_result(&self) -> anyhow::Error {
         let Self { name, window, .. } = self;
-        let undecided = number(self.undecided.count + self.late);
+        let undecided = self.undecided.count + self.late;
+        if undecided == 0 {
+            return anyhow!(
+                "{name} gives no result: it has no request\n{}",
+                self.rejected.shown()
+            );
+        }
         let mut text = format!(
-            "{name} gives no result: {undecided} of {} lines are undecided; one may be, or one in \
-             {}",
+            "{name} gives no result: {} of {} lines are undecided; one may be, or one in {}",
+            number(undecided),
             number(self.lines),
             number(FEW)
         );
+        if let Some(likeness) = &self.likeness {
+            text += &format!("\nThe first that cannot be read looks like {likeness}.");
+        }
         if self.late > 0 {
             text += &format!(
-                "\nstarted before a request that was decided {window} lines earlier: {}. Give the \
-                 oldest lines first, as in `zcat -f $(ls -tr access.log*)`, or raise --window",
+                "\nThey start before a request that was decided {window} lines earlier: {}. Give \
+                 the oldest lines first, as in `zcat -f $(ls -tr access.log*)`, or raise --window.",
                 number(self.late)
             );
         }
         if self.undecided.count > 0 {
             text += &format!(
-                "\ncannot be read, or have not what a limit needs: {}. See --format, or leave out \
-                 such lines, as with grep\n{}",
+                "\nThey cannot be read, or lack what a limit needs: {}. See --format, or leave \
+                 such lines out, as with grep.\n{}",
                 number(self.undecided.count),
                 self.undecided.shown()
-            );
-        }
-        if let Some(likeness) = &self.likeness {
-            text += &format!("\nthe first that cannot be read looks like {likeness}");
-        }
-        if self.rejected.count > 0 {
-            text += &format!(
-                "\nhold no request: {}\n{}",
-                number(self.rejected.count),
-                self.rejected.shown()
             );
         }
         anyhow!(text)

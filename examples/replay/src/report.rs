@@ -12,7 +12,7 @@ use crate::tally::{LimitTally, Tally, top};
 use crate::text::{bracket, escaped, number};
 use crate::time;
 
-const REJECTED: &str = "lines with what is no request and was answered with an error, not counted";
+const REJECTED: &str = "lines of what is no request, which no limit sees";
 const UNDECIDED: &str = "lines that are undecided, and not counted";
 
 /// What was read, and what a log cannot tell. A line for each.

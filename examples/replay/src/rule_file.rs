@@ -58,8 +58,8 @@ impl RuleFile {
 }
 
 /// Why a request cannot be decided that has no address.
-pub const NO_ADDRESS: &str = "there is no client address; it is the first word of a line, or that \
-    of --ip";
+pub const NO_ADDRESS: &str = "there is no client address, which a limit needs (the first word, \
+    or the field of --ip)";
 
 /// One limit, as people see it.
 pub struct Limit {
@@ -146,6 +146,11 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
                 notes.push(format!(
                     "limit {name:?}: a log does not tell which requests are preflights; none \
                         counts as one"
+                ));
+            }
+            if names::field(table, "settled-later").and_then(Value::as_bool) == Some(true) {
+                notes.push(format!(
+                    "limit {name:?} charges its estimate here: a log does not tell what is settled"
                 ));
             }
             map_headers(table, &fields);

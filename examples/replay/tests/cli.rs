@@ -527,14 +527,15 @@ fn requests_without_the_address_that_a_limit_needs_are_no_result() {
 }
 
 #[test]
-fn lines_of_no_request_that_were_answered_with_an_error_are_decided() {
+fn lines_of_no_request_are_decided() {
     let tls = line("203.0.113.9", 0).replace("GET / HTTP/1.1\" 200", "\\x16\\x03\\x01\" 400");
     let log = file("tls.log", tls.repeat(9) + &line("203.0.113.9", 1));
     require_result(&log, &[]);
     let (_, shown) = replay(&["count", &log]);
-    assert!(
-        shown.contains("answered with an error, not counted: 9\n  line 1: the request is none")
-    );
+    assert!(shown.contains("which no limit sees: 9\n  line 1: the request is none"));
+    let target = line("203.0.113.9", 0).replace("GET /", "GET /?<script>");
+    let log = file("target.log", target.repeat(9) + &line("::1", 1));
+    require_result(&log, &[]);
     let ok = file(
         "tls-200.log",
         tls.replace(" 400 ", " 200 ").repeat(9) + &line("::1", 1),
