@@ -38,7 +38,7 @@ impl RuleFile {
     /// Why a log does not have what it takes to decide a request.
     pub fn undecided(&self, entry: &Entry) -> Option<&'static str> {
         let mut limits = self.limits.iter().filter(|limit| !limit.is_skipped);
-        if limits.any(|limit| limit.by.lacks_address(entry)) {
+        if entry.address.is_none() && limits.any(|limit| limit.by.lacks_address(entry)) {
             return Some(NO_ADDRESS);
         }
         let cost = |place: &usize| entry.fields.get(*place)?.as_deref();
