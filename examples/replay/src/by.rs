@@ -96,7 +96,8 @@ impl By {
         }
     }
 
-    /// Whether a request has no such key for want of an address, which each client has.
+    /// Returns whether a request lacks such a key because the log has no address. Each client has
+    /// one.
     pub fn lacks_address(&self, entry: &Entry) -> bool {
         match self {
             Self::Client(..) => entry.address.is_none(),

@@ -85,7 +85,7 @@ impl Entry {
             address: address(draft.address),
             method: Method::from_bytes(draft.method)
                 .map_err(|_| Flaw::of_request("the method is none", draft.status))?,
-            // A server that has logged such a target may have passed it on; one of `http` refuses it.
+            // The server that has logged it may have accepted it: `hyper` refuses it.
             uri: Uri::try_from(draft.target).map_err(|_| Flaw {
                 reason: "the target of the request is no URI",
                 is_rejected: true,

@@ -6,8 +6,8 @@ use crate::text::escaped;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flaw {
     pub reason: &'static str,
-    /// The line is whole, and holds no request that a server of `http` accepts. So it is decided:
-    /// it never reaches a limit.
+    /// The line is whole, and holds no request that `hyper` accepts. So it is decided: it never
+    /// reaches a limit.
     pub is_rejected: bool,
 }
 

@@ -3,16 +3,16 @@
 use clap::ValueEnum;
 
 use crate::args::{Format, LogArguments};
-use crate::log::Parser;
+use crate::line_reader::LineReader;
 
-/// Starts of compressed files, beside those of gzip, and the program that expands each.
+/// The first bytes of compressed files other than those of gzip, and the program that expands each.
 const COMPRESSED: [(&[u8], &str, &str); 3] = [
     (b"\x28\xb5\x2f\xfd", "zstd", "zstdcat"),
     (b"\xfd7zXZ\0", "xz", "xzcat"),
     (b"BZh", "bzip2", "bzcat"),
 ];
 
-/// What a file is, by its first bytes, if it is no text in UTF-8.
+/// Returns what a file is and what to do, by its first bytes, if it is no text in UTF-8.
 pub fn of_file(start: &[u8]) -> Option<String> {
     if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
         return Some("UTF-16; `iconv -f utf-16 -t utf-8` converts it".to_owned());
@@ -23,10 +23,10 @@ pub fn of_file(start: &[u8]) -> Option<String> {
     Some(format!("a file of {name}; pipe `{program}` of it into `-`"))
 }
 
-/// What a line is, and what to do.
+/// Returns what a line is, and what to do.
 pub fn of_line(line: &[u8], arguments: &LogArguments) -> Option<String> {
     let reads = |format: &&Format| {
-        **format != arguments.format && Parser::of(**format, arguments).read(line).is_ok()
+        **format != arguments.format && LineReader::of(**format, arguments).read(line).is_ok()
     };
     if let Some(format) = Format::value_variants().iter().find(reads) {
         let name = format.to_possible_value()?;
@@ -39,7 +39,7 @@ pub fn of_line(line: &[u8], arguments: &LogArguments) -> Option<String> {
     ))
 }
 
-/// Formats that are recognized only.
+/// Returns the name of a format that is recognized only.
 fn foreign(text: &str) -> Option<&'static str> {
     let (first, second) = text.split_once(' ').unwrap_or((text, ""));
     let is_date = |text: &str| {

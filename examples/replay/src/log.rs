@@ -7,12 +7,11 @@ use anyhow::{Context, anyhow, bail};
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{Format, LogArguments};
-use crate::combined;
+use crate::args::LogArguments;
 use crate::entry::Entry;
-use crate::flaw::{Flaw, Lines};
-use crate::json::{Json, Preset};
+use crate::flaw::Lines;
 use crate::likeness;
+use crate::line_reader::LineReader;
 use crate::order::Order;
 use crate::text::number;
 
@@ -66,7 +65,7 @@ pub fn read(
         name if name == "-" => "the standard input".to_owned(),
         name => name,
     };
-    let parser = Parser::new(arguments)?;
+    let reader = LineReader::new(arguments)?;
     let (mut input, progress) = open(arguments, &name)?;
     let mut read = Reading {
         name: name.clone(),
@@ -85,7 +84,7 @@ pub fn read(
         let entry = if line.len() as u64 > LONGEST {
             Err("the line is longer than 1 MiB".into())
         } else {
-            parser.read(text)
+            reader.read(text)
         };
         match entry {
             Ok(entry) => match check(&entry) {
@@ -110,7 +109,7 @@ pub fn read(
     if read.lines == 0 {
         bail!("{name} is empty: there is nothing to tell of it");
     }
-    if let Some(field) = parser.missing() {
+    if let Some(field) = reader.missing() {
         bail!("no line of {name} has the field {field:?}, which an option names");
     }
     if read.requests == 0 {
@@ -141,58 +140,6 @@ fn open(arguments: &LogArguments, name: &str) -> anyhow::Result<(Box<dyn BufRead
     } else {
         (Box::new(input), progress(bytes))
     })
-}
-
-/// Reads lines of a format.
-pub enum Parser {
-    Combined,
-    Json(Box<Json>),
-}
-
-impl Parser {
-    fn new(arguments: &LogArguments) -> anyhow::Result<Self> {
-        let parser = Self::of(arguments.format, arguments);
-        let LogArguments {
-            at,
-            duration,
-            ip,
-            method,
-            path,
-            host,
-            status,
-            route,
-            ..
-        } = arguments;
-        let is_given = [at, duration, ip, method, path, host, status, route]
-            .iter()
-            .any(|field| field.is_some());
-        if matches!(parser, Self::Combined) && (is_given || !arguments.fields.is_empty()) {
-            bail!("this format has no fields to name; see --format for those of JSON lines");
-        }
-        Ok(parser)
-    }
-
-    /// The parser of a format, whatever format the arguments have.
-    pub fn of(format: Format, arguments: &LogArguments) -> Self {
-        match Preset::of(format) {
-            Some(preset) => Self::Json(Box::new(Json::new(&preset, arguments))),
-            None => Self::Combined,
-        }
-    }
-
-    pub fn read(&self, line: &[u8]) -> Result<Entry, Flaw> {
-        match self {
-            Self::Combined => combined::read(line),
-            Self::Json(json) => json.read(line),
-        }
-    }
-
-    fn missing(&self) -> Option<&str> {
-        match self {
-            Self::Combined => None,
-            Self::Json(json) => json.missing(),
-        }
-    }
 }
 
 /// Reads a line with its end. What exceeds the longest line by more than a byte is left out.

@@ -13,6 +13,7 @@ mod fit;
 mod flaw;
 mod json;
 mod likeness;
+mod line_reader;
 mod log;
 mod names;
 mod order;

@@ -35,7 +35,7 @@ pub struct RuleFile {
 }
 
 impl RuleFile {
-    /// Why a log does not have what it takes to decide a request.
+    /// Returns why a log cannot decide a request, if it lacks what a limit needs.
     pub fn undecided(&self, entry: &Entry) -> Option<&'static str> {
         let mut limits = self.limits.iter().filter(|limit| !limit.is_skipped);
         if entry.address.is_none() && limits.any(|limit| limit.by.lacks_address(entry)) {
@@ -48,7 +48,7 @@ impl RuleFile {
             .then_some("the cost is no whole number")
     }
 
-    /// What another file says otherwise, and no log decides.
+    /// Returns what another file says differently and no log decides.
     pub fn undecided_changes<'f>(&'f self, other: &'f Self) -> Vec<&'f str> {
         let names = self.left_out.keys().chain(other.left_out.keys());
         let changed = names.filter(|name| self.left_out.get(*name) != other.left_out.get(*name));
@@ -148,11 +148,6 @@ pub fn from_text(name: &str, text: &str, log: &LogArguments) -> anyhow::Result<R
                         counts as one"
                 ));
             }
-            if names::field(table, "settled-later").and_then(Value::as_bool) == Some(true) {
-                notes.push(format!(
-                    "limit {name:?} charges its estimate here: a log does not tell what is settled"
-                ));
-            }
             map_headers(table, &fields);
             for option in ["wait-up-to", "key-deadline"] {
                 table.remove(option);
@@ -238,6 +233,13 @@ fn undecided(
             "a log does not tell {}; --field can name a field for a key or a cost",
             unknown.join(", ")
         ));
+    }
+    let is_settled_later = names::field(limit, "settled-later") == Some(&Value::from(true));
+    if is_settled_later && !limit.get("cost").is_some_and(Value::is_str) {
+        return Some(
+            "a log does not tell what is settled later; --field can name it if `cost` is a name"
+                .to_owned(),
+        );
     }
     if let Some(header) = by.unknown() {
         return Some(format!(
@@ -377,6 +379,10 @@ mod tests {
                 "a log does not tell classes \"importance\"",
             ),
             (
+                "by = \"constant\"\ncost = 0\nsettled-later = true",
+                "a log does not tell what is settled later",
+            ),
+            (
                 "by = \"constant\"\nmatch = { hosts = [\"a.example\"] }",
                 "this format has no host",
             ),
@@ -417,10 +423,9 @@ mod tests {
     fn what_a_replay_takes_otherwise_is_said() {
         let text = "when = \"external\"\n[client-ip]\nsource = \"x-forwarded-for\"\ntrusted = \
             [\"10.0.0.0/28\"]\n";
-        let file = read(
-            &(text.to_owned() + &limit("a", "by = \"client-ip\"\nmatch = { routes = [\"/\"] }")),
-            &[],
-        );
-        assert_eq!(file.notes.len(), 3, "{:?}", file.notes);
+        let text = "candidate = \"next.toml\"\n".to_owned() + text;
+        let rest = "by = \"client-ip\"\nmatch = { routes = [\"/\"] }";
+        let file = read(&(text + &limit("a", rest)), &[]);
+        assert_eq!(file.notes.len(), 4, "{:?}", file.notes);
     }
 }
