@@ -117,7 +117,7 @@ pub struct LogArguments {
     /// The field with the client's address.
     #[arg(long, value_name = "FIELD")]
     pub ip: Option<String>,
-    /// The field with the time: RFC 3339, or seconds since 1970, or thousandths and so on of them.
+    /// The field with the time: RFC 3339, or seconds, milli-, micro- or nanoseconds since 1970.
     #[arg(long, value_name = "FIELD")]
     pub at: Option<String>,
     /// Whether that is the start or the end of the request.

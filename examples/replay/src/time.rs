@@ -14,7 +14,7 @@ pub fn common(text: &[u8]) -> Option<i64> {
     Some(time.as_microsecond())
 }
 
-/// RFC 3339, or a number since 1970: of seconds, or by its digits of milli-, micro- or nanoseconds.
+/// RFC 3339, the form of [`common`], or a number since 1970: of seconds, or by its digits of milli-, micro- or nanoseconds.
 pub fn any(text: &str) -> Option<(i64, bool)> {
     let digits = text.split('.').next().unwrap_or(text);
     // From 1973 on and for thousands of years, seconds have 9 to 11 digits, and each of the finer
@@ -27,7 +27,9 @@ pub fn any(text: &str) -> Option<(i64, bool)> {
         _ => decimal(digits.get(..digits.len() - 3)?, 1).map(|(micros, _)| (micros, true)),
     };
     number.or_else(|| {
-        let time: Timestamp = text.parse().ok()?;
+        let Ok(time) = text.parse::<Timestamp>() else {
+            return Some((common(text.as_bytes())?, false));
+        };
         Some((time.as_microsecond(), text.contains(['.', ','])))
     })
 }
@@ -80,6 +82,10 @@ mod tests {
             (
                 "2000-10-10T13:55:36.5-07:00",
                 Some((971_211_336_500_000, true)),
+            ),
+            (
+                "10/Oct/2000:13:55:36 -0700",
+                Some((971_211_336_000_000, false)),
             ),
             ("971211336", Some((971_211_336_000_000, false))),
             ("971211336.000250999", Some((971_211_336_000_250, true))),
