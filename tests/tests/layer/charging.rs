@@ -17,12 +17,9 @@ use crate::common::{Remote, Strict, Text, get, left, memory, poll, shared, take}
 const BURST: u64 = 9;
 const TOKENS: &str = "tokens";
 
-/// A layer whose limit charges nothing before the handler reports its usage.
+/// A layer whose limit charges one unit before the handler reports its usage.
 fn afterwards(remote: &Remote, on_error: OnError) -> ThrottleLayer<Remote> {
-    let tokens = shared(TOKENS, BURST)
-        .cost(0)
-        .settled_later()
-        .on_error(on_error);
+    let tokens = shared(TOKENS, BURST).settled_later().on_error(on_error);
     // Nothing is left of a limit that does not apply.
     let beside = shared("beside", BURST).when(|_| false).on_error(on_error);
     ThrottleLayer::new(all([beside, tokens]))
@@ -130,7 +127,7 @@ async fn charge_that_fails_after_the_response_is_counted() {
     let layer = afterwards(&remote, OnError::Closed);
     let response = open(&layer).await;
     remote.trouble(Some(BackendErrorKind::Unavailable));
-    assert_eq!(usage(&response).settle(TOKENS, 2), Ok(()));
+    assert_eq!(usage(&response).add(TOKENS, 2), Ok(false));
     assert_eq!(settled(&layer).await, (0, 1));
 }
 
@@ -208,10 +205,10 @@ async fn charge_that_panics_in_the_store_has_failed() {
     let layer = afterwards(&remote, OnError::Closed);
     let response = open(&layer).await;
     remote.before_each(|| panic!("a mistake in the store"));
-    assert_eq!(usage(&response).settle(TOKENS, 2), Ok(()));
+    assert_eq!(usage(&response).add(TOKENS, 2), Ok(false));
     assert_eq!(
         (settled(&layer).await, left(&remote.memory, TOKENS, BURST)),
-        ((0, 1), BURST)
+        ((0, 1), BURST - 1)
     );
 }
 
@@ -219,20 +216,21 @@ async fn charge_that_panics_in_the_store_has_failed() {
 /// then: three times, so that it ends however many requests there are.
 #[tokio::test]
 async fn charge_of_what_is_left_is_tried_four_times() {
-    for (rivals, asked, remaining) in [(0, 1, 0), (1, 2, 0), (3, 4, 0), (4, 4, BURST - 8)] {
+    for (rivals, asked, taken) in [(0, 1, 9), (1, 2, 7), (3, 4, 3), (4, 4, 1)] {
         let remote = Remote::faltering(false);
         let layer = afterwards(&remote, OnError::Closed);
         let response = open(&layer).await;
         let before = remote.decisions.load(Ordering::SeqCst);
         rivalling(&remote, rivals, None);
-        usage(&response).settle(TOKENS, BURST).unwrap();
+        usage(&response).add(TOKENS, BURST).unwrap();
         assert_eq!(settled(&layer).await, (1, 0), "{rivals}");
         assert_eq!(
             remote.decisions.load(Ordering::SeqCst) - before,
             asked,
             "{rivals}"
         );
-        assert_eq!(left(&remote.memory, TOKENS, BURST), remaining, "{rivals}");
+        assert_eq!(usage(&response).taken(TOKENS), taken, "{rivals}");
+        assert_eq!(left(&remote.memory, TOKENS, BURST), 0, "{rivals}");
     }
 }
 
@@ -243,7 +241,7 @@ async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
     let layer = afterwards(&remote, OnError::local(1)).report_in_response(true);
     let response = open(&layer).await;
     rivalling(&remote, 3, Some(BackendErrorKind::Unavailable));
-    usage(&response).settle(TOKENS, BURST).unwrap();
+    usage(&response).add(TOKENS, BURST).unwrap();
     assert_eq!(settled(&layer).await, (0, 1));
     let report = layer.layer(Strict::default()).oneshot(get()).await.unwrap();
     let report = report
@@ -252,7 +250,7 @@ async fn charge_that_fails_at_its_last_try_is_made_in_the_share() {
         .expect("there is a report");
     assert_eq!(
         report.decision().remaining(),
-        6,
-        "three were left at the store"
+        BURST - 1 - 2 - 1,
+        "two were left at the store"
     );
 }

@@ -530,9 +530,9 @@ async fn units_given_back_and_used_beyond_what_was_left_are_counted() {
     );
 }
 
-/// Nothing is reserved for a cost of 0, and an attempt takes no more than there is.
+/// An estimate of 0 counts as 1, and an attempt takes no more than there is.
 #[tokio::test(start_paused = true)]
-async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
+async fn units_charged_afterwards_are_counted() {
     let series = metered(async {
         let tokens = limit("tokens", Gcra::new(Rate::per_day(100)))
             .by(Header::new("x-api-key"))
@@ -582,7 +582,7 @@ async fn units_charged_afterwards_are_counted_and_what_was_not_left_of_them() {
         };
         kinds.map(|kind| series[&of(kind)])
     };
-    assert_eq!(units("llm", "tokens"), [90.0 + 10.0, 0.0, 40.0]);
+    assert_eq!(units("llm", "tokens"), [3.0, 1.0, 89.0 + 49.0]);
     assert_eq!(units("site", "attempts"), [2.0 * 4.0 + 2.0, 0.0, 0.0]);
     assert_eq!(units("raced", "attempts"), [2.0 * 4.0, 0.0, 0.0]);
 }

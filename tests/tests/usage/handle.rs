@@ -127,7 +127,7 @@ async fn charge_is_refunded_unless_the_handler_has_settled_it() {
     }
 }
 
-/// A limit that reserved nothing, and one that reserved too much, settled in one step.
+/// A limit that reserved one unit, and one that reserved too much, settled in one step.
 #[tokio::test]
 async fn charge_made_afterwards_leaves_the_other_limits_to_be_settled() {
     for store in Store::both().await {

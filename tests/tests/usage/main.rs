@@ -3,6 +3,7 @@
 
 mod attempts;
 mod disconnects;
+mod estimates;
 mod exhausted;
 mod faults;
 mod handle;

@@ -82,6 +82,18 @@ impl Applied {
         }
     }
 
+    /// Raises an estimate of 0 to 1. A client may choose its estimate, and a cost of 0 is admitted
+    /// by a limit that has nothing left. A member of an `any` is charged only if its cost is above
+    /// 0.
+    pub(super) fn with_least_estimate(mut self) -> Self {
+        if self.charge_rules.settled_later {
+            self.cost = self
+                .cost
+                .map(|cost| Arc::new(move |parts: &Parts| cost(parts).max(1)) as _);
+        }
+        self
+    }
+
     /// Whether requests for which its condition does not hold need not be asked about the limit.
     /// One that a handler settles is known by name to the handlers of all requests.
     pub(crate) fn may_be_left_out(&self) -> bool {

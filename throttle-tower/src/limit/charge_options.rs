@@ -91,7 +91,9 @@ impl Limit {
     /// [`Usage`](crate::Usage), at once or bit by bit while the response streams. Without a report
     /// the estimate stays charged.
     ///
-    /// An estimate of 0 reserves nothing, and the usage is charged afterwards.
+    /// An estimate of 0 counts as 1, so a client that chooses its estimate is refused, too, once
+    /// nothing is left. To charge the usage afterwards, set a cost of 0: a request then holds one
+    /// unit, which the handler gives back by reporting 0.
     ///
     /// ```
     /// use http::request::Parts;

@@ -89,7 +89,7 @@ impl Limits {
                 if in_any && limit.applied.charge_rules.ban.is_some() {
                     return Err(ban_in_any().in_policy(policy.name()));
                 }
-                self.applied.push(limit.applied);
+                self.applied.push(limit.applied.with_least_estimate());
                 (Some(policy.into()), None)
             }
             Tree::InFlight(limit) => {

@@ -25,7 +25,8 @@ use throttle_core::Cost;
 /// # Contract
 ///
 /// The function is called once for each request that the limit applies to, before anything is
-/// decided. It must not block. A cost of 0 only looks at the limit: nothing is charged.
+/// decided. It must not block. A cost of 0 peeks: the limit admits the request and charges nothing,
+/// unless it is [settled later](crate::Limit::settled_later).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cost",
     label = "expected a number of units or a function of the request's head",

@@ -155,7 +155,8 @@ impl Limit {
     }
 
     /// Sets what a request costs, in units: a number, or a function of the request's head. A cost
-    /// of 0 peeks: it charges nothing. Defaults to 1.
+    /// of 0 peeks: it charges nothing, and is admitted even if nothing is left. For a limit that is
+    /// [settled later](Self::settled_later), a cost of 0 counts as 1. Defaults to 1.
     ///
     /// If a constant cost exceeds what the limit can admit at one instant, building the layer
     /// fails. For a limit with tiers, the largest tier counts; requests in a tier that admits less

@@ -185,10 +185,9 @@ fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {
         section.field_if_written("settled-later"),
         section.field_if_written("cost"),
     ) {
-        (Some(settled), None) if is_settled => settled.problem(
-            "there is no cost to settle; write the estimate, as in cost = 500, or 0 to charge \
-                everything afterwards",
-        ),
+        (Some(settled), None) if is_settled => {
+            settled.problem("there is no cost to settle; write the estimate, as in cost = 500")
+        }
         (_, Some(cost)) if costs_nothing && !is_settled => cost.problem(
             "requests that cost nothing are not limited; write a number from 1, or settled-later \
                 = true where the \

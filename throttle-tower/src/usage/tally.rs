@@ -13,8 +13,6 @@ use throttle_core::{DecidedBy, Key};
 pub(crate) enum Step {
     /// Charges the call as far as something is left, and brings the receipt back to the tally.
     Ask { place: usize, call: Call },
-    /// Charges the call as far as something is left, for good.
-    Charge { place: usize, call: Call },
     /// Settles a receipt.
     Settle(Receipt),
     /// Counts a strike of the key.
@@ -132,7 +130,7 @@ impl Tally {
         self.pieces.extend(receipt);
         self.held += got;
         if got < asked {
-            self.next_charge_at = self.used.unwrap_or(0).checked_add(self.estimate.max(1));
+            self.next_charge_at = self.used.unwrap_or(0).checked_add(self.estimate);
         }
         match self.end {
             Some(end) => self.correct(end, steps),
@@ -171,19 +169,10 @@ impl Tally {
         let (mut surplus, missing) = (self.held.saturating_sub(end), end.saturating_sub(self.held));
         let mut pieces = std::mem::take(&mut self.pieces).into_iter().rev();
         if missing > 0 {
-            match (pieces.next(), &self.call) {
-                (Some(latest), _) => {
-                    let actual = latest.taken(self.place).saturating_add(missing);
-                    steps.push(Step::Settle(latest.actual(actual)));
-                }
-                // Nothing was reserved: there is no charge to correct.
-                (None, Some(call)) => {
-                    steps.push(Step::Charge {
-                        place: self.place,
-                        call: call.clone().costing(missing),
-                    });
-                }
-                (None, None) => {}
+            // There is none if the policy charged nothing and never will.
+            if let Some(latest) = pieces.next() {
+                let actual = latest.taken(self.place).saturating_add(missing);
+                steps.push(Step::Settle(latest.actual(actual)));
             }
         }
         for piece in pieces {
@@ -282,8 +271,8 @@ mod tests {
 
     #[test]
     fn exhausted_limit_is_asked_again_after_another_estimates_worth() {
-        for (estimate, more) in [(None, 1), (charged(10), 10)] {
-            let mut tally = Tally::new(0, Some(call(1)), estimate);
+        for more in [1, 10] {
+            let mut tally = Tally::new(0, Some(call(1)), charged(more));
             assert_eq!(asked(|steps| tally.add(25, steps)).len(), 1);
             assert_eq!(
                 asked(|steps| tally.arrived(None, steps)),
@@ -295,8 +284,7 @@ mod tests {
         }
     }
 
-    /// What was taken and what remains of it, of each receipt that is settled; the cost of each
-    /// charge for good.
+    /// What was taken and what remains of it, of each receipt that is settled.
     fn corrected(change: impl FnOnce(&mut Vec<Step>)) -> Vec<(u64, u64)> {
         let mut steps = Vec::new();
         change(&mut steps);
@@ -307,7 +295,6 @@ mod tests {
                 };
                 (item.taken(), item.actual())
             }
-            Step::Charge { call, place: 0 } => (0, call.cost()),
             other => panic!("{other:?}"),
         };
         steps.into_iter().map(of).collect()
@@ -350,17 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_reserved_is_charged_at_the_end() {
-        let peek = || Call::peek(Key::from("key"));
-        let end = |call, total| {
-            let mut tally = Tally::new(0, call, None);
-            corrected(|steps| tally.close(total, steps))
-        };
-        assert_eq!(end(Some(peek()), Some(5)), [(0, 5)]);
-        for total in [Some(0), None] {
-            assert_eq!(end(Some(peek()), total), []);
-        }
-        assert_eq!(end(None, Some(5)), [], "the limit does not apply");
+    fn limit_that_charged_nothing_is_not_settled() {
+        let mut tally = Tally::new(0, None, None);
+        assert_eq!(corrected(|steps| tally.close(Some(5), steps)), []);
     }
 
     #[test]

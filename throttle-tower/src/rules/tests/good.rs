@@ -377,12 +377,12 @@ fn registered_refund_reads_the_status_and_the_headers() {
 }
 
 #[test]
-fn estimate_may_be_zero_and_the_status_of_a_rejection_at_either_end() {
+fn estimate_of_zero_counts_as_one_and_the_status_of_a_rejection_is_at_either_end() {
     let (parts, ()) = http::Request::new(()).into_parts();
     let compiled = one_limit("gcra = { rate = \"1/s\" }\ncost = 0\nsettled-later = true");
     assert_eq!(
         compiled.applied[0].cost.as_ref().map(|cost| cost(&parts)),
-        Some(0)
+        Some(1)
     );
     for status in [400, 599] {
         let rest = format!("on-missing = {{ reject = {status} }}");

@@ -32,8 +32,8 @@ pub(super) fn open_account<B: Backend>(
     {
         let (status, call) = (decision.statuses().get(place), calls.get(place));
         let admission = receipt.as_mut().and_then(|receipt| receipt.take(place));
-        // A cost of 0 is charged afterwards. In an `any`, a policy that was not charged is another
-        // member's to pay.
+        // A response may be a strike for a call that costs nothing. In an `any`, a policy that was
+        // not charged is another member's to pay.
         let applies = status.is_some_and(|status| status.applies())
             && call.is_some_and(|call| call.cost() == 0);
         let call = call.filter(|_| admission.is_some() || applies).cloned();
@@ -65,12 +65,11 @@ pub(super) fn charge_refused<B: Backend>(
         // least. Of a limit that did not apply nothing is left.
         let cost = call.cost().min(status.remaining());
         if cost > 0 {
-            charge(
+            charge_attempt(
                 shared,
                 place,
                 call.clone().costing(cost),
-                (Charged::Attempt, status.decided_by()),
-                None,
+                status.decided_by(),
             );
         }
     }
@@ -161,32 +160,18 @@ fn tell<B: Backend>(shared: &Shared<B>, place: usize, correction: Correction) {
         .each(|observer| observer.corrected(place, correction));
 }
 
-/// What is charged after a decision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Charged {
-    /// That a request was refused.
-    Attempt,
-    /// What a request has used.
-    Usage,
-}
-
-fn charge<B: Backend>(
+fn charge_attempt<B: Backend>(
     shared: &Arc<Shared<B>>,
     place: usize,
     call: Call,
-    (charged, decided_by): (Charged, DecidedBy),
-    runtime: Option<&Handle>,
+    decided_by: DecidedBy,
 ) {
     let charging = Arc::clone(shared);
     let step = async move {
-        let (receipt, result) = take_what_is_left(&charging, place, &call, decided_by).await;
-        let short = call.cost() - receipt.map_or(0, |receipt| receipt.taken(place));
-        if short > 0 && charged == Charged::Usage {
-            tell(&charging, place, Correction::Short(short));
-        }
+        let (_, result) = take_what_is_left(&charging, place, &call, decided_by).await;
         result
     };
-    in_background(shared, step, runtime);
+    in_background(shared, step, None);
 }
 
 /// How often a charge of what is left is tried, when other requests take of it in between.
@@ -291,13 +276,6 @@ impl<B: Backend> Ledger for Shared<B> {
                 key,
                 decided_by,
             } => strike::strike(&self, place, key, decided_by, runtime),
-            Step::Charge { place, call } => charge(
-                &self,
-                place,
-                call,
-                (Charged::Usage, DecidedBy::Store),
-                runtime,
-            ),
             Step::Ask { place, call } => {
                 let mut bring = Bring {
                     account: Arc::clone(account),
