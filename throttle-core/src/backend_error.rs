@@ -49,6 +49,9 @@ pub enum BackendErrorKind {
     /// Calls to the store are suspended after repeated failures, at least one of which was an error
     /// and not a late reply.
     Suspended,
+    /// The backend does not have this optional step. The error's source says which. Nothing was
+    /// done.
+    Unsupported,
 }
 
 impl BackendErrorKind {
@@ -66,6 +69,7 @@ impl BackendErrorKind {
         Self::Saturated,
         Self::Protocol,
         Self::Suspended,
+        Self::Unsupported,
     ];
 
     /// Whether the store may be healthy: it is overloaded, or its reply is not known yet. Other
@@ -85,7 +89,8 @@ impl BackendErrorKind {
 }
 
 impl BackendErrorKind {
-    /// A label for metrics: `unavailable`, `timeout`, `saturated`, `protocol` or `suspended`.
+    /// A label for metrics: `unavailable`, `timeout`, `saturated`, `protocol`, `suspended` or
+    /// `unsupported`.
     ///
     /// ```
     /// assert_eq!(throttle_core::BackendErrorKind::Timeout.label(), "timeout");
@@ -98,6 +103,7 @@ impl BackendErrorKind {
             Self::Saturated => "saturated",
             Self::Protocol => "protocol",
             Self::Suspended => "suspended",
+            Self::Unsupported => "unsupported",
         }
     }
 }
@@ -153,6 +159,7 @@ impl fmt::Display for BackendError {
             BackendErrorKind::Suspended => {
                 "calls to the rate-limit store are suspended after repeated failures"
             }
+            BackendErrorKind::Unsupported => "the rate-limit backend does not support this step",
         };
         let charged = if self.uncharged {
             "nothing was charged"
@@ -181,7 +188,8 @@ mod tests {
             BackendErrorKind::Timeout => Some(BackendErrorKind::Saturated),
             BackendErrorKind::Saturated => Some(BackendErrorKind::Protocol),
             BackendErrorKind::Protocol => Some(BackendErrorKind::Suspended),
-            BackendErrorKind::Suspended => None,
+            BackendErrorKind::Suspended => Some(BackendErrorKind::Unsupported),
+            BackendErrorKind::Unsupported => None,
         };
         let kinds: Vec<_> =
             std::iter::successors(Some(BackendErrorKind::Unavailable), |kind| next(*kind))
@@ -202,12 +210,14 @@ mod tests {
         let saturated = "too many decisions are waiting for the rate-limit store";
         let protocol = "the rate-limit store gave an answer that makes no sense";
         let suspended = "calls to the rate-limit store are suspended after repeated failures";
+        let unsupported = "the rate-limit backend does not support this step";
         for (kind, label, text) in [
             (BackendErrorKind::Unavailable, "unavailable", unavailable),
             (BackendErrorKind::Timeout, "timeout", timeout),
             (BackendErrorKind::Saturated, "saturated", saturated),
             (BackendErrorKind::Protocol, "protocol", protocol),
             (BackendErrorKind::Suspended, "suspended", suspended),
+            (BackendErrorKind::Unsupported, "unsupported", unsupported),
         ] {
             assert_eq!(kind.label(), label);
             let error = BackendError::new(kind).with_source("the cable");

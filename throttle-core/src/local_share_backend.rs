@@ -277,6 +277,10 @@ impl<C: Clock> Backend for LocalShareBackend<C> {
         self.with(prepared, |set, _| self.memory.exceptions(set, policy, most))
     }
 
+    fn has_exceptions(&self) -> bool {
+        true
+    }
+
     fn keys_held(&self) -> Option<usize> {
         self.memory.keys_held()
     }

@@ -524,6 +524,9 @@ fn candidate_without_an_honest_meaning_does_not_build() {
     };
     assert!(refused(redis("a:").candidate("v2", redis("a:"))).starts_with(shares));
     assert!(redis("a:").candidate("v2", redis("b:")).is_ok());
+    // A backend that does not implement `shares_keys_with` cannot tell whether the two share keys.
+    let remote = || on(Remote::slow(0, 0), shared("p", 2));
+    assert!(refused(remote().candidate("v2", remote())).starts_with(shares));
 }
 
 #[tokio::test]

@@ -18,10 +18,11 @@ use tower::{Layer, ServiceExt};
 use crate::common::{Remote, Strict, Text, get, shared, text};
 
 /// The errors of a store that is broken.
-const BROKEN: [BackendErrorKind; 3] = [
+const BROKEN: [BackendErrorKind; 4] = [
     BackendErrorKind::Unavailable,
     BackendErrorKind::Protocol,
     BackendErrorKind::Suspended,
+    BackendErrorKind::Unsupported,
 ];
 
 fn down() -> Remote {

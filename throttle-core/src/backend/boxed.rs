@@ -103,6 +103,7 @@ trait ErasedBackend: Any + Send + Sync {
         policy: usize,
         most: usize,
     ) -> Boxed<Vec<ExceptedKey>>;
+    fn has_exceptions(&self) -> bool;
     fn keys_held(&self) -> Option<usize>;
     fn shares_keys_with(&self, other: &dyn ErasedBackend) -> bool;
     fn unused(&self) -> Option<BoxBackend>;
@@ -211,6 +212,10 @@ impl<B: Backend> ErasedBackend for B {
         })
     }
 
+    fn has_exceptions(&self) -> bool {
+        Backend::has_exceptions(self)
+    }
+
     fn keys_held(&self) -> Option<usize> {
         Backend::keys_held(self)
     }
@@ -303,6 +308,10 @@ impl Backend for BoxBackend {
         most: usize,
     ) -> Boxed<Vec<ExceptedKey>> {
         self.0.exceptions(set, policy, most)
+    }
+
+    fn has_exceptions(&self) -> bool {
+        self.0.has_exceptions()
     }
 
     fn keys_held(&self) -> Option<usize> {

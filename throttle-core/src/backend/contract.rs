@@ -190,7 +190,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// before it is over.
     ///
     /// Every process of the store decides by it from the key's next decision on. A share that
-    /// decides while a store fails knows no exceptions. Defaults to an error: the backend has none.
+    /// decides while a store fails knows no exceptions. Defaults to an error: the backend
+    /// [has none](Self::has_exceptions).
     fn except(
         &self,
         prepared: &Arc<Self::Prepared>,
@@ -208,7 +209,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// [Resetting](Self::reset) the key, or [lifting](Self::except) the exception, forgets its
     /// strikes and bans.
     ///
-    /// Returns an error if there is no room for it. Defaults to an error: the backend has none.
+    /// Returns an error if there is no room for it. Defaults to an error: the backend
+    /// [has none](Self::has_exceptions).
     fn strike(
         &self,
         prepared: &Arc<Self::Prepared>,
@@ -221,7 +223,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
     }
 
     /// Lists the keys of a policy with an exception that is not over, at most `most` of them.
-    /// Defaults to an error: the backend has none.
+    /// Defaults to an error: the backend [has none](Self::has_exceptions).
     fn exceptions(
         &self,
         prepared: &Arc<Self::Prepared>,
@@ -232,6 +234,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
         no_exceptions()
     }
 
+    /// Returns whether single keys may have exceptions and bans: the backend implements
+    /// [`except`](Self::except), [`strike`](Self::strike) and [`exceptions`](Self::exceptions). A
+    /// layer refuses to build a limit with a ban on a backend without. Defaults to `false`.
+    fn has_exceptions(&self) -> bool {
+        false
+    }
+
     /// Returns how many keys are held, if they are held in this process and counted anyway: layers
     /// show it. Defaults to `None`.
     fn keys_held(&self) -> Option<usize> {
@@ -240,10 +249,10 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Returns whether this backend and another one may keep the keys of a policy in the same
     /// place, as clones do. A layer refuses a candidate on such a backend, which would charge the
-    /// live limits. Defaults to `false`.
+    /// live limits. Defaults to `true`: a backend that does not implement it cannot tell.
     fn shares_keys_with(&self, other: &Self) -> bool {
         let _ = other;
-        false
+        true
     }
 
     /// Returns a backend like this one that holds no key yet and shares none with it. Layers decide
@@ -261,7 +270,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
 }
 
 fn no_exceptions<T: Send + 'static>() -> Answer<T> {
-    let error = BackendError::new(BackendErrorKind::Protocol).uncharged();
+    let error = BackendError::new(BackendErrorKind::Unsupported).uncharged();
     Box::pin(ready(Err(
         error.with_source("this backend has no exceptions for single keys")
     )))

@@ -352,6 +352,10 @@ impl<C: Clock> Backend for MemoryBackend<C> {
         ))))
     }
 
+    fn has_exceptions(&self) -> bool {
+        true
+    }
+
     fn keys_held(&self) -> Option<usize> {
         Some(self.keys())
     }

@@ -9,7 +9,8 @@ use std::num::NonZeroU32;
 /// | `Local` | this process decides by 1/n of the limit | the same |
 ///
 /// * **Broken**: there is no connection ([`Unavailable`]), the store answers errors ([`Protocol`]),
-///   or calls are suspended after several such failures in a row ([`Suspended`]).
+///   calls are suspended after several such failures in a row ([`Suspended`]), or the backend
+///   lacks the step ([`Unsupported`]).
 /// * **Busy**: too many decisions wait for the store ([`Saturated`]), or its answer is late
 ///   ([`Timeout`]). If calls are suspended only because answers were late, the store still counts
 ///   as busy, and the error is `Timeout`. A burst that exceeds what the connection can carry in
@@ -43,6 +44,7 @@ use std::num::NonZeroU32;
 ///
 /// [`Unavailable`]: throttle_core::BackendErrorKind::Unavailable
 /// [`Protocol`]: throttle_core::BackendErrorKind::Protocol
+/// [`Unsupported`]: throttle_core::BackendErrorKind::Unsupported
 /// [`Suspended`]: throttle_core::BackendErrorKind::Suspended
 /// [`Saturated`]: throttle_core::BackendErrorKind::Saturated
 /// [`Timeout`]: throttle_core::BackendErrorKind::Timeout

@@ -180,6 +180,13 @@ fn check<B: Backend>(
             }
             _ => {}
         }
+        if limit.charge_rules.ban.is_some() && !backend.has_exceptions() {
+            let rule = "this backend cannot ban keys, so the limit would never ban; remove the \
+                ban, or use a backend whose has_exceptions() is true, such as MemoryBackend or \
+                RedisBackend; one of your own implements strike, except, exceptions and \
+                has_exceptions of Backend";
+            return Err(ConfigError::new("ban", "unsupported", rule).in_policy(policy.name()));
+        }
         let mut tiers = policy.tiers().map(|(_, tier)| tier).chain([policy]);
         tiers
             .try_for_each(|tier| check_refuses(tier.algorithm()))

@@ -9,13 +9,14 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use throttle_core::backend::{BackendError, BackendErrorKind, Call, Receipt};
 use throttle_core::{
-    Backend, Clock, ConfigError, Decision, FixedWindow, Key, ManualClock, MemoryBackend, MemorySet,
-    PolicySet, Rate, Timestamp,
+    Backend, BoxBackend, Clock, ConfigError, Decision, FixedWindow, Key, ManualClock,
+    MemoryBackend, MemorySet, PolicySet, Rate, Timestamp,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::client_ip::ClientIp;
 use crate::extract::{Extension, PeerAddr};
+use crate::failing_backend::FailingBackend;
 use crate::limit::{Ban, IntoLimitTree, Limit, all, any, limit};
 use crate::{
     Constant, Header, KeyExtractor, LimitReport, OnError, Route, ThrottleLayer, TrustedProxies,
@@ -340,6 +341,37 @@ impl Backend for Failing {
         self.struck.fetch_add(1, Ordering::Relaxed);
         self.store.strike(prepared, policy, key, ban)
     }
+
+    fn has_exceptions(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn limit_with_a_ban_is_refused_on_a_backend_that_cannot_ban() {
+    let limits = || login().on_error(OnError::Closed);
+    let layer = || ThrottleLayer::new(limits()).unwrap();
+    let unsupported = [
+        layer().backend(FailingBackend).map(drop),
+        layer().backend(BoxBackend::new(FailingBackend)).map(drop),
+    ];
+    for error in unsupported.map(Result::unwrap_err) {
+        assert_eq!(
+            (error.policy(), error.field(), error.value()),
+            (Some("login"), "ban", "unsupported")
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("would never ban; remove the ban, or use a"),
+            "{text}"
+        );
+    }
+    let failing = Failing::of(&ManualClock::default(), 0..0);
+    assert!(layer().backend(BoxBackend::new(failing.clone())).is_ok());
+    assert!(layer().backend(failing).is_ok());
+    let without = limit("login", FixedWindow::new(Rate::per_hour(5))).by(ClientIp::peer());
+    let without = ThrottleLayer::new(without.on_error(OnError::Closed)).unwrap();
+    assert!(without.backend(FailingBackend).is_ok());
 }
 
 /// The share is as large as the limit, so that only strikes make a difference.

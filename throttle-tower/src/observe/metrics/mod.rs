@@ -37,7 +37,7 @@
 //! | `throttle_overflow_total` | counter | `policy` | decisions about keys that share an overflow bucket because the store in memory is full | any: raise its `max_keys` |
 //! | `throttle_bans_total` | counter | `policy` | [bans](crate::Limit::ban) that strikes have begun; only of limits that ban | a sudden rise: an attack, or a client of yours that retries too soon |
 //! | `throttle_keys` | gauge, keys | | keys that the store in memory holds; if clones of the layer have stores of their own, those of all | near its `max_keys` |
-//! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, `failed`), `why` (`none` if it decided; `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
+//! | `throttle_store_seconds` | histogram, seconds | `result` (`decided`, `failed`), `why` (`none` if it decided; `unavailable`, `timeout`, `saturated`, `protocol`, `suspended`, `unsupported`) | how long decisions of a store took; none in memory | a high quantile near the deadline |
 //! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above, but for `none`) | requests that the store did not decide | any |
 //! | `throttle_queued_requests` | gauge, requests | `policy` | requests that wait now ([`wait_up_to`](crate::Limit::wait_up_to)) | near `max_waiting` |
 //! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
