@@ -33,7 +33,7 @@
 //! | tests with a clock, logins by user name, tenants, proxies, CORS, WebSockets, retries: short programs | [`recipes`] |
 //! | outbound calls, plans, charges by outcome, requests in flight, classes, exceptions, responses, observing, changed limits: pages | [`guide`] |
 //! | the algorithms and how they differ | [`throttle_core::algorithm`] |
-//! | keys: address, header, route, method, your own | [`extract`] |
+//! | keys: address, header, host, route, method, your own | [`extract`] |
 //! | the client's address behind proxies | [`client_ip`] |
 //! | cost, conditions, missing keys, refunds by outcome | [`Limit`] |
 //! | estimates that the handler settles | [`usage`] |
@@ -103,7 +103,7 @@ pub mod usage;
 
 pub use client_ip::{ClientIp, TrustedProxies};
 pub use event::{Event, Outcome};
-pub use extract::{Constant, Header, KeyExtractor, Route};
+pub use extract::{Constant, Header, Host, KeyExtractor, Route};
 pub use headers::Dialect;
 pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
 #[cfg(feature = "offenders")]

@@ -14,6 +14,7 @@ mod conditions;
 mod deadlines;
 mod events;
 mod failure;
+mod hosts;
 mod keying;
 mod local;
 mod looked_up;

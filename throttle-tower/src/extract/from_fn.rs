@@ -10,15 +10,11 @@ use super::key_extractor::KeyExtractor;
 /// ```
 /// use http::request::Parts;
 /// use throttle_tower::KeyExtractor;
-/// use throttle_tower::extract::{FromFn, from_fn};
+/// use throttle_tower::extract::{FromFn, Host, from_fn};
 ///
 /// fn tenant(parts: &Parts) -> Option<String> {
-///     // A host is the same in upper and lower case.
-///     parts
-///         .uri
-///         .host()?
-///         .split_once('.')
-///         .map(|(tenant, _)| tenant.to_ascii_lowercase())
+///     let host = Host::name(parts)?;
+///     host.split_once('.').map(|(tenant, _)| tenant.to_owned())
 /// }
 ///
 /// let by_tenant: FromFn<fn(&Parts) -> Option<String>> =
@@ -40,9 +36,14 @@ pub struct FromFn<F>(F);
 /// use throttle_tower::extract::from_fn;
 /// use throttle_tower::{Key, KeyExtractor};
 ///
-/// let by_host = from_fn(|parts: &Parts| parts.uri.host().map(str::to_ascii_lowercase));
-/// let request = http::Request::get("http://api.example/").body(())?;
-/// assert_eq!(by_host.extract(&request.into_parts().0), Some(Key::from("api.example")));
+/// /// The customer's number, as the authentication before this layer has found it.
+/// #[derive(Clone)]
+/// struct Customer(u64);
+///
+/// let by_customer =
+///     from_fn(|parts: &Parts| parts.extensions.get().map(|Customer(number)| *number));
+/// let request = http::Request::get("/").extension(Customer(7)).body(())?;
+/// assert_eq!(by_customer.extract(&request.into_parts().0), Some(Key::from(7)));
 /// # Ok::<(), http::Error>(())
 /// ```
 pub fn from_fn<F, K>(f: F) -> FromFn<F>

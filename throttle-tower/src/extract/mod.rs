@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`ClientIp`](crate::client_ip::ClientIp) | the client's address; IPv6 by its /64 | no address is known, as in a test without a connection |
 //! | [`Header`] | one header's value, byte for byte | absent, empty, repeated, over 1 KiB, or not [accepted](Header::accept) |
+//! | [`Host`] | the host that the request names, in one spelling | there is none, or it is no host |
 //! | [`Route`] | the route's template, `<unmatched>` otherwise | never |
 //! | [`Route::grpc`] | the gRPC method, if it is one of your list; `<unmatched>` otherwise | never |
 //! | [`Method`] | the method; HEAD counts as GET, and all unknown methods as one | never |
@@ -41,6 +42,8 @@ mod extension;
 mod from_fn;
 mod grpc_route;
 mod header;
+mod host;
+pub(crate) mod host_name;
 pub(crate) mod key_extractor;
 mod method;
 mod peer;
@@ -53,6 +56,7 @@ pub use self::extension::Extension;
 pub use self::from_fn::{FromFn, from_fn};
 pub use self::grpc_route::GrpcRoute;
 pub use self::header::Header;
+pub use self::host::Host;
 pub use self::key_extractor::{KeyExtractor, Or};
 pub use self::method::Method;
 pub use self::peer::PeerAddr;

@@ -183,6 +183,7 @@
 //! | `{ client-ip = { ipv4 = 24, ipv6 = 48 } }` | its network; by default 32 and 64 bits |
 //! | `"header:x-tenant"` | a header's value, byte for byte. The client chooses it: alone or as a part, it bounds only honest clients. A registered key can [accept](crate::Header::accept) values that the program knows |
 //! | `{ header = "x-user", normalize = "identity" }` | the same, as user names are compared (feature `unicode`); `"lowercase"` folds ASCII letters |
+//! | `"host"` | [the host](crate::extract::Host) that the request names, of HTTP/1.1 and HTTP/2, in one spelling. The client chooses it |
 //! | `"route"`, `"method"`, `"constant"` | [the template, the method, all requests](crate::extract) |
 //! | `"api-key"` | what the program has registered |
 //! | `["client-ip", "route"]` | all parts together; missing where one is |

@@ -14,7 +14,7 @@ use super::names::{did_you_mean, listed};
 use super::outline::Form;
 use super::reader::{Field, Word};
 use crate::client_ip::ClientIp;
-use crate::extract::{Constant, KeyExtractor, Method, Route};
+use crate::extract::{Constant, Host, KeyExtractor, Method, Route};
 use crate::limit::{ClassOf, Limit, class_of, is_preflight};
 use crate::plans::{IntoTier, LookupFailed, Tier};
 
@@ -90,9 +90,10 @@ type BuiltInRefund = fn(Limit) -> Limit;
 type BuiltInCondition = fn(&Parts) -> bool;
 
 /// Names that a file gives a meaning to by itself.
-pub(super) const KEYS: [Word<BuiltInKey>; 4] = [
+pub(super) const KEYS: [Word<BuiltInKey>; 5] = [
     ("client-ip", |client_ip| Arc::new(client_ip.clone())),
     ("constant", |_| Arc::new(Constant)),
+    ("host", |_| Arc::new(Host)),
     ("method", |_| Arc::new(Method)),
     ("route", |_| Arc::new(Route)),
 ];
@@ -105,9 +106,9 @@ pub(super) const REFUNDS: [Word<BuiltInRefund>; 4] = [
 pub(super) const CONDITIONS: [Word<BuiltInCondition>; 1] = [("preflight", is_preflight)];
 
 impl Registry {
-    /// A registry with nothing but what is built in: the keys `client-ip`, `constant`, `method`,
-    /// `route` and `header:…`, the condition `preflight`, and the refunds `successful`, `failed`,
-    /// `server-errors` and `aborted`.
+    /// A registry with nothing but what is built in: the keys `client-ip`, `constant`, `host`,
+    /// `method`, `route` and `header:…`, the condition `preflight`, and the refunds `successful`,
+    /// `failed`, `server-errors` and `aborted`.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

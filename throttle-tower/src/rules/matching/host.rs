@@ -1,14 +1,14 @@
 //! The host that a request names.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
 
 use http::header::HOST;
 use http::request::Parts;
 
-/// The longest name that DNS knows. It bounds what a long `Host` costs.
-const MAX_LENGTH: usize = 253;
+use crate::extract::host_name::{
+    MAX_LENGTH, has_letters_of_a_host, ipv6, normalized, without_port,
+};
 
 /// Hosts by name, and domains with all hosts below them.
 #[derive(Default)]
@@ -104,11 +104,7 @@ fn parse(name: &str) -> Result<Box<[u8]>, String> {
         ));
     }
     let labels = name.strip_suffix('.').unwrap_or(name);
-    if labels.is_empty()
-        || !labels
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-    {
+    if labels.is_empty() || !has_letters_of_a_host(labels) {
         return Err(EXAMPLE.to_owned());
     }
     if labels.split('.').any(str::is_empty) {
@@ -131,40 +127,6 @@ fn readings(host: &[u8]) -> impl Iterator<Item = &[u8]> {
         .into_iter()
         .flatten()
         .map(without_port)
-}
-
-/// `[::1]:80` is `[::1]`. Some servers ignore whatever follows the colon, so that it need not be a
-/// port.
-fn without_port(host: &[u8]) -> &[u8] {
-    let host = host.trim_ascii();
-    let end = match host.first() {
-        Some(b'[') => host
-            .iter()
-            .position(|b| *b == b']')
-            .map(|bracket| bracket + 1),
-        _ => host.iter().position(|b| *b == b':'),
-    };
-    end.map_or(host, |end| &host[..end])
-}
-
-/// In lower case, without final dots; an IPv6 address in its usual spelling.
-fn normalized(host: &[u8]) -> Cow<'_, [u8]> {
-    if let Some(address) = ipv6(host) {
-        return address.into_bytes().into();
-    }
-    let dots = host.iter().rev().take_while(|b| **b == b'.').count();
-    let host = &host[..host.len() - dots];
-    if host.iter().any(u8::is_ascii_uppercase) {
-        host.to_ascii_lowercase().into()
-    } else {
-        host.into()
-    }
-}
-
-/// The address in brackets, each address in one spelling.
-fn ipv6(host: &[u8]) -> Option<String> {
-    let address = std::str::from_utf8(host.strip_prefix(b"[")?.strip_suffix(b"]")?).ok()?;
-    Some(format!("[{}]", address.parse::<Ipv6Addr>().ok()?))
 }
 
 #[cfg(test)]

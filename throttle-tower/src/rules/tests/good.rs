@@ -699,7 +699,14 @@ fn registered_names_that_are_refused_say_what_they_name() {
             .unwrap_err()
             .to_string()
     };
-    for name in ["client-ip", "constant", "method", "route", "header:"] {
+    for name in [
+        "client-ip",
+        "constant",
+        "host",
+        "method",
+        "route",
+        "header:",
+    ] {
         assert_eq!(
             error(Registry::new().key(name, crate::Constant)),
             built_in("key", name)
