@@ -7,6 +7,7 @@ mod estimates;
 mod exhausted;
 mod faults;
 mod handle;
+mod headers;
 mod holding;
 mod holding_any;
 mod holding_over_a_store;

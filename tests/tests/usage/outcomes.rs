@@ -39,14 +39,16 @@ async fn charged(limit: impl Fn(Limit) -> Limit) -> Vec<u16> {
             let before = site.left("p", UNITS).await;
             let response = site.get(&format!("/{status}"), &[]).await;
             assert_eq!(response.status(), status);
-            // The headers show the state at the decision: after a refund more units remain, and
-            // never fewer.
+            let after = site.left("p", UNITS).await;
+            // In memory the refund is done by then. Over a store it may fail, so the headers show
+            // the state at the decision.
+            let stated = match site.store.name {
+                "memory" => after,
+                _ => before - 3,
+            };
             let field = response.headers()["ratelimit"].to_str().unwrap();
-            assert!(
-                field.starts_with(&format!("\"p\";r={};", before - 3)),
-                "{field}"
-            );
-            match before - site.left("p", UNITS).await {
+            assert!(field.starts_with(&format!("\"p\";r={stated};")), "{field}");
+            match before - after {
                 0 => {}
                 3 => charged.push(status),
                 other => panic!("{}: {other} units for {status}", site.store.name),

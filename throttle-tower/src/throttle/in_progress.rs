@@ -1,7 +1,7 @@
 use http::{HeaderMap, StatusCode};
 
 use super::permits::InFlight;
-use crate::usage::Open;
+use crate::usage::{Open, Standings};
 
 /// What a request holds until its response's body has ended. Nothing for most requests, so that is
 /// small to carry along.
@@ -24,14 +24,17 @@ impl Held {
         })))
     }
 
-    /// Settles what the head of the response decides.
+    /// Settles what the head of the response decides. Returns where the keys of changed charges
+    /// stand.
     #[inline]
-    pub(super) fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
-        if let Some(holding) = &mut self.0 {
-            holding.open = holding
-                .open
-                .take()
-                .and_then(|open| open.answered(status, headers));
-        }
+    pub(super) fn answered(
+        &mut self,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Option<Box<Standings>> {
+        let holding = self.0.as_mut()?;
+        let (open, standings) = holding.open.take()?.answered(status, headers);
+        holding.open = open;
+        standings.map(Box::new)
     }
 }

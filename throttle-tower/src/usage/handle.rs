@@ -69,6 +69,13 @@ use super::refund_and_settle::Account;
 /// again when the total has grown by another estimate. A running charge counts in the window in
 /// which it is made. If it turns out too large, the difference is refunded to that window.
 ///
+/// # Headers
+///
+/// The rate-limit headers of the response include what the handler reports before it returns the
+/// response. In memory they state exactly what is left then. Over a store, units beyond the estimate
+/// are subtracted, and units that are given back are not added, because that may still fail. The
+/// [`LimitReport`](crate::LimitReport) states the decision.
+///
 /// # Failures
 ///
 /// No method waits for the store or fails because of it. If the store fails, the charge stays, and

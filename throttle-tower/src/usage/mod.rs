@@ -18,6 +18,7 @@ mod error;
 mod extract;
 mod handle;
 mod refund_and_settle;
+mod standings;
 mod tally;
 
 pub use background::Settlements;
@@ -27,4 +28,5 @@ pub use error::UsageError;
 pub use extract::MissingUsage;
 pub use handle::Usage;
 pub(crate) use refund_and_settle::{Account, Ledger, Open};
+pub(crate) use standings::{ChargeChange, Standings};
 pub(crate) use tally::{Step, Tally};

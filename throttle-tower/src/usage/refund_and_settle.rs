@@ -6,11 +6,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderMap, StatusCode};
-use throttle_core::Policy;
 use throttle_core::backend::Receipt;
+use throttle_core::{Decision, Policy};
 use tokio::runtime::Handle;
 
 use super::error::UsageError;
+use super::standings::{ChargeChange, Standings};
 use super::tally::{Step, Tally, joined};
 use crate::limit::ChargeRules;
 use crate::lock::lock;
@@ -19,6 +20,8 @@ use crate::lock::lock;
 pub(crate) trait Ledger: Send + Sync {
     fn policies(&self) -> &[Policy];
     fn charge_rules(&self, place: usize) -> &ChargeRules;
+    /// A look at the keys of charges, if the backend takes one without waiting.
+    fn peek(&self, changes: &[ChargeChange]) -> Option<Decision>;
     /// Does a step, or starts it in the background. The receipt of a running charge goes to
     /// `account`.
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>);
@@ -156,8 +159,13 @@ impl Account {
         })
     }
 
-    /// Settles what the head of the response decides; whether a tally is still open then.
-    fn answered(self: &Arc<Self>, status: StatusCode, headers: &HeaderMap) -> bool {
+    /// Settles what the head of the response decides. Returns whether a tally is still open then,
+    /// and where the keys stand whose charges have changed since admission.
+    fn answered(
+        self: &Arc<Self>,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> (bool, Option<Standings>) {
         // The user's closures run outside the lock.
         let refunded = |place: usize| self.ledger.charge_rules(place).refunds(status, headers);
         let refunded: Vec<usize> = (0..self.ledger.policies().len())
@@ -167,9 +175,9 @@ impl Account {
         let striking: Vec<usize> = (0..self.ledger.policies().len())
             .filter(|place| strikes(*place))
             .collect();
-        self.change(|state, ledger, steps| {
+        let (is_open, changes) = self.change(|state, ledger, steps| {
             state.answered = true;
-            let mut open = false;
+            let (mut open, mut changes) = (false, Vec::new());
             for tally in &mut state.tallies {
                 if striking.contains(&tally.place()) {
                     tally.strike(steps);
@@ -180,9 +188,16 @@ impl Account {
                     tally.close(None, steps);
                 }
                 open |= tally.is_open();
+                changes.extend(tally.change());
             }
-            open
-        })
+            (open, changes)
+        });
+        // After the steps, which memory has done by now.
+        let standings = (!changes.is_empty()).then(|| {
+            let peek = self.ledger.peek(&changes);
+            Standings { changes, peek }
+        });
+        (is_open, standings)
     }
 
     /// Makes all charges final: the body has ended, or there never was one.
@@ -228,9 +243,15 @@ impl Open {
         Self(account)
     }
 
-    /// Settles what the head of the response decides. `None` if nothing is left for the body.
-    pub(crate) fn answered(self, status: StatusCode, headers: &HeaderMap) -> Option<Self> {
-        self.0.answered(status, headers).then_some(self)
+    /// Settles what the head of the response decides. Returns `None` in its place if nothing is left
+    /// for the body, and where the keys of changed charges stand.
+    pub(crate) fn answered(
+        self,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> (Option<Self>, Option<Standings>) {
+        let (is_open, standings) = self.0.answered(status, headers);
+        (is_open.then_some(self), standings)
     }
 }
 

@@ -4,6 +4,8 @@
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{DecidedBy, Key};
 
+use super::standings::ChargeChange;
+
 /// A step at the store.
 #[derive(Debug)]
 #[expect(
@@ -84,6 +86,18 @@ impl Tally {
 
     pub(crate) const fn used(&self) -> Option<u64> {
         self.used
+    }
+
+    /// How the charge has changed since admission; `None` if it has not.
+    pub(super) fn change(&self) -> Option<ChargeChange> {
+        let charged = self.end.unwrap_or(self.held.max(self.used.unwrap_or(0)));
+        let call = self.call.as_ref().filter(|_| charged != self.estimate)?;
+        Some(ChargeChange {
+            place: self.place,
+            peek: call.clone().costing(0),
+            is_at_store: self.decided_by == DecidedBy::Store,
+            debit: charged.saturating_sub(self.estimate),
+        })
     }
 
     pub(crate) const fn is_open(&self) -> bool {

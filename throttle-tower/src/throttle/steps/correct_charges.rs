@@ -9,12 +9,12 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
-use super::strike;
+use super::{decide, strike};
 use crate::event::{Correction, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared::Shared;
-use crate::usage::{Account, Ledger, Settling, Step, Tally};
+use crate::usage::{Account, ChargeChange, Ledger, Settling, Step, Tally};
 
 /// Opens the account of an admitted request whose charge may change.
 pub(super) fn open_account<B: Backend>(
@@ -265,6 +265,14 @@ impl<B: Backend> Ledger for Shared<B> {
 
     fn charge_rules(&self, place: usize) -> &ChargeRules {
         &self.applied[place].charge_rules
+    }
+
+    fn peek(&self, changes: &[ChargeChange]) -> Option<Decision> {
+        let mut calls: Calls = smallvec![Call::SKIP; self.applied.len()];
+        for change in changes.iter().filter(|change| change.is_at_store) {
+            calls[change.place] = change.peek.clone();
+        }
+        decide::decision_at_once(self, &calls)
     }
 
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {

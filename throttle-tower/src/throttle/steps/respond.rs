@@ -1,7 +1,7 @@
 use http::{Extensions, Response};
 
 use super::judge::Admitted;
-use super::write_headers::write_admitted;
+use super::write_headers::{write_admitted, write_settled};
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::refusal::RefusedByThrottle;
@@ -21,7 +21,7 @@ impl Admitted {
             mut held,
         } = self;
         // Refund rules read the inner service's headers, before the layer adds its own.
-        held.answered(response.status(), response.headers());
+        let standings = held.answered(response.status(), response.headers());
         let Some(report) = report else { return held };
         let options = &report.announced().options;
         if route_is_missing {
@@ -29,7 +29,10 @@ impl Admitted {
         }
         if !options.hides(response) {
             let is_refused = is_refused(response.extensions());
-            write_admitted(&report, response.headers_mut(), is_refused);
+            match standings {
+                None => write_admitted(&report, response.headers_mut(), is_refused),
+                Some(now) => write_settled(&report, &now, response.headers_mut(), is_refused),
+            }
         }
         // An inner throttle's report stays: it either refused, or is nearer to the handler.
         if options.report_in_response && response.extensions().get::<LimitReport>().is_none() {

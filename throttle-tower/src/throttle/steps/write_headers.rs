@@ -2,13 +2,15 @@ use std::time::Duration;
 
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
+use throttle_core::Status;
 
 use crate::headers::Dialect;
 use crate::headers::described_decision::DescribedDecision;
 use crate::headers::policy_status::PolicyStatus;
 use crate::headers::retry_after::RetryAfter;
 use crate::throttle::limit_report::LimitReport;
-use crate::time::micros;
+use crate::time::{micros, wall_micros};
+use crate::usage::Standings;
 
 /// Writes the headers of a response to an admitted request. Beside the refusal of another throttle
 /// the policies are announced, and nothing is said of where the client stands with them.
@@ -18,21 +20,52 @@ pub(in crate::throttle) fn write_admitted(
     headers: &mut HeaderMap,
     is_beside_a_refusal: bool,
 ) {
+    if report.announced().options.dialect != Dialect::None {
+        let mut statuses = Statuses::new();
+        describe(report, 0, |_, decided| (decided, 0), &mut statuses);
+        let now = report.now_unix_us();
+        write(report, &statuses, headers, now, is_beside_a_refusal);
+    }
+}
+
+/// Writes them after charges have changed: where the keys stand now.
+#[cold]
+pub(in crate::throttle) fn write_settled(
+    report: &LimitReport,
+    now: &Standings,
+    headers: &mut HeaderMap,
+    is_beside_a_refusal: bool,
+) {
     let dialect = report.announced().options.dialect;
     if dialect != Dialect::None {
         let mut statuses = Statuses::new();
-        describe(report, 0, &mut statuses);
-        let policies = if is_beside_a_refusal { &[] } else { &*statuses };
-        let decision = DescribedDecision {
-            policies,
-            admitted: true,
-            retry_after: None,
-            now_unix_us: report.now_unix_us(),
+        let standing = |place, decided| now.of(place, decided);
+        describe(report, 0, standing, &mut statuses);
+        let now = match dialect.form().states_instants {
+            true => wall_micros(),
+            false => 0,
         };
-        dialect
-            .form()
-            .write(headers, &decision, report.announced().list(&statuses));
+        write(report, &statuses, headers, now, is_beside_a_refusal);
     }
+}
+
+#[inline(always)]
+fn write(
+    report: &LimitReport,
+    statuses: &Statuses<'_>,
+    headers: &mut HeaderMap,
+    now_unix_us: u64,
+    is_beside_a_refusal: bool,
+) {
+    let announced = report.announced();
+    let decision = DescribedDecision {
+        policies: if is_beside_a_refusal { &[] } else { statuses },
+        admitted: true,
+        retry_after: None,
+        now_unix_us,
+    };
+    let form = announced.options.dialect.form();
+    form.write(headers, &decision, announced.list(statuses));
 }
 
 /// Writes the headers of a refusal. The wait is lengthened by `extra` µs.
@@ -50,7 +83,7 @@ pub(in crate::throttle) fn write_refused<B>(
     let headers = response.headers_mut();
     let wait_us = wait(report.decided().retry_after(), extra);
     let mut statuses = Statuses::new();
-    describe(report, extra, &mut statuses);
+    describe(report, extra, |_, decided| (decided, 0), &mut statuses);
     let retry_after = wait_us.map(RetryAfter::from_micros);
     let now_unix_us = report.now_unix_us();
     let decision = DescribedDecision {
@@ -70,9 +103,15 @@ pub(in crate::throttle) fn write_refused<B>(
 type Statuses<'a> = SmallVec<[PolicyStatus<'a>; 3]>;
 
 /// What the policies that apply announce, where the client stands with each, and at what pace that
-/// lasts. It fills `statuses` in place, because they are large.
+/// lasts. `standing` returns the status to state in place of the decided one, and the units that
+/// are used beyond it. It fills `statuses` in place, because they are large.
 #[inline(always)]
-fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>) {
+fn describe<'a>(
+    report: &'a LimitReport,
+    extra: u64,
+    standing: impl Fn(usize, &'a Status) -> (&'a Status, u64),
+    statuses: &mut Statuses<'a>,
+) {
     let announced = report.announced();
     for (place, (policy, status)) in announced
         .policies
@@ -83,6 +122,7 @@ fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>
         if !announced.tells(place, status) {
             continue;
         }
+        let (status, used) = standing(place, status);
         let violated = status.is_violated();
         let retry_us = if violated {
             wait(status.retry_after(), extra)
@@ -106,7 +146,7 @@ fn describe<'a>(report: &'a LimitReport, extra: u64, statuses: &mut Statuses<'a>
         };
         statuses.push(PolicyStatus {
             terms: announced.terms(place, status.tier()),
-            remaining: status.remaining(),
+            remaining: status.remaining().saturating_sub(used),
             effective_us,
             reset_us: micros(status.reset_after()),
             violated,

@@ -1,0 +1,36 @@
+use throttle_core::backend::Call;
+use throttle_core::{Decision, Status};
+
+/// What a handler or the head of the response has made of a charge.
+pub(crate) struct ChargeChange {
+    pub(crate) place: usize,
+    /// A look at the charge's key.
+    pub(crate) peek: Call,
+    /// Whether the store made the charge, and not the share of this process.
+    pub(crate) is_at_store: bool,
+    /// The units beyond those that admission took.
+    pub(crate) debit: u64,
+}
+
+/// Where keys stand whose charges have changed between the decision and the head of the response.
+pub(crate) struct Standings {
+    pub(super) changes: Vec<ChargeChange>,
+    /// A look at their keys, if the backend takes one without waiting.
+    pub(super) peek: Option<Decision>,
+}
+
+impl Standings {
+    /// Returns the status of the policy at a place, which was `decided`, and the units that are
+    /// used beyond it. Over a store a debit is under way, and a refund may fail.
+    pub(crate) fn of<'a>(&'a self, place: usize, decided: &'a Status) -> (&'a Status, u64) {
+        let peeked = self
+            .peek
+            .as_ref()
+            .and_then(|peek| peek.statuses().get(place));
+        if let Some(status) = peeked.filter(|status| status.applies()) {
+            return (status, 0);
+        }
+        let change = self.changes.iter().find(|change| change.place == place);
+        (decided, change.map_or(0, |change| change.debit))
+    }
+}
