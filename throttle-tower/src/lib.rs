@@ -65,6 +65,9 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// Before the modules that add methods to the layer: docs list methods in the order of modules.
+mod throttle;
+
 #[cfg(feature = "axum")]
 mod axum_extractor;
 pub mod candidate;
@@ -97,20 +100,25 @@ pub mod recipes {}
 #[cfg(feature = "rules")]
 pub mod rules;
 pub mod shape;
-mod throttle;
 mod time;
 pub mod usage;
 
+#[doc(inline)]
 pub use client_ip::{ClientIp, TrustedProxies};
 pub use event::{Event, Outcome};
+#[doc(inline)]
 pub use extract::{Constant, Header, Host, KeyExtractor, Route};
+#[doc(inline)]
 pub use headers::Dialect;
+#[doc(inline)]
 pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
 #[cfg(feature = "offenders")]
 pub use observe::Offender;
 #[cfg(feature = "metrics")]
 pub use observe::metrics;
+#[doc(inline)]
 pub use plans::plans;
+#[doc(inline)]
 pub use shape::{ShapeLayer, TokioClock};
 pub use throttle::{
     InFlight, LimitReport, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
@@ -122,9 +130,10 @@ pub use throttle::{MissingInFlight, MissingLimitReport};
 pub use throttle_core;
 #[doc(inline)]
 pub use throttle_core::algorithm::builders::*;
-#[doc(no_inline)]
+#[doc(inline)]
 pub use throttle_core::{
     Backend, Clock, ConfigError, DecidedBy, Decision, Key, ManualClock, MemoryBackend, Rate,
     SystemClock, Timestamp,
 };
+#[doc(inline)]
 pub use usage::Usage;

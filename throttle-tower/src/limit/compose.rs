@@ -29,7 +29,8 @@ pub(super) enum Tree {
 
 /// Admits a request if every member admits it. Then every member is charged; otherwise none is.
 ///
-/// Members are limits in an array or `Vec`, or, where limits and compositions mix, a tuple.
+/// Members of one type are written as a list, and members of several types (a limit, plans, a
+/// [`Concurrency`], another composition) as a tuple: `all([a, b])`, but `all((a, any([b, c])))`.
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Constant, Gcra, Rate, ThrottleLayer, all, limit};
@@ -46,9 +47,9 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
 
 /// Admits a request if some member admits it, and charges the first such member in the order given,
 /// for example the client's own budget before a shared pool. A request to which no member applies
-/// is admitted.
+/// is admitted. Members are written as those of [`all`] are.
 ///
-/// Members are either all limits on rates, or all [`Concurrency`] limits: permits are counted in
+/// They are either all limits on rates, or all [`Concurrency`] limits: permits are counted in
 /// this process and rates by the store, so one decision cannot choose between them. A layer refuses
 /// to build with a mix. Put the `Concurrency` beside the `any` instead:
 /// `all((Concurrency::new(20), any(…)))`.

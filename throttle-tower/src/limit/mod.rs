@@ -8,6 +8,9 @@
 // `single` and `charge_options` hold the options of one limit, and `compile` splits a composition
 // into the two halves that a layer runs. What a layer does with a request is in `throttle`.
 
+// Before the others that add methods to a limit: docs list methods in the order of modules.
+mod single;
+
 mod applied;
 mod audit;
 mod ban;
@@ -24,7 +27,6 @@ mod keying;
 mod on_error;
 mod on_missing;
 mod priority;
-mod single;
 mod warn_at;
 
 use http::request::Parts;

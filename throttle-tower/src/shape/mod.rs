@@ -12,6 +12,9 @@
 //                                        ▲           ▲                                                 │
 //                       driver: offers turns    pauses ◄── obey_upstream: what the upstream allows ◄── response
 
+// Before the others that add methods to the layer: docs list methods in the order of modules.
+mod layer;
+
 mod answer;
 mod builder;
 mod classes;
@@ -20,7 +23,6 @@ mod driver;
 mod error;
 mod future;
 mod http;
-mod layer;
 mod leave;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -5,6 +5,9 @@
 //! clones of a layer share in `shared`. Where a rule file replaces the limits, a request finds them
 //! through `followed`. `status` looks at what is left, for clients that ask.
 
+// Before the others that add methods to the layer: docs list methods in the order of modules.
+mod layer;
+
 mod announced;
 mod body;
 mod build;
@@ -15,7 +18,6 @@ mod followed;
 mod forecast;
 mod future;
 mod in_progress;
-mod layer;
 mod limit_report;
 mod line;
 mod local_shares;
