@@ -16,8 +16,8 @@ use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, LeakyBucket, MemoryBackend, OnError, OnMissing, Rate,
-    ShapeLayer, ThrottleLayer, all, any, limit, plans,
+    Concurrency, Constant, Gcra, Header, LeakyBucket, LimitTree, MemoryBackend, OnError, OnMissing,
+    Rate, ShapeLayer, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -135,6 +135,68 @@ async fn each_request_counts_once_and_each_policy_says_what_it_decided() {
             ),
         ]
     );
+}
+
+/// The names of a layer's series and of their labels.
+async fn registered<B: Backend>(layer: ThrottleLayer<B>) -> Vec<String> {
+    let series = metered(async { send_each(&layer.metrics("api"), [get()]).await });
+    series.await.into_keys().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn series_that_can_never_count_is_not_registered() {
+    let counts = |series: &[String], of: &str| series.iter().any(|name| name.contains(of));
+    let layer = |limits: LimitTree| ThrottleLayer::new(limits).unwrap();
+    let plain = registered(layer(all([shared("p", 9)])).backend(memory()).unwrap()).await;
+    assert_eq!(
+        plain,
+        [
+            r#"throttle_binding_total{layer="api",policy="p"}"#,
+            r#"throttle_decisions_total{layer="api",policy="p",result="admitted"}"#,
+            r#"throttle_decisions_total{layer="api",policy="p",result="near"}"#,
+            r#"throttle_decisions_total{layer="api",policy="p",result="refused"}"#,
+            r#"throttle_decisions_total{layer="api",policy="p",result="skipped"}"#,
+            r#"throttle_keys{layer="api"}"#,
+            r#"throttle_overflow_total{layer="api",policy="p"}"#,
+            r#"throttle_requests_total{layer="api",outcome="admitted"}"#,
+            r#"throttle_requests_total{layer="api",outcome="refused"}"#,
+            r#"throttle_units_total{kind="charged",layer="api",policy="p"}"#,
+        ]
+    );
+    for (limits, expected) in [
+        (
+            all([shared("p", 9).settled_later()]),
+            &["refunded", "settled_short"][..],
+        ),
+        (all([shared("p", 9).refund_failed()]), &["refunded"]),
+        (
+            all([shared("p", 9).wait_up_to(Duration::from_secs(1))]),
+            &["throttle_queued_requests"],
+        ),
+        (
+            all([per_key(9).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED))]),
+            &["missing_key"],
+        ),
+        (
+            all((shared("p", 9), Concurrency::new(1).name("jobs"))),
+            &["no_permit", "refunded", "missing_key", "throttle_in_flight"],
+        ),
+    ] {
+        let series = registered(layer(limits).backend(memory()).unwrap()).await;
+        for of in expected {
+            assert!(counts(&series, of), "{of}: {series:?}");
+            assert!(!counts(&plain, of), "{of}");
+        }
+    }
+    let on_store = layer(all([shared("p", 9)])).on_error(OnError::Closed);
+    let on_store = registered(on_store.backend(Remote::faltering(true)).unwrap()).await;
+    for of in ["failed_open", "failed_closed", "throttle_degraded_total"] {
+        assert!(
+            counts(&on_store, of) && !counts(&plain, of),
+            "{of}: {on_store:?}"
+        );
+    }
+    assert!(!counts(&on_store, "throttle_keys"), "the store holds them");
 }
 
 /// As one for whose key a request has none. What refuses is counted under its own name, whatever
@@ -580,11 +642,16 @@ async fn units_charged_afterwards_are_counted() {
         let of = |kind| {
             format!(r#"throttle_units_total{{kind="{kind}",layer="{layer}",policy="{policy}"}}"#)
         };
-        kinds.map(|kind| series[&of(kind)])
+        kinds.map(|kind| series.get(&of(kind)).copied())
     };
-    assert_eq!(units("llm", "tokens"), [3.0, 1.0, 89.0 + 49.0]);
-    assert_eq!(units("site", "attempts"), [2.0 * 4.0 + 2.0, 0.0, 0.0]);
-    assert_eq!(units("raced", "attempts"), [2.0 * 4.0, 0.0, 0.0]);
+    let tokens = [3.0, 1.0, 89.0 + 49.0].map(Some);
+    assert_eq!(units("llm", "tokens"), tokens);
+    // Attempts are not given back.
+    assert_eq!(
+        units("site", "attempts"),
+        [Some(2.0 * 4.0 + 2.0), None, None]
+    );
+    assert_eq!(units("raced", "attempts"), [Some(2.0 * 4.0), None, None]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -837,7 +904,7 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         banning,
         any([
             shared("a", 1).priority([("class", 0)], |_| "class"),
-            shared("b", 1),
+            shared("b", 1).wait_up_to(Duration::from_secs(1)),
         ]),
         Concurrency::new(2),
     ));
@@ -848,6 +915,11 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
         .unwrap()
         .metrics("api");
     send_each(&layer, [keyed("ada")]).await;
+    let remote = ThrottleLayer::new(shared("p", 1)).unwrap();
+    let remote = remote
+        .on_error(OnError::Closed)
+        .backend(Remote::faltering(true));
+    send_each(&remote.unwrap().metrics("remote"), [get()]).await;
     let layer: ShapeLayer<()> = ShapeLayer::new(LeakyBucket::new(Rate::per_second(10)))
         .unwrap()
         .metrics("upstream");

@@ -1,6 +1,9 @@
-//! How many keys the backends of observed layers hold.
+//! How many keys the backends of observed layers hold, and whether they can fail.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+
+use throttle_core::Backend;
 
 use crate::lock::lock;
 
@@ -9,26 +12,46 @@ type KeysHeld = dyn Fn() -> Option<usize> + Send + Sync;
 
 /// The backend of a layer and its clones. It is dropped with the last of them, and replaced where
 /// the layer gets other observers.
-pub(crate) struct BuiltOn(Arc<KeysHeld>);
+pub(crate) struct BuiltOn {
+    keys_held: Arc<KeysHeld>,
+    can_fail: bool,
+}
 
 impl BuiltOn {
-    pub(crate) fn new(keys_held: impl Fn() -> Option<usize> + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self(Arc::new(keys_held)))
+    pub(crate) fn new(backend: impl Backend) -> Arc<Self> {
+        let can_fail = backend.can_fail();
+        Arc::new(Self {
+            keys_held: Arc::new(move || backend.keys_held()),
+            can_fail,
+        })
     }
 
     /// The same backend, for other observers.
     pub(crate) fn renewed(&self) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(&self.0)))
+        Arc::new(Self {
+            keys_held: Arc::clone(&self.keys_held),
+            can_fail: self.can_fail,
+        })
     }
 }
 
 /// The backends of the layers that report to an observer: a layer and its clones may have several.
 #[derive(Default)]
-pub(crate) struct Backends(Mutex<Vec<(Weak<BuiltOn>, Arc<KeysHeld>)>>);
+pub(crate) struct Backends {
+    all: Mutex<Vec<(Weak<BuiltOn>, Arc<KeysHeld>)>>,
+    can_fail: AtomicBool,
+}
 
 impl Backends {
     pub(crate) fn add(&self, on: &Arc<BuiltOn>) {
-        lock(&self.0).push((Arc::downgrade(on), Arc::clone(&on.0)));
+        lock(&self.all).push((Arc::downgrade(on), Arc::clone(&on.keys_held)));
+        self.can_fail.fetch_or(on.can_fail, Ordering::Relaxed);
+    }
+
+    /// Whether decisions of one of them can fail, or could before its layer ended.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn can_fail(&self) -> bool {
+        self.can_fail.load(Ordering::Relaxed)
     }
 
     /// The keys that all of them hold together; `None` if none holds keys in this process. When no
@@ -36,7 +59,7 @@ impl Backends {
     /// end.
     pub(crate) fn keys_held(&self) -> Option<usize> {
         let all: Vec<_> = {
-            let mut all = lock(&self.0);
+            let mut all = lock(&self.all);
             let is_used = |(on, _): &(Weak<BuiltOn>, _)| on.strong_count() > 0;
             if all.iter().any(is_used) {
                 all.retain(is_used);

@@ -31,10 +31,7 @@ pub(super) fn build<B: Backend>(
         .observers
         .find()
         .map_or(Ok(()), |candidates: &Candidates| candidates.check(&backend))?;
-    let built_on = BuiltOn::new({
-        let backend = backend.clone();
-        move || backend.keys_held()
-    });
+    let built_on = BuiltOn::new(backend.clone());
     let mut shared = unshared((backend, built_on), set, applied, permits, settings)?;
     make_share(&mut shared)?;
     tell_observers(&shared);

@@ -11,18 +11,26 @@ use crate::event::OUTCOMES;
 use crate::limit::LookupResult;
 use crate::observe::decider::Decider;
 
+/// What can never count is not registered.
 pub(super) struct Handles {
-    /// Rows, by their [`place`].
+    /// Rows, by their [`place`], but for what [`StoreHandles`] has of them.
     pub(super) counters: Vec<Vec<Counter>>,
     pub(super) policies: Box<[PolicyHandles]>,
-    pub(super) keys: Gauge,
-    pub(super) decided: Histogram,
-    /// By the number of their kind.
-    pub(super) failed: Box<[Histogram]>,
     /// By the place of the limit.
     pub(super) in_flight: Box<[Gauge]>,
     /// By the place of the candidate, and of the result.
     pub(super) candidates: Box<[[Counter; RESULTS.len()]]>,
+}
+
+/// Registered once a backend of the layer can fail.
+pub(super) struct StoreHandles {
+    /// The last ones of the row of all requests.
+    pub(super) requests: [Counter; 2],
+    /// The row of requests that the store did not decide.
+    pub(super) degraded: Vec<Counter>,
+    pub(super) decided: Histogram,
+    /// By the number of their kind.
+    pub(super) failed: Box<[Histogram]>,
 }
 
 pub(super) struct PolicyHandles {
@@ -70,37 +78,72 @@ pub(super) struct Named {
     pub(super) is_audited: bool,
     /// Whether its limit bans keys.
     pub(super) bans: bool,
+    /// Whether requests wait for their turn.
+    pub(super) queues: bool,
+    /// Whether charges may be given back.
+    pub(super) refunds: bool,
+    /// Whether a handler may report more than was charged.
+    pub(super) is_settled_later: bool,
     /// The highest first.
     pub(super) classes: Vec<String>,
+}
+
+/// Registers the counter if it can count.
+fn counter_if(can_count: bool, register: impl FnOnce() -> Counter) -> Counter {
+    if can_count {
+        register()
+    } else {
+        Counter::noop()
+    }
+}
+
+fn request(layer: &str, outcome: &'static str) -> Counter {
+    counter!("throttle_requests_total", "layer" => layer.to_owned(), "outcome" => outcome)
+}
+
+impl StoreHandles {
+    pub(super) fn register(layer: &str) -> Self {
+        let layer = || layer.to_owned();
+        let store = |result: &'static str, why: &'static str| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result, "why" => why);
+        let degraded = |decider: &'static str, why: BackendErrorKind| {
+            let name = "throttle_degraded_total";
+            counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
+        };
+        let [.., open, closed] = OUTCOMES;
+        let [_, fallbacks @ ..] = Decider::ALL;
+        let reasons = BackendErrorKind::ALL.iter();
+        Self {
+            requests: [open, closed].map(|outcome| request(&layer(), outcome)),
+            degraded: fallbacks
+                .iter()
+                .flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why)))
+                .collect(),
+            decided: store("decided", "none"),
+            failed: reasons.map(|kind| store("failed", kind.label())).collect(),
+        }
+    }
 }
 
 impl Handles {
     pub(super) fn register(
         layer: &str,
         policies: &[Named],
-        permits: &[String],
+        (permits, requires_keys): (&[String], bool),
         candidates: &Candidates,
     ) -> Self {
         describe();
         let layer = || layer.to_owned();
-        let request =
-            |outcome| counter!("throttle_requests_total", "layer" => layer(), "outcome" => outcome);
-        let store = |result: &'static str, why: &'static str| histogram!("throttle_store_seconds", "layer" => layer(), "result" => result, "why" => why);
-        let degraded = |decider: &'static str, why: BackendErrorKind| {
-            let name = "throttle_degraded_total";
-            counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
-        };
         let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer(), "name" => name.clone());
         let candidate = |Candidate { name, .. }: &Candidate| {
             RESULTS.map(|result| counter!("throttle_candidate_total", "layer" => layer(), "candidate" => name.to_string(), "result" => result))
         };
-        let requests = OUTCOMES.map(request).into();
-        let [_, fallbacks @ ..] = Decider::ALL;
-        let reasons = BackendErrorKind::ALL.iter();
-        let degraded = fallbacks
-            .iter()
-            .flat_map(|by| reasons.clone().map(|why| degraded(by.label(), *why)))
-            .collect();
+        let [admitted, refused, missing_key, no_permit, ..] = OUTCOMES;
+        let requests = vec![
+            request(&layer(), admitted),
+            request(&layer(), refused),
+            counter_if(requires_keys, || request(&layer(), missing_key)),
+            counter_if(!permits.is_empty(), || request(&layer(), no_permit)),
+        ];
         let of_policies = policies.iter().map(|policy| counters_of(&layer(), policy));
         let lower = policies
             .iter()
@@ -108,17 +151,14 @@ impl Handles {
         let of_lower = lower.map(|(policy, class)| decisions(&layer(), policy, Some(class)).into());
         let named = policies.iter();
         Self {
-            counters: [requests, degraded]
+            counters: [requests, Vec::new()]
                 .into_iter()
                 .chain(of_policies)
                 .chain(of_lower)
                 .collect(),
             policies: named
-                .map(|policy| PolicyHandles::register(&layer(), &policy.name, policy.looks_up))
+                .map(|policy| PolicyHandles::register(&layer(), policy))
                 .collect(),
-            keys: gauge!("throttle_keys", "layer" => layer()),
-            decided: store("decided", "none"),
-            failed: reasons.map(|kind| store("failed", kind.label())).collect(),
             in_flight: permits.iter().map(in_flight).collect(),
             candidates: candidates.0.iter().map(candidate).collect(),
         }
@@ -138,10 +178,12 @@ fn counters_of(layer: &str, policy: &Named) -> Vec<Counter> {
             "throttle_decisions_total",
             &with(labels(), "result", "skipped")
         ),
-        counter!("throttle_binding_total", &labels()),
+        counter_if(!policy.is_audited, || {
+            counter!("throttle_binding_total", &labels())
+        }),
         units("charged"),
-        units("refunded"),
-        units("settled_short"),
+        counter_if(policy.refunds, || units("refunded")),
+        counter_if(policy.is_settled_later, || units("settled_short")),
         counter!("throttle_overflow_total", &labels()),
     ];
     counters.extend(
@@ -182,18 +224,25 @@ fn with(
 }
 
 impl PolicyHandles {
-    fn register(layer: &str, policy: &str, looks_up: bool) -> Self {
-        let labels = || [("layer", layer.to_owned()), ("policy", policy.to_owned())];
+    fn register(layer: &str, policy: &Named) -> Self {
+        let labels = || [("layer", layer.to_owned()), ("policy", policy.name.clone())];
         let lookup = |result| {
             counter!(
                 "throttle_plan_lookups_total",
                 &with(labels(), "result", result)
             )
         };
+        let (queued, queue_time) = match policy.queues {
+            true => (
+                gauge!("throttle_queued_requests", &labels()),
+                histogram!("throttle_queue_seconds", &labels()),
+            ),
+            false => (Gauge::noop(), Histogram::noop()),
+        };
         Self {
-            queued: gauge!("throttle_queued_requests", &labels()),
-            queue_time: histogram!("throttle_queue_seconds", &labels()),
-            lookups: looks_up.then(|| LookupResult::LABELS.map(lookup)),
+            queued,
+            queue_time,
+            lookups: policy.looks_up.then(|| LookupResult::LABELS.map(lookup)),
         }
     }
 }

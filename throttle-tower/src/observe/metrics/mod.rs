@@ -23,7 +23,8 @@
 //! one. Without a runtime, or in one without timers, each request reports what it has counted.
 //!
 //! All labels are known when the layer is built: no metric has a key, a path or a header as a
-//! label, so a client cannot add series. Each metric has the label `layer`, the name given to
+//! label, so a client cannot add series. A series that can never count is not there, such as those
+//! of a failing store where limits are in memory. Each metric has the label `layer`, the name given to
 //! `.metrics(…)`, beside those listed.
 //!
 //! # Of a [`ThrottleLayer`](crate::ThrottleLayer::metrics)

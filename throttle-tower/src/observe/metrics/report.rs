@@ -21,7 +21,17 @@ impl Metrics {
         // Read first: of each request that it counts, the rows of policies have the results.
         let requests = self.counts.sums(place::REQUESTS);
         let decided = DECIDED.iter().map(|outcome| requests[*outcome]).sum();
+        let store = match self.backends.can_fail() {
+            true => self.store.get(),
+            false => None,
+        };
         for ((row, counters), reported) in handles.counters.iter().enumerate().zip(&mut *reported) {
+            let of_store = match (store, row) {
+                (Some(store), place::REQUESTS) => &store.requests[..],
+                (Some(store), place::DEGRADED) => &store.degraded,
+                _ => &[],
+            };
+            let counters = counters.iter().chain(of_store);
             let mut sums = self.counts.sums(row);
             if let Some(policy) = row
                 .checked_sub(place::POLICIES)
@@ -29,7 +39,7 @@ impl Metrics {
             {
                 sums[place::SKIPPED] = self.skipped(decided, &sums, policy);
             }
-            for ((counter, count), reported) in counters.iter().zip(sums).zip(&mut *reported) {
+            for ((counter, count), reported) in counters.zip(sums).zip(&mut *reported) {
                 // A request that is being counted is in some of the sums.
                 let more = count.saturating_sub(*reported);
                 if more > 0 {
@@ -39,8 +49,10 @@ impl Metrics {
             }
         }
         if self.backends.keys_held().is_some() {
-            show(&handles.keys, || {
-                self.backends.keys_held().unwrap_or_default() as u64
+            self.keys.with(|keys| {
+                show(keys, || {
+                    self.backends.keys_held().unwrap_or_default() as u64
+                });
             });
         }
         for (counters, candidate) in handles.candidates.iter().zip(&self.candidates.0) {

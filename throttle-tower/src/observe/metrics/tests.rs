@@ -14,7 +14,7 @@ use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Policy, PolicySet};
 
-use super::handles::{Handles, Named};
+use super::handles::{Handles, Named, StoreHandles};
 use super::per_thread::own_place::{Own, give_up_place};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
@@ -110,9 +110,13 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
             name: "per-user".to_owned(),
             looks_up: true,
             bans: true,
+            queues: true,
             ..Named::default()
         };
-        Handles::register("api", &[named], &["jobs".to_owned()], &candidates);
+        let permits = ["jobs".to_owned()];
+        Handles::register("api", &[named], (&permits, true), &candidates);
+        StoreHandles::register("api");
+        drop(metrics::gauge!("throttle_keys", "layer" => "api"));
         ShapeMetrics::registered("calls".to_owned()).with(|metrics| metrics.sent.increment(1));
     });
     let heard = heard.0.into_inner().unwrap();
@@ -155,7 +159,9 @@ fn corrections_are_reported_also_by_a_thread_without_a_place_of_its_own() {
         }
         let recorder = PrometheusBuilder::new().build_recorder();
         let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
-        let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
+        let layer = ThrottleLayer::new(limits.settled_later())
+            .unwrap()
+            .metrics("api");
         if !has_place {
             give_up_place();
         }

@@ -1,12 +1,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use metrics::Gauge;
+use metrics::{Gauge, gauge};
 use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
 use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
-use super::handles::{Handles, Named, place};
+use super::handles::{Handles, Named, StoreHandles, place};
 use super::level::Level;
 use super::per_thread::counts::{Counts, ROW};
 use super::schedule::Schedule;
@@ -15,7 +15,7 @@ use crate::candidate::Candidates;
 use crate::event::Backends;
 use crate::event::{BuiltOn, Correction, Observer};
 use crate::event::{Event, Observed};
-use crate::limit::{Applied, Class, Keying, LookupCounts, TierLookup, WarnAt};
+use crate::limit::{Applied, Class, Keying, LookupCounts, OnMissing, TierLookup, WarnAt};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the
@@ -63,6 +63,9 @@ pub(super) struct Metrics {
     /// What the recorder has of each counter.
     pub(super) reported: Mutex<Vec<[u64; ROW]>>,
     pub(super) handles: Registered<Handles>,
+    pub(super) store: Registered<StoreHandles>,
+    /// Registered once a backend of the layer holds keys in this process.
+    pub(super) keys: Registered<Gauge>,
     pub(super) policies: Box<[Watched]>,
     /// Permits taken, by the place of their limit.
     in_flight: Box<[(PolicyName, Arc<Level>)]>,
@@ -92,11 +95,20 @@ impl Metrics {
         let policies: Box<[Watched]> = named
             .map(|(policy, limit)| Watched::new(policy, limit, &mut rows))
             .collect();
+        let has_permits = !of.permits.is_empty();
+        // Requests that have to wait for a key are decided in two steps.
+        let waits_for_keys = |limit: &Applied| !matches!(limit.keying, Keying::Extracted(_));
+        let gives_back = has_permits || of.applied.iter().any(waits_for_keys);
+        let requires_key = |limit: &Applied| matches!(limit.on_missing, OnMissing::Reject(_));
+        let requires_keys = has_permits || of.applied.iter().any(requires_key);
         let name = |(watched, (policy, limit)): (&Watched, (&Policy, &Applied))| Named {
             name: watched.name.as_str().to_owned(),
             looks_up: watched.lookup.is_some(),
             is_audited: policy.is_audited(),
             bans: limit.charge_rules.ban.is_some(),
+            queues: limit.wait_up_to.is_some(),
+            refunds: gives_back || limit.charge_rules.may_change(),
+            is_settled_later: limit.charge_rules.settled_later,
             classes: classes(limit)
                 .iter()
                 .map(|(class, _)| class.clone())
@@ -123,7 +135,18 @@ impl Metrics {
                 .collect(),
             handles: Registered::new({
                 let (layer, candidates) = (layer.clone(), candidates.clone());
-                move || Handles::register(&layer, &names, &permits, &candidates)
+                move || {
+                    let permits = (&*permits, requires_keys);
+                    Handles::register(&layer, &names, permits, &candidates)
+                }
+            }),
+            store: Registered::new({
+                let layer = layer.clone();
+                move || StoreHandles::register(&layer)
+            }),
+            keys: Registered::new({
+                let layer = layer.clone();
+                move || gauge!("throttle_keys", "layer" => layer.clone())
             }),
             candidates,
             layer,
@@ -217,9 +240,9 @@ impl Observer for Reporting {
     }
 
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
-        self.0.handles.with(|handles| {
+        self.0.store.with(|store| {
             let histogram =
-                result.map_or_else(|kind| &handles.failed[kind as usize], |()| &handles.decided);
+                result.map_or_else(|kind| &store.failed[kind as usize], |()| &store.decided);
             histogram.record(after);
         });
     }

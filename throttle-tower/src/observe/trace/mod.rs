@@ -11,18 +11,20 @@ use crate::throttle::ThrottleLayer;
 use tracer::Tracer;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Logs refusals and degraded decisions with `tracing`, under the target `throttle`, and adds
+    /// Logs refusals, what audited limits would refuse, and degraded decisions with `tracing`, under the target `throttle`, and adds
     /// the decision to the request's span. Defaults to neither.
     ///
     /// # Events
     ///
-    /// There is one event for each refusal, and one for each decision that the store did not make.
+    /// There is one event for each refusal, one for each decision that the store did not make, and
+    /// one for each audited limit that would have refused a request.
     /// An event belongs to the span in which the service was called. None contains a key, a path or
     /// a header.
     ///
     /// | level | message | when |
     /// |---|---|---|
     /// | INFO | `request refused` | a limit refused the request, a required key was missing, or too few permits were free. This is how limits are meant to work, so it is no warning |
+    /// | INFO | `request would be refused` | an [audited](crate::Limit::audit) limit would have refused the request: the fields are about that limit, and `outcome` says what became of the request |
     /// | INFO | `limit nearly used up` | the request's charge has reached the part of a limit that [`warn_at`](crate::Limit::warn_at) says: the fields are about that limit |
     /// | WARN | `decided without the store` | the store failed, so this process admitted or refused the request as [`on_error`](crate::OnError) says. A refusal of this kind is logged here only |
     ///
@@ -33,7 +35,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `class` | the request's [class](crate::Limit::priority) in that policy, if it has classes |
     /// | `limit` | the units that the policy admits at one instant for an unused key |
     /// | `remaining` | units that are left of the policy for the request's class |
-    /// | `retry_after_ms` | of a refusal, milliseconds until a retry succeeds, rounded up, without jitter; missing if none ever will |
+    /// | `retry_after_ms` | of a refusal, also of one by an audited limit, milliseconds until a retry succeeds, rounded up, without jitter; missing if none ever will |
     /// | `decided_by` | `store`, `local`, `open` or `closed` |
     /// | `why` | if the store failed, the [label](throttle_core::BackendErrorKind::label) of the store's error |
     /// | `left_out` | events of this policy and level that were left out since the last one |

@@ -476,3 +476,38 @@ async fn request_that_brings_a_limit_near_its_end_is_logged_once() {
         }]
     );
 }
+
+#[tokio::test]
+async fn audited_limit_logs_what_it_would_refuse() {
+    let (log, _guard) = Log::capture();
+    let layer = ThrottleLayer::new(all([per_key("strict", 1).audit(), per_key("wide", 2)]));
+    let layer = layer.unwrap().traced();
+    for (status, events) in [
+        (StatusCode::OK, &[][..]),
+        (StatusCode::OK, &["request would be refused"]),
+        (
+            StatusCode::TOO_MANY_REQUESTS,
+            &["request refused", "request would be refused"],
+        ),
+    ] {
+        assert_eq!(send(&layer, Some("ada")).await, status);
+        let logged = log.events();
+        let messages: Vec<&str> = logged
+            .iter()
+            .map(|event| &*event.fields["message"])
+            .collect();
+        assert_eq!(messages, events);
+        for audited in logged
+            .iter()
+            .filter(|event| event.fields["policy"] == "strict")
+        {
+            assert_eq!(audited.level, Level::INFO);
+            let wait: u64 = audited.fields["retry_after_ms"].parse().unwrap();
+            assert!((3_590_000..=3_600_000).contains(&wait), "{wait}");
+            assert_eq!(
+                (&*audited.fields["limit"], &*audited.fields["remaining"]),
+                ("1", "0")
+            );
+        }
+    }
+}

@@ -1,7 +1,8 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttle_core::backend::Call;
-use throttle_core::{Policy, Status};
+use throttle_core::{Decision, Policy, Status};
 use tokio::time::Instant;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Span, dispatcher};
@@ -20,6 +21,7 @@ pub(super) struct Tracer {
     /// One for each policy, and the last one for decisions without a policy.
     budgets: Box<[Budgets]>,
     applied: Arc<[Applied]>,
+    has_audited: bool,
 }
 
 #[derive(Default)]
@@ -27,6 +29,7 @@ struct Budgets {
     refusals: EventBudget,
     degraded: EventBudget,
     near: EventBudget,
+    audited: EventBudget,
 }
 
 impl Tracer {
@@ -38,6 +41,7 @@ impl Tracer {
             started: Instant::now(),
             budgets,
             applied: Arc::clone(&of.applied),
+            has_audited: of.applied.iter().any(|limit| limit.audit.is_some()),
         }
     }
 
@@ -124,6 +128,31 @@ impl Tracer {
                 .info("limit nearly used up", left_out);
             }
         }
+        if self.has_audited {
+            self.tell_audited(event, calls);
+        }
+    }
+
+    fn tell_audited(&self, event: &Event<'_>, calls: &[Call]) {
+        let statuses = event.decision.map_or(&[][..], Decision::statuses);
+        let would_refuse = statuses
+            .iter()
+            .enumerate()
+            .filter(|(_, status)| status.would_refuse());
+        for (place, status) in would_refuse {
+            if tracing::enabled!(target: "throttle", Level::INFO)
+                && let Some(left_out) = self.take(event, Some(place), |budgets| &budgets.audited)
+            {
+                let audited = Binding::at(event, place);
+                let class = self.class(place, event, calls);
+                let retry_after_ms = status.retry_after().map(in_millis);
+                Fields {
+                    retry_after_ms,
+                    ..Fields::of(event, audited.as_ref(), class, false)
+                }
+                .info("request would be refused", left_out);
+            }
+        }
     }
 }
 
@@ -170,6 +199,10 @@ fn span_declares_fields() -> bool {
     dispatcher::get_default(|subscriber| subscriber.current_span().metadata().is_some_and(declares))
 }
 
+fn in_millis(wait: Duration) -> u64 {
+    micros(wait).div_ceil(1_000)
+}
+
 /// The fields of an event.
 struct Fields<'a> {
     outcome: &'static str,
@@ -203,7 +236,7 @@ impl<'a> Fields<'a> {
             class,
             limit: binding.map(|binding| binding.policy.algorithm().capacity()),
             remaining: binding.map(|binding| binding.status.remaining()),
-            retry_after_ms: wait.map(|wait| micros(wait).div_ceil(1_000)),
+            retry_after_ms: wait.map(in_millis),
             decided_by: Decider::of(event).map(Decider::label),
             why: event.degraded().map(|why| why.label()),
         }
