@@ -22,6 +22,7 @@ mod metrics;
 mod metrics_shared;
 mod names;
 mod plans;
+mod random_layers;
 mod readiness;
 mod refusing;
 mod routers;

@@ -1,0 +1,430 @@
+//! Random layers, whose answers are compared with those of a [naive model](naive): which requests
+//! are admitted, after which wait a refused one would be, and what every limit has left.
+//!
+//! `THROTTLE_LAYERS=1000000 cargo test -p throttle-tests --test layer random_layers` draws more.
+
+mod naive;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::Full;
+use proptest::prelude::*;
+use throttle_core::{ManualClock, MemoryBackend, Timestamp};
+use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::{
+    Constant, FixedWindow, Gcra, Header, Limit, LimitReport, LimitTree, OnMissing, Rate,
+    SlidingLog, ThrottleLayer, Usage, all, any, limit,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use naive::{Answer, Naive};
+
+/// Where every history begins: not at the boundary of a window.
+const START: Timestamp = Timestamp::from_micros(1_790_000_003_000_000);
+
+#[derive(Clone, Debug)]
+enum Node {
+    Leaf(Leaf),
+    All(Vec<Self>),
+    /// Whether it charges every member that admits.
+    Any(Vec<Self>, bool),
+}
+
+#[derive(Clone, Debug)]
+struct Leaf {
+    /// Its number from the left, which is its name.
+    index: usize,
+    count: Count,
+    by: By,
+    on_missing: OnMissing,
+    cost: Cost,
+    /// Applies only to requests of this kind.
+    kind: Option<u16>,
+    /// The units that requests of the lower class leave free.
+    reserve: Option<u64>,
+    is_audited: bool,
+    refunds_not_found: bool,
+    charges_refused: bool,
+    is_settled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    /// A unit each so many seconds, and a burst.
+    Gcra {
+        interval: u64,
+        burst: u64,
+    },
+    /// Units in so many seconds.
+    Window {
+        most: u64,
+        seconds: u64,
+    },
+    Log {
+        most: u64,
+        seconds: u64,
+    },
+}
+
+impl Count {
+    fn most(self) -> u64 {
+        match self {
+            Self::Gcra { burst, .. } => burst,
+            Self::Window { most, .. } | Self::Log { most, .. } => most,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    Constant,
+    Header(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cost {
+    Units(u64),
+    /// The request's `x-cost`.
+    Asked,
+}
+
+/// What a client sends, and how the handler answers it.
+#[derive(Clone, Debug)]
+struct Sent {
+    /// Milliseconds since the request before.
+    after: u64,
+    /// The values of the headers `x-a` and `x-b`.
+    keys: [Option<&'static str>; 2],
+    cost: u64,
+    kind: u16,
+    is_low: bool,
+    is_found: bool,
+    /// What the handler settles for each limit whose cost is an estimate.
+    settled: Option<u64>,
+}
+
+fn leaf() -> impl Strategy<Value = Leaf> {
+    let count = prop_oneof![
+        (1..=4_u64, 1..=5_u64).prop_map(|(interval, burst)| Count::Gcra { interval, burst }),
+        (1..=5_u64, 2..=10_u64).prop_map(|(most, seconds)| Count::Window { most, seconds }),
+        (1..=5_u64, 2..=10_u64).prop_map(|(most, seconds)| Count::Log { most, seconds }),
+    ];
+    let by = prop_oneof![
+        Just(By::Constant),
+        Just(By::Header("x-a")),
+        Just(By::Header("x-b"))
+    ];
+    let on_missing = prop_oneof![
+        3 => Just(OnMissing::Share),
+        3 => Just(OnMissing::Skip),
+        1 => Just(OnMissing::Reject(StatusCode::UNAUTHORIZED)),
+    ];
+    let cost = prop_oneof![
+        3 => Just(Cost::Units(1)),
+        1 => (0..=2_u64).prop_map(Cost::Units),
+        2 => Just(Cost::Asked),
+    ];
+    let kind = prop::option::weighted(0.2, 0..2_u16);
+    let reserve = prop::option::weighted(0.2, 1..=2_u64);
+    let rarely = || prop::bool::weighted(0.2);
+    let options = (rarely(), rarely(), rarely(), rarely());
+    (count, by, on_missing, cost, kind, reserve, options).prop_map(
+        |(count, by, on_missing, cost, kind, reserve, (audited, refunds, charges, settled))| Leaf {
+            index: 0,
+            count,
+            by,
+            on_missing,
+            cost: match cost {
+                Cost::Units(units) => {
+                    Cost::Units(units.min(count.most() - reserve_of(reserve, count)))
+                }
+                Cost::Asked => cost,
+            },
+            kind,
+            reserve: Some(reserve_of(reserve, count)).filter(|reserve| *reserve > 0),
+            is_audited: audited,
+            refunds_not_found: refunds,
+            charges_refused: charges,
+            is_settled: settled,
+        },
+    )
+}
+
+/// A reserve leaves room for a request beside it.
+fn reserve_of(reserve: Option<u64>, count: Count) -> u64 {
+    reserve.map_or(0, |reserve| reserve.min(count.most() - 1))
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    let members = |member| prop::collection::vec(member, 1..=3);
+    let tree = leaf()
+        .prop_map(Node::Leaf)
+        .prop_recursive(3, 8, 3, move |member| {
+            prop_oneof![
+                members(member.clone()).prop_map(Node::All),
+                (members(member), prop::bool::weighted(0.2))
+                    .prop_map(|(members, every)| Node::Any(members, every)),
+            ]
+        });
+    tree.prop_map(|mut node| {
+        node.finish(&mut 0, false);
+        node
+    })
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let after = prop_oneof![2 => Just(0), 2 => 0..1_500_u64, 1 => 0..12_000_u64];
+    let key = || prop::option::weighted(0.8, prop_oneof![2 => Just("one"), 1 => Just("two")]);
+    let cost = prop_oneof![4 => 0..=3_u64, 1 => Just(9)];
+    let settled = prop::option::of(0..=4_u64);
+    let rest = (
+        0..2_u16,
+        prop::bool::ANY,
+        prop::bool::weighted(0.8),
+        settled,
+    );
+    (after, [key(), key()], cost, rest).prop_map(
+        |(after, keys, cost, (kind, is_low, is_found, settled))| Sent {
+            after,
+            keys,
+            cost,
+            kind,
+            is_low,
+            is_found,
+            settled,
+        },
+    )
+}
+
+impl Node {
+    /// Numbers the leaves, and takes from them what may not be inside an `any`.
+    fn finish(&mut self, next: &mut usize, in_any: bool) {
+        match self {
+            Self::Leaf(leaf) => {
+                leaf.index = *next;
+                *next += 1;
+                let rejects = matches!(leaf.on_missing, OnMissing::Reject(_));
+                leaf.is_audited &= !in_any && !rejects;
+            }
+            Self::All(members) => members.iter_mut().for_each(|one| one.finish(next, in_any)),
+            Self::Any(members, _) => members.iter_mut().for_each(|one| one.finish(next, true)),
+        }
+    }
+
+    fn tree(&self) -> LimitTree {
+        match self {
+            Self::Leaf(leaf) => leaf.limit().into_limit_tree(),
+            Self::All(members) => all(members.iter().map(Self::tree).collect::<Vec<_>>()),
+            Self::Any(members, every) => {
+                let tree = any(members.iter().map(Self::tree).collect::<Vec<_>>());
+                if *every {
+                    tree.charge_every_admitting()
+                } else {
+                    tree
+                }
+            }
+        }
+    }
+}
+
+fn number(parts: &Parts, name: &str) -> u64 {
+    parts.headers[name].to_str().unwrap().parse().unwrap()
+}
+
+impl Leaf {
+    fn name(&self) -> String {
+        format!("p{}", self.index)
+    }
+
+    fn limit(&self) -> Limit {
+        let name = self.name();
+        let unkeyed = match self.count {
+            Count::Gcra { interval, burst } => limit(
+                name,
+                Gcra::new(Rate::new(1, Duration::from_secs(interval))).burst(burst),
+            ),
+            Count::Window { most, seconds } => limit(
+                name,
+                FixedWindow::new(Rate::new(most, Duration::from_secs(seconds))),
+            ),
+            Count::Log { most, seconds } => limit(
+                name,
+                SlidingLog::new(Rate::new(most, Duration::from_secs(seconds))),
+            ),
+        };
+        let mut limit = match self.by {
+            By::Constant => unkeyed.by(Constant),
+            By::Header(name) => unkeyed.by(Header::new(name)),
+        };
+        limit = limit.on_missing(self.on_missing);
+        limit = match self.cost {
+            Cost::Units(units) => limit.cost(units),
+            Cost::Asked => limit.cost(|parts: &Parts| number(parts, "x-cost")),
+        };
+        if let Some(kind) = self.kind {
+            limit = limit.when(move |parts| number(parts, "x-kind") == u64::from(kind));
+        }
+        if let Some(reserve) = self.reserve {
+            limit = limit.priority([("high", 0), ("low", reserve)], |parts: &Parts| {
+                if number(parts, "x-low") == 1 {
+                    "low"
+                } else {
+                    "high"
+                }
+            });
+        }
+        if self.is_audited {
+            limit = limit.audit();
+        }
+        if self.refunds_not_found {
+            limit = limit.refund_if(|status, _| status == StatusCode::NOT_FOUND);
+        }
+        if self.charges_refused {
+            limit = limit.charge_refused();
+        }
+        if self.is_settled {
+            limit = limit.settled_later();
+        }
+        limit
+    }
+}
+
+impl Sent {
+    fn request(&self) -> Request<()> {
+        let mut request = Request::get("/")
+            .header("x-cost", self.cost)
+            .header("x-kind", self.kind)
+            .header("x-low", u16::from(self.is_low))
+            .header("x-found", u16::from(self.is_found));
+        for (name, key) in ["x-a", "x-b"].into_iter().zip(self.keys) {
+            if let Some(key) = key {
+                request = request.header(name, key);
+            }
+        }
+        if let Some(settled) = self.settled {
+            request = request.header("x-settled", settled);
+        }
+        request.body(()).unwrap()
+    }
+}
+
+/// Answers as the request says, and settles what it says of each estimate.
+async fn handle(request: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let usage: Option<&Usage> = request.extensions().get();
+    let settled = request.headers().get("x-settled");
+    if let (Some(usage), Some(settled)) = (usage, settled) {
+        let settled: u64 = settled.to_str().unwrap().parse().unwrap();
+        let policies: Vec<_> = usage.policies().map(str::to_owned).collect();
+        for policy in policies {
+            usage.settle(&policy, settled).unwrap();
+        }
+    }
+    let is_found = request.headers()["x-found"] == "1";
+    let status = if is_found {
+        StatusCode::OK
+    } else {
+        StatusCode::NOT_FOUND
+    };
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+/// What the headers say is left of each limit.
+fn stated(headers: &HeaderMap) -> Vec<(String, u64)> {
+    let header = headers
+        .get("ratelimit")
+        .map(|header| header.to_str().unwrap());
+    let mut stated: Vec<_> = header
+        .into_iter()
+        .flat_map(|header| header.split(", "))
+        .map(|limit| {
+            let mut parts = limit.split(';');
+            let name = parts.next().unwrap().trim_matches('"').to_owned();
+            let left = parts.find_map(|part| part.strip_prefix("r=")).unwrap();
+            (name, left.parse().unwrap())
+        })
+        .collect();
+    stated.sort();
+    stated
+}
+
+/// What the layer answered, in the words of the model. The handler's response is an admission.
+fn answer(response: &Response<impl Sized>) -> Answer {
+    let status = response.status();
+    if status == StatusCode::UNAUTHORIZED {
+        return Answer::Rejected;
+    }
+    let Some(report) = response.extensions().get::<LimitReport>() else {
+        panic!("a response without a report: {status}");
+    };
+    let mut left: Vec<_> = report
+        .statuses()
+        .map(|(policy, status)| (policy.name().to_owned(), status.remaining()))
+        .collect();
+    left.sort();
+    let decision = report.decision();
+    assert_eq!(
+        status == StatusCode::TOO_MANY_REQUESTS,
+        !decision.is_admitted()
+    );
+    if decision.is_admitted() {
+        let stated = stated(response.headers());
+        return Answer::Admitted { left, stated };
+    }
+    let wait = decision.retry_after().map(|wait| wait.as_micros());
+    Answer::Refused { left, wait }
+}
+
+fn agrees_with_the_model(node: &Node, history: &[Sent]) -> Result<(), TestCaseError> {
+    let clock = ManualClock::new(START);
+    let store = MemoryBackend::builder().clock(clock.clone()).build();
+    let layer = ThrottleLayer::new(node.tree()).and_then(|layer| layer.backend(store));
+    let layer = match layer {
+        Ok(layer) => layer.report_in_response(true),
+        Err(error) => return Err(TestCaseError::reject(error.to_string())),
+    };
+    let service = layer.layer(service_fn(handle));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut naive = Naive::default();
+    let mut now = START.as_micros();
+    for (number, sent) in history.iter().enumerate() {
+        clock.advance(Duration::from_millis(sent.after));
+        now += i64::try_from(sent.after).unwrap() * 1_000;
+        let response = runtime
+            .block_on(service.clone().oneshot(sent.request()))
+            .unwrap();
+        let answered = answer(&response);
+        drop(response);
+        prop_assert_eq!(
+            answered,
+            naive.answer(node, sent, now),
+            "request {}",
+            number
+        );
+    }
+    Ok(())
+}
+
+/// 20,000, or as many as the environment says.
+fn layers() -> u32 {
+    let asked = std::env::var("THROTTLE_LAYERS").map(|most| most.parse().unwrap());
+    asked.unwrap_or(20_000)
+}
+
+#[test]
+fn random_layers_answer_as_the_naive_model_says() {
+    let config = ProptestConfig {
+        max_global_rejects: u32::MAX,
+        ..ProptestConfig::with_cases(layers())
+    };
+    proptest!(config, |(node in node(), history in prop::collection::vec(sent(), 1..40))| {
+        agrees_with_the_model(&node, &history)?;
+    });
+}
