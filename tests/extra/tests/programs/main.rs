@@ -4,6 +4,7 @@
 
 mod bans;
 mod copies;
+mod forge;
 mod fuzz;
 mod goaccess;
 mod nginx;
