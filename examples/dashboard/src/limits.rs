@@ -11,6 +11,22 @@ use throttle_tower::{
 /// Processes that share the limits. While Redis is away, each admits this part of a limit.
 const PROCESSES: u32 = 1;
 
+/// The keys that have been issued, with their plan in the middle, in place of a table.
+const API_KEYS: [&str; 12] = [
+    "key_pro_1",
+    "key_free_2",
+    "key_pro_3",
+    "key_free_4",
+    "key_pro_5",
+    "key_pro_bursty",
+    "key_pro_greedy",
+    "key_pro_holding",
+    "key_pro_rep",
+    "key_pro_exp",
+    "key_pro_pay",
+    "key_pro_me",
+];
+
 const PLANS: [(&str, u64); 2] = [("free", 5), ("pro", 50)];
 
 pub fn layer() -> anyhow::Result<ThrottleLayer> {
@@ -55,9 +71,9 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
         .candidate("half-per-ip", half)?)
 }
 
-/// In production, accept the keys that you have issued.
+/// A key that has been issued. Requests with another one share a budget.
 fn api_key() -> impl KeyExtractor {
-    Header::new("x-api-key").accept(|key| key.starts_with(b"key_"))
+    Header::new("x-api-key").accept(|key| API_KEYS.iter().any(|known| known.as_bytes() == key))
 }
 
 /// Stands in for a database that is asked for the plan of a customer.

@@ -59,7 +59,7 @@ async fn metrics_and_page_show_what_the_limits_did() {
 
 async fn get(app: &Router, path: &str) -> (StatusCode, String) {
     let mut request = Request::get(path)
-        .header("x-api-key", "key_pro_test")
+        .header("x-api-key", "key_pro_me")
         .body(Body::empty())
         .unwrap();
     request

@@ -20,10 +20,16 @@ use tokio::net::TcpListener;
 const PLANS: [(&str, u64); 3] = [("free", 5), ("pro", 50), ("internal", 500)];
 
 /// The plan of each customer, in place of a database.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Accounts(Arc<RwLock<HashMap<String, String>>>);
 
 impl Accounts {
+    /// Every customer is in the table, whatever its plan.
+    fn new() -> Self {
+        let rows = ["ada", "bob", "eve"].map(|customer| (customer.to_owned(), "free".to_owned()));
+        Self(Arc::new(RwLock::new(HashMap::from(rows))))
+    }
+
     /// The plan of a customer, or as many requests a minute as the customer's own row says; `None`
     /// if the customer is unknown. An error would mean that the database did not answer.
     async fn tier_of(self, customer: String) -> Result<Option<Tier>, std::io::Error> {
@@ -68,7 +74,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 fn app() -> Result<Router, ConfigError> {
-    let accounts = Accounts::default();
+    let accounts = Accounts::new();
     let table = accounts.clone();
     let throttle = ThrottleLayer::new(
         plans(
@@ -79,6 +85,8 @@ fn app() -> Result<Router, ConfigError> {
         .lookup(move |customer: String| table.clone().tier_of(customer))
         // A change of plan takes effect within a second.
         .cache(10_000, Duration::from_secs(1))
+        // An invented key must not come with a budget of its own: all of them share one.
+        .unknown_as_missing()
         .unknown("free"),
     )?;
     // Plans change outside the throttle. A real server would also check that the caller may change

@@ -11,6 +11,9 @@ use throttle_tower::{
 };
 use tokio::net::TcpListener;
 
+/// The keys that have been issued, in place of a table.
+const API_KEYS: [&[u8]; 2] = [b"ada", b"bob"];
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let port = std::env::var("PORT").unwrap_or_else(|_| "3000".to_owned());
@@ -42,10 +45,11 @@ fn app() -> Result<Router, ConfigError> {
     let throttle = ThrottleLayer::new(all([
         // Two a second with a burst of twenty: easy to exhaust by hand, and quick to refill.
         limit("per-ip", Gcra::new(Rate::per_second(2)).burst(20)).by(ClientIp::peer()),
-        // A request without a key counts against its address. This example takes any key; in
-        // production, accept only keys that you have issued: `Header::new("x-api-key").accept(…)`.
-        limit("per-key", TokenBucket::new("100/minute".parse()?))
-            .by(Header::new("x-api-key").or(ClientIp::peer())),
+        // A request without a key that has been issued counts against its address: an invented key
+        // must not come with a budget of its own.
+        limit("per-key", TokenBucket::new("100/minute".parse()?)).by(Header::new("x-api-key")
+            .accept(|key| API_KEYS.contains(&key))
+            .or(ClientIp::peer())),
     ]))?;
     Ok(Router::new().route("/", get(hello)).layer(throttle))
 }
@@ -72,6 +76,22 @@ mod tests {
             .extensions_mut()
             .insert(ConnectInfo(SocketAddr::from(([192, 0, 2, last], 40_000))));
         request
+    }
+
+    #[tokio::test]
+    async fn invented_keys_count_against_the_address() {
+        let app = app().unwrap();
+        let mut left = Vec::new();
+        for key in ["ada", "bob", "eve", "mallory"] {
+            let mut request = request(3);
+            request
+                .headers_mut()
+                .insert("x-api-key", key.parse().unwrap());
+            let response = app.clone().oneshot(request).await.unwrap();
+            let state = response.headers()["ratelimit"].to_str().unwrap();
+            left.push(state.split(r#""per-key";r="#).nth(1).unwrap()[..2].to_owned());
+        }
+        assert_eq!(left, ["99", "99", "99", "98"]);
     }
 
     #[tokio::test]

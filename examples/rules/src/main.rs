@@ -1,5 +1,6 @@
 //! A rate-limited axum server whose limits are in a file, which may change while it runs.
 
+use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context;
@@ -10,6 +11,9 @@ use axum::routing::{get, post};
 use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::{Header, MemoryBackend, Route};
 use tokio::net::TcpListener;
+
+/// The keys that have been issued, in place of a table.
+const API_KEYS: [&[u8]; 2] = [b"live_ada", b"live_bob"];
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -55,10 +59,12 @@ async fn listen(port: u16, name: &str) -> anyhow::Result<TcpListener> {
 
 /// What the file refers to by name.
 fn registry() -> Registry {
+    // An invented key must not come with a budget of its own.
+    let issued = HashSet::from(API_KEYS);
     Registry::new()
         .key(
             "api-key",
-            Header::new("x-api-key").accept(|key| key.starts_with(b"live_")),
+            Header::new("x-api-key").accept(move |key| issued.contains(key)),
         )
         // The route, and not the path: a path has several spellings.
         .cost("size", |parts: &Parts| {
@@ -173,6 +179,23 @@ mod tests {
             assert_eq!(status(&app, year()).await, StatusCode::OK);
         }
         assert_eq!(status(&app, year()).await, StatusCode::TOO_MANY_REQUESTS);
+    }
+
+    #[tokio::test]
+    async fn invented_keys_have_no_budget_of_their_own() {
+        let app = app_of_file();
+        for key in ["live_eve", "live_", "LIVE_ADA", "live_ada "] {
+            let request = Request::get("/reports/month").header("x-api-key", key);
+            assert_eq!(
+                status(&app, request).await,
+                StatusCode::UNAUTHORIZED,
+                "{key}"
+            );
+        }
+        assert_eq!(
+            status(&app, Request::get("/reports/month")).await,
+            StatusCode::UNAUTHORIZED
+        );
     }
 
     #[tokio::test]

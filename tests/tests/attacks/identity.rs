@@ -1,6 +1,9 @@
 //! Attacks on the client's identity: made-up keys, keys that collide or split. What a spoofed
 //! address does is tested with the code that reads it, in `throttle_tower::client_ip`.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use crate::support::{
     Dice, PROXY, Site, field, from, layer, list, ok, parameter, send, three, three_by,
 };
@@ -139,6 +142,60 @@ async fn attack_17_made_up_credentials_earn_no_fresh_budget() {
             .await,
         3
     );
+}
+
+/// Files that users copy from.
+fn samples() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![root.join("examples"), root.join("throttle-tower")];
+    let mut files = vec![root.join("README.md")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.file_name().unwrap().to_str().unwrap() {
+                "tests" | "tests.rs" | "benches" | "target" => {}
+                _ if path.is_dir() => folders.push(path),
+                name if name.ends_with(".md") || name.ends_with(".rs") => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files
+}
+
+/// A prefix is no check: a client invents values that begin with it.
+#[test]
+fn attack_17_samples_compare_all_of_a_key_with_keys_that_exist() {
+    let files = samples();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        for (at, _) in text.match_indices(".accept(") {
+            let check = text[at..].lines().next().unwrap();
+            for part in ["starts_with", "ends_with", "is_empty", "len()", "|_|"] {
+                assert!(!check.contains(part), "{file:?}: {check}");
+            }
+        }
+    }
+    // Whole programs check keys, or have a lookup of plans that knows them.
+    const KEY: &str = r#"Header::new("x-api-key")"#;
+    let mut keys = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_rustdoc = file.extension().is_some_and(|ending| ending == "rs")
+            && file.iter().any(|folder| folder == "throttle-tower");
+        if is_rustdoc || text.contains("unknown_as_missing") {
+            continue;
+        }
+        for (at, _) in text.match_indices(KEY) {
+            let check = text[at + KEY.len()..].trim_start();
+            let is_checked = [".accept(", ".extract("]
+                .iter()
+                .any(|by| check.starts_with(by));
+            assert!(is_checked, "{file:?} takes any key");
+            keys += 1;
+        }
+    }
+    assert!(keys >= 10, "{keys}");
 }
 
 #[tokio::test]

@@ -56,12 +56,16 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
 ///
 /// ```
 /// use throttle_tower::{
-///     CalendarQuota, ClientIp, Concurrency, Constant, Gcra, Header, Rate, ThrottleLayer, all,
-///     any, limit,
+///     CalendarQuota, ClientIp, Concurrency, Constant, Gcra, Header, OnMissing, Rate,
+///     ThrottleLayer, all, any, limit,
 /// };
 ///
 /// let burst = limit("burst", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
-/// let own = limit("own", CalendarQuota::daily(1_000)).by(Header::new("x-api-key"));
+/// # fn is_issued(key: &[u8]) -> bool { key == b"ada" }
+/// // An invented key must not come with a budget of its own: it uses the pool.
+/// let own = limit("own", CalendarQuota::daily(1_000))
+///     .by(Header::new("x-api-key").accept(is_issued))
+///     .on_missing(OnMissing::Skip);
 /// let pool = limit("pool", CalendarQuota::daily(50_000)).by(Constant);
 /// assert!(ThrottleLayer::new(all((burst, any([own.clone(), pool])))).is_ok());
 /// assert!(

@@ -5,6 +5,8 @@
 //! program: a [`Registry`] gives it a name that the file uses.
 //!
 //! ```
+//! use std::collections::HashSet;
+//!
 //! use throttle_tower::rules::{Registry, Rules};
 //! use throttle_tower::{Header, MemoryBackend};
 //!
@@ -33,9 +35,10 @@
 //! by = "api-key"
 //! on-missing = "skip"
 //! "#;
+//! let issued = HashSet::from([b"live_ada".to_vec()]); // every key that exists
 //! let registry = Registry::new().key(
 //!     "api-key",
-//!     Header::new("x-api-key").accept(|key| key.starts_with(b"live_")),
+//!     Header::new("x-api-key").accept(move |key| issued.contains(key)),
 //! );
 //! let rules = Rules::from_str("throttle.toml", text, registry)?;
 //! let (throttle, handle) = rules.layer(MemoryBackend::new())?;

@@ -25,14 +25,17 @@ use crate::plans::{IntoTier, LookupFailed, Tier};
 /// is registered, so one registry serves many files.
 ///
 /// ```
+/// use std::collections::HashSet;
+///
 /// use http::request::Parts;
 /// use throttle_tower::rules::{Registry, Rules};
 /// use throttle_tower::{Header, Route};
 ///
+/// let issued = HashSet::from([b"live_ada".to_vec()]); // every key that exists
 /// let registry = Registry::new()
 ///     .key(
 ///         "api-key",
-///         Header::new("x-api-key").accept(|key| key.starts_with(b"live_")),
+///         Header::new("x-api-key").accept(move |key| issued.contains(key)),
 ///     )
 ///     .cost("size", |parts: &Parts| {
 ///         if Route::template(parts) == Some("/export") {
