@@ -49,7 +49,7 @@ fn reserved(parts: &Parts) -> u64 {
         .headers
         .get(RESERVED)
         .and_then(|value| value.to_str().ok()?.parse().ok());
-    stated.unwrap_or(MOST_TOKENS).min(MOST_TOKENS)
+    stated.unwrap_or(MOST_TOKENS).clamp(1, MOST_TOKENS)
 }
 
 /// Answers with fewer tokens than it may, and says how many were used.

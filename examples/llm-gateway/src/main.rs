@@ -84,6 +84,7 @@ mod tests {
     use std::time::Duration;
 
     use axum::body::Body;
+    use axum::extract::ConnectInfo;
     use axum::http::{Request, Response, StatusCode};
     use bytes::Bytes;
     use http_body_util::BodyExt;
@@ -179,6 +180,29 @@ mod tests {
         );
     }
 
+    #[test]
+    fn estimate_is_within_bounds_whatever_the_client_writes() {
+        for (query, estimate) in [
+            ("max_tokens=0", 1),
+            ("max_tokens=0&prompt=hello", 1),
+            ("max_tokens=1&prompt=", 1),
+            ("max_tokens=-1", 50),
+            ("max_tokens=many", 50),
+            ("max_tokens=18446744073709551616", 50),
+            ("max_tokens=18446744073709551615&prompt=a+b", 502),
+        ] {
+            let request = Request::get(format!("/v1/complete?{query}")).body(());
+            let (parts, ()) = request.unwrap().into_parts();
+            assert_eq!(limits::estimate(&parts), estimate, "{query}");
+        }
+    }
+
+    #[test]
+    fn invented_keys_share_the_budget_of_their_address() {
+        assert_eq!(key_of("eve"), key_of("mallory"));
+        assert_ne!(key_of("ada"), key_of("bob"));
+    }
+
     #[tokio::test]
     async fn the_demo_runs_to_its_end() {
         let (gateway, _) = start().await;
@@ -186,8 +210,10 @@ mod tests {
     }
 
     fn key_of(name: &str) -> Key {
+        let peer = ConnectInfo(SocketAddr::from(([203, 0, 113, 9], 40_000)));
         let (parts, ()) = Request::get("/")
             .header("x-api-key", name)
+            .extension(peer)
             .body(())
             .unwrap()
             .into_parts();

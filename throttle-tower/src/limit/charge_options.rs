@@ -100,12 +100,11 @@ impl Limit {
     /// use http::request::Parts;
     /// use throttle_tower::{Constant, Gcra, Rate, limit};
     ///
+    /// /// Whatever the client writes, between the shortest answer and the longest.
     /// fn estimate(parts: &Parts) -> u64 {
-    ///     parts
-    ///         .headers
-    ///         .get("x-max-tokens")
-    ///         .and_then(|most| most.to_str().ok()?.parse().ok())
-    ///         .unwrap_or(500)
+    ///     let most = parts.headers.get("x-max-tokens");
+    ///     let most = most.and_then(|most| most.to_str().ok()?.parse::<u64>().ok());
+    ///     most.unwrap_or(500).clamp(10, 4_000)
     /// }
     ///
     /// let tokens = limit("tokens", Gcra::new(Rate::per_minute(90_000)))
