@@ -5,9 +5,11 @@
 mod tests;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::request::Parts;
@@ -19,6 +21,15 @@ use throttle_tower::{
     ThrottleLayer, all, limit,
 };
 use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+/// After so long a silence a client is pinged, and after another one it is gone. A client whose
+/// network goes away says nothing, and would hold its permits until the server restarts.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// The users, in place of authentication. A name that is not one of them counts against its
+/// address: an invented name must not come with a budget of its own.
+const USERS: [&[u8]; 2] = [b"ada", b"bob"];
 
 /// A connection is closed after so many refused messages in a row: its client does not listen.
 const MOST_REFUSED: u32 = 10;
@@ -38,22 +49,27 @@ async fn main() -> anyhow::Result<()> {
         "listening on ws://{}/socket; stop with Ctrl-C",
         listener.local_addr()?
     );
+    let app = app(throttle()?)?;
     axum::serve(
         listener,
-        app()?.into_make_service_with_connect_info::<SocketAddr>(),
+        app.into_make_service_with_connect_info::<SocketAddr>(),
     )
     .await?;
     Ok(())
 }
 
-fn app() -> Result<Router, ConfigError> {
-    let throttle = ThrottleLayer::new(all((
+/// Limits how often a client connects, and how many connections are open.
+fn throttle() -> Result<ThrottleLayer, ConfigError> {
+    ThrottleLayer::new(all((
         limit("connects", Gcra::new(Rate::per_second(1)).burst(10)).by(ClientIp::peer()),
         Concurrency::new(10_000),
         Concurrency::new(20)
             .name("in-flight-per-ip")
             .by(ClientIp::peer()),
-    )))?;
+    )))
+}
+
+fn app(throttle: ThrottleLayer) -> Result<Router, ConfigError> {
     let messages = Limiter::in_memory(Policy::new(
         "messages",
         Gcra::new(Rate::per_second(5)).burst(20),
@@ -65,9 +81,10 @@ fn app() -> Result<Router, ConfigError> {
 }
 
 /// A user is known by a header here. In production, take the user that your authentication has
-/// found.
+/// found, by `extract::Extension`.
 fn user(parts: &Parts) -> Key {
     Header::new("x-user")
+        .accept(|user| USERS.contains(&user))
         .or(ClientIp::peer())
         .extract(parts)
         .unwrap_or(Key::CONSTANT)
@@ -86,7 +103,7 @@ async fn upgrade(
 /// be free at once.
 async fn serve(mut socket: WebSocket, messages: &Limiter, user: Key, _in_flight: InFlight) {
     let mut refused = 0;
-    while let Some(Ok(message)) = socket.recv().await {
+    while let Some(message) = receive(&mut socket).await {
         // Pings count, too: they are answered.
         let decision = messages.check(user.clone(), 1);
         refused = if decision.is_admitted() {
@@ -103,7 +120,8 @@ async fn serve(mut socket: WebSocket, messages: &Limiter, user: Key, _in_flight:
                     code: close_code::POLICY,
                     reason: "too many messages".into(),
                 };
-                return drop(socket.send(Message::Close(Some(frame))).await);
+                send(&mut socket, Message::Close(Some(frame))).await;
+                return;
             }
             // Of a message that costs more than the limit ever admits, no wait is known.
             _ => {
@@ -116,8 +134,22 @@ async fn serve(mut socket: WebSocket, messages: &Limiter, user: Key, _in_flight:
                 )
             }
         };
-        if socket.send(answer).await.is_err() {
+        if send(&mut socket, answer).await.is_none() {
             return;
         }
     }
+}
+
+/// The next message, such as the answer to a ping. `None` if there will be none.
+async fn receive(socket: &mut WebSocket) -> Option<Message> {
+    if let Ok(message) = timeout(SILENCE, socket.recv()).await {
+        return message?.ok();
+    }
+    send(socket, Message::Ping(Bytes::new())).await?;
+    timeout(SILENCE, socket.recv()).await.ok()??.ok()
+}
+
+/// `None` if the client does not take the message: one that reads nothing would hold the permits.
+async fn send(socket: &mut WebSocket, message: Message) -> Option<()> {
+    timeout(SILENCE, socket.send(message)).await.ok()?.ok()
 }
