@@ -64,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
         .parse()
         .context("ALLOWED_ORIGIN")?;
     let (store, saver) = match env::var_os("COUNTS") {
-        Some(file) => saved_in(PathBuf::from(file))?,
+        Some(file) => saved_in(PathBuf::from(file)),
         None => (MemoryBackend::new(), None),
     };
     let app = app(store, Settings { proxies, origin })?;
@@ -89,17 +89,23 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A store whose counts outlive the process.
-fn saved_in(file: PathBuf) -> anyhow::Result<(MemoryBackend, Option<Saver>)> {
-    let store = MemoryBackend::builder()
-        .restore_file(&file)
-        .with_context(|| format!("COUNTS is {}", file.display()))?;
+/// A store whose counts outlive the process. A file that does not fit does not keep the server from
+/// starting: clients then begin with unused budgets, and the next save replaces the file.
+fn saved_in(file: PathBuf) -> (MemoryBackend, Option<Saver>) {
+    let restored = MemoryBackend::builder().restore_file(&file);
+    let store = restored.unwrap_or_else(|error| {
+        eprintln!(
+            "COUNTS is {}; no counts are restored: {error}",
+            file.display()
+        );
+        MemoryBackend::new()
+    });
     let saver = store.save_every(file, Duration::from_secs(1), |saved| {
         if let Err(error) = saved {
             eprintln!("the counts are not saved: {error}");
         }
     });
-    Ok((store, Some(saver)))
+    (store, Some(saver))
 }
 
 /// Ctrl-C, or the signal of a service manager.

@@ -67,3 +67,17 @@ fn a_restart_loses_no_wrong_password() {
     std::fs::remove_file(counts).expect("the program has saved its counts");
     assert_eq!(statuses, ["401", "401", "401", "401", "401", "429"]);
 }
+
+#[test]
+fn counts_that_do_not_fit_are_replaced() {
+    let counts = std::env::temp_dir().join(format!("api-unfit-counts-{}", std::process::id()));
+    for unfit in [&b""[..], b"throttle memory 9\n\0\0", &[0; 200]] {
+        std::fs::write(&counts, unfit).expect("a temporary file");
+        let (server, address) = Server::start(&counts);
+        assert_eq!(guess(&address), "401");
+        server.terminate();
+        let saved = std::fs::read(&counts).expect("the program has saved its counts");
+        assert!(saved.starts_with(b"throttle memory 1\n"));
+    }
+    std::fs::remove_file(counts).expect("it is there");
+}

@@ -211,7 +211,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// response gets no headers, and hooks, metrics and warnings do not see them. Their handlers
     /// find no [`LimitReport`](crate::LimitReport) of this layer. It is asked before everything
     /// else that a limit says, such as its own [`when`](crate::Limit::when), and once for each
-    /// request. Called again, it replaces what was set. Defaults to all requests.
+    /// request. Called again, it replaces what was set. Defaults to all requests. On a router that
+    /// is nested in another one, a path comes without the prefix.
     ///
     /// ```
     /// use http::request::Parts;

@@ -30,7 +30,8 @@ impl<C: Clock> MemoryBackend<C> {
     /// Writes a [snapshot](Self::snapshot) to a file: to one beside it with the ending `.new`,
     /// which then takes its place. So there is a whole snapshot at any time, as long as no other
     /// process saves to the same file. Only this user may read it. Returns the number of keys,
-    /// overflow buckets included.
+    /// overflow buckets included. In a container, mount the folder and not the file: a file that is
+    /// a mount itself cannot be replaced.
     ///
     /// # Errors
     ///
