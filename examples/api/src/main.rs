@@ -14,7 +14,7 @@ use std::{env, io};
 
 use anyhow::Context;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -30,12 +30,16 @@ use tokio::net::TcpListener;
 use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 use tower_http::cors::CorsLayer;
+use tower_http::timeout::TimeoutLayer;
 
 use accounts::{Accounts, User};
 use error::ApiError;
 
 /// The plans, and how many requests a minute each allows.
 const PLANS: [(&str, u64); 2] = [("free", 60), ("pro", 600)];
+
+/// A client that stops sending its request holds a permit of its address until then.
+const MOST_TIME: Duration = Duration::from_secs(30);
 
 struct Settings {
     /// The proxies whose `X-Forwarded-For` names the client.
@@ -160,6 +164,10 @@ fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
         .layer(from_fn_with_state(app.accounts.clone(), authenticate))
         .merge(login)
         .fallback(async || ApiError::NotFound)
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::REQUEST_TIMEOUT,
+            MOST_TIME,
+        ))
         .layer(outside)
         .layer(cors(settings.origin));
     Ok(limited

@@ -208,3 +208,28 @@ async fn health_checks_are_not_limited() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn client_that_stops_sending_loses_its_permit() {
+    let (app, _) = app_with_clock();
+    let nginx = ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 40_000)));
+    // Twenty bodies that never come, and a request beside them.
+    let never = || Body::from_stream(futures_util::stream::pending::<io::Result<Vec<u8>>>());
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let login = Request::post("/login")
+            .header("content-type", "application/json")
+            .extension(nginx);
+        waiting.spawn(app.clone().oneshot(login.body(never()).unwrap()));
+    }
+    tokio::time::sleep(MOST_TIME / 2).await;
+    let me = || send(&app, "127.0.0.1", Request::get("/me"), Value::Null);
+    assert_eq!(me().await.0, StatusCode::SERVICE_UNAVAILABLE);
+    while let Some(response) = waiting.join_next().await {
+        assert_eq!(
+            response.unwrap().unwrap().status(),
+            StatusCode::REQUEST_TIMEOUT
+        );
+    }
+    assert_eq!(me().await.0, StatusCode::UNAUTHORIZED);
+}

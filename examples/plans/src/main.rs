@@ -109,7 +109,9 @@ async fn change(
     State(accounts): State<Accounts>,
     Path((customer, plan)): Path<(String, String)>,
 ) -> (StatusCode, String) {
-    let is_own = plan.parse().is_ok_and(|count: u64| count > 0);
+    let is_own = plan
+        .parse()
+        .is_ok_and(|count: u64| (1..=1_000_000).contains(&count));
     if !is_own && !PLANS.iter().any(|(name, _)| *name == plan) {
         return (
             StatusCode::NOT_FOUND,
