@@ -12,6 +12,9 @@ use super::key_extractor::KeyExtractor;
 /// The key is missing when the header is absent, empty, longer than [`MAX_LEN`](Self::MAX_LEN), or
 /// present more than once. With two values a client could choose which one is used.
 ///
+/// A client can send any value, and each is a budget of its own: [`accept`](Self::accept) only
+/// values that exist, all of the value and not its beginning.
+///
 /// ```
 /// use throttle_tower::{Header, Key, KeyExtractor};
 ///

@@ -7,9 +7,10 @@ use throttle_core::ConfigError;
 /// use http::StatusCode;
 /// use throttle_tower::{Gcra, Header, OnMissing, Rate, ThrottleLayer, limit};
 ///
+/// # fn is_issued(key: &[u8]) -> bool { key == b"ada" }
 /// let per_key = |status| {
 ///     limit("per-key", Gcra::new(Rate::per_second(10)))
-///         .by(Header::new("x-api-key"))
+///         .by(Header::new("x-api-key").accept(is_issued)) // an invented key is none
 ///         .on_missing(OnMissing::Reject(status))
 /// };
 /// assert!(ThrottleLayer::new(per_key(StatusCode::UNAUTHORIZED)).is_ok());

@@ -42,6 +42,7 @@ type Tiers = Vec<(String, Result<Algorithm, ConfigError>)>;
 ///     .by(Header::new("x-api-key"))
 ///     .lookup(|key: String| plan_of(key))
 ///     .cache(10_000, Duration::from_secs(60))
+///     .unknown_as_missing() // all invented keys together have one budget
 ///     .unknown("free");
 /// assert!(ThrottleLayer::new(per_user).is_ok());
 /// ```

@@ -43,9 +43,12 @@ use crate::usage::Settlements;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # fn is_issued(key: &[u8]) -> bool { [&b"ada"[..], b"bob"].contains(&key) }
+/// // All invented keys together have one budget.
+/// let key = Header::new("x-api-key").accept(is_issued);
 /// let throttle = ThrottleLayer::new(all([
 ///     limit("all", Gcra::new(Rate::per_second(1_000))).by(Constant),
-///     limit("per-key", TokenBucket::new("2/hour".parse()?)).by(Header::new("x-api-key")),
+///     limit("per-key", TokenBucket::new("2/hour".parse()?)).by(key),
 /// ]))?;
 /// let service = throttle.layer(service_fn(async |_: Request<()>| {
 ///     Ok::<_, std::convert::Infallible>(Response::new("hello"))

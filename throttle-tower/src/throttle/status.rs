@@ -38,8 +38,9 @@ impl<B: Backend> ThrottleLayer<B> {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let per_key =
-    ///     limit("per-key", Gcra::new(Rate::per_hour(60)).burst(60)).by(Header::new("x-api-key"));
+    /// # fn is_issued(key: &[u8]) -> bool { key == b"ada" }
+    /// let per_key = limit("per-key", Gcra::new(Rate::per_hour(60)).burst(60))
+    ///     .by(Header::new("x-api-key").accept(is_issued));
     /// let throttle = ThrottleLayer::new(per_key)?;
     /// let app: Router = Router::new()
     ///     .route("/", get(async || "hello"))
