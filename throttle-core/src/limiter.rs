@@ -15,6 +15,8 @@ use crate::time::Clock;
 /// A set of limits on a backend, for queue workers, WebSockets, batch jobs and other code without a
 /// layer.
 ///
+/// It reports no metrics and calls no hook: count its [`Decision`]s where you call it.
+///
 /// ```
 /// use throttle_core::{Gcra, Limiter, Policy, Rate};
 ///

@@ -47,6 +47,7 @@
 //! | refusals for gRPC clients, and for those of OpenAI's API | [`Refusal`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
 //! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
+//! | jobs, messages and other work without HTTP, also in classes | [`ShapeLayer`] around a service of any request type |
 //!
 //! # Features
 //!

@@ -2,7 +2,9 @@
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::OriginalUri;
 use axum::handler::Handler;
+use axum::http::request::Parts;
 use axum::http::{Request, StatusCode};
 use axum::routing::{any_service, get};
 use throttle_tower::extract::MatchedRoute;
@@ -88,6 +90,35 @@ async fn nested_routers() {
         ],
         [429, 200, 429]
     );
+}
+
+/// As the docs of both `when` say.
+#[tokio::test]
+async fn path_in_a_nested_router_lacks_its_prefix() {
+    let is_b = |parts: &Parts| parts.uri.path() == "/b";
+    let is_whole = |parts: &Parts| {
+        let OriginalUri(uri) = parts.extensions.get().unwrap();
+        uri.path() == "/in/b"
+    };
+    for (limits, layer) in [
+        (
+            ThrottleLayer::new(shared("p", 1).when(is_b)).unwrap(),
+            "limit",
+        ),
+        (
+            ThrottleLayer::new(shared("p", 1)).unwrap().when(is_b),
+            "layer",
+        ),
+        (
+            ThrottleLayer::new(shared("p", 1)).unwrap().when(is_whole),
+            "whole",
+        ),
+    ] {
+        let inner = Router::new().route("/b", get(|| async {})).layer(limits);
+        let app = Router::new().nest("/in", inner);
+        let statuses = [status(&app, "/in/b").await, status(&app, "/in/b").await];
+        assert_eq!(statuses, [200, 429], "{layer}");
+    }
 }
 
 #[tokio::test]

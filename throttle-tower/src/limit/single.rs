@@ -179,7 +179,7 @@ impl Limit {
 
     /// Applies the limit only to requests of which `applies` is true. Defaults to all. To apply it
     /// to some routes, compare [`Route::template`](crate::Route::template) rather than the path,
-    /// which has several spellings, and in a nested router comes without its prefix.
+    /// which has several spellings, and lacks the prefix in a router that is nested in another one.
     ///
     /// It is called once for each request. A limit that does not apply costs a request this call,
     /// and over a store a little more. For hundreds of limits of a route each, use the `match` of a

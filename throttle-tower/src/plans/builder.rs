@@ -217,8 +217,10 @@ impl Plans {
     /// Sets the approximate number of identities whose tiers are remembered (1 to 16,777,216), and
     /// for how long. When the cache is full, an identity without recent requests is evicted; its
     /// next request causes a lookup. An identity takes about 50 bytes, which are reserved when the
-    /// layer is built; with [parameters of its own](super::Tier::own), some 100 more. Defaults to
-    /// 10,000 for 60 seconds.
+    /// layer is built; with [parameters of its own](super::Tier::own), some 100 more. The time is
+    /// tokio's: in a test, `tokio::time::advance` moves it, and a
+    /// [`ManualClock`](crate::ManualClock) of the backend does not. Defaults to 10,000 for 60
+    /// seconds.
     pub fn cache(mut self, identities: usize, keep_for: Duration) -> Self {
         self.lookup.set_cache(identities, keep_for);
         self

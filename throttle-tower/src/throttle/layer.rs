@@ -86,6 +86,11 @@ use crate::usage::Settlements;
 ///   it](Self::grpc_refusals). A `MemoryBackend` or a layer that an axum app uses too makes them
 ///   share one budget. gRPC clients in browsers read `grpc-status`, `grpc-message` and
 ///   `grpc-status-details-bin` only where a CORS layer exposes them.
+/// * gRPC health checks are limited like every other call. Exempt them with
+///   `.when(|parts: &Parts| !parts.uri.path().starts_with("/grpc.health.v1.Health/"))`.
+/// * A refused request's body is not read. Over HTTP/2, hyper then resets the stream, and a client
+///   that is still sending a large upload, such as curl, may report a stream error instead of the
+///   429.
 /// * The [`Route`](crate::Route) is known to layers added with `Router::layer` or `route_layer`,
 ///   not to a layer around the whole router; [`on_warning`](Self::on_warning) reports that.
 #[derive(Clone)]
@@ -217,6 +222,9 @@ impl<B: Backend> ThrottleLayer<B> {
     /// request. Called again, it replaces what was set. Defaults to all requests. On a router that
     /// is nested in another one, a path comes without the prefix.
     ///
+    /// On a layer inside a router that is nested in another one, the path of `parts.uri` lacks the
+    /// prefix of the nested router. axum's `OriginalUri` extension has the whole path.
+    ///
     /// ```
     /// use http::request::Parts;
     /// use throttle_tower::{Gcra, Rate, ThrottleLayer, client_ip::ClientIp, limit};
@@ -241,8 +249,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.options.sdk_hints = Some(hints))
     }
 
-    /// Leaves the rate-limit headers (not `Retry-After`) out of a response if `hide` returns true
-    /// for its head. Hide them in responses that shared caches store (see
+    /// Leaves the rate-limit headers out of a response if `hide` returns true for its head. A refusal
+    /// keeps its `Retry-After`: only a layer around this one can remove it. Hide them in responses that shared caches store (see
     /// [`headers::is_public`](crate::headers::is_public)), and in a 401: they could show an
     /// attacker how much a victim uses. Defaults to hiding nothing.
     ///
