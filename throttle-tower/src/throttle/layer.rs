@@ -570,7 +570,7 @@ mod tests {
         });
         assert_eq!(
             ask(&inner).await.headers()["ratelimit"],
-            "limit=1, remaining=0, reset=3600"
+            "limit=1, remaining=1, reset=0"
         );
         assert_eq!(
             (template.settlements().settled, again.settlements().settled),
