@@ -164,7 +164,7 @@ fn notes() {
         let calls = vec![Call::from(key(black_box(0))); count];
         let decision = backend.decide_now(&prepared, &calls);
         time(&format!("note {count}"), || {
-            share.note(&decision, black_box(&calls))
+            share.note(&decision, black_box(&calls));
         });
     }
 }

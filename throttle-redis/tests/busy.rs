@@ -96,9 +96,9 @@ async fn burst(limits: &Arc<LimitTree>, key: &'static str, count: usize) -> Outc
                     "{error:?}"
                 );
                 if error.is_uncharged() {
-                    outcomes.uncharged += 1
+                    outcomes.uncharged += 1;
                 } else {
-                    outcomes.unknown += 1
+                    outcomes.unknown += 1;
                 }
             }
         }
@@ -209,7 +209,7 @@ async fn check_that_another_policy_waits_for(most: u64, builder: RedisBuilder, h
                     .backend
                     .decide(&heavy.prepared, &heavy.calls("greedy", 1))
                     .await,
-            )
+            );
         });
     }
     let idle = backend.stats().decisions;

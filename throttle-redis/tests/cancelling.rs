@@ -129,7 +129,7 @@ async fn decisions_dropped_on_one_server() {
             .prefix(prefix);
         let backend = narrow(builder).build().unwrap();
         drop_at_every_point(&LimitTree::new(&backend, rule), false, || {
-            drop(server.command(&["SCRIPT", "FLUSH"]))
+            drop(server.command(&["SCRIPT", "FLUSH"]));
         })
         .await;
         assert_eq!(
@@ -149,7 +149,7 @@ async fn decisions_dropped_on_a_pool() {
         .build()
         .unwrap();
     drop_at_every_point(&LimitTree::new(&backend, one()), false, || {
-        drop(server.command(&["SCRIPT", "FLUSH"]))
+        drop(server.command(&["SCRIPT", "FLUSH"]));
     })
     .await;
 }
@@ -168,7 +168,7 @@ async fn decisions_dropped_on_a_cluster() {
         servers
             .masters()
             .into_iter()
-            .for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])))
+            .for_each(|node| drop(servers.node(node).command(&["SCRIPT", "FLUSH"])));
     };
     drop_at_every_point(
         &LimitTree::new(

@@ -129,9 +129,9 @@ fn main() -> ExitCode {
         );
         wrong.iter().for_each(|wrong| println!("    {wrong}"));
         if wrong.is_empty() {
-            passed += 1
+            passed += 1;
         } else {
-            failed += 1
+            failed += 1;
         }
     }
     let outcome = if failed == 0 { "ok" } else { "FAILED" };

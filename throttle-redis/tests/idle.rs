@@ -174,11 +174,11 @@ async fn law_13_ends_of_connections_to_a_cluster_cost_no_decision() {
     let backend = builder(cluster, PATIENT).per_key_slot().build().unwrap();
     let nodes: Vec<&Server> = servers.nodes().collect();
     costs_nothing(&backend, "kill", || {
-        nodes.iter().for_each(|node| kill_clients(node))
+        nodes.iter().for_each(|node| kill_clients(node));
     })
     .await;
     costs_nothing(&backend, "reset", || {
-        (0..nodes.len()).for_each(|node| reset(servers.proxy(node)))
+        (0..nodes.len()).for_each(|node| reset(servers.proxy(node)));
     })
     .await;
     outlives_its_timeout(&backend, &nodes).await;

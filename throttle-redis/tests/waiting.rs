@@ -290,7 +290,7 @@ impl Subscriber for Log {
         }
         let mut line = event.metadata().level().to_string();
         event.record(&mut |field: &Field, value: &dyn Debug| {
-            write!(line, " {field}={value:?}").unwrap()
+            write!(line, " {field}={value:?}").unwrap();
         });
         self.0.lock().unwrap().push(line);
     }

@@ -184,7 +184,7 @@ mod tests {
             let mut text = String::new();
             event.record(
                 &mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                    text = format!("{value:?}")
+                    text = format!("{value:?}");
                 },
             );
             self.0

@@ -131,7 +131,7 @@ mod tests {
         let line = br#"a - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.1" 200 1"#;
         let (mut order, mut passed) = (Order::new(window), Vec::new());
         let mut take = |together: &[Entry]| {
-            passed.push(together.iter().map(|entry| entry.start / SECOND).collect())
+            passed.push(together.iter().map(|entry| entry.start / SECOND).collect());
         };
         for start in starts {
             let entry = crate::combined::read(line).unwrap();

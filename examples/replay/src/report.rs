@@ -26,7 +26,7 @@ pub fn about_log(log: &Reading) -> Vec<String> {
         time::shown(last)
     ));
     let mut add = |count: u64, what: &str| {
-        lines.extend((count > 0).then(|| format!("{what}: {}", number(count))))
+        lines.extend((count > 0).then(|| format!("{what}: {}", number(count))));
     };
     add(log.rejected.count, REJECTED);
     add(log.undecided.count, UNDECIDED);

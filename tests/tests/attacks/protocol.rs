@@ -500,7 +500,7 @@ async fn attack_36_a_batch_costs_what_is_in_it() {
         .by(ClientIp::peer())
         .settled_later();
     let batch = async |usage: Usage, Json(calls): Json<Vec<u32>>| {
-        usage.settle("calls", calls.len() as u64).unwrap()
+        usage.settle("calls", calls.len() as u64).unwrap();
     };
     let site = Site::with(calls, |layer| {
         Router::new().route("/", post(batch)).layer(layer)

@@ -441,7 +441,7 @@ fn warned(
     let hears = move |event: &Event<'_>| {
         log.lock()
             .unwrap()
-            .extend(event.near().map(|policy| policy.name().to_owned()))
+            .extend(event.near().map(|policy| policy.name().to_owned()));
     };
     (layer.on_decision(hears).report_in_response(true), heard)
 }

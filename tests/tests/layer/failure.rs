@@ -323,7 +323,7 @@ async fn law_13_burst_of_ten_thousand_opens_no_limit() {
                     .lock()
                     .unwrap()
                     .entry((event.outcome.label(), event.decided_by()))
-                    .or_default() += 1
+                    .or_default() += 1;
             }
         });
     let service = layer

@@ -73,7 +73,7 @@ impl Node {
                 *next += 1;
             }
             Self::All(members) | Self::Any(members) => {
-                members.iter_mut().for_each(|member| member.number(next))
+                members.iter_mut().for_each(|member| member.number(next));
             }
         }
     }

@@ -106,7 +106,7 @@ async fn master_killed_with_keys_spread() {
     let owned = cluster.slots_of(DEAD);
     let spread = || clustered(&cluster).per_key_slot();
     let report = through("a master killed, keys spread", spread, || {
-        cluster.node(DEAD).kill()
+        cluster.node(DEAD).kill();
     })
     .await;
     cluster.wait_for_failover_of(*owned[0].start(), DEAD);
@@ -121,7 +121,7 @@ async fn master_killed_with_keys_together() {
     let together = || clustered(&cluster).single_slot(TAG);
     let dead = cluster.master_of(slot_of(TAG));
     let report = through("the master of all keys killed", together, || {
-        cluster.node(dead).kill()
+        cluster.node(dead).kill();
     })
     .await;
     check_charges(&report, &cluster, LOST);
@@ -136,7 +136,7 @@ async fn master_stopped_with_keys_spread() {
     let owned = cluster.slots_of(DEAD);
     let spread = || clustered(&cluster).per_key_slot();
     let report = through("a master stopped, keys spread", spread, || {
-        cluster.node(DEAD).stop()
+        cluster.node(DEAD).stop();
     })
     .await;
     check_others(&report, &owned);

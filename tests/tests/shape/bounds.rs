@@ -102,7 +102,7 @@ async fn shape_call_that_would_miss_its_deadline_is_refused() {
                     .deadline(deadline)
                     .layer(notes.clone())
                     .boxed_clone())
-                .await
+                .await;
             }
             Some(remote) => {
                 let shaper = over(&remote, ten(10_000), OnError::Closed);

@@ -26,7 +26,7 @@ impl Upstream {
         tokio::spawn(async move {
             axum::serve(listener, Router::new().route("/", get(note)))
                 .await
-                .unwrap()
+                .unwrap();
         });
         Self { address, arrivals }
     }

@@ -339,7 +339,7 @@ async fn shape_layer_settles_what_a_response_says() {
         .unwrap();
     let mut service = layer
         .settle_with(|response: &mut Response<u64>, usage| {
-            usage.settle("tokens", *response.body()).unwrap()
+            usage.settle("tokens", *response.body()).unwrap();
         })
         .layer(answers());
     let start = Instant::now();

@@ -123,9 +123,9 @@ fn walk(case: &Case, hostile: bool, settles: bool) -> TestCaseResult {
         let may_step_back = hostile && !walk.has_forgotten;
         t = clamp(t.saturating_add(raw.micros(step, may_step_back)));
         if settles && raw.what >= 6 {
-            walk.settle(t, raw)?
+            walk.settle(t, raw)?;
         } else {
-            walk.decide(t, raw)?
+            walk.decide(t, raw)?;
         }
     }
     Ok(())

@@ -134,7 +134,7 @@ fn law_12_a_thread_stopped_in_a_share_s_clock_blocks_no_other() {
                 share
                     .decide(&calls, BackendErrorKind::Timeout)
                     .is_admitted()
-            )
+            );
         }
     };
     stopped_in(&clock, stopped, move || {
@@ -142,7 +142,7 @@ fn law_12_a_thread_stopped_in_a_share_s_clock_blocks_no_other() {
             share
                 .decide(&calls, BackendErrorKind::Timeout)
                 .is_admitted()
-        )
+        );
     });
 }
 

@@ -233,7 +233,7 @@ fn law_09_a_store_that_has_forgotten_all_keys_has_all_its_room() {
                     calls[0].key().unwrap(),
                 )),
                 _ if raw.pick % 4 == 0 => {
-                    drop(backend.reset_all(if raw.pick % 8 == 0 { "a" } else { "" }))
+                    drop(backend.reset_all(if raw.pick % 8 == 0 { "a" } else { "" }));
                 }
                 _ => prepared = Arc::new(backend.prepare(both(u64::from(raw.pick) % 3)).unwrap()),
             }

@@ -42,9 +42,9 @@ pub(crate) fn bisect(mut low: u64, holds: impl Fn(u64) -> bool) -> u64 {
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if holds(middle) {
-            low = middle
+            low = middle;
         } else {
-            high = middle
+            high = middle;
         }
     }
     low

@@ -84,7 +84,7 @@ async fn reserve(
             Ok(one) => reserved.push(one),
             // Report an error after which the request may be charged in preference to any other.
             Err(failed) if error.as_ref().is_none_or(CallError::is_uncharged) => {
-                error = Some(failed)
+                error = Some(failed);
             }
             Err(_) => {}
         }

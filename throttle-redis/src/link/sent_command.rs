@@ -342,7 +342,7 @@ mod tests {
             let runtime = runtime.clone();
             // A thread outside of the runtime leaves its tasks in the common queue.
             std::thread::spawn(move || {
-                (0..count).for_each(|_| drop(runtime.spawn(std::future::ready(()))))
+                (0..count).for_each(|_| drop(runtime.spawn(std::future::ready(()))));
             })
         };
         spawn(CROWD).join().expect("no panic");

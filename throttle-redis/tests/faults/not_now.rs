@@ -94,7 +94,7 @@ async fn clusterdown_is_asked_again_until_the_slot_is_served() {
     let (owner, slot) = (servers.node(servers.master_of(slot)), slot.to_string());
     owner.command(&["CLUSTER", "DELSLOTS", &slot]);
     is_decided_once_mended(&limits, || {
-        drop(owner.command(&["CLUSTER", "ADDSLOTS", &slot]))
+        drop(owner.command(&["CLUSTER", "ADDSLOTS", &slot]));
     })
     .await;
 }

@@ -426,7 +426,7 @@ fn check_permits(section: &Section<'_>, most: Option<u64>, cost: Option<&Cost>) 
     };
     match most {
         _ if *cost == 0 => {
-            field.problem("a request that needs no permit is not limited; write a number from 1")
+            field.problem("a request that needs no permit is not limited; write a number from 1");
         }
         Some(most) if *cost > most => {
             field.problem(format_args!(

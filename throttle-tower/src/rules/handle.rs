@@ -214,7 +214,7 @@ impl Handle {
         let replaced = self.0.followers.replace(&Next {
             limits: rules.tree(),
             adjust: &|options, responses| {
-                rules.document.replace(&former.document, options, responses)
+                rules.document.replace(&former.document, options, responses);
             },
             candidate: rules.candidate(),
         });

@@ -186,7 +186,7 @@ fn check_cost(section: &Section<'_>, is_settled: bool, costs_nothing: bool) {
         section.field_if_written("cost"),
     ) {
         (Some(settled), None) if is_settled => {
-            settled.problem("there is no cost to settle; write the estimate, as in cost = 500")
+            settled.problem("there is no cost to settle; write the estimate, as in cost = 500");
         }
         (_, Some(cost)) if costs_nothing && !is_settled => cost.problem(
             "requests that cost nothing are not limited; write a number from 1, or settled-later \

@@ -25,9 +25,9 @@ pub(super) fn plain(message: String) -> String {
     let mut escaped = String::with_capacity(message.len());
     for c in message.chars() {
         if is_plain(c) {
-            escaped.push(c)
+            escaped.push(c);
         } else {
-            escaped.extend(c.escape_debug())
+            escaped.extend(c.escape_debug());
         }
     }
     escaped

@@ -95,7 +95,7 @@ impl fmt::Display for QueueFull {
         };
         match (self.bound, self.unit) {
             (Bound::MaxWaiting, _) => {
-                f.write_str("as many calls are waiting as max_waiting allows")?
+                f.write_str("as many calls are waiting as max_waiting allows")?;
             }
             (_, None) => write!(
                 f,

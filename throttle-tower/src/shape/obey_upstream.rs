@@ -124,7 +124,7 @@ impl ObeyUpstream {
             }
         });
         schedule.change(key, steps.is_some(), |queue, _| {
-            queue.pauses.announce(response.left, steps)
+            queue.pauses.announce(response.left, steps);
         });
     }
 

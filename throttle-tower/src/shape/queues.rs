@@ -106,7 +106,7 @@ mod tests {
         for number in 0..10_000_u64 {
             tokio::time::advance(second / 100).await;
             queues.change(&Key::from(number), true, |queue, now| {
-                queue.pause(now + second, now)
+                queue.pause(now + second, now);
             });
         }
         assert!(

@@ -306,7 +306,7 @@ impl<B: Backend> ThrottleLayer<B> {
         build: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
         self.with_options(|options| {
-            options.response = Some(ResponseBuilder::AtOnce(Arc::new(build)))
+            options.response = Some(ResponseBuilder::AtOnce(Arc::new(build)));
         })
     }
 
@@ -349,7 +349,7 @@ impl<B: Backend> ThrottleLayer<B> {
     {
         let build = move |refusal: &Refusal<'_>| -> Building { Box::pin(build(refusal)) };
         self.with_options(|options| {
-            options.response = Some(ResponseBuilder::Later(Arc::new(build)))
+            options.response = Some(ResponseBuilder::Later(Arc::new(build)));
         })
     }
 

@@ -132,7 +132,7 @@ impl Background {
         }
         if let Some(handle) = current.as_ref().or(runtime) {
             drop(handle.spawn(async move {
-                counted.end(caught(step).await.unwrap_or_else(|| Err(panicked())))
+                counted.end(caught(step).await.unwrap_or_else(|| Err(panicked())));
             }));
         }
     }

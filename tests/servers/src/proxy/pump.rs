@@ -109,10 +109,10 @@ pub(super) fn start(wire: &Arc<Wire>, client: TcpStream) {
     let (sender, receiver) = mpsc::channel();
     let requests = spawn(wire, &pair, carry_requests);
     let replies = spawn(wire, &pair, move |wire, pair| {
-        read_replies(wire, pair, &sender)
+        read_replies(wire, pair, &sender);
     });
     let writes = spawn(wire, &pair, move |wire, pair| {
-        write_replies(wire, pair, &receiver)
+        write_replies(wire, pair, &receiver);
     });
     let wire = Arc::clone(wire);
     drop(pair);

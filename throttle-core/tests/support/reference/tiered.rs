@@ -82,9 +82,9 @@ impl Tiered {
         while after - before > 1 {
             let middle = (before + after) / 2;
             if holds(t + middle) {
-                after = middle
+                after = middle;
             } else {
-                before = middle
+                before = middle;
             }
         }
         after
@@ -130,9 +130,9 @@ impl Tiered {
 
 fn settle(model: &mut dyn Model, t: i128, receipt: Paid, units: i128, is_debit: bool) {
     if is_debit {
-        model.debit(t, receipt, units)
+        model.debit(t, receipt, units);
     } else {
-        model.give_back(t, receipt, units)
+        model.give_back(t, receipt, units);
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Stat
         match Quota::read(name, value).and_then(|quota| quota.statement(headers, &now_unix_us)) {
             Some(Statement::Left(allowance)) => stated.add(allowance),
             Some(Statement::UsedUpFor(wait)) if !wait.is_zero() => {
-                stated.used_up = stated.used_up.max(Some(wait))
+                stated.used_up = stated.used_up.max(Some(wait));
             }
             _ => {}
         }

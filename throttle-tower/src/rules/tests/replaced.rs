@@ -622,7 +622,7 @@ fn file_is_read_again_and_what_is_wrong_is_told() {
         move |reloaded| {
             told.lock()
                 .unwrap()
-                .push(reloaded.cloned().map_err(ToString::to_string))
+                .push(reloaded.cloned().map_err(ToString::to_string));
         }
     });
     assert!(handle.reload().unwrap().is_empty());

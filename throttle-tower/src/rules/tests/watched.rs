@@ -30,7 +30,7 @@ fn live(path: &Path) -> (Handle, Told) {
     handle.on_reload(move |reloaded| {
         sender
             .send(reloaded.cloned().map_err(ToString::to_string))
-            .unwrap()
+            .unwrap();
     });
     (handle, told)
 }

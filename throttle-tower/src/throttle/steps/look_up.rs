@@ -28,7 +28,7 @@ pub(super) async fn look_up<B: Backend>(
             };
             match call(shared, *policy, *cost, key, parts) {
                 Ok(call) => {
-                    asked.calls[*policy] = shared.applied[*policy].in_class(tier.of(call), parts)
+                    asked.calls[*policy] = shared.applied[*policy].in_class(tier.of(call), parts);
                 }
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
