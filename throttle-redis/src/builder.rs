@@ -53,6 +53,7 @@ pub struct RedisBuilder {
     secret: Option<Vec<u8>>,
     readable: bool,
     deadline: Duration,
+    connect_timeout: Option<Duration>,
     threshold: u32,
     max_batch: usize,
     queue: usize,
@@ -71,6 +72,7 @@ impl RedisBuilder {
             secret: None,
             readable: false,
             deadline: Duration::from_millis(25),
+            connect_timeout: None,
             threshold: 5,
             max_batch: 64,
             queue: 1024,
@@ -133,6 +135,17 @@ impl RedisBuilder {
     /// cluster, this holds for each sixteenth of the slots, with an eighth of the deadline.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// Sets how long an attempt to connect may take: TCP, TLS, credentials, and the questions to
+    /// Sentinels and to a cluster. After that another attempt begins. Each step takes a round trip
+    /// or two: allow for five of them, and for eight with TLS. From 1 ms to 60 s; defaults to 1 s,
+    /// or to the [deadline](Self::deadline) if that is longer.
+    ///
+    /// Decisions do not wait for it: each waits for a connection within its own deadline.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
         self
     }
 
@@ -232,6 +245,15 @@ impl RedisBuilder {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         within("deadline in milliseconds", millis(self.deadline), 1, 10_000)?;
+        let connect_timeout = self
+            .connect_timeout
+            .unwrap_or(Duration::from_secs(1).max(self.deadline));
+        within(
+            "connect timeout in milliseconds",
+            millis(connect_timeout),
+            1,
+            60_000,
+        )?;
         within("decisions in one call", self.max_batch as u64, 1, 64)?;
         within(
             "decisions that wait",
@@ -274,7 +296,12 @@ impl RedisBuilder {
         };
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            link: Link::new(self.connector, self.deadline, self.threshold, self.label),
+            link: Link::new(
+                self.connector,
+                (self.deadline, connect_timeout),
+                self.threshold,
+                self.label,
+            ),
             keyspace,
             options: Options {
                 max_batch: self.max_batch,

@@ -241,9 +241,9 @@ struct Gated {
 }
 
 impl Connector for Gated {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
         let (connecting, opened, gate) = (
-            self.single.connect(),
+            self.single.connect(timeout),
             Arc::clone(&self.opened),
             Arc::clone(&self.gate),
         );

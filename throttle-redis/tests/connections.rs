@@ -134,7 +134,7 @@ async fn a_server_that_refuses_the_password_is_no_server_that_is_out_of_reach() 
         ];
         for connector in connectors {
             let fault = connector
-                .connect()
+                .connect(PATIENT)
                 .await
                 .err()
                 .expect("it does not connect");
@@ -501,8 +501,8 @@ struct Counting(Single, Arc<AtomicUsize>);
 struct Counted(Box<dyn Connection>, Arc<AtomicUsize>);
 
 impl Connector for Counting {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let (opening, count) = (self.0.connect(), Arc::clone(&self.1));
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let (opening, count) = (self.0.connect(timeout), Arc::clone(&self.1));
         Box::pin(async move { Ok(Box::new(Counted(opening.await?, count)) as Box<dyn Connection>) })
     }
 }

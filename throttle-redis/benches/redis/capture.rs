@@ -2,6 +2,7 @@
 //! is the same script.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key, PolicySet};
@@ -64,8 +65,8 @@ impl Captured {
 struct Seeing(Single, Arc<Mutex<Captured>>);
 
 impl Connector for Seeing {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let (opening, seen) = (self.0.connect(), Arc::clone(&self.1));
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let (opening, seen) = (self.0.connect(timeout), Arc::clone(&self.1));
         Box::pin(async move { Ok(Box::new(Open(opening.await?, seen)) as Box<dyn Connection>) })
     }
 }

@@ -88,6 +88,7 @@ pub(crate) struct Link {
     /// That a connection has ended.
     ends: OncePerMinute,
     pub(crate) deadline: Duration,
+    connect_timeout: Duration,
     pub(crate) counters: Counters,
 }
 
@@ -109,7 +110,7 @@ struct Attempts {
 impl Link {
     pub(crate) fn new(
         connector: Box<dyn Connector>,
-        deadline: Duration,
+        (deadline, connect_timeout): (Duration, Duration),
         threshold: u32,
         label: Label,
     ) -> Arc<Self> {
@@ -137,6 +138,7 @@ impl Link {
             generation: AtomicU64::new(0),
             ends: OncePerMinute::default(),
             deadline,
+            connect_timeout,
         });
         // If the backend is built inside a runtime, the connection is ready before the first
         // request.

@@ -14,12 +14,6 @@ use super::{Link, Suspect};
 use crate::breaker::Breaker;
 use crate::stats::Count;
 
-/// How long an attempt to connect may take.
-const CONNECT: Duration = Duration::from_millis(400);
-/// The same for all servers of a cluster. The client waits for a server that hangs, and that server
-/// must not block the others.
-const CONNECT_CLUSTER: Duration = Duration::from_secs(1);
-
 /// A connection younger than this is not replaced for lack of a sign of life.
 const YOUNG: Duration = Duration::from_millis(500);
 
@@ -38,7 +32,8 @@ impl Link {
     }
 
     fn goes_on(&self, number: u64) -> bool {
-        self.reconnecting.lock().report(number, self.deadline)
+        let step = self.connect_timeout + self.deadline;
+        self.reconnecting.lock().report(number, step)
     }
 
     /// Whether the task may end. Checked under the lock, so that a request that finds the link
@@ -64,14 +59,12 @@ impl Link {
     /// Opens a connection. If another task has taken over meanwhile, the connection is dropped: the
     /// runtime of this task stood still, and may do so again.
     async fn connect(self: &Arc<Self>, task: u64) -> Result<(), Fault> {
-        let limit = if self.is_cluster() {
-            CONNECT_CLUSTER
-        } else {
-            CONNECT
-        };
-        let connecting = timeout(limit, self.connector.connect()).await;
-        let opened = connecting
-            .unwrap_or_else(|_| Err(Fault::new(FaultKind::NotSent, "connecting took too long")));
+        let within = self.connect_timeout;
+        let connecting = timeout(within, self.connector.connect(within)).await;
+        let opened = connecting.unwrap_or_else(|_| {
+            let message = format!("connecting takes longer than connect_timeout, {within:?}");
+            Err(Fault::new(FaultKind::NotSent, message))
+        });
         match opened {
             Ok(_) if !self.goes_on(task) => Ok(()),
             Ok(connection) => {
@@ -82,9 +75,7 @@ impl Link {
             }
             Err(fault) => {
                 let fault = match self.connector.address() {
-                    Some(address) => {
-                        Fault::new(fault.kind().clone(), format!("{address}: {fault}"))
-                    }
+                    Some(address) => fault.of(address),
                     None => fault,
                 };
                 self.counters.count(Count::ConnectingFailed);

@@ -17,8 +17,8 @@ const CALM: Duration = Duration::from_secs(2);
 
 /// A task that has not begun by then may never begin, because its runtime may no longer be driven.
 const BEGINS: Duration = Duration::from_millis(100);
-/// How long the task may take for one step, beyond the deadline of a decision.
-const STEP: Duration = Duration::from_secs(2);
+/// How long the task may take for one step, beyond the time for connecting and for a sign of life.
+const STEP: Duration = Duration::from_secs(1);
 
 /// The pauses between attempts. They outlive the task: a server that gives signs of life but fails
 /// every decision would otherwise be tried at each of them.
@@ -106,12 +106,12 @@ impl Reconnecting {
     }
 
     /// Each task reports before each of its steps. Returns whether the task should continue.
-    pub(super) fn report(&mut self, number: u64, deadline: Duration) -> bool {
+    pub(super) fn report(&mut self, number: u64, step: Duration) -> bool {
         if number < self.active {
             return false;
         }
         self.active = number;
-        self.due = Instant::now() + deadline + STEP;
+        self.due = Instant::now() + step + STEP;
         true
     }
 

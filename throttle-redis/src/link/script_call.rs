@@ -163,6 +163,7 @@ mod tests {
 
     use super::*;
     use crate::link::connection::{Fault, Reply};
+    use crate::link::tests::CONNECT;
     use crate::link::tests::by_hand::{ByHand, Sent, fault};
     use crate::observed::Label;
 
@@ -171,7 +172,12 @@ mod tests {
 
     async fn connected() -> (ByHand, Arc<Link>) {
         let store = ByHand::cluster();
-        let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
+        let link = Link::new(
+            Box::new(store.clone()),
+            (DEADLINE, CONNECT),
+            1,
+            Label::default(),
+        );
         store.connect(Ok(())).await;
         (store, link)
     }

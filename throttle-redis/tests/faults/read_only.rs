@@ -54,7 +54,10 @@ async fn a_pool_that_answers_readonly_is_replaced() {
 struct Boxed(Box<dyn Connector>);
 
 impl Connector for Boxed {
-    fn connect(&self) -> throttle_redis::Pending<Box<dyn throttle_redis::Connection>> {
-        self.0.connect()
+    fn connect(
+        &self,
+        timeout: Duration,
+    ) -> throttle_redis::Pending<Box<dyn throttle_redis::Connection>> {
+        self.0.connect(timeout)
     }
 }

@@ -104,10 +104,10 @@ impl Cluster {
 }
 
 impl Connector for Cluster {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
         let servers = self.servers.clone();
         Box::pin(async move {
-            let cluster = Servers::reach(servers).await?;
+            let cluster = Servers::reach(servers, timeout).await?;
             Ok(Box::new(Clustered(Arc::new(cluster))) as Box<dyn Connection>)
         })
     }
@@ -133,26 +133,31 @@ struct Servers {
     asked: Mutex<Instant>,
     /// How many commands were for any server.
     in_turn: AtomicUsize,
+    /// How long the connection to a server may take to open.
+    timeout: Duration,
 }
 
 impl Servers {
     /// Asks for the slots, and opens a connection to each server that has some.
-    async fn reach(named: Vec<ConnectionInfo>) -> Result<Self, Fault> {
-        let slots = first_answer(named.iter().cloned().map(Node::new)).await?;
+    async fn reach(named: Vec<ConnectionInfo>, timeout: Duration) -> Result<Self, Fault> {
+        let named_nodes = named.iter().cloned().map(|one| Node::new(one, timeout));
+        let slots = first_answer(named_nodes).await?;
         let servers = Self {
             named,
             nodes: Mutex::default(),
             slots: ArcSwap::from_pointee(slots),
             asked: Mutex::new(Instant::now()),
             in_turn: AtomicUsize::new(0),
+            timeout,
         };
         let mut opening = JoinSet::new();
         for address in servers.slots.load().servers() {
             let node = servers.node(address);
             opening.spawn(async move { drop(node.opened().await) });
         }
-        // A server that cannot be reached is tried again with the first command for it.
-        opening.join_all().await;
+        // A server that cannot be reached is tried again with the first command for it, and one
+        // that hangs does not keep the others waiting.
+        let _ = tokio::time::timeout(timeout / 4, opening.join_all()).await;
         Ok(servers)
     }
 
@@ -176,7 +181,7 @@ impl Servers {
         if let Some(node) = nodes.get(address) {
             return node.clone();
         }
-        let node = Node::new(at(&self.named[0], address));
+        let node = Node::new(url::at(&self.named[0], address.clone()), self.timeout);
         nodes.insert(address.clone(), node.clone());
         node
     }
@@ -199,7 +204,10 @@ impl Servers {
                 .map(|one| servers.node(one))
                 .collect();
             let told = match first_answer(known.into_iter()).await {
-                Err(_) => first_answer(servers.named.iter().cloned().map(Node::new)).await,
+                Err(_) => {
+                    let named = servers.named.iter().cloned();
+                    first_answer(named.map(|one| Node::new(one, servers.timeout))).await
+                }
                 told => told,
             };
             let Ok(slots) = told else { return };
@@ -232,25 +240,6 @@ async fn first_answer(nodes: impl Iterator<Item = Node>) -> Result<SlotMap, Faul
         }
     }
     Err(why)
-}
-
-/// How a server at an address is reached: as one that a URL names.
-fn at(named: &ConnectionInfo, (host, port): &Address) -> ConnectionInfo {
-    let (host, port) = (host.clone(), *port);
-    let address = match named.addr() {
-        ConnectionAddr::TcpTls {
-            insecure,
-            tls_params,
-            ..
-        } => ConnectionAddr::TcpTls {
-            host,
-            port,
-            insecure: *insecure,
-            tls_params: tls_params.clone(),
-        },
-        _ => ConnectionAddr::Tcp(host, port),
-    };
-    named.clone().set_addr(address)
 }
 
 impl Connection for Clustered {
@@ -339,28 +328,5 @@ mod tests {
         );
         let cluster = cluster(&Tls::new()).expect("URLs of TLS");
         assert_eq!(cluster.address().as_deref(), Some("one:6379, two:7"));
-    }
-
-    #[test]
-    fn servers_that_a_cluster_names_are_reached_like_the_one_of_the_url() {
-        let of = |url| {
-            url::read("cluster URLs", url)
-                .expect("a URL")
-                .set_tcp_settings(tcp_settings())
-        };
-        let server = at(&of("redis://user:secret@one"), &("two".to_owned(), 7));
-        assert_eq!(
-            (
-                server.addr().to_string().as_str(),
-                server.tcp_settings().nodelay()
-            ),
-            ("two:7", true)
-        );
-        assert_eq!(server.redis_settings().password(), Some("secret"));
-        #[cfg(feature = "tls")]
-        assert!(matches!(
-            at(&of("rediss://one"), &("two".to_owned(), 7)).addr(),
-            ConnectionAddr::TcpTls { .. }
-        ));
     }
 }

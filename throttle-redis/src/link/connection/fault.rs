@@ -70,6 +70,12 @@ impl Fault {
         &self.kind
     }
 
+    /// The same, with the address of the server that it is about.
+    pub(crate) fn of(self, server: impl fmt::Display) -> Self {
+        let message = format!("{server}: {}", self.message);
+        Self { message, ..self }
+    }
+
     /// The server to which the command is redirected.
     pub(crate) fn redirection(&self) -> Option<Route> {
         let (address, asking) = match &self.kind {

@@ -23,6 +23,7 @@ mod url;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
@@ -75,12 +76,13 @@ pub trait Connection: Send + Sync + 'static {
 /// use the `redis` crate. Implement it for a client of your own:
 ///
 /// ```
+/// use std::time::Duration;
 /// use throttle_redis::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 ///
 /// struct Mine;
 ///
 /// impl Connector for Mine {
-///     fn connect(&self) -> Pending<Box<dyn Connection>> {
+///     fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
 ///         Box::pin(async { Ok(Box::new(Mine) as Box<dyn Connection>) })
 ///     }
 /// }
@@ -111,8 +113,11 @@ pub trait Connection: Send + Sync + 'static {
 /// * The future may be dropped at any point; a half-open connection is closed then.
 /// * [`is_cluster`](Self::is_cluster) and [`address`](Self::address) always return the same.
 pub trait Connector: Send + Sync + 'static {
-    /// Opens a connection. The backend drops the future when it takes too long.
-    fn connect(&self) -> Pending<Box<dyn Connection>>;
+    /// Opens a connection within `timeout`, the backend's
+    /// [`connect_timeout`](crate::RedisBuilder::connect_timeout). After it the backend drops the
+    /// future. A connection that opens others later, as one to a cluster does, gives each of them
+    /// the same time. A connector that wraps another one passes `timeout` on.
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>>;
 
     /// The address that it connects to, for errors and events. It must not contain credentials.
     /// Defaults to `None`.

@@ -1,6 +1,8 @@
 //! A connection of the `redis` crate that many calls share, and that knows whether it has ended.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -8,7 +10,7 @@ use redis::{
 };
 
 use super::end::End;
-use super::translate::{CONNECT_TIMEOUT, connect_fault, fault, reply};
+use super::translate::{connect_fault, fault, reply};
 use super::{Command, Connection, Fault, FaultKind, Pending, Reply};
 
 #[derive(Clone)]
@@ -18,50 +20,91 @@ pub(super) struct Multiplexed {
     pub(super) end: Arc<End>,
 }
 
-/// The backend enforces the deadline of a decision; the limits here only end calls that no decision
-/// waits for any more.
-pub(super) fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(None)
-}
-
 impl Multiplexed {
-    /// Opens the only connection to a server.
+    /// Opens the only connection to a server. The caller bounds the time.
     pub(super) async fn connect(info: ConnectionInfo) -> Result<Box<dyn Connection>, Fault> {
-        match Self::open(info, config()).await {
+        match Self::open(info).await {
             Ok(connection) => Ok(Box::new(connection)),
             Err(error) => Err(connect_fault(&error)),
         }
     }
 
-    /// Opens a connection in RESP3, in which the client reports the end of a connection. A server
-    /// or proxy without it is asked again in RESP2. There the end is noticed only by the first call
-    /// after it.
-    pub(super) async fn open(
+    #[cfg(any(feature = "cluster", feature = "pool"))]
+    pub(super) async fn open_within(
         info: ConnectionInfo,
-        config: AsyncConnectionConfig,
+        timeout: Duration,
     ) -> Result<Self, RedisError> {
+        let opened = tokio::time::timeout(timeout, Self::open(info)).await;
+        opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+    }
+
+    /// Opens a connection in RESP3, in which the client reports the end of a connection. A server
+    /// or proxy that refuses `HELLO`, or ends the connection after it, is connected to in RESP2.
+    /// There the end is noticed only by the first call after it.
+    pub(super) async fn open(info: ConnectionInfo) -> Result<Self, RedisError> {
+        let error = match Self::in_resp3(&info).await {
+            Err(error) if refuses_hello(&error) || has_ended(&error) => error,
+            opened => return opened,
+        };
+        let older = Self::in_resp2(&info).await?;
+        // A server that was just starting may have ended the first connection.
+        if has_ended(&error)
+            && let Ok(newer) = Self::in_resp3(&info).await
+        {
+            return Ok(newer);
+        }
+        Ok(older)
+    }
+
+    async fn in_resp3(info: &ConnectionInfo) -> Result<Self, RedisError> {
         let (end, driven) = End::of_driven();
-        let newer = with_protocol(&info, ProtocolVersion::RESP3)?;
-        let opened = newer
-            .get_multiplexed_async_connection_with_config(&config.clone().set_push_sender(driven))
-            .await;
-        match opened {
-            Ok(connection) => Ok(Self { connection, end }),
-            Err(error) if lacks_resp3(&error) => {
-                let older = with_protocol(&info, ProtocolVersion::RESP2)?;
-                let connection = older
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await?;
-                Ok(Self {
-                    connection,
-                    end: Arc::default(),
-                })
-            }
-            Err(error) => Err(error),
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
+        let connection = Client::open(info.clone().set_redis_settings(settings))?
+            .get_multiplexed_async_connection_with_config(&config().set_push_sender(driven))
+            .await?;
+        Ok(Self { connection, end })
+    }
+
+    /// Sends no command that a proxy may not know. A proxy may accept a connection and refuse the
+    /// first command, so a connection without an answer to `PING` is none.
+    async fn in_resp2(info: &ConnectionInfo) -> Result<Self, RedisError> {
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP2)
+            .set_skip_set_lib_name();
+        let mut connection = Client::open(info.clone().set_redis_settings(settings))?
+            .get_multiplexed_async_connection_with_config(&config())
+            .await?;
+        match redis::cmd("PING").exec_async(&mut connection).await {
+            // The user is known, and has no right to it.
+            Err(error) if error.code() != Some("NOPERM") => Err(error),
+            _ => Ok(Self {
+                connection,
+                end: Arc::default(),
+            }),
         }
     }
+}
+
+/// The backend bounds the time of an attempt to connect and of a decision.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+}
+
+/// Whether RESP2 may be understood. Servers and proxies refuse `HELLO` in many words. Credentials
+/// are as wrong in RESP2, and a server that cannot answer at the moment may know RESP3.
+fn refuses_hello(error: &RedisError) -> bool {
+    const OTHER_REFUSALS: [&str; 5] = ["NOAUTH", "WRONGPASS", "NOPERM", "LOADING", "BUSY"];
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error
+            .code()
+            .is_some_and(|code| !OTHER_REFUSALS.contains(&code))
 }
 
 #[cfg(feature = "cluster")]
@@ -76,30 +119,18 @@ impl Multiplexed {
             .send_packed_commands(&both, 0, 2)
             .await
             .map_err(|error| fault(&error))?;
-        let last = replies.into_iter().nth(1);
-        last.map_or_else(
-            || {
-                Err(Fault::new(
-                    FaultKind::Other,
-                    "the server answered one of two commands",
-                ))
-            },
-            reply,
-        )
+        // If `ASKING` was refused, the answer to the command is one more redirection.
+        let mut answer = Reply::Nil;
+        for value in replies {
+            answer = reply(value)?;
+        }
+        Ok(answer)
     }
 }
 
-/// Servers and proxies say in different words that they know no RESP3.
-fn lacks_resp3(error: &RedisError) -> bool {
-    let is_unknown = |detail: &str| detail.to_ascii_lowercase().contains("unknown command");
-    error.kind() == ErrorKind::RESP3NotSupported
-        || error.code() == Some("NOPROTO")
-        || error.detail().is_some_and(is_unknown)
-}
-
-fn with_protocol(info: &ConnectionInfo, protocol: ProtocolVersion) -> Result<Client, RedisError> {
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    Client::open(info.clone().set_redis_settings(settings))
+/// Whether a connection was open, and has ended.
+fn has_ended(error: &RedisError) -> bool {
+    error.is_connection_dropped() && !error.is_connection_refusal()
 }
 
 impl Connection for Multiplexed {
@@ -131,8 +162,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_without_resp3_is_known_by_its_words() {
-        for (line, lacks) in [
+    fn a_refusal_of_hello_that_is_not_about_credentials_leads_to_resp2() {
+        for (line, refuses) in [
             (
                 "-ERR unknown command 'HELLO', with args beginning with: '3'",
                 true,
@@ -141,23 +172,27 @@ mod tests {
                 "-ERR unknown command `HELLO`, with args beginning with: `3`",
                 true,
             ),
-            ("-ERR Unknown command HELLO", true),
+            ("-ERR unsupported command", true),
+            ("-unsupported command", true),
             ("-NOPROTO unsupported protocol version", true),
             ("-WRONGPASS invalid username-password pair", false),
+            ("-NOAUTH HELLO must be called with the client", false),
             (
                 "-NOPERM this user has no permissions to run the 'hello' command",
                 false,
             ),
-            ("-ERR max number of clients reached", false),
+            ("-BUSY Redis is busy running a script", false),
+            ("-LOADING Redis is loading the dataset in memory", false),
         ] {
             let answer = redis::parse_redis_value(format!("{line}\r\n").as_bytes()).expect("RESP");
             let error = answer.extract_error().expect_err(line);
-            assert_eq!(lacks_resp3(&error), lacks, "{line}");
+            assert_eq!(refuses_hello(&error), refuses, "{line}");
         }
-        let dropped = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert!(
-            !lacks_resp3(&dropped)
-                && lacks_resp3(&RedisError::from((ErrorKind::RESP3NotSupported, "RESP2")))
-        );
+        let dropped = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(!refuses_hello(&dropped) && has_ended(&dropped));
+        assert!(refuses_hello(&RedisError::from((
+            ErrorKind::RESP3NotSupported,
+            "RESP2"
+        ))));
     }
 }

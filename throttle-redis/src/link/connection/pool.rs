@@ -1,8 +1,11 @@
+mod app_pool;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bb8::ManageConnection;
+use bb8_redis::RedisConnectionManager;
+use bb8_redis::bb8::{self, ManageConnection};
 use redis::{Client, ConnectionInfo, RedisError};
 use throttle_core::ConfigError;
 
@@ -11,15 +14,17 @@ use super::multiplexed::{self, Multiplexed};
 use super::single::client;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use super::translate::{CONNECT_TIMEOUT, connect_fault};
+use super::translate::connect_fault;
 use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
+use app_pool::AppPool;
 
-/// One server, over a few connections of a `bb8` pool.
+/// One server, over a few connections of a `bb8` pool: [one of its own](Self::new), or
+/// [the application's](Self::existing).
 ///
-/// A decision checks a connection out, clones it and gives it back at once, so no decision waits
-/// for the answer of another. A connection is replaced when it has ended, or when a call on it
-/// fails. Connections are not probed before use, because that would add a round trip to each
-/// decision.
+/// In a pool of its own, a decision checks a connection out, clones it and gives it back at once,
+/// so no decision waits for the answer of another. A connection is replaced when it has ended, or
+/// when a call on it fails. Connections are not probed before use, because that would add a round
+/// trip to each decision.
 ///
 /// ```
 /// use throttle_redis::{Connector, Pool};
@@ -30,11 +35,16 @@ use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply};
 /// ```
 ///
 /// One connection ([`Single`](super::Single)) is enough for all that one server can process. Use a
-/// pool if you need several for another reason, such as a proxy that balances connections.
+/// pool if you need several for another reason, such as a proxy that balances connections, or if
+/// the application has one already.
 #[derive(Clone, Debug)]
-pub struct Pool {
-    info: ConnectionInfo,
-    size: u32,
+pub struct Pool(Source);
+
+/// Where the connections come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Own { info: Box<ConnectionInfo>, size: u32 },
+    App(bb8::Pool<RedisConnectionManager>),
 }
 
 impl Pool {
@@ -62,34 +72,69 @@ impl Pool {
         ))
     }
 
-    fn of(client: &Client, size: u32) -> Self {
-        Self {
-            info: client.get_connection_info().clone(),
-            size: size.max(1),
-        }
+    /// Decides over the `bb8_redis` pool that the application has. Server, credentials, TLS and the
+    /// number of connections are those of the pool.
+    ///
+    /// ```no_run
+    /// use bb8_redis::{RedisConnectionManager, bb8};
+    /// use throttle_redis::{Pool, RedisBackend};
+    ///
+    /// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = RedisConnectionManager::new("redis://redis.internal")?;
+    /// let pool = bb8::Pool::builder().max_size(8).build(manager).await?;
+    /// let backend = RedisBackend::builder(Pool::existing(pool.clone())).build()?;
+    /// // `pool` goes into the state of the application, `backend` into the layer.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # What it costs
+    ///
+    /// * Two round trips for each call, where [`new`](Self::new) needs one. `bb8_redis` does not
+    ///   notice the end of a connection, so a connection is checked by `PING` before each call: by
+    ///   the pool (`test_on_check_out`, the default), or by the backend if the pool does not.
+    /// * A call has a connection for itself until the answer, as the application's commands have.
+    ///   Decisions wait while all connections are in use, within their deadlines, and those that
+    ///   wait travel together in one call.
+    /// * If a connection ends without a word, the check fails only after the pool's response
+    ///   timeout (500 ms unless the URL or the manager sets another). Decisions fail until then.
+    /// * While the pool has no connection at all, a call opens one outside of the pool, because
+    ///   `bb8` pauses for seconds after failures.
+    #[must_use]
+    pub fn existing(pool: bb8::Pool<RedisConnectionManager>) -> Self {
+        Self(Source::App(pool))
     }
 
-    /// A connection is opened when it is needed, and closed only if it broke or was idle for long.
-    fn settings(&self) -> bb8::Builder<Keeper> {
-        bb8::Pool::builder()
-            .max_size(self.size)
-            .connection_timeout(CONNECT_TIMEOUT)
-            .test_on_check_out(false)
-            .max_lifetime(None)
-            .idle_timeout(Some(Duration::from_secs(600)))
+    fn of(client: &Client, size: u32) -> Self {
+        Self(Source::Own {
+            info: Box::new(client.get_connection_info().clone()),
+            size: size.max(1),
+        })
     }
 }
 
+/// A connection is opened when it is needed, and closed only if it broke or was idle for long.
+fn settings(size: u32, timeout: Duration) -> bb8::Builder<Keeper> {
+    bb8::Pool::builder()
+        .max_size(size)
+        .connection_timeout(timeout)
+        .test_on_check_out(false)
+        .max_lifetime(None)
+        .idle_timeout(Some(Duration::from_secs(600)))
+}
+
 impl Connector for Pool {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let (info, size) = match &self.0 {
+            Source::Own { info, size } => (ConnectionInfo::clone(info), *size),
+            Source::App(pool) => return Box::pin(AppPool::connect(pool.clone())),
+        };
         let members = Arc::new(Members::default());
-        let (keeper, pool) = (
-            Keeper {
-                info: self.info.clone(),
-                members: Arc::clone(&members),
-            },
-            self.settings(),
-        );
+        let keeper = Keeper {
+            info,
+            timeout,
+            members: Arc::clone(&members),
+        };
         Box::pin(async move {
             // The first connection shows whether there is a server; the pool itself would retry
             // without reporting why.
@@ -97,7 +142,7 @@ impl Connector for Pool {
                 .connect()
                 .await
                 .map_err(|error| connect_fault(&error))?;
-            let pool = pool.build_unchecked(keeper);
+            let pool = settings(size, timeout).build_unchecked(keeper);
             // The pool has room for it: the pool is empty and holds at least one.
             let _ = pool.add(first);
             Ok(Box::new(Kept { pool, members }) as Box<dyn Connection>)
@@ -105,7 +150,10 @@ impl Connector for Pool {
     }
 
     fn address(&self) -> Option<String> {
-        Some(self.info.addr().to_string())
+        match &self.0 {
+            Source::Own { info, .. } => Some(info.addr().to_string()),
+            Source::App(_) => None,
+        }
     }
 }
 
@@ -117,10 +165,12 @@ fn not_sent(error: bb8::RunError<RedisError>) -> Fault {
     Fault::new(FaultKind::NotSent, message)
 }
 
-/// Manages connections that record whether they broke.
+/// Manages connections that record whether they broke. With the manager of `bb8_redis`, which does
+/// not notice that a connection has ended, each call would need a `PING` before it.
 #[cfg_attr(test, derive(Debug))]
 struct Keeper {
     info: ConnectionInfo,
+    timeout: Duration,
     members: Arc<Members>,
 }
 
@@ -161,8 +211,7 @@ impl ManageConnection for Keeper {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<Member, RedisError> {
-        let config = multiplexed::config().set_response_timeout(Some(Duration::from_secs(60)));
-        let connection = Multiplexed::open(self.info.clone(), config).await?;
+        let connection = Multiplexed::open_within(self.info.clone(), self.timeout).await?;
         Members::note(&self.members, &connection);
         Ok(Member {
             connection,
@@ -220,28 +269,33 @@ impl Connection for Kept {
 mod tests {
     use super::*;
 
+    fn size(pool: &Pool) -> u32 {
+        match pool.0 {
+            Source::Own { size, .. } => size,
+            Source::App(_) => panic!("the application's pool"),
+        }
+    }
+
     #[test]
     fn a_pool_has_at_least_one_connection() {
-        for (size, most) in [(0, 1), (1, 1), (7, 7)] {
-            assert_eq!(Pool::new("redis://host", size).expect("a URL").size, most);
+        for (asked, most) in [(0, 1), (1, 1), (7, 7)] {
+            let pool = Pool::new("redis://host", asked).expect("a URL");
+            assert_eq!(size(&pool), most);
         }
     }
 
     /// A connection that works is not replaced: the decision that meets the new one would wait
     /// until it is open.
     #[test]
-    fn pool_keeps_used_connections_and_waits_a_second_for_a_new_one() {
-        let shown = format!(
-            "{:?}",
-            Pool::new("redis://host", 7).expect("a URL").settings()
-        );
+    fn pool_keeps_used_connections_and_waits_the_connect_timeout_for_a_new_one() {
+        let shown = format!("{:?}", settings(7, Duration::from_secs(3)));
         for setting in [
             "max_size: 7,",
             "min_idle: None,",
             "test_on_check_out: false,",
             "max_lifetime: None,",
             "idle_timeout: Some(600s),",
-            &format!("connection_timeout: {CONNECT_TIMEOUT:?},"),
+            "connection_timeout: 3s,",
         ] {
             assert!(shown.contains(setting), "{setting} {shown}");
         }
@@ -282,7 +336,10 @@ mod tests {
     fn a_pool_over_tls_is_as_large_and_at_the_same_address() {
         let pool =
             Pool::with_tls("rediss://user:secret@host:7", 5, &Tls::new()).expect("a URL of TLS");
-        assert_eq!((pool.size, pool.address().as_deref()), (5, Some("host:7")));
+        assert_eq!(
+            (size(&pool), pool.address().as_deref()),
+            (5, Some("host:7"))
+        );
         assert!(!pool.is_cluster());
         let error = Pool::with_tls("redis://host", 5, &Tls::new()).expect_err("not of TLS");
         assert_eq!(error.field(), "TLS certificates");

@@ -1,14 +1,24 @@
-use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+#[cfg(feature = "tls")]
+use redis::ConnectionAddr;
+use redis::ConnectionInfo;
 use throttle_core::ConfigError;
+use tokio::task::JoinSet;
 
 use super::multiplexed::Multiplexed;
 use super::single::install_crypto_provider;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
 use super::translate::{connect_fault, tcp_settings};
-use super::{Connection, Connector, Pending, url};
+use super::{Command, Connection, Connector, Fault, FaultKind, Pending, Reply, url};
 
 /// The master of a given name, at the address that the Sentinels report. Each new connection asks
-/// them again. If the server turns out to be a replica, the connection is replaced.
+/// all of them again, and is one to a server that says itself that it is a master. If the server
+/// turns out to be a replica later, the connection is replaced.
 ///
 /// ```
 /// use throttle_redis::{Connector, Sentinel};
@@ -22,11 +32,11 @@ use super::{Connection, Connector, Pending, url};
 /// ```
 #[derive(Clone)]
 pub struct Sentinel {
+    /// At least one.
     sentinels: Vec<ConnectionInfo>,
     master: String,
-    settings: RedisConnectionInfo,
-    /// Of the master.
-    is_over_tls: bool,
+    /// The master, at an address that is not used.
+    server: ConnectionInfo,
 }
 
 impl Sentinel {
@@ -43,67 +53,99 @@ impl Sentinel {
         master: impl Into<String>,
         server: Option<&str>,
     ) -> Result<Self, ConfigError> {
-        install_crypto_provider();
-        let field = "Sentinel URLs";
-        let sentinels = sentinels
-            .into_iter()
-            .map(|url| url::read(field, url))
-            .collect::<Result<_, _>>()?;
-        let server = server.map(|url| url::read(field, url)).transpose()?;
-        let is_over_tls = server
-            .as_ref()
-            .is_some_and(|info| matches!(info.addr(), ConnectionAddr::TcpTls { .. }));
-        let settings = server.map_or_else(RedisConnectionInfo::default, |info| {
-            info.redis_settings().clone()
-        });
-        let this = Self {
-            sentinels,
-            master: master.into(),
-            settings,
-            is_over_tls,
-        };
-        this.client().map_err(|error| {
-            let rule = format!("it must be a list of redis://host:port, at least one: {error}");
-            ConfigError::new(field, "unreadable", rule)
+        Self::build(sentinels, master.into(), server, Ok)
+    }
+
+    /// Like [`new`](Self::new), with your own certificates for the URLs that begin with
+    /// `rediss://`: those of the Sentinels, that of the master, or all. Sentinels report an IP
+    /// address unless they are configured otherwise (`sentinel announce-hostnames`), and the
+    /// master's certificate must be valid for what they report.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and if the certificates cannot be read or no URL begins with
+    /// `rediss://`.
+    #[cfg(feature = "tls")]
+    pub fn with_tls<'a>(
+        sentinels: impl IntoIterator<Item = &'a str>,
+        master: impl Into<String>,
+        server: Option<&str>,
+        tls: &Tls,
+    ) -> Result<Self, ConfigError> {
+        let is_over_tls =
+            |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+        let this = Self::build(sentinels, master.into(), server, |server| {
+            if is_over_tls(&server) {
+                return Ok(tls.client(server)?.get_connection_info().clone());
+            }
+            Ok(server)
         })?;
+        if !is_over_tls(&this.server) && !this.sentinels.iter().any(is_over_tls) {
+            let rule = "they are for URLs that begin with rediss://, and none does";
+            return Err(ConfigError::new("TLS certificates", "not used", rule));
+        }
         Ok(this)
     }
 
-    /// Each attempt has a client of its own: an attempt may be cancelled at any point, and must not
-    /// block the next one.
-    fn client(&self) -> Result<SentinelClient, RedisError> {
-        let (sentinels, master) = (self.sentinels.clone(), self.master.clone());
-        SentinelClient::build(
+    fn build<'a>(
+        sentinels: impl IntoIterator<Item = &'a str>,
+        master: String,
+        server: Option<&str>,
+        with: impl Fn(ConnectionInfo) -> Result<ConnectionInfo, ConfigError>,
+    ) -> Result<Self, ConfigError> {
+        install_crypto_provider();
+        let field = "Sentinel URLs";
+        let read = |url| with(url::read(field, url)?.set_tcp_settings(tcp_settings()));
+        let sentinels = sentinels
+            .into_iter()
+            .map(|url| {
+                let sentinel = read(url)?;
+                // Sentinels have no databases.
+                let settings = sentinel.redis_settings().clone().set_db(0);
+                Ok(sentinel.set_redis_settings(settings))
+            })
+            .collect::<Result<Vec<_>, ConfigError>>()?;
+        if sentinels.is_empty() {
+            let rule = "it must be a list of redis://host:port, at least one";
+            return Err(ConfigError::new(field, "empty", rule));
+        }
+        let server = read(server.unwrap_or("redis://ignored"))?;
+        Ok(Self {
             sentinels,
             master,
-            Some(self.server()),
-            SentinelServerType::Master,
-        )
-    }
-
-    /// How the master is reached. The Sentinels tell an address and nothing else.
-    fn server(&self) -> SentinelNodeConnectionInfo {
-        let server = SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(self.settings.clone())
-            .set_tcp_settings(tcp_settings());
-        if self.is_over_tls {
-            server.set_tls_mode(TlsMode::Secure)
-        } else {
-            server
-        }
+            server,
+        })
     }
 }
 
 impl Connector for Sentinel {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
-        let client = self.client();
+    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let group = self.clone();
         Box::pin(async move {
-            let mut client = client.map_err(|error| connect_fault(&error))?;
-            let master = client
-                .async_get_client()
-                .await
-                .map_err(|error| connect_fault(&error))?;
-            Multiplexed::connect(master.get_connection_info().clone()).await
+            // All at the same time: one that hangs does not keep the others waiting.
+            let (mut asking, tried) = (JoinSet::new(), Arc::default());
+            for sentinel in &group.sentinels {
+                asking.spawn(master_by(
+                    sentinel.clone(),
+                    group.clone(),
+                    Arc::clone(&tried),
+                ));
+            }
+            let mut faults = Vec::new();
+            while let Some(answer) = asking.join_next().await {
+                match answer {
+                    Ok(Ok(Some(master))) => return Ok(Box::new(master) as Box<dyn Connection>),
+                    Ok(Err(fault)) => faults.push(fault),
+                    _ => {}
+                }
+            }
+            let mut kinds = faults.iter().map(Fault::kind);
+            let kind = kinds.find(|&kind| *kind != FaultKind::NotSent).cloned();
+            let messages: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            Err(Fault::new(
+                kind.unwrap_or(FaultKind::NotSent),
+                messages.join("; "),
+            ))
         })
     }
 
@@ -114,6 +156,54 @@ impl Connector for Sentinel {
             url::addresses(&self.sentinels)
         ))
     }
+}
+
+/// Connects to the master that one Sentinel names, unless another Sentinel has named it already.
+async fn master_by(
+    sentinel: ConnectionInfo,
+    group: Sentinel,
+    tried: Arc<Mutex<HashSet<(String, u16)>>>,
+) -> Result<Option<Multiplexed>, Fault> {
+    let question = Command::new("SENTINEL")
+        .arg("get-master-addr-by-name")
+        .arg(&group.master);
+    let (_, named) = opened_with(&sentinel, question).await?;
+    let Some(address) = address(named) else {
+        let unknown = Fault::new(FaultKind::NotSent, "the Sentinel knows no such master");
+        return Err(unknown.of(sentinel.addr()));
+    };
+    if !tried.lock().insert(address.clone()) {
+        return Ok(None);
+    }
+    let server = url::at(&group.server, address);
+    let (master, role) = opened_with(&server, Command::new("ROLE")).await?;
+    let role = role.into_array().and_then(|role| role.into_iter().next());
+    if role.and_then(Reply::into_bytes).as_deref() != Some(b"master") {
+        let message = "the server that a Sentinel names as the master is none";
+        return Err(Fault::new(FaultKind::ReadOnly, message).of(server.addr()));
+    }
+    Ok(Some(master))
+}
+
+/// Opens a connection, and returns the answer to the first command on it.
+async fn opened_with(
+    server: &ConnectionInfo,
+    first: Command,
+) -> Result<(Multiplexed, Reply), Fault> {
+    let opened = Multiplexed::open(server.clone()).await;
+    let opened = opened.map_err(|error| connect_fault(&error).of(server.addr()))?;
+    match opened.call(first).await {
+        Ok(answer) => Ok((opened, answer)),
+        Err(fault) => Err(fault.of(server.addr())),
+    }
+}
+
+/// A host and a port.
+fn address(reply: Reply) -> Option<(String, u16)> {
+    let mut parts = reply.into_array()?.into_iter().map(Reply::into_bytes);
+    let host = String::from_utf8(parts.next()??).ok()?;
+    let port = String::from_utf8(parts.next()??).ok()?.parse().ok()?;
+    Some((host, port))
 }
 
 #[cfg(test)]
@@ -131,16 +221,8 @@ mod tests {
     #[test]
     fn errors_of_sentinels_name_what_is_wrong() {
         let error = Sentinel::new([], "main", None).err().expect("no Sentinel");
-        assert_eq!(
-            (error.field(), error.value()),
-            ("Sentinel URLs", "unreadable")
-        );
-        assert!(
-            error
-                .to_string()
-                .contains("it must be a list of redis://host:port, at least one: "),
-            "{error}"
-        );
+        let text = "Sentinel URLs is empty: it must be a list of redis://host:port, at least one";
+        assert_eq!(error.to_string(), text);
         for (sentinels, server) in [
             (["redis://one", "http://two"], None),
             (["http://one", "redis://two"], None),
@@ -158,44 +240,56 @@ mod tests {
 
     #[test]
     fn user_password_and_database_are_those_of_the_server() {
-        let settings = |server| {
-            Sentinel::new(["redis://a:b@one/7"], "main", server)
-                .expect("URLs")
-                .settings
-        };
-        let given = settings(Some("redis://user:secret@ignored/3"));
+        let sentinel = |server| Sentinel::new(["redis://a:b@one/7"], "main", server).expect("URLs");
+        let given = sentinel(Some("redis://user:secret@ignored/3")).server;
+        let settings = given.redis_settings();
         assert_eq!(
-            (given.username(), given.password(), given.db()),
+            (settings.username(), settings.password(), settings.db()),
             (Some("user"), Some("secret"), 3)
         );
-        let none = settings(None);
+        let none = sentinel(None);
+        let settings = none.server.redis_settings();
         assert_eq!(
-            (none.username(), none.password(), none.db()),
+            (settings.username(), settings.password(), settings.db()),
             (None, None, 0)
         );
+        let asked = none.sentinels[0].redis_settings();
+        assert_eq!((asked.username(), asked.db()), (Some("a"), 0));
     }
 
     #[test]
     fn the_connection_to_the_master_is_as_prompt_as_one_to_a_single_server() {
         let sentinel = Sentinel::new(["redis://one"], "main", None).expect("a URL");
-        let shown = format!("{:?}", sentinel.server());
-        assert!(shown.contains("nodelay: true"), "{shown}");
+        assert!(sentinel.server.tcp_settings().nodelay());
+        assert!(sentinel.sentinels[0].tcp_settings().nodelay());
     }
 
-    /// Otherwise its password would be sent in the clear.
+    /// A password would be sent in the clear otherwise.
     #[cfg(feature = "tls")]
     #[test]
-    fn the_master_is_reached_over_tls_if_its_url_says_so() {
-        let over_tls = |sentinel, server| {
-            let server = Sentinel::new([sentinel], "main", server)
-                .expect("URLs")
-                .server();
-            format!("{server:?}").contains("tls_mode: Some(Secure)")
-        };
-        for sentinel in ["redis://one", "rediss://one"] {
-            assert!(over_tls(sentinel, Some("rediss://user:secret@ignored/3")));
-            assert!(!over_tls(sentinel, Some("redis://user:secret@ignored/3")));
-            assert!(!over_tls(sentinel, None));
+    fn the_master_and_each_sentinel_are_reached_over_tls_if_their_urls_say_so() {
+        let tls = Tls::new();
+        let with_tls = |sentinel, server| Sentinel::with_tls([sentinel], "main", server, &tls);
+        let is_over_tls =
+            |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
+        let (secure, plain) = (
+            Some("rediss://user:secret@ignored/3"),
+            Some("redis://user:secret@ignored/3"),
+        );
+        for (sentinel, server, expected) in [
+            ("redis://one", secure, (false, true)),
+            ("rediss://one", secure, (true, true)),
+            ("rediss://one", plain, (true, false)),
+            ("rediss://one", None, (true, false)),
+        ] {
+            let public = Sentinel::new([sentinel], "main", server).expect("URLs");
+            let own = with_tls(sentinel, server).expect("URLs of TLS");
+            for made in [public, own] {
+                let found = (is_over_tls(&made.sentinels[0]), is_over_tls(&made.server));
+                assert_eq!(found, expected);
+            }
         }
+        let error = with_tls("redis://one", plain).err().expect("no TLS");
+        assert_eq!(error.field(), "TLS certificates");
     }
 }

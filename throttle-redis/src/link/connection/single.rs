@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use redis::Client;
 use throttle_core::ConfigError;
 
@@ -68,7 +70,7 @@ pub(super) fn install_crypto_provider() {
 }
 
 impl Connector for Single {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
         Box::pin(Multiplexed::connect(
             self.client.get_connection_info().clone(),
         ))
@@ -87,10 +89,7 @@ mod tests {
     fn is_prompt(single: &Single) -> bool {
         let settings = single.client.get_connection_info().tcp_settings();
         #[cfg(target_os = "linux")]
-        assert_eq!(
-            settings.user_timeout(),
-            Some(std::time::Duration::from_secs(5))
-        );
+        assert_eq!(settings.user_timeout(), Some(Duration::from_secs(5)));
         settings.nodelay()
     }
 

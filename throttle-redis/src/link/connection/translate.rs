@@ -8,9 +8,6 @@ use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::{Fault, FaultKind, Reply};
 
-/// How long a connection may take to open and to introduce itself.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// After this time without traffic the kernel asks the peer for signs of life, once in each
 /// `PROBE`.
 const IDLE: Duration = Duration::from_secs(10);
@@ -90,14 +87,20 @@ pub(super) fn fault(error: &RedisError) -> Fault {
             _ => FaultKind::Other,
         },
     };
-    // The message of a server's error may quote a word of the command, and so a key. Only its code
-    // is kept.
     let message = match (error.kind(), error.code()) {
         (ErrorKind::Io, _) => error.to_string(),
-        (_, Some(code)) => format!("the server answered {code}"),
+        (_, Some(code)) => said(code, error.detail().unwrap_or_default()),
         _ => error.category().to_owned(),
     };
     Fault::new(kind, message)
+}
+
+/// What the server said, up to the point where it quotes the command: a word of the command may be
+/// a key or a password. Every key has a brace in its name.
+fn said(code: &str, detail: &str) -> String {
+    let detail = detail.split(", with args").next().unwrap_or_default();
+    let detail = detail.split('{').next().unwrap_or_default();
+    format!("the server answered {code} {detail}").trim_end().to_owned()
 }
 
 /// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the
@@ -110,12 +113,18 @@ fn in_script(error: &RedisError) -> FaultKind {
     }
 }
 
-/// Why there is no connection. No key was sent, so the server's own message may be shown, up to the
-/// point where it quotes a command: that command may contain the password.
+/// Why there is no connection. No command about a key was sent.
 pub(super) fn connect_fault(error: &RedisError) -> Fault {
+    let fault = fault(error);
+    if error.kind() == ErrorKind::Io && *fault.kind() == FaultKind::Lost {
+        return Fault::new(FaultKind::NotSent, fault.to_string());
+    }
+    if error.code().is_some() {
+        return fault;
+    }
     let text = error.to_string();
     let shown = text.split(", with args").next().unwrap_or_default();
-    Fault::new(fault(error).kind().clone(), shown)
+    Fault::new(fault.kind().clone(), shown)
 }
 
 /// The parts of `host:port`, where the host may be an IPv6 address.
@@ -211,13 +220,26 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_shows_the_code_of_an_error_and_no_word_of_the_command() {
+    fn a_fault_shows_what_the_server_said_and_no_key() {
         let shown = |line: &str| answered(line).expect_err(line).to_string();
-        assert_eq!(
-            shown("-ERR wrong arguments for 'throttle{all}p:tada'"),
-            "the server answered ERR"
-        );
-        assert_eq!(shown("-OOM throttle{all}p:tada"), "the server answered OOM");
+        for (line, text) in [
+            (
+                "-ERR wrong arguments for 'throttle{all}p:tada'",
+                "the server answered ERR wrong arguments for 'throttle",
+            ),
+            (
+                "-ERR unknown command 'EVALSHA', with args beginning with: 'throttle{all}p:tada'",
+                "the server answered ERR unknown command 'EVALSHA'",
+            ),
+            (
+                "-NOPERM this user has no permissions to run the 'evalsha' command",
+                "the server answered NOPERM this user has no permissions to run the 'evalsha' \
+                    command",
+            ),
+            ("-OOM", "the server answered OOM"),
+        ] {
+            assert_eq!(shown(line), text);
+        }
         let secret = "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'hunter2'";
         let error = RedisError::from((ErrorKind::Client, "refused", secret.to_owned()));
         let shown = connect_fault(&error).to_string();
@@ -321,6 +343,6 @@ mod tests {
     fn an_error_of_the_connection_is_told_as_it_is() {
         let error = RedisError::from(io::Error::new(io::ErrorKind::ConnectionReset, "the cable"));
         assert!(fault(&error).to_string().contains("the cable"));
-        assert_eq!(connect_fault(&error).kind(), &FaultKind::Lost);
+        assert_eq!(connect_fault(&error).kind(), &FaultKind::NotSent);
     }
 }

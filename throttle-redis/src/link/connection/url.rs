@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use redis::ConnectionAddr;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use throttle_core::ConfigError;
 
@@ -64,6 +66,25 @@ pub(super) fn addresses(servers: &[ConnectionInfo]) -> String {
         .map(|server| server.addr().to_string())
         .collect();
     addresses.join(", ")
+}
+
+/// How a server at an address is reached: as one that a URL names.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+pub(super) fn at(named: &ConnectionInfo, (host, port): (String, u16)) -> ConnectionInfo {
+    let address = match named.addr() {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    named.clone().set_addr(address)
 }
 
 #[cfg(test)]
@@ -146,5 +167,29 @@ mod tests {
             (settings.username(), settings.password(), settings.db()),
             (Some("user"), Some("secret"), 3)
         );
+    }
+
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    #[test]
+    fn servers_that_a_store_names_are_reached_like_the_one_of_the_url() {
+        let of = |url| {
+            read("cluster URLs", url)
+                .expect("a URL")
+                .set_tcp_settings(super::super::translate::tcp_settings())
+        };
+        let server = at(&of("redis://user:secret@one"), ("two".to_owned(), 7));
+        assert_eq!(
+            (
+                server.addr().to_string().as_str(),
+                server.tcp_settings().nodelay()
+            ),
+            ("two:7", true)
+        );
+        assert_eq!(server.redis_settings().password(), Some("secret"));
+        #[cfg(feature = "tls")]
+        assert!(matches!(
+            at(&of("rediss://one"), ("two".to_owned(), 7)).addr(),
+            ConnectionAddr::TcpTls { .. }
+        ));
     }
 }

@@ -113,7 +113,7 @@ impl ByHand {
 }
 
 impl Connector for ByHand {
-    fn connect(&self) -> Pending<Box<dyn Connection>> {
+    fn connect(&self, _timeout: Duration) -> Pending<Box<dyn Connection>> {
         let store = self.clone();
         Box::pin(async move {
             let (connecting, connected) = oneshot::channel();

@@ -10,13 +10,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::super::multiplexed::{self, Multiplexed};
+use super::super::multiplexed::Multiplexed;
 use super::super::slot_map::SlotMap;
 use super::super::translate::connect_fault;
 use super::super::{Command, Connection, Fault, FaultKind, Reply, Route};
 
-/// How long a server may take to accept a connection and to introduce itself, or to list the slots.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(300);
 /// A connection has fallen silent if a command has waited for this long and nothing has arrived
 /// since: the answer may be late, but the connection may also have ended without a word.
 const SILENCE: Duration = Duration::from_millis(20);
@@ -28,6 +26,8 @@ pub(super) struct Node(Arc<Inner>);
 
 struct Inner {
     info: ConnectionInfo,
+    /// How long a connection may take to open, or the server to list the slots.
+    timeout: Duration,
     opened: ArcSwapOption<Opened>,
     /// How and when the last attempt to open it failed. Locked during an attempt.
     failed: Mutex<Option<(Instant, Fault)>>,
@@ -63,9 +63,10 @@ impl Opened {
 }
 
 impl Node {
-    pub(super) fn new(info: ConnectionInfo) -> Self {
+    pub(super) fn new(info: ConnectionInfo, timeout: Duration) -> Self {
         Self(Arc::new(Inner {
             info,
+            timeout,
             opened: ArcSwapOption::empty(),
             failed: Mutex::default(),
         }))
@@ -115,9 +116,7 @@ impl Node {
             _ => "",
         };
         let slots = SlotMap::read(
-            timeout(HANDSHAKE_TIMEOUT, call)
-                .await
-                .unwrap_or_else(late)?,
+            timeout(self.0.timeout, call).await.unwrap_or_else(late)?,
             asked,
         );
         let slots = slots.filter(|slots| !slots.servers().is_empty());
@@ -156,8 +155,7 @@ impl Node {
         {
             return Err(fault.clone());
         }
-        let config = multiplexed::config().set_connection_timeout(Some(HANDSHAKE_TIMEOUT));
-        match Multiplexed::open(self.0.info.clone(), config).await {
+        match Multiplexed::open_within(self.0.info.clone(), self.0.timeout).await {
             Ok(connection) => {
                 let opened = Arc::new(Opened {
                     connection,
@@ -169,14 +167,7 @@ impl Node {
                 Ok(opened)
             }
             Err(error) => {
-                // However connecting failed, no command was sent.
-                let fault = connect_fault(&error);
-                let kind = if *fault.kind() == FaultKind::Lost {
-                    FaultKind::NotSent
-                } else {
-                    fault.kind().clone()
-                };
-                let fault = Fault::new(kind, format!("{}: {fault}", self.0.info.addr()));
+                let fault = connect_fault(&error).of(self.0.info.addr());
                 *failed = Some((Instant::now(), fault.clone()));
                 Err(fault)
             }
