@@ -46,10 +46,12 @@ impl RedisBackend {
         self.shared.link.counters.read()
     }
 
-    /// Returns whether there is a connection and the breaker is closed, so that decisions are sent
-    /// to the store. An idle connection that has ended counts as none at once; one that ended
-    /// without a word, when the next decision finds that nothing arrives, or after about 15 seconds
-    /// without traffic.
+    /// Returns whether there is a connection and no breaker is open, so that decisions are sent to
+    /// the store. A server that refuses all decisions, for example because it is a replica or full,
+    /// is unhealthy after the [second](crate::RedisBuilder::breaker_threshold) of them, and healthy
+    /// when it would decide again. An idle connection that has ended counts as none immediately;
+    /// one that ended without a word, when the next decision finds that nothing arrives, or after
+    /// about 15 seconds without traffic.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.link.is_healthy()

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 /// Counts failures in a row. At a threshold the breaker opens: no request asks the store until a
 /// sign of life half opens the breaker. Then one decision at a time asks, and the first that
 /// succeeds closes it.
+///
+/// The threshold is for what may be chance. A refusal is not: it opens the breaker at the second
+/// failure, or a service with few requests would count as healthy while none of them is decided.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: AtomicU8,
@@ -22,7 +25,12 @@ pub(crate) enum Failure {
     Late,
     /// The server cannot be reached, or answers with errors.
     Fault,
+    /// The server answered that it does not do what a decision needs.
+    Refusal,
 }
+
+/// Failures in a row of which the last is a refusal that open the breaker.
+const REFUSALS: u32 = 2;
 
 const CLOSED: u8 = 0;
 const HALF_OPEN: u8 = 1;
@@ -68,15 +76,19 @@ impl Breaker {
 
     /// Records an answer that was late or missing. Returns whether that opened the breaker.
     pub(crate) fn fail(&self, failure: Failure) -> bool {
-        if failure == Failure::Fault {
+        if failure != Failure::Late {
             self.is_faulty.store(true, Ordering::Relaxed);
         }
+        let threshold = match failure {
+            Failure::Refusal => self.threshold.min(REFUSALS),
+            _ => self.threshold,
+        };
         let failures = self
             .failures
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
         match self.state.load(Ordering::Acquire) {
-            CLOSED if failures >= self.threshold => self.opens_from(CLOSED),
+            CLOSED if failures >= threshold => self.opens_from(CLOSED),
             HALF_OPEN => self.opens_from(HALF_OPEN),
             _ => false,
         }
@@ -133,7 +145,7 @@ impl Drop for Permission<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Failure::{Fault, Late};
+    use super::Failure::{Fault, Late, Refusal};
     use super::*;
 
     #[test]
@@ -153,6 +165,14 @@ mod tests {
             !breaker.succeed() && breaker.is_open(),
             "a late answer does not close it"
         );
+    }
+
+    #[test]
+    fn refusal_opens_it_at_the_second_failure() {
+        let breaker = Breaker::new(9);
+        assert!(!breaker.fail(Refusal) && !breaker.succeed());
+        assert!(!breaker.fail(Late) && breaker.fail(Refusal) && !breaker.is_late_only());
+        assert!(Breaker::new(1).fail(Refusal), "the threshold is lower");
     }
 
     #[test]

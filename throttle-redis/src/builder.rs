@@ -150,13 +150,19 @@ impl RedisBuilder {
     }
 
     /// Sets how many failures in a row open the breaker: the store is then not called until it
-    /// answers a probe. At least 1. On a cluster, each sixteenth of the slots has its own breaker.
-    /// Defaults to 5.
+    /// gives a sign of life. At least 1. On a cluster, each sixteenth of the slots has its own
+    /// breaker. Defaults to 5.
     ///
     /// A failure is an error of the connection or the server, or a call that the store does not
     /// answer within the deadline, counted from when the call was sent. A decision that times out
     /// while it waits in this process is not a failure of the store; nor is an answer that a busy
-    /// process reads late.
+    /// process reads late. A server that refuses what every decision needs (it is a replica, full,
+    /// without enough replicas or disk, or denies a command) opens the breaker at the second failure
+    /// in a row, whatever the threshold.
+    ///
+    /// A sign of life is a script that uses all commands of a decision on a key that does not exist,
+    /// and changes nothing. While the breaker is open, the server is asked for one two to ten times
+    /// a second.
     pub fn breaker_threshold(mut self, failures: u32) -> Self {
         self.threshold = failures;
         self

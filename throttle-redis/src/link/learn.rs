@@ -40,7 +40,12 @@ impl Link {
             // These errors say nothing about the server.
             Err(_) => return,
         };
-        self.fail(slot, name, Failure::Fault, fault);
+        let failure = if fault.is_a_refusal() {
+            Failure::Refusal
+        } else {
+            Failure::Fault
+        };
+        self.fail(slot, name, failure, fault);
         let broken = match fault.kind() {
             FaultKind::ReadOnly => true,
             // A cluster connection reopens its own connections. It is replaced only if that does
@@ -61,17 +66,17 @@ impl Link {
         failure: Failure,
         why: impl fmt::Display,
     ) {
-        if self.is_cluster() {
-            *self.suspects[self.range(slot)].lock() = Suspect {
-                slot,
-                name: name.to_owned(),
-            };
-        }
+        *self.suspects[self.range(slot)].lock() = Suspect {
+            slot,
+            name: name.to_owned(),
+        };
         if self.breakers[self.range(slot)].fail(failure) {
             self.counters.count(Count::BreakerOpened);
             self.counters.observed.breaker_changed();
-            tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives a \
-                sign of life");
+            if let Some(kept_back) = self.openings.pass() {
+                tracing::warn!(%why, kept_back, "the rate-limit store fails; it is not asked \
+                    until it gives a sign of life");
+            }
             self.reconnect();
         }
     }
@@ -133,7 +138,7 @@ impl Link {
         }
         let (link, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
         tokio::spawn(async move {
-            let is_alive = link.gives_sign_of_life(&live, range).await;
+            let is_alive = link.sign_of_life(&live, range).await.is_ok();
             let late = link.doubts[range].end();
             let failures = if is_alive { 0 } else { late };
             for _ in 0..failures {

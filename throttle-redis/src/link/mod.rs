@@ -68,7 +68,7 @@ pub(crate) struct Link {
     wanted: Arc<Notify>,
     breakers: Arc<[Breaker]>,
     /// For each breaker's slots, the slot that failed last and a key in it: it shows best whether
-    /// that server is healthy.
+    /// that server is healthy. A probe needs a key that the user may write, too.
     suspects: Vec<Mutex<Suspect>>,
     /// For each breaker's slots, the late answers of a server that is being asked for a sign of
     /// life.
@@ -87,6 +87,8 @@ pub(crate) struct Link {
     generation: AtomicU64,
     /// That a connection has ended.
     ends: OncePerMinute,
+    /// That a breaker has opened.
+    openings: OncePerMinute,
     pub(crate) deadline: Duration,
     connect_timeout: Duration,
     pub(crate) counters: Counters,
@@ -137,6 +139,7 @@ impl Link {
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
             ends: OncePerMinute::default(),
+            openings: OncePerMinute::default(),
             deadline,
             connect_timeout,
         });

@@ -1,7 +1,7 @@
 //! Reconnects, and asks for signs of life, while the link is broken.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::call_error::CallError;
 use super::connection::{Command, Fault, FaultKind, Route};
 use super::live_connection::LiveConnection;
+use super::script::Script;
 use super::{Link, Suspect};
 use crate::breaker::Breaker;
 use crate::stats::Count;
@@ -17,8 +18,6 @@ use crate::stats::Count;
 /// A connection younger than this is not replaced for lack of a sign of life.
 const YOUNG: Duration = Duration::from_millis(500);
 
-/// No text has this digest.
-const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 /// Redirections followed for a sign of life.
 const SIGN_REDIRECTIONS: u32 = 2;
 
@@ -108,7 +107,8 @@ impl Link {
         });
     }
 
-    /// Asks for a sign of life for each open breaker. Returns whether all of them got one.
+    /// Asks for a sign of life for each open breaker. Returns whether another connection would
+    /// change nothing: each server gave one, or has no memory or no permission for decisions.
     async fn probe(self: &Arc<Self>) -> bool {
         let Some(live) = self.current.load_full() else {
             return false;
@@ -117,47 +117,64 @@ impl Link {
         for range in (0..self.breakers.len()).filter(|range| self.breakers[*range].is_open()) {
             let (link, live) = (Arc::clone(self), Arc::clone(&live));
             asking.spawn(async move {
-                let alive = link.gives_sign_of_life(&live, range).await;
-                if alive {
-                    link.breakers[range].half_open();
-                    link.counters.observed.breaker_changed();
+                match link.sign_of_life(&live, range).await {
+                    Ok(()) => {
+                        link.breakers[range].half_open();
+                        link.counters.observed.breaker_changed();
+                        true
+                    }
+                    Err(CallError::Fault(fault)) => {
+                        matches!(fault.kind(), FaultKind::OutOfMemory | FaultKind::Refused)
+                    }
+                    Err(_) => false,
                 }
-                alive
             });
         }
         let mut all = true;
-        while let Some(alive) = asking.join_next().await {
-            all &= alive.unwrap_or(false);
+        while let Some(keeps) = asking.join_next().await {
+            all &= keeps.unwrap_or(false);
         }
         all
     }
 
-    /// Calls a script that no server has. A `PING` could be answered by a server that does not
-    /// serve the slot, because a cluster client asks another server in place of a dead one; and the
-    /// user may not be permitted to send it.
-    pub(super) async fn gives_sign_of_life(&self, live: &LiveConnection, range: usize) -> bool {
-        let Suspect { slot, name } = self.suspects[range].lock().clone();
+    /// Runs a script with all that a decision needs: a server that decides nothing, because it is a
+    /// replica, is full or denies a command, is no better than one that does not answer.
+    pub(super) async fn sign_of_life(
+        &self,
+        live: &LiveConnection,
+        range: usize,
+    ) -> Result<(), CallError> {
+        static SCRIPT: LazyLock<Script> =
+            LazyLock::new(|| Script::new(include_str!("../lua/sign_of_life.lua").to_owned()));
+        let Suspect { slot, mut name } = self.suspects[range].lock().clone();
+        // The slot and the rights are those of the key. No name of a key has a space.
+        name.push(b' ');
         let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
-        for _ in 0..=SIGN_REDIRECTIONS {
-            let call = Command::new("EVALSHA").arg(NO_SCRIPT);
-            let call = if self.is_cluster() {
-                call.arg("1").arg(&name)
+        let (mut redirections, mut is_loaded) = (0, false);
+        loop {
+            let call = Command::new("EVALSHA")
+                .arg(SCRIPT.sha())
+                .arg("1")
+                .arg(&name)
+                .to(route.clone());
+            let fault = match live.call(call, until).await {
+                Ok(_) => return Ok(()),
+                Err(CallError::Fault(fault)) => fault,
+                Err(error) => return Err(error),
+            };
+            if *fault.kind() == FaultKind::NoScript && !is_loaded {
+                is_loaded = true;
+                live.call(SCRIPT.load(route.clone()), until).await?;
+            } else if let Some(redirection) = fault.redirection()
+                && redirections < SIGN_REDIRECTIONS
+            {
+                redirections += 1;
+                // Each server has scripts of its own.
+                (route, is_loaded) = (redirection, false);
             } else {
-                call.arg("0")
-            };
-            let call = call.to(route);
-            let Err(CallError::Fault(fault)) = live.call(call, until).await else {
-                return false;
-            };
-            if *fault.kind() == FaultKind::NoScript {
-                return true;
+                return Err(CallError::Fault(fault));
             }
-            let Some(redirection) = fault.redirection() else {
-                return false;
-            };
-            route = redirection;
         }
-        false
     }
 }
 

@@ -29,22 +29,6 @@ pub(crate) struct ScriptCall<'a, C> {
 }
 
 impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
-    fn load(&self, route: Route) -> Command {
-        let route = match route {
-            // `ASKING` is for commands with keys, and this one has none.
-            Route::Address { host, port, .. } => Route::Address {
-                host,
-                port,
-                asking: false,
-            },
-            route => route,
-        };
-        Command::new("SCRIPT")
-            .arg("LOAD")
-            .arg(self.script.source())
-            .to(route)
-    }
-
     /// Runs the call, and lets the link learn from its outcome.
     pub(crate) async fn run(&self, link: &Arc<Link>, until: Instant) -> Result<Vec<u8>, CallError> {
         let mut live = link
@@ -122,7 +106,7 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 FaultKind::NoScript => {
                     // Load into the server that answered, which may differ from the one that the
                     // client has for the slot.
-                    let load = self.load(route.clone());
+                    let load = self.script.load(route.clone());
                     let load = async { link.send(live, about, load, Instant::now(), until).await };
                     // Boxed because it is rare, as is a pause: every call's future would have room
                     // for it.

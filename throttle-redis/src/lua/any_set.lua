@@ -161,5 +161,6 @@ end
 while not protected(decide_rest) do
   pass()
 end
+if failed then return failed end
 write()
 return concat(reply)

@@ -36,6 +36,9 @@ local latest = @latest@
 
 local cells, changed = {}, {}
 
+-- The error with which the server refused to read a key, whatever the key holds.
+local failed
+
 local function replace(key, value, fresh)
   local cell = cells[key]
   if not cell.fresh then changed[#changed + 1] = key end
@@ -77,6 +80,7 @@ local function cell_of(key, i)
     local writer = type(value) == 'string' and (parameters_of(value) or uncover(cell, value))
     if not writer or cell.value and misfit(writer, cell.value) then
       cell.is_senseless = true
+      if value.err and sub(value.err, 1, 9) ~= 'WRONGTYPE' then failed = value end
     elseif writer.header ~= cell.by.header then
       cell.writer = writer
     end

@@ -28,7 +28,7 @@ local function struck(cell, after, growth, within, length, up_to, forgotten)
 end
 
 local cell, over, is_ban = cell_of(KEYS[1], 1), ARGV[4], false
-if cell.is_senseless then return 'W' end
+if cell.is_senseless then return failed or 'W' end
 if ARGV[5] then
   over, is_ban = struck(cell, ARGV[5] + 0, ARGV[6] + 0, ARGV[7] + 0, ARGV[8] + 0, ARGV[9] + 0, ARGV[10] + 0)
   if not over then return 'A' end

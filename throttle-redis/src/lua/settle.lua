@@ -6,7 +6,7 @@ for i = 1, #KEYS do
   local mark, part, cost, actual = ARGV[word + 2] + 0, ARGV[word + 3] + 0, ARGV[word + 4] + 0, ARGV[word + 5] + 0
   word = word + 5
   local cell = cell_of(KEYS[i], policy)
-  if cell.is_senseless then return 'W' end
+  if cell.is_senseless then return failed or 'W' end
   -- The policy settles its charges, whatever decides about the key now.
   local value, p, is_over, writer = cell.value, parameters[policy], false, cell.writer
   if cell.over then

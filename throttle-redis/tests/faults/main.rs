@@ -6,6 +6,7 @@ mod common;
 mod lost;
 mod not_now;
 mod read_only;
+mod refusing;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -119,3 +119,35 @@ async fn a_settlement_that_fails_is_counted() {
         "it carried no decision"
     );
 }
+
+/// The alert waits for a minute in which the gauge is never seen at 0.
+#[tokio::test]
+async fn law_13_breaker_shows_open_for_as_long_as_a_server_refuses_decisions() {
+    let (recorded, server) = (Recorded::default(), Server::start());
+    let _here = recorded.install();
+    let backend = builder(&server).build().expect("valid options");
+    let limits = LimitTree::new(&backend, window(1_000));
+    limits.take("ada", 1).await;
+    server.config_set("min-replicas-to-write", "1");
+    for _ in 0..2 {
+        assert!(decide(&limits).await.is_err());
+    }
+    let is_open = || recorded.value("api", "breakers open") == 1;
+    let began = std::time::Instant::now();
+    let mut requests = 0;
+    while began.elapsed() < Duration::from_secs(2) {
+        assert!(is_open());
+        if began.elapsed() > Duration::from_millis(400) * requests {
+            requests += 1;
+            assert!(decide(&limits).await.is_err());
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let why = ["protocol", "suspended"]
+        .map(|why| recorded.value("api", &format!("failed_decisions_total {why}")));
+    assert_eq!(why, [2, i64::from(requests)]);
+    assert_eq!(recorded.value("api", "unknown_charges_total"), 0);
+    server.config_set("min-replicas-to-write", "0");
+    until("a sign of life", || async { !is_open() }).await;
+    assert!(decide(&limits).await.is_ok());
+}

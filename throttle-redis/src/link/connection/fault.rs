@@ -27,7 +27,7 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// It was never sent: there is no connection.
+    /// It was never sent: there is no connection, or the connection has no credentials.
     NotSent,
     /// It was sent, perhaps, and the connection broke. Whether it ran is not known.
     Lost,
@@ -41,11 +41,14 @@ pub enum FaultKind {
     /// The server cannot run the command for the moment: it is loading its data or migrating the
     /// slot, or its cluster has no primary for the slot. The command did not run.
     NotNow,
-    /// The server is a replica. The command did not run.
+    /// The server is a replica. The command did not run, or its script wrote nothing.
     ReadOnly,
-    /// The server is out of memory and refuses to write. The command did not run.
+    /// The server is out of memory and refuses to write. The command did not run, or its script
+    /// wrote nothing.
     OutOfMemory,
-    /// The server refused the command: credentials, permissions. The command did not run.
+    /// The server refused the command, or a command of its script: credentials, permissions,
+    /// too few replicas, no disk, a command that it does not know. The command did not run, or its
+    /// script wrote nothing.
     Refused,
     /// A script failed while it ran. Whether it wrote anything is not known.
     Script,
@@ -97,6 +100,14 @@ impl Fault {
                 | FaultKind::Ask(_)
                 | FaultKind::NotNow
                 | FaultKind::Script
+        )
+    }
+
+    /// Whether the server answered that it does not do what a decision needs, whatever the key.
+    pub(crate) const fn is_a_refusal(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::ReadOnly | FaultKind::OutOfMemory | FaultKind::Refused
         )
     }
 

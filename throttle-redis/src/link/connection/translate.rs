@@ -72,20 +72,10 @@ pub(super) fn fault(error: &RedisError) -> Fault {
         | ErrorKind::Client => FaultKind::NotSent,
         ErrorKind::Io if error.is_connection_refusal() => FaultKind::NotSent,
         ErrorKind::Io => FaultKind::Lost,
-        _ => match error.code() {
-            Some("OOM") => FaultKind::OutOfMemory,
-            Some("NOAUTH" | "WRONGPASS") => FaultKind::Refused,
-            Some("LOADING" | "BUSY") => FaultKind::NotNow,
-            Some("ERR")
-                if error
-                    .detail()
-                    .is_some_and(|detail| detail.contains("user_script:")) =>
-            {
-                in_script(error)
-            }
-            Some("@user_script:") => in_script(error),
-            _ => FaultKind::Other,
-        },
+        _ => kind_of(
+            error.code().unwrap_or_default(),
+            error.detail().unwrap_or_default(),
+        ),
     };
     let message = match (error.kind(), error.code()) {
         (ErrorKind::Io, _) => error.to_string(),
@@ -96,20 +86,59 @@ pub(super) fn fault(error: &RedisError) -> Fault {
 }
 
 /// What the server said, up to the point where it quotes the command: a word of the command may be
-/// a key or a password. Every key has a brace in its name.
+/// a key or a password. Every key has a brace in its name. Not every server names the command that
+/// it denies to a script.
 fn said(code: &str, detail: &str) -> String {
-    let detail = detail.split(", with args").next().unwrap_or_default();
-    let detail = detail.split('{').next().unwrap_or_default();
-    format!("the server answered {code} {detail}").trim_end().to_owned()
+    let shown = detail.split(", with args").next().unwrap_or_default();
+    let shown = shown.split('{').next().unwrap_or_default();
+    let mut said = format!("the server answered {code} {shown}");
+    if DENIALS.iter().any(|words| detail.contains(words)) {
+        said += " (the scripts run GET, GETRANGE, SET, TIME and DEL)";
+    }
+    said.trim_end().to_owned()
+}
+
+/// Words of the errors by which a server denies a command to a script.
+const DENIALS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+
+/// Words of the errors by which a server refuses a command, or a script one of its commands.
+const REFUSALS: [&str; 6] = [
+    "unknown command",
+    "unsupported command",
+    "The user executing the script",
+    "ACL failure in script",
+    "called from script",
+    "called from Lua script",
+];
+
+fn refusal(detail: &str) -> Option<&'static str> {
+    REFUSALS.into_iter().find(|words| detail.contains(words))
+}
+
+/// What the error of a server says about a command.
+fn kind_of(code: &str, detail: &str) -> FaultKind {
+    match code {
+        "READONLY" => FaultKind::ReadOnly,
+        "OOM" => FaultKind::OutOfMemory,
+        "NOREPLICAS" | "MISCONF" | "WRONGPASS" => FaultKind::Refused,
+        // The connection is of no use to any command.
+        "NOAUTH" => FaultKind::NotSent,
+        "LOADING" | "BUSY" => FaultKind::NotNow,
+        _ if refusal(detail).is_some() => FaultKind::Refused,
+        "@user_script:" => in_script(detail),
+        "ERR" if detail.contains("user_script:") => in_script(detail),
+        _ => FaultKind::Other,
+    }
 }
 
 /// Why a script ended early. Redis 6.2 quotes the error of a command in it, in other ways if the
 /// script returns the error; later servers answer with that error itself.
-fn in_script(error: &RedisError) -> FaultKind {
-    match error.detail().unwrap_or_default() {
-        detail if detail.contains(": -READONLY ") => FaultKind::ReadOnly,
-        detail if detail.contains(": -OOM ") => FaultKind::OutOfMemory,
-        _ => FaultKind::Script,
+fn in_script(detail: &str) -> FaultKind {
+    let quoted = detail.split_once(": -").map(|(_, error)| error);
+    let code = quoted.and_then(|error| error.split(' ').next());
+    match kind_of(code.unwrap_or_default(), "") {
+        FaultKind::Other => FaultKind::Script,
+        kind => kind,
     }
 }
 
@@ -170,7 +199,7 @@ mod tests {
             ("-BUSY Redis is busy running a script", FaultKind::NotNow),
             ("-READONLY You can't write", FaultKind::ReadOnly),
             ("-NOPERM No permissions", FaultKind::Refused),
-            ("-NOAUTH Authentication required", FaultKind::Refused),
+            ("-NOAUTH Authentication required", FaultKind::NotSent),
             ("-WRONGPASS invalid", FaultKind::Refused),
             ("-OOM command not allowed", FaultKind::OutOfMemory),
             ("-ERR user_script:1: attempt to compare", FaultKind::Script),
@@ -190,7 +219,50 @@ mod tests {
                 "-@user_script: 1: -OOM command not allowed",
                 FaultKind::OutOfMemory,
             ),
-            ("-ERR unknown command", FaultKind::Other),
+            ("-NOREPLICAS Not enough good replicas", FaultKind::Refused),
+            ("-MISCONF Errors writing to the RDB", FaultKind::Refused),
+            ("-ERR unknown command 'EVALSHA'", FaultKind::Refused),
+            ("-ERR unsupported command 'SCRIPT'", FaultKind::Refused),
+            (
+                "-ERR Error running script: @user_script:1: @user_script: 1: -NOREPLICAS Not",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR Error running script: @user_script:1: @user_script: 1: -MISCONF Redis is",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR Error running script: @user_script:1: @user_script: 1: The user executing \
+                 the script can't run this command or subcommand",
+                FaultKind::Refused,
+            ),
+            (
+                "-@user_script: 1: The user executing the script can't run this command",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR The user executing the script can't run this command or subcommand",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR ACL failure in script: User limiter has no permissions to run the 'get' \
+                 command script: on @user_script:1.",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR Unknown Redis command called from script script: 7ae0, on @user_script:1.",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR Error running script: @user_script:1: @user_script: 1: Unknown Redis \
+                 command called from Lua script",
+                FaultKind::Refused,
+            ),
+            (
+                "-ERR Error running script: @user_script:1: @user_script: 1: -WRONGTYPE Operation",
+                FaultKind::Script,
+            ),
+            ("-ERR syntax error", FaultKind::Other),
             ("-WRONGTYPE Operation against a key", FaultKind::Other),
         ] {
             assert_eq!(answered(line).expect_err(line).kind(), &kind, "{line}");
