@@ -27,7 +27,7 @@
 //! | `throttle_redis_waiting_decisions` | gauge, decisions | | decisions that wait in this process for a call, or for room at the server | near the [`queue`](crate::RedisBuilder::queue) of a set: further decisions fail as `saturated` |
 //! | `throttle_redis_sent_calls_total` | counter | | script calls sent to a server, settlements and repetitions among them: the load on the store | |
 //! | `throttle_redis_repeated_calls_total` | counter | | script calls sent again after a reply which proved that they had not run | steady growth, unless a cluster moves slots |
-//! | `throttle_redis_loaded_scripts_total` | counter | | scripts loaded into a server | steady growth: the server restarts or forgets scripts |
+//! | `throttle_redis_loaded_scripts_total` | counter | | script calls that carried the text of the script, because the server did not have it | steady growth: the server restarts or forgets scripts |
 //! | `throttle_redis_opened_connections_total` | counter | | connections opened | steady growth: connections break |
 //! | `throttle_redis_failed_connections_total` | counter | | attempts to connect that failed | growth for a minute: the store cannot be reached |
 //! | `throttle_redis_breakers` | gauge, breakers | `state`: `closed`, `half_open`, `open` | the breakers in each state | `open` above 0 for a minute |

@@ -48,7 +48,7 @@ counters! {
     calls, Called, Some("throttle_redis_sent_calls_total");
     /// Script calls sent again after a reply which proved that they had not run.
     repeated, Repeated, Some("throttle_redis_repeated_calls_total");
-    /// Scripts loaded into a server.
+    /// Script calls that carried the text of the script, because the server did not have it.
     scripts_loaded, Loaded, Some("throttle_redis_loaded_scripts_total");
     /// Connections opened.
     connections, Connected, Some("throttle_redis_opened_connections_total");

@@ -78,7 +78,7 @@ impl Connection for Open {
         let words: Vec<Vec<u8>> = command.args().map(<[u8]>::to_vec).collect();
         let mut seen = self.1.lock().expect("no panic");
         match words.first().map(Vec::as_slice) {
-            Some(b"SCRIPT") => seen.source = words[2].clone(),
+            Some(b"EVAL") => seen.source = words[1].clone(),
             Some(b"EVALSHA") => seen.call = words,
             _ => {}
         }

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -6,8 +5,6 @@ use tokio::time::{Instant, timeout_at};
 use super::call_error::CallError;
 use super::connection::slot_map::SlotMap;
 use super::connection::{Command, Connection, Reply, Route};
-use super::hash_slot::{RANGES, SLOTS};
-use super::script::Script;
 use super::sent_command::SentCommand;
 
 /// A connection in use.
@@ -15,8 +12,6 @@ pub(crate) struct LiveConnection {
     connection: Box<dyn Connection>,
     /// Distinguishes a connection from the one that replaced it.
     pub(super) generation: u64,
-    /// When each script was last loaded, by slot range: one decision loads it for all decisions.
-    loading: [tokio::sync::Mutex<HashMap<String, Instant>>; RANGES],
 }
 
 impl LiveConnection {
@@ -24,7 +19,6 @@ impl LiveConnection {
         Self {
             connection,
             generation,
-            loading: Default::default(),
         }
     }
 
@@ -64,40 +58,5 @@ impl LiveConnection {
     /// waits.
     pub(super) fn send(&self, command: Command, now: Instant, deadline: Duration) -> SentCommand {
         SentCommand::new(self.connection.call(command), now, deadline)
-    }
-
-    /// Loads a script into the server of a slot with `load`, unless another decision has loaded it
-    /// since `missed`. Returns whether it did.
-    pub(crate) async fn load(
-        &self,
-        script: &Script,
-        slot: u16,
-        missed: Instant,
-        until: Instant,
-        load: impl Future<Output = Result<Reply, CallError>>,
-    ) -> Result<bool, CallError> {
-        let range = usize::from(slot) * RANGES / SLOTS;
-        // The decision that loads the script may never be polled again. After half of the remaining
-        // time, this decision loads it too.
-        let now = Instant::now();
-        let patience = now + until.saturating_duration_since(now) / 2;
-        let mut loaded = timeout_at(patience, self.loading[range].lock()).await.ok();
-        if loaded
-            .as_ref()
-            .is_some_and(|loaded| loaded.get(script.sha()).is_some_and(|at| *at >= missed))
-        {
-            return Ok(false);
-        }
-        match load.await {
-            Ok(_) => {
-                if let Some(loaded) = &mut loaded {
-                    loaded.insert(script.sha().to_owned(), Instant::now());
-                }
-                Ok(true)
-            }
-            // The decision itself was not sent.
-            Err(CallError::Late) => Err(CallError::TooLate),
-            Err(error) => Err(error),
-        }
     }
 }

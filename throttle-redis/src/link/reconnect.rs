@@ -150,27 +150,26 @@ impl Link {
         // The slot and the rights are those of the key. No name of a key has a space.
         name.push(b' ');
         let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
-        let (mut redirections, mut is_loaded) = (0, false);
+        let (mut redirections, mut is_missing) = (0, false);
         loop {
-            let call = Command::new("EVALSHA")
-                .arg(SCRIPT.sha())
-                .arg("1")
-                .arg(&name)
-                .to(route.clone());
+            let call = Command::new("EVALSHA").arg(SCRIPT.sha());
+            let mut call = call.arg("1").arg(&name).to(route.clone());
+            if is_missing {
+                call = call.with_source(SCRIPT.source());
+            }
             let fault = match live.call(call, until).await {
                 Ok(_) => return Ok(()),
                 Err(CallError::Fault(fault)) => fault,
                 Err(error) => return Err(error),
             };
-            if *fault.kind() == FaultKind::NoScript && !is_loaded {
-                is_loaded = true;
-                live.call(SCRIPT.load(route.clone()), until).await?;
+            if *fault.kind() == FaultKind::NoScript && !is_missing {
+                is_missing = true;
             } else if let Some(redirection) = fault.redirection()
                 && redirections < SIGN_REDIRECTIONS
             {
                 redirections += 1;
                 // Each server has scripts of its own.
-                (route, is_loaded) = (redirection, false);
+                (route, is_missing) = (redirection, false);
             } else {
                 return Err(CallError::Fault(fault));
             }

@@ -1,5 +1,3 @@
-use super::connection::{Command, Route};
-
 /// A script, and the name that a server knows it by.
 pub(crate) struct Script {
     source: String,
@@ -21,22 +19,5 @@ impl Script {
     /// SHA-1 of the source, in hexadecimal.
     pub(crate) fn sha(&self) -> &str {
         &self.sha
-    }
-
-    /// The command that loads the script into the server that `route` leads to.
-    pub(crate) fn load(&self, route: Route) -> Command {
-        let route = match route {
-            // `ASKING` is for commands with keys, and this one has none.
-            Route::Address { host, port, .. } => Route::Address {
-                host,
-                port,
-                asking: false,
-            },
-            route => route,
-        };
-        Command::new("SCRIPT")
-            .arg("LOAD")
-            .arg(&self.source)
-            .to(route)
     }
 }

@@ -1,5 +1,6 @@
 //! One script call, at most once: which calls may be repeated, and which may not.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,13 +73,18 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
         let about = (self.slot, self.name);
         let (mut route, mut redirections, mut pause) =
             (Route::Slot(self.slot), 0, Duration::from_millis(1));
+        let mut is_missing = false;
         for attempt in 0.. {
             if attempt > 0 {
                 link.counters.count(Count::Repeated);
             }
             let sent = Instant::now();
             link.counters.count(Count::Called);
-            let command = (self.command)().to(route.clone());
+            let mut command = (self.command)().to(route.clone());
+            if mem::take(&mut is_missing) {
+                command = command.with_source(self.script.source());
+                link.counters.count(Count::Loaded);
+            }
             let fault = match link.send(live, about, command, sent, until).await {
                 Ok(reply) => {
                     return reply
@@ -103,16 +109,10 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 continue;
             }
             route = match fault.kind() {
+                // To the server that answered, which may differ from the one that the client has for
+                // the slot.
                 FaultKind::NoScript => {
-                    // Load into the server that answered, which may differ from the one that the
-                    // client has for the slot.
-                    let load = self.script.load(route.clone());
-                    let load = async { link.send(live, about, load, Instant::now(), until).await };
-                    // Boxed because it is rare, as is a pause: every call's future would have room
-                    // for it.
-                    if Box::pin(live.load(self.script, self.slot, sent, until, load)).await? {
-                        link.counters.count(Count::Loaded);
-                    }
+                    is_missing = true;
                     route
                 }
                 // A redirection to a server that the client does not know yet fails; meanwhile the
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_script_is_loaded_into_the_server_that_missed_it_without_asking() {
+    async fn a_server_that_lacks_a_script_gets_its_text_with_the_call() {
         let (store, link) = connected().await;
         let calling = begin(&link);
         let sent = store.next().await;
@@ -224,33 +224,23 @@ mod tests {
         assert_eq!(call(&sent), (true, &address("b", true)));
         sent.answer(Err(fault(FaultKind::NoScript))).await;
         let sent = store.next().await;
-        assert_eq!(sent.words()[..2], ["SCRIPT", "LOAD"]);
-        assert_eq!(
-            sent.command.route(),
-            &address("b", false),
-            "there is no key to ask about"
-        );
-        sent.answer(Ok(Reply::Nil)).await;
-        let sent = store.next().await;
-        assert_eq!(call(&sent), (true, &address("b", true)));
+        assert_eq!(sent.words(), ["EVAL", "return ARGV[3]", "1", "key", "1"]);
+        assert_eq!(sent.command.route(), &address("b", true));
         sent.answer(Ok(Reply::Bytes(b"1".to_vec()))).await;
         assert_eq!(calling.await.expect("no panic").expect("answered"), b"1");
+        assert_eq!(link.counters.read().scripts_loaded, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_whose_script_was_not_loaded_in_time_was_not_sent() {
+    async fn a_call_that_follows_a_redirection_is_short_again() {
         let (store, link) = connected().await;
-        let calling = begin(&link);
-        store
-            .next()
-            .await
-            .answer(Err(fault(FaultKind::NoScript)))
-            .await;
-        let _loading = store.next().await;
-        assert!(matches!(
-            calling.await.expect("no panic"),
-            Err(CallError::TooLate)
-        ));
+        let _calling = begin(&link);
+        let missing = Err(fault(FaultKind::NoScript));
+        store.next().await.answer(missing).await;
+        let sent = store.next().await;
+        assert_eq!(sent.words()[0], "EVAL");
+        sent.answer(moved("b")).await;
+        assert_eq!(call(&store.next().await), (true, &address("b", false)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -374,64 +364,5 @@ mod tests {
             let stats = link.counters.read();
             assert_eq!((stats.calls, stats.repeated), (calls, calls - 1));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_script_that_a_server_forgets_is_loaded_again() {
-        let (store, link) = connected().await;
-        let calling = begin(&link);
-        for _ in 0..3 {
-            // A call that left at the instant of the last load may have met a server without the
-            // script.
-            let loading = loop {
-                let sent = store.next().await;
-                if sent.words()[0] == "SCRIPT" {
-                    break sent;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                sent.answer(Err(fault(FaultKind::NoScript))).await;
-            };
-            loading.answer(Ok(Reply::Nil)).await;
-        }
-        store
-            .next()
-            .await
-            .answer(Ok(Reply::Bytes(b"1".to_vec())))
-            .await;
-        assert!(calling.await.expect("no panic").is_ok());
-        assert_eq!(link.counters.read().scripts_loaded, 3);
-    }
-
-    /// The call that loads the script may never be polled again.
-    #[tokio::test(start_paused = true)]
-    async fn a_call_loads_a_script_itself_when_half_of_its_time_is_over() {
-        let (store, link) = connected().await;
-        let (_first, began) = (begin(&link), Instant::now());
-        store
-            .next()
-            .await
-            .answer(Err(fault(FaultKind::NoScript)))
-            .await;
-        let _unanswered = store.next().await;
-        let second = begin(&link);
-        store
-            .next()
-            .await
-            .answer(Err(fault(FaultKind::NoScript)))
-            .await;
-        let sent = store.later().await;
-        assert_eq!(sent.words()[0], "SCRIPT");
-        assert!(
-            began.elapsed() >= DEADLINE / 2 && began.elapsed() < 3 * DEADLINE / 4,
-            "{:?}",
-            began.elapsed()
-        );
-        sent.answer(Ok(Reply::Nil)).await;
-        store
-            .next()
-            .await
-            .answer(Ok(Reply::Bytes(b"1".to_vec())))
-            .await;
-        assert!(second.await.expect("no panic").is_ok());
     }
 }

@@ -71,6 +71,12 @@ impl Command {
         self
     }
 
+    /// The same call of a script, with the script's text in place of its digest.
+    pub(crate) fn with_source(&self, source: &str) -> Self {
+        let eval = Self::new("EVAL").arg(source).to(self.route.clone());
+        self.args().skip(2).fold(eval, Self::arg)
+    }
+
     pub(crate) fn push(&mut self, word: impl AsRef<[u8]>) {
         self.words.arg(word.as_ref());
     }

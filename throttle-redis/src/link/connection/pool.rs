@@ -43,7 +43,10 @@ pub struct Pool(Source);
 /// Where the connections come from.
 #[derive(Clone, Debug)]
 enum Source {
-    Own { info: Box<ConnectionInfo>, size: u32 },
+    Own {
+        info: Box<ConnectionInfo>,
+        size: u32,
+    },
     App(bb8::Pool<RedisConnectionManager>),
 }
 

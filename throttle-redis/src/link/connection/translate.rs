@@ -145,15 +145,15 @@ fn in_script(detail: &str) -> FaultKind {
 /// Why there is no connection. No command about a key was sent.
 pub(super) fn connect_fault(error: &RedisError) -> Fault {
     let fault = fault(error);
-    if error.kind() == ErrorKind::Io && *fault.kind() == FaultKind::Lost {
-        return Fault::new(FaultKind::NotSent, fault.to_string());
-    }
+    let kind = match fault.kind() {
+        FaultKind::Lost => FaultKind::NotSent,
+        kind => kind.clone(),
+    };
     if error.code().is_some() {
-        return fault;
+        return Fault::new(kind, fault.to_string());
     }
     let text = error.to_string();
-    let shown = text.split(", with args").next().unwrap_or_default();
-    Fault::new(fault.kind().clone(), shown)
+    Fault::new(kind, text.split(", with args").next().unwrap_or_default())
 }
 
 /// The parts of `host:port`, where the host may be an IPv6 address.
