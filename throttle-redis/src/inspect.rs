@@ -1,6 +1,7 @@
 //! Shows what the store holds of one key.
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use tokio::time::Instant;
 use crate::decide::one_slot::ask_in_one_slot;
 use crate::decide::set::RedisSet;
 use crate::link::call_error::CallError;
-use crate::link::connection::{Command, Reply, Route};
+use crate::link::connection::{Command, Reply};
+use crate::pages::on_keys;
 use crate::script::kind::Kind;
 use crate::script::reply::answer;
 use crate::shared::Shared;
@@ -83,10 +85,14 @@ pub(crate) async fn inspect(
     };
     let until = Instant::now() + shared.link.deadline;
     let live = shared.link.live(until).await?;
-    let ask_for = |word: &str| Command::new(word).arg(name).to(Route::Slot(ask.slot));
-    let value = live.call(ask_for("GET"), until).await?.into_bytes();
-    let expires = match live.call(ask_for("PTTL"), until).await? {
-        Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+    let ask_for = async |word| {
+        let names = slice::from_ref(name);
+        let command = |names: &[Vec<u8>]| Command::new(word).arg(&names[0]);
+        on_keys(shared, &live, names, until, command).await
+    };
+    let value = ask_for("GET").await?.pop().and_then(Reply::into_bytes);
+    let expires = match ask_for("PTTL").await?.pop() {
+        Some(Reply::Int(millis)) => u64::try_from(millis).ok().map(Duration::from_millis),
         _ => None,
     };
     Ok(Inspection {

@@ -49,13 +49,53 @@
 //! |---|---|---|
 //! | [`Single`] | | one server over one connection, which is enough for all that the server can process. The default |
 //! | [`Pool`] | `pool` | one server over a few connections of a `bb8` pool |
+//! | [`Pool::existing`] | `pool` | the `bb8_redis` pool that the application has |
 //! | [`Sentinel`] | `sentinel` | the master that the Sentinels name; each new connection asks them again |
 //! | [`Cluster`] | `cluster` | a Redis Cluster |
 //! | your own | | implement [`Connector`] |
 //!
 //! `rediss://` needs the feature `tls`. The server's certificate is always verified; a URL with
-//! `#insecure` is refused. The backend installs a crypto provider for rustls unless the application
-//! has installed one.
+//! `#insecure` is refused. Each connector that takes a URL has a `with_tls`, for a certificate
+//! authority and a client certificate of your own; [`Pool::existing`] has the TLS of its pool. The
+//! backend installs a crypto provider for rustls unless the application has installed one.
+//!
+//! An attempt to connect may take a second, and longer with
+//! [`connect_timeout`](RedisBuilder::connect_timeout): set it if the server is far away.
+//!
+//! A proxy that knows no `HELLO` (twemproxy, older Envoy) is connected to in RESP2. The scripts
+//! need `EVALSHA` and `EVAL`; `SCRIPT` is not used.
+//!
+//! ## Passwords that change
+//!
+//! A connector reads its URL once. If the password is rotated, the open connection stays in use,
+//! and the next attempt to connect is refused. A connector of your own can ask for the credentials
+//! at each attempt, and wrap another one:
+//!
+//! ```
+//! use std::time::Duration;
+//! use throttle_redis::{Connection, Connector, Fault, FaultKind, Pending, RedisBackend, Single};
+//!
+//! /// Reads the password from a file that a secret store keeps up to date.
+//! struct FromFile;
+//!
+//! impl Connector for FromFile {
+//!     fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+//!         Box::pin(async move {
+//!             let fault = |why: String| Fault::new(FaultKind::NotSent, why);
+//!             let password = std::fs::read_to_string("/run/secrets/redis")
+//!                 .map_err(|error| fault(format!("/run/secrets/redis: {error}")))?;
+//!             let url = format!("redis://limiter:{}@redis.internal", password.trim());
+//!             let single = Single::new(&url).map_err(|error| fault(error.to_string()))?;
+//!             single.connect(timeout).await
+//!         })
+//!     }
+//! }
+//!
+//! RedisBackend::builder(FromFile).build()?;
+//! # Ok::<_, throttle_core::ConfigError>(())
+//! ```
+//!
+//! A password with a character that URLs reserve must be percent-encoded.
 //!
 //! # Which placement on a cluster
 //!
@@ -106,12 +146,32 @@
 //! * The Redis user needs exactly these rights (for the prefix `throttle`):
 //!
 //!   ```text
-//!   ACL SETUSER limiter on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del +scan +pttl +ping
-//!   +hello +select
+//!   # on each server with keys
+//!   ACL SETUSER limiter on >secret ~throttle{* -@all
+//!       +evalsha +eval +get +set +time +del +scan +getrange +pttl +select
+//!   # with Pool::existing, also
+//!   ACL SETUSER limiter +ping
+//!   # with Sentinel, also, on the master and on its replicas
+//!   ACL SETUSER limiter +role
+//!   # with Cluster, also, on each server
+//!   ACL SETUSER limiter +cluster|slots +asking
+//!   # on each Sentinel, if its default user is disabled
+//!   ACL SETUSER limiter on >secret -@all +sentinel|get-master-addr-by-name
 //!   ```
 //!
-//!   On a cluster also `+cluster|slots +asking`. `+del +scan` are for resets, `+pttl` for
-//!   [`inspect`](RedisBackend::inspect), `+select` for databases other than 0.
+//!   | right | without it fails |
+//!   |---|---|
+//!   | `evalsha` `eval` `get` `set` `time` | every decision, settlement, strike and exception |
+//!   | `del` | `reset`, `reset_all`, lifting an exception |
+//!   | `scan` | `reset_all`, `exceptions` |
+//!   | `getrange` | `exceptions` |
+//!   | `pttl` | [`inspect`](RedisBackend::inspect) |
+//!   | `select` | connecting to a database other than 0 |
+//!   | `ping` `role` `cluster\|slots` and that on the Sentinels | connecting |
+//!   | `asking` | decisions about a slot that moves to another server |
+//!
+//!   The error says what the server said. Redis before 7.2 does not name the command that it denies
+//!   to a script; the error then lists the commands of the scripts.
 //! * Redis 6.2 or later, or Valkey; the README lists the versions that are tested. The scripts are
 //!   Lua 5.1 and use the `struct` library.
 //! * On a cluster, set `cluster-require-full-coverage no`: slots whose primary is up are then
@@ -123,7 +183,7 @@
 //! |---|---|---|
 //! | `cluster` | no | [`Cluster`] |
 //! | `metrics` | no | [`RedisBuilder::metrics`], which reports [these metrics](mod@metrics) |
-//! | `pool` | no | [`Pool`] |
+//! | `pool` | no | [`Pool`], also over a pool of the crate `bb8_redis` 0.26 |
 //! | `sentinel` | no | [`Sentinel`] |
 //! | `tls` | no | `rediss://`, with rustls, and [`Tls`] for your own certificates |
 

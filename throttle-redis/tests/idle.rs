@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bb8_redis::{RedisConnectionManager, bb8};
 use common::{LimitTree, policy};
 use throttle_core::{Backend, FixedWindow, Rate};
 use throttle_redis::{Cluster, Connector, Pool, RedisBackend, RedisBuilder, Sentinel, Single};
@@ -152,6 +153,25 @@ async fn law_13_ends_of_connections_of_a_pool_cost_no_decision() {
     costs_nothing(&backend, "reset", || reset(&proxy)).await;
     costs_nothing(&backend, "restart", || server.restart()).await;
     outlives_its_timeout(&backend, &[&server]).await;
+}
+
+/// Also if the pool does not check its connections itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_13_ends_of_connections_of_the_applications_pool_cost_no_decision() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port());
+    for (size, tests) in [(4, true), (4, false), (1, true)] {
+        let manager = RedisConnectionManager::new(proxy.url()).unwrap();
+        let pool = bb8::Pool::builder().max_size(size).test_on_check_out(tests);
+        let pool = pool.build(manager).await.unwrap();
+        let backend = built(Pool::existing(pool), PATIENT);
+        let what = |end| format!("{end}-{size}-{tests}");
+        costs_nothing(&backend, &what("kill"), || kill_clients(&server)).await;
+        costs_nothing(&backend, &what("reset"), || reset(&proxy)).await;
+        costs_nothing(&backend, &what("restart"), || server.restart()).await;
+        outlives_its_timeout(&backend, &[&server]).await;
+        backend.reset_all("").await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::tls::Tls;
 #[must_use = "nothing runs before start()"]
 pub struct Builder {
     pub(crate) options: Vec<(String, Vec<String>)>,
-    pub(crate) tls: bool,
+    pub(crate) tls: Option<Tls>,
     pub(crate) role: Role,
     pub(crate) password: Option<String>,
 }
@@ -53,8 +53,13 @@ impl Builder {
     /// A second port that speaks TLS, with a certificate made for this server: [`Server::tls_url`],
     /// [`Server::tls`]. Clients need no certificate, unless `arg("--tls-auth-clients", "yes")` is
     /// given too.
-    pub fn tls(mut self) -> Self {
-        self.tls = true;
+    pub fn tls(self) -> Self {
+        self.certified(Tls::new())
+    }
+
+    /// The same with certificates that other servers have, too.
+    pub(crate) fn certified(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

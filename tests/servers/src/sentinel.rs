@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use crate::builder::Role;
+use crate::builder::{Builder, Role};
 use crate::server::Server;
 use crate::wait::until;
 
@@ -31,22 +31,41 @@ impl Sentinel {
     /// within 30 seconds.
     #[must_use]
     pub fn start(count: usize) -> Self {
+        Self::start_as(count, &Server::builder())
+    }
+
+    /// One sentinel, a master and a replica that speak TLS with each other, and demand a
+    /// certificate of each client. All have the same certificates: [`Server::tls`].
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_with_tls() -> Self {
+        let server = Server::builder()
+            .tls()
+            .arg("--tls-auth-clients", "yes")
+            .arg("--tls-replication", "yes");
+        Self::start_as(1, &server)
+    }
+
+    fn start_as(count: usize, server: &Builder) -> Self {
         assert!((1..=3).contains(&count), "one to three sentinels");
-        let master = Server::start();
-        let replica = Server::builder().replica_of(master.port()).start();
+        let master = server.clone().start();
+        let master_port = master.tls_port().unwrap_or(master.port());
+        let replica = server.clone().replica_of(master_port).start();
         let lines = format!(
             "sentinel monitor {name} 127.0.0.1 {port} {quorum}\n\
              sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}\n\
              sentinel failover-timeout {name} 5000\n",
             name = Self::NAME,
-            port = master.port(),
+            port = master_port,
             quorum = count / 2 + 1,
         );
         let sentinels = (0..count)
             .map(|_| {
-                Server::builder()
-                    .role(Role::Sentinel(lines.clone()))
-                    .start()
+                let sentinel = server.clone();
+                sentinel.role(Role::Sentinel(lines.clone())).start()
             })
             .collect::<Vec<_>>();
         let group = Self {

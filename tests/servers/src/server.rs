@@ -77,7 +77,7 @@ impl Server {
 
     fn prepare(builder: Builder, port: Port) -> Self {
         let process = Process::new().expect("a temporary folder and a shell");
-        let tls = builder.tls.then(Tls::new);
+        let tls = builder.tls.clone();
         if let Some(tls) = &tls {
             tls.write(process.folder())
                 .expect("a folder to write certificates to");
@@ -196,6 +196,10 @@ impl Server {
             Some(password) => format!("rediss://:{password}@localhost:{port}"),
             None => format!("rediss://localhost:{port}"),
         }
+    }
+
+    pub(crate) fn tls_port(&self) -> Option<u16> {
+        self.tls_port.as_ref().map(Port::number)
     }
 
     /// The certificates.

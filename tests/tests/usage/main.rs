@@ -1,6 +1,7 @@
 //! Charges that depend on the outcome, through a real server and a real client, in memory and on a
 //! real Redis.
 
+mod app_pool;
 mod attempts;
 mod disconnects;
 mod estimates;

@@ -7,5 +7,7 @@ for i = 1, #KEYS do
     found[#found + 1] = KEYS[i]
     found[#found + 1] = head
   end
+  -- The server refuses to read a key, whatever it holds: an empty list would be wrong.
+  if type(head) == 'table' and sub(head.err, 1, 9) ~= 'WRONGTYPE' then return head end
 end
 return found

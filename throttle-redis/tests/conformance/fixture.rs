@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use bb8_redis::{RedisConnectionManager, bb8};
 use throttle_core::{ManualClock, Timestamp};
 use throttle_redis::{Pool, RedisBackend, RedisBuilder, Single as OneServer};
 use throttle_test_servers::Shared;
@@ -118,6 +119,17 @@ harness!(
     Pooled,
     atomic true,
     Fixture::shared(|shared| RedisBackend::builder(Pool::new(&shared.url(), 3).expect("a URL")))
+);
+harness!(
+    /// The pool that an application has, of three.
+    AppPool,
+    atomic true,
+    Fixture::shared(|shared| {
+        let _inside = RUNTIME.enter();
+        let manager = RedisConnectionManager::new(shared.url()).expect("a URL");
+        let pool = bb8::Pool::builder().max_size(3).build_unchecked(manager);
+        RedisBackend::builder(Pool::existing(pool))
+    })
 );
 harness!(
     /// One multiplexed connection, each decision in a call of its own, keys readable.

@@ -8,7 +8,7 @@
 mod clustered;
 mod fixture;
 
-use fixture::{Cached, OneByOne, Pooled, Single};
+use fixture::{AppPool, Cached, OneByOne, Pooled, Single};
 use throttle_core::conformance_tests;
 
 mod single {
@@ -19,6 +19,11 @@ mod single {
 mod pooled {
     use super::*;
     conformance_tests!(Pooled, adapter);
+}
+
+mod app_pool {
+    use super::*;
+    conformance_tests!(AppPool, adapter);
 }
 
 /// Refusals are cached, and used as long as they are true.

@@ -1,7 +1,12 @@
 //! Every way to reach a server: TLS, users with the documented rights, databases, pools, Sentinels,
 //! custom connections.
 
+mod app_pool;
+#[path = "../common/mod.rs"]
 mod common;
+mod proxies;
+mod rights;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -247,113 +252,6 @@ async fn a_server_that_demands_client_certificates_is_shown_one() {
     .await;
 }
 
-/// The rights that the crate's documentation lists for a user.
-const RIGHTS: &str = "on >secret ~throttle{* -@all +evalsha +script|load +get +set +time +del \
-    +scan +pttl +ping +hello +select";
-
-#[tokio::test]
-async fn a_user_with_the_documented_rights_can_do_everything() {
-    let server = Server::builder().user("limiter", RIGHTS).start();
-    let url = server.url_of("limiter", "secret");
-    let backend = patient(Single::new(&url).unwrap()).build().unwrap();
-    decides(&backend).await;
-    let limits = LimitTree::new(&backend, day(3));
-    let receipt = limits.charge("bob", 2).await.unwrap();
-    limits.refund(receipt).await;
-    assert_eq!(
-        backend
-            .inspect(&day(3), &Key::from("bob"))
-            .await
-            .unwrap()
-            .decision
-            .remaining(),
-        3
-    );
-    backend.reset_all("").await.unwrap();
-    assert_eq!(server.dbsize(), 0);
-    // The user has no rights outside of the prefix; the error says that nothing was charged.
-    let elsewhere = patient(Single::new(&url).unwrap())
-        .prefix("other")
-        .build()
-        .unwrap();
-    let limits = LimitTree::new(&elsewhere, day(3));
-    let error = elsewhere
-        .decide(&limits.prepared, &limits.calls("ada", 1))
-        .await
-        .unwrap_err();
-    assert!(error.is_uncharged(), "{error}");
-}
-
-/// The documented rights and those for clusters are enough, also while slots move.
-#[tokio::test]
-async fn a_user_with_the_documented_rights_can_do_everything_on_a_cluster() {
-    let servers = Servers::start();
-    for server in servers.nodes() {
-        let mut words = vec!["ACL", "SETUSER", "limiter"];
-        words.extend(
-            RIGHTS
-                .split_whitespace()
-                .chain(["+cluster|slots", "+asking"]),
-        );
-        server.command(&words);
-    }
-    let urls = servers
-        .urls()
-        .into_iter()
-        .map(|url| url.replace("redis://", "redis://limiter:secret@"));
-    let urls: Vec<String> = urls.collect();
-    let cluster = || patient(Cluster::new(urls.iter().map(String::as_str)).unwrap());
-    let spread = cluster().per_key_slot().build().unwrap();
-    let (one, other) = (
-        cluster().single_slot("one").build().unwrap(),
-        cluster().single_slot("other").build().unwrap(),
-    );
-    for backend in [&spread, &one, &other] {
-        decides(backend).await;
-        let limits = LimitTree::new(backend, day(3));
-        let receipt = limits.charge("bob", 2).await.unwrap();
-        limits.refund(receipt).await;
-        assert_eq!(
-            backend
-                .inspect(&day(3), &Key::from("bob"))
-                .await
-                .unwrap()
-                .decision
-                .remaining(),
-            3
-        );
-        assert!(limits.take("eve", 2).await.is_admitted());
-    }
-    // For a key of a slot that is moving, the server answers with a redirection.
-    let slot = throttle_test_servers::slot_of("one");
-    let from = servers.master_of(slot);
-    let to = servers
-        .masters()
-        .into_iter()
-        .find(|node| *node != from)
-        .unwrap();
-    servers.open_slot(from, to, slot);
-    let limits = LimitTree::new(&one, day(3));
-    assert_eq!(limits.take("new", 1).await.remaining(), 2);
-    one.reset(&limits.prepared, 0, &Key::from("new"))
-        .await
-        .unwrap();
-    servers.move_keys(from, to, slot, 100);
-    servers.close_slot(from, to, slot);
-    assert_eq!(limits.left("eve").await, 1, "what was used has moved along");
-    // All keys under one prefix, and each key in a slot of its own.
-    one.reset_all("").await.unwrap();
-    assert_eq!(
-        (
-            limits.left("eve").await,
-            LimitTree::new(&other, day(3)).left("eve").await
-        ),
-        (3, 1)
-    );
-    spread.reset_all("").await.unwrap();
-    assert_eq!(servers.dbsize(), 0);
-}
-
 #[tokio::test]
 async fn passwords_and_databases_are_those_of_the_url() {
     let server = Server::builder().password("s3cret").start();
@@ -383,6 +281,27 @@ async fn passwords_and_databases_are_those_of_the_url() {
         server.info("db3").starts_with("keys=1,"),
         "a key of its own in database 3"
     );
+}
+
+#[tokio::test]
+async fn a_master_and_its_sentinels_may_have_certificates_of_a_private_authority() {
+    let sentinels = Sentinels::start_with_tls();
+    let files = sentinels.servers()[0].tls();
+    let tls = Tls::new()
+        .authority(files.authority.as_str())
+        .client_certificate(files.client_certificate.as_str(), files.client_key.as_str());
+    let (plain, secure) = (sentinels.urls(), sentinels.sentinels()[0].tls_url());
+    for (number, sentinel) in [plain[0].as_str(), secure.as_str()].into_iter().enumerate() {
+        let connector = |tls| {
+            let master = Some("rediss://ignored");
+            Sentinel::with_tls([sentinel], Sentinels::NAME, master, tls).unwrap()
+        };
+        let backend = patient(connector(&tls)).prefix(format!("p{number}"));
+        decides(&backend.build().unwrap()).await;
+        let trusting = Tls::new().authority(files.authority.as_str());
+        let refused = connector(&trusting).connect(PATIENT).await.err();
+        assert!(refused.is_some(), "without a certificate");
+    }
 }
 
 #[tokio::test]
