@@ -138,12 +138,14 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets how long an attempt to connect may take: TCP, TLS, credentials, and the questions to
-    /// Sentinels and to a cluster. After that another attempt begins. Each step takes a round trip
-    /// or two: allow for five of them, and for eight with TLS. From 1 ms to 60 s; defaults to 1 s,
-    /// or to the [deadline](Self::deadline) if that is longer.
+    /// Sets how long an attempt to connect may take, from TCP to the first command. After that,
+    /// another attempt begins. From 1 ms to 60 s; defaults to 1 s, or to the
+    /// [deadline](Self::deadline) if that is longer.
     ///
-    /// Decisions do not wait for it: each waits for a connection within its own deadline.
+    /// An attempt takes two round trips for one server, five for a cluster, and six for a master
+    /// that Sentinels name. TLS adds one or two for each connection, and a proxy without RESP3
+    /// doubles them. A decision waits for a connection within its own deadline, however long an
+    /// attempt may take.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
@@ -370,6 +372,7 @@ mod tests {
             (64, 1_024, "10000", true)
         );
         assert_eq!(shared.link.deadline, Duration::from_millis(25));
+        assert_eq!(shared.link.connect_timeout, Duration::from_secs(1));
         let tag = Placement::SingleSlot("all".to_owned());
         let documented = Keyspace::new("throttle", tag, b"throttle", false).expect("a prefix");
         let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
@@ -378,6 +381,19 @@ mod tests {
             name(&documented),
             "the secret is the prefix"
         );
+    }
+
+    #[test]
+    fn an_attempt_to_connect_may_take_as_long_as_a_decision_unless_it_is_set() {
+        let (short, long) = (Duration::from_millis(30), Duration::from_secs(3));
+        for (builder, expected) in [
+            (builder().deadline(long), long),
+            (builder().connect_timeout(short), short),
+            (builder().connect_timeout(short).deadline(long), short),
+        ] {
+            let link = builder.build().expect("valid options").shared;
+            assert_eq!(link.link.connect_timeout, expected);
+        }
     }
 
     #[test]
@@ -458,6 +474,14 @@ mod tests {
             (
                 builder().deadline(Duration::MAX),
                 "deadline in milliseconds is 18446744073709551615: it must lie between 1 and 10000",
+            ),
+            (
+                builder().connect_timeout(Duration::ZERO),
+                "connect timeout in milliseconds is 0: it must lie between 1 and 60000",
+            ),
+            (
+                builder().connect_timeout(millis(60_001)),
+                "connect timeout in milliseconds is 60001: it must lie between 1 and 60000",
             ),
             (
                 builder().max_batch(0),

@@ -120,7 +120,7 @@ mod tests {
     use throttle_core::{FixedWindow, Rate};
 
     use super::*;
-    use crate::RedisBackend;
+    use crate::{RedisBackend, Route};
     use crate::link::tests::by_hand::ByHand;
 
     #[tokio::test(start_paused = true)]

@@ -90,7 +90,7 @@ pub(crate) struct Link {
     /// That a breaker has opened.
     openings: OncePerMinute,
     pub(crate) deadline: Duration,
-    connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     pub(crate) counters: Counters,
 }
 

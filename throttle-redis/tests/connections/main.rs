@@ -434,6 +434,45 @@ impl Connection for Counted {
     }
 }
 
+/// Asks for the password at each attempt.
+struct Rotating(u16, Arc<std::sync::Mutex<&'static str>>);
+
+impl Connector for Rotating {
+    fn connect(&self, timeout: Duration) -> Pending<Box<dyn Connection>> {
+        let password = *self.1.lock().unwrap();
+        let url = format!("redis://limiter:{password}@127.0.0.1:{}", self.0);
+        Single::new(&url).unwrap().connect(timeout)
+    }
+}
+
+#[tokio::test]
+async fn a_password_may_be_rotated_if_the_connector_asks_for_it_each_time() {
+    let server = Server::builder()
+        .user("limiter", "on >one ~* +@all")
+        .start();
+    let password = Arc::new(std::sync::Mutex::new("one"));
+    let rotating = Rotating(server.port(), Arc::clone(&password));
+    let backend = patient(rotating).build().unwrap();
+    let fixed = Single::new(&server.url_of("limiter", "one")).unwrap();
+    let fixed = patient(fixed).prefix("fixed").build().unwrap();
+    decides(&backend).await;
+    decides(&fixed).await;
+    server.command(&["ACL", "SETUSER", "limiter", "<one", ">two"]);
+    *password.lock().unwrap() = "two";
+    decides(&fixed).await;
+    server.command(&["CLIENT", "KILL", "USER", "limiter"]);
+    decides(&backend).await;
+    assert_eq!(backend.stats().failures, 0);
+    let limits = LimitTree::new(&fixed, day(3));
+    let error = backend_error(&fixed, &limits).await;
+    assert!(whole_message(&error).contains("WRONGPASS"), "{error}");
+}
+
+async fn backend_error(backend: &RedisBackend, limits: &LimitTree) -> throttle_core::BackendError {
+    let decided = backend.decide(&limits.prepared, &limits.calls("ada", 1));
+    decided.await.unwrap_err()
+}
+
 #[tokio::test]
 async fn a_decision_is_one_round_trip_whatever_the_number_of_limits() {
     let server = Server::start();
