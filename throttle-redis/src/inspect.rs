@@ -120,8 +120,8 @@ mod tests {
     use throttle_core::{FixedWindow, Rate};
 
     use super::*;
-    use crate::{RedisBackend, Route};
     use crate::link::tests::by_hand::ByHand;
+    use crate::{RedisBackend, Route};
 
     #[tokio::test(start_paused = true)]
     async fn an_inspection_asks_the_server_of_the_key_and_shows_what_it_holds() {

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 /// Shortest time between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest time: after the store's return, the first decision is due within half a second.
+/// Longest time: a server that refused connections is asked within half a second of its return. One
+/// that lets them hang is asked after the connect timeout.
 const LONGEST_PAUSE: Duration = Duration::from_millis(350);
 /// Shortest time between two attempts while requests wait for a connection.
 const WANTED_PAUSE: Duration = Duration::from_millis(10);

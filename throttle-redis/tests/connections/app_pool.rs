@@ -34,9 +34,7 @@ async fn decisions_are_made_over_the_pool_and_within_its_bound() {
     assert_eq!(limits.left("bob").await, 900);
     assert!(pool.state().connections <= 3);
     let clients: String = server.query(&["CLIENT", "LIST", "TYPE", "normal"]);
-    let ours = clients
-        .lines()
-        .filter(|line| line.contains("lib-name=redis-rs"));
+    let ours = clients.lines().filter(|line| line.contains("cmd=evalsha"));
     assert!(ours.count() <= 3, "{clients}");
 }
 

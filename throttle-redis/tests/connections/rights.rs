@@ -140,7 +140,7 @@ async fn each_documented_right_is_needed_on_one_server() {
         .decide(&limits.prepared, &limits.calls("ada", 1));
     let error = decided.await.unwrap_err();
     assert!(
-        error.is_uncharged() && whole_message(&error).contains("keys"),
+        error.is_uncharged() && whole_message(&error).contains("NOPERM"),
         "{error}"
     );
 }

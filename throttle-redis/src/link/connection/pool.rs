@@ -99,8 +99,8 @@ impl Pool {
     /// * A call has a connection for itself until the answer, as the application's commands have.
     ///   Decisions wait while all connections are in use, within their deadlines, and those that
     ///   wait travel together in one call.
-    /// * If a connection ends without a word, the check fails only after the pool's response
-    ///   timeout (500 ms unless the URL or the manager sets another). Decisions fail until then.
+    /// * If a connection ends without a word, the check fails only after 500 ms, the response
+    ///   timeout of the `redis` crate. Decisions that need that connection fail until then.
     /// * While the pool has no connection at all, a call opens one outside of the pool, because
     ///   `bb8` pauses for seconds after failures.
     #[must_use]
