@@ -1,8 +1,6 @@
 //! A connection of the `redis` crate that many calls share, and that knows whether it has ended.
 
-use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -32,10 +30,11 @@ impl Multiplexed {
     #[cfg(any(feature = "cluster", feature = "pool"))]
     pub(super) async fn open_within(
         info: ConnectionInfo,
-        timeout: Duration,
+        timeout: std::time::Duration,
     ) -> Result<Self, RedisError> {
         let opened = tokio::time::timeout(timeout, Self::open(info)).await;
-        opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+        let late = |_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+        opened.unwrap_or_else(late)
     }
 
     /// Opens a connection in RESP3, in which the client reports the end of a connection. A server
@@ -188,7 +187,7 @@ mod tests {
             let error = answer.extract_error().expect_err(line);
             assert_eq!(refuses_hello(&error), refuses, "{line}");
         }
-        let dropped = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        let dropped = RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         assert!(!refuses_hello(&dropped) && has_ended(&dropped));
         assert!(refuses_hello(&RedisError::from((
             ErrorKind::RESP3NotSupported,
