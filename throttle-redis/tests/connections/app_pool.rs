@@ -128,10 +128,12 @@ async fn connections_that_fell_silent_are_replaced_after_the_response_timeout() 
         let manager = RedisConnectionManager::new(proxy.url()).unwrap();
         let pool = bb8::Pool::builder().max_size(1).test_on_check_out(tests);
         let pool = pool.build(manager).await.unwrap();
-        let backend = RedisBackend::builder(Pool::existing(pool)).build().unwrap();
+        let backend = RedisBackend::builder(Pool::existing(pool.clone()))
+            .build()
+            .unwrap();
         let limits = LimitTree::new(&backend, day(1_000_000));
         let decide = || backend.decide(&limits.prepared, &limits.calls("ada", 1));
-        while decide().await.is_err() {}
+        while decide().await.is_err() || pool.state().idle_connections == 0 {}
         proxy.silence_open();
         let began = Instant::now();
         assert!(decide().await.is_err());
