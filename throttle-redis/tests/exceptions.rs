@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{LimitTree, builder, policy};
 use throttle_core::backend::{Call, Exception, Treatment, drain};
-use throttle_core::{Backend, FixedWindow, Gcra, Key, ManualClock, PolicyTree, Rate, Timestamp};
+use throttle_core::{
+    AnyCharge, Backend, Clock, FixedWindow, Gcra, IntoAlgorithm, Key, LeakyBucket, ManualClock,
+    PolicyTree, Rate, SlidingLog, Timestamp,
+};
 use throttle_redis::{Cluster, RedisBackend};
 use throttle_test_servers::{Cluster as Servers, Shared};
 
@@ -294,4 +298,71 @@ async fn keys_on_several_servers_have_exceptions_of_their_own() {
             .unwrap()
             .is_empty()
     );
+}
+
+/// The keys are in different slots, so each of them reserves by itself.
+#[tokio::test]
+async fn law_05_limit_of_an_exception_is_charged_only_where_its_policy_is() {
+    let urls = Servers::shared().urls();
+    let clock = ManualClock::new(Timestamp::from_micros(1_790_000_000_000_000));
+    let until = clock.now().after_micros(3_600_000_000);
+    for (number, limit) in [
+        FixedWindow::new(Rate::per_hour(50)).into_algorithm(),
+        Gcra::new(Rate::per_hour(50)).burst(50).into_algorithm(),
+        SlidingLog::new(Rate::per_hour(50)).into_algorithm(),
+        LeakyBucket::new(Rate::per_hour(50))
+            .max_wait(Duration::from_secs(3_600))
+            .into_algorithm(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let limit = limit.unwrap();
+        let cluster = Cluster::new(urls.iter().map(String::as_str)).unwrap();
+        let backend = RedisBackend::builder(cluster)
+            .per_key_slot()
+            .prefix(format!("except-any-{number}-{}", std::process::id()))
+            .clock(clock.clone())
+            .deadline(Duration::from_secs(5))
+            .build()
+            .unwrap();
+        let window = |name: &str, units| policy(name, FixedWindow::new(Rate::per_hour(units)));
+        let members = |own| vec![window("own", own).into(), window("pool", 100).into()];
+        let any = LimitTree::new(&backend, PolicyTree::Any(members(10), AnyCharge::First));
+        let all = LimitTree::new(&backend, PolicyTree::All(members(10)));
+        let exception = Exception {
+            treatment: Treatment::Limit(Arc::new(limit)),
+            until,
+        };
+        let pool = Key::from("everybody");
+        backend
+            .except(&any.prepared, 1, &pool, Some(exception))
+            .await
+            .unwrap();
+        let calls = |cost| ["ada", "everybody"].map(|key| Call::from(Key::from(key)).costing(cost));
+        let decide = async |limits: &LimitTree, cost| {
+            let decision = backend
+                .decide(&limits.prepared, &calls(cost))
+                .await
+                .unwrap();
+            decision
+                .statuses()
+                .iter()
+                .map(|status| (status.charged(), status.remaining()))
+                .collect::<Vec<_>>()
+        };
+        let all_left = decide(&any, 0).await[1].1;
+        for left in (0..10).rev() {
+            assert_eq!(
+                decide(&any, 1).await,
+                [(1, left), (0, all_left)],
+                "{limit:?}"
+            );
+        }
+        assert_eq!(decide(&all, 1).await, [(0, 0), (0, all_left)], "{limit:?}");
+        // The next member pays, and is charged once.
+        assert_eq!(decide(&any, 1).await[1].0, 1);
+        assert_eq!(decide(&any, 0).await[1].1, all_left - 1, "{limit:?}");
+        backend.reset_all("").await.unwrap();
+    }
 }

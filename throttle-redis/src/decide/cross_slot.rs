@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use throttle_core::algorithm::State;
-use throttle_core::backend::{Call, Receipt};
-use throttle_core::{Decision, Timestamp};
+use throttle_core::backend::{Call, Exception, Receipt, Treatment};
+use throttle_core::{Algorithm, Decision, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -22,7 +22,7 @@ use super::set::RedisSet;
 use super::settle;
 use crate::link::call_error::CallError;
 use crate::link::hash_slot;
-use crate::script::reply::{answer, only_state};
+use crate::script::reply::{Part, answer, only_state};
 use crate::script::request::Ask;
 use crate::shared::Shared;
 
@@ -49,10 +49,10 @@ pub(crate) async fn decide(
 /// One policy's part.
 struct Reserved {
     policy: usize,
-    calls: [Call; 1],
     now: Timestamp,
     state: State,
-    decision: Decision,
+    /// What was charged.
+    receipt: Option<Receipt>,
 }
 
 async fn reserve(
@@ -90,7 +90,7 @@ async fn reserve(
         }
     }
     if let Some(error) = error {
-        let left = give_back(&shared, &set, reserved.iter(), until).await;
+        let left = give_back(&shared, &set, reserved, until).await;
         // A reservation that could not be given back stays charged.
         return Err(if left {
             CallError::PartlyCharged(Box::new(error))
@@ -99,10 +99,8 @@ async fn reserve(
         });
     }
     let decision = decide_all(&ask, &reserved);
-    let in_vain = reserved
-        .iter()
-        .filter(|one| decision.statuses()[one.policy].charged() == 0);
-    give_back(&shared, &set, in_vain, until).await;
+    reserved.retain(|one| decision.statuses()[one.policy].charged() == 0);
+    give_back(&shared, &set, reserved, until).await;
     Ok(decision)
 }
 
@@ -123,13 +121,40 @@ async fn reserve_one(
             .note(&ask, &part, &decision, shared.shortcut.asking(&ask));
     }
     let state = only_state(&ask, &part)?;
+    let receipt = match limit_of_exception(&part) {
+        Some(limit) => receipt_under(limit, single, &state, part.now, &calls),
+        None => Receipt::of(&decision, &calls),
+    };
     Ok(Reserved {
         policy,
-        calls,
         now: part.now,
         state,
-        decision,
+        receipt,
     })
+}
+
+/// The parameters that have decided in place of the call's.
+fn limit_of_exception(part: &Part) -> Option<Arc<Algorithm>> {
+    let (exception, _) = Exception::from_wire(part.values().next()?)?;
+    match exception.treatment {
+        Treatment::Limit(limit) if part.now < exception.until => Some(limit),
+        _ => None,
+    }
+}
+
+/// What an exception's limit has charged. A receipt of a decision does not have it, because later
+/// the limit may be another one. Here it is given back immediately, as a charge of the key's own
+/// parameters.
+fn receipt_under(
+    limit: Arc<Algorithm>,
+    single: &RedisSet,
+    state: &State,
+    now: Timestamp,
+    calls: &[Call; 1],
+) -> Option<Receipt> {
+    let calls = calls.clone().map(|call| call.under(Arc::clone(&limit)));
+    let mut states = [state.clone().excepted(None)];
+    Receipt::of(&single.set().decide(&mut states, now, &calls), &calls)
 }
 
 /// Decides by the set's rule from the parts, each at its own server's time.
@@ -153,12 +178,12 @@ fn decide_all(ask: &Ask, reserved: &[Reserved]) -> Decision {
 async fn give_back(
     shared: &Arc<Shared>,
     set: &Arc<RedisSet>,
-    reserved: impl Iterator<Item = &Reserved>,
+    reserved: Vec<Reserved>,
     until: Instant,
 ) -> bool {
     let mut giving = JoinSet::new();
     for one in reserved {
-        if let Some(receipt) = Receipt::of(&one.decision, &one.calls) {
+        if let Some(receipt) = one.receipt {
             let (shared, single) = (
                 Arc::clone(shared),
                 Arc::clone(&set.singles(shared)[one.policy]),

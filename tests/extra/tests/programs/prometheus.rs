@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use throttle_extra::child;
@@ -114,6 +114,61 @@ async fn every_panel_and_alert_has_series_in_a_prometheus() {
         })
         .await;
     }
+}
+
+/// A few requests are enough for the alert, and it does not end while Redis refuses.
+#[tokio::test]
+async fn breaker_alert_fires_while_redis_refuses_every_decision() {
+    let redis = Server::start();
+    let example = Example::start(
+        &["--port", "0", "--no-load"],
+        &[("REDIS_URL", &redis.url())],
+    );
+    let address = example.url.trim_start_matches("http://");
+    let prometheus = Prometheus::start(&[address], &example::source().join("alerts.yml")).await;
+    let client = web::client();
+    let request = async || {
+        let request = client.get(&example.url).header("x-api-key", "key_pro_me");
+        let sent = request.send().await;
+        sent.map(|response| response.status())
+            .map_err(|error| error.to_string())
+    };
+    web::until(Duration::from_secs(10), "a decision", async || {
+        request().await?;
+        let decided = prometheus
+            .query("sum(throttle_redis_decisions_total)")
+            .await?;
+        if decided.iter().any(|count| *count > 0.0) {
+            Ok(())
+        } else {
+            Err(format!("{decided:?}"))
+        }
+    })
+    .await;
+    redis.config_set("min-replicas-to-write", "1");
+    let state = async || {
+        let rules = prometheus.rules().await?;
+        let rule = rules
+            .into_iter()
+            .find(|rule| rule["name"] == "ThrottleBreakerOpen")
+            .ok_or("no such alert")?;
+        Ok::<_, String>(rule["state"].as_str().unwrap_or_default().to_owned())
+    };
+    let (began, mut requests) = (Instant::now(), 0);
+    let mut states = Vec::new();
+    while states.last().is_none_or(|state| state != "firing") {
+        assert!(began.elapsed() < Duration::from_secs(100), "{states:?}");
+        if began.elapsed() >= Duration::from_secs(5) * requests {
+            requests += 1;
+            let _ = request().await;
+        }
+        let state = state().await.unwrap();
+        if states.last() != Some(&state) {
+            states.push(state);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(states, ["inactive", "pending", "firing"]);
 }
 
 #[test]
