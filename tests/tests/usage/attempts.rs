@@ -1,9 +1,15 @@
 //! Limits that count refused attempts.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::routing::get;
 use http::StatusCode;
 use http::request::Parts;
+use throttle_core::BoxBackend;
+use throttle_core::backend::Ban;
+use throttle_redis::RedisBackend;
+use throttle_test_servers::Cluster;
 use throttle_tower::{all, any};
 
 use crate::site::{Site, estimate};
@@ -121,5 +127,42 @@ async fn law_06_charge_of_64_requests_refused_at_once() {
         }
         assert_eq!(admitted, 8, "{}", site.store.name);
         assert_eq!(site.left("attempts", 40).await, 0, "{}", site.store.name);
+    }
+}
+
+/// The ban would refuse the charge.
+#[tokio::test]
+async fn charge_of_a_refused_request_comes_before_the_ban_that_its_strike_begins() {
+    let servers = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
+    let urls = servers.urls();
+    let redis = throttle_redis::Cluster::new(urls.iter().map(String::as_str)).unwrap();
+    let redis = RedisBackend::builder(redis)
+        .per_key_slot()
+        .prefix(format!("attempts-{}", std::process::id()))
+        .deadline(Duration::from_secs(5));
+    let cluster = Store {
+        name: "cluster",
+        backend: BoxBackend::new(redis.build().unwrap()),
+    };
+    for store in Store::both().await.into_iter().chain([cluster]) {
+        for round in 0..20 {
+            let ban = Ban::after(1).lasting(Duration::from_millis(20));
+            let name = format!("attempts-{round}");
+            let limit = budget(&name, UNITS)
+                .cost(4)
+                .charge_refused()
+                .ban_even_if_spoofable(ban);
+            let site = Site::new(store.clone(), limit, app()).await;
+            for expected in [
+                StatusCode::OK,
+                StatusCode::OK,
+                StatusCode::TOO_MANY_REQUESTS,
+            ] {
+                assert_eq!(site.status("/").await, expected);
+            }
+            site.settled().await;
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            assert_eq!(site.left(&name, UNITS).await, 0, "{}: {round}", store.name);
+        }
     }
 }

@@ -12,11 +12,15 @@ use axum::body::Body;
 use axum::routing::get;
 use http::Request;
 use http_body_util::BodyExt;
+use throttle_core::BoxBackend;
+use throttle_test_servers::Shared;
 use throttle_tower::Usage;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::site::{Books, Tokens, estimate, layer, settled};
-use crate::store::{Store, budget};
+use crate::store::{Store, budget, redis};
 
 const UNITS: u64 = 10_000;
 const ESTIMATE: u64 = 20;
@@ -181,4 +185,41 @@ async fn law_10_refund_of_requests_aborted_while_redis_decides() {
     assert_eq!((settlements.settled, settlements.failed), (10, 0));
     proxy.delay_replies(Duration::ZERO);
     assert_eq!(store.used("p", UNITS).await, 1);
+}
+
+/// Far more streams than Redis decides within a deadline are opened and dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_10_many_dropped_streams_leave_no_charge_that_is_refunded() {
+    const STREAMS: u64 = 20_000;
+    let shared = tokio::task::spawn_blocking(Shared::new).await.unwrap();
+    let store = Store {
+        name: "redis",
+        backend: BoxBackend::new(redis(
+            &shared.url(),
+            shared.prefix(),
+            Duration::from_millis(100),
+        )),
+    };
+    let layer = layer(&store, budget("streams", STREAMS).refund_aborted());
+    let waits = get(std::future::pending::<&'static str>);
+    let app = Router::new().route("/", waits).layer(layer.clone());
+    app.clone()
+        .oneshot(Request::get("/other").body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    let began = store.used("streams", STREAMS).await;
+    let mut streams = JoinSet::new();
+    for stream in 0..STREAMS {
+        let request = app
+            .clone()
+            .oneshot(Request::get("/").body(Body::empty()).unwrap());
+        let stays = Duration::from_millis(stream % 200);
+        streams.spawn(async move { drop(timeout(stays, request).await) });
+    }
+    while streams.join_next().await.is_some() {}
+    settled(&layer).await;
+    let settlements = layer.settlements();
+    assert_eq!(settlements.failed, 0, "{settlements:?}");
+    assert!(settlements.settled > 100, "{settlements:?}");
+    assert_eq!(store.used("streams", STREAMS).await, began);
 }

@@ -122,7 +122,9 @@ impl State {
 }
 
 impl Algorithm {
-    /// The state of a key that was never used.
+    /// The state of a key that was never used, for these parameters alone. Name them by
+    /// [`written_under`](State::written_under) if others may decide about the key, such as another
+    /// tier or the limit of an exception: they read the state as unused only then.
     #[must_use]
     pub fn fresh(&self) -> State {
         State::of(self.fresh_repr())

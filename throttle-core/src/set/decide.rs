@@ -206,7 +206,9 @@ impl PolicySet {
     ///
     /// A backend that can lock its states during a decision needs no more than this function.
     /// `states` and `calls` stand in the order of the set's policies; a policy without a state or
-    /// without a call is skipped. A state that changes is replaced in place.
+    /// without a call is skipped. A key that was never used has a [fresh](crate::Algorithm::fresh)
+    /// state that [names](State::written_under) its parameters, so that every tier reads it as
+    /// unused. A state that changes is replaced in place.
     ///
     /// ```
     /// use throttle_core::{FixedWindow, Gcra, Key, PolicySet, Policy, Rate, PolicyTree, Timestamp};
@@ -216,7 +218,11 @@ impl PolicySet {
     /// let slow = Policy::new("slow", FixedWindow::new(Rate::per_minute(3)))?;
     /// let set = PolicySet::new(PolicyTree::All(vec![fast.into(), slow.into()]))?;
     ///
-    /// let mut states: Vec<_> = set.policies().iter().map(|p| p.algorithm().fresh()).collect();
+    /// let unused = |policy: &Policy| {
+    ///     let algorithm = policy.algorithm();
+    ///     algorithm.fresh().written_under(algorithm)
+    /// };
+    /// let mut states: Vec<_> = set.policies().iter().map(unused).collect();
     /// let calls = vec![Call::from(Key::from("me")); 2];
     /// for _ in 0..3 {
     ///     assert!(set.decide(&mut states, Timestamp::EPOCH, &calls).is_admitted());

@@ -11,9 +11,10 @@ use proptest::sample::select;
 use throttle_core::algorithm::State;
 use throttle_core::backend::{Call, Receipt};
 use throttle_core::{
-    Algorithm, Backend, BackendErrorKind, Decision, FixedWindow, Gcra, IntoAlgorithm, Key,
-    LeakyMeter, LocalShare, ManualClock, MemoryBackend, MemorySet, Policy, PolicySet, Rate,
-    SlidingLog, SlidingWindow, Timestamp, TokenBucket,
+    Algorithm, Backend, BackendErrorKind, CalendarQuota, Decision, FixedWindow, Gcra,
+    IntervalBucket, IntoAlgorithm, Key, LeakyBucket, LeakyMeter, LocalShare, ManualClock,
+    MemoryBackend, MemorySet, Policy, PolicySet, Rate, SlidingLog, SlidingWindow, Timestamp,
+    TokenBucket,
 };
 
 use crate::support::spec::Kind;
@@ -39,6 +40,38 @@ fn tiered(tiers: &[Algorithm]) -> PolicySet {
         .enumerate()
         .map(|(place, tier)| (format!("tier {place}"), *tier));
     PolicySet::new(Policy::tiered("policy", named).unwrap()).unwrap()
+}
+
+/// Every kind of parameters reads the unused state of every other kind as unused.
+#[test]
+fn law_09_named_unused_state_is_unused_for_parameters_of_another_algorithm() {
+    let rate = Rate::per_hour(7);
+    let all = [
+        Gcra::new(rate).build(),
+        TokenBucket::new(rate).build(),
+        LeakyMeter::new(rate).build(),
+        LeakyBucket::new(rate)
+            .max_wait(Duration::from_secs(3_600))
+            .build(),
+        IntervalBucket::new(7)
+            .refill(7, Duration::from_secs(3_600))
+            .build(),
+        FixedWindow::new(rate).build(),
+        CalendarQuota::monthly(7).build(),
+        SlidingWindow::new(rate).buckets(1).build(),
+        SlidingWindow::new(rate).buckets(7).build(),
+        SlidingLog::new(rate).build(),
+    ];
+    let all = all.map(Result::unwrap);
+    for (writer, reader) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+        let set = PolicySet::new(Policy::new("policy", *writer).unwrap()).unwrap();
+        let call = [call(1).under(Arc::new(*reader))];
+        let decided = |by: &Algorithm| {
+            let mut states = [by.fresh().written_under(by)];
+            set.decide(&mut states, T0, &call)
+        };
+        assert_eq!(decided(writer), decided(reader), "{writer:?}, {reader:?}");
+    }
 }
 
 /// A policy with tiers in memory, and one key.

@@ -13,7 +13,7 @@ use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
 use super::narrow::narrow;
 use super::notify::notify;
-use super::{correct_charges, pipeline, strike, wait_queue};
+use super::{correct_charges, pipeline, wait_queue};
 use crate::candidate::{Comparing, Counts, Trial, Verdict};
 use crate::event::{Event, Outcome};
 use crate::throttle::current::Current;
@@ -146,9 +146,8 @@ fn verdict<B: Backend>(
 #[cold]
 fn refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Call]) -> Verdict {
     if shared.uses.charge_refused {
-        correct_charges::charge_refused(shared, decision, calls);
+        correct_charges::count_refused(shared, decision, calls);
     }
-    strike::strike_refused(shared, decision, calls);
     let policy = decision
         .binding()
         .and_then(|place| shared.announced.policies.get(place));

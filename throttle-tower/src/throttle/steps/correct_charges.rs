@@ -48,29 +48,39 @@ pub(super) fn open_account<B: Backend>(
     Account::new(Arc::clone(shared) as Arc<dyn Ledger>, tallies, runtime)
 }
 
-/// Charges a refused request to the limits for which attempts count, in the background.
+/// Charges a refused request to the limits for which attempts count, and counts a strike of each
+/// key that a limit with a ban has refused, in the background.
 #[inline(never)]
-pub(super) fn charge_refused<B: Backend>(
+pub(super) fn count_refused<B: Backend>(
     shared: &Arc<Shared<B>>,
     decision: &Decision,
     calls: &[Call],
 ) {
-    for (place, (limit, call)) in shared.applied.iter().zip(calls).enumerate() {
-        let status = decision
-            .statuses()
-            .get(place)
-            .filter(|_| limit.charge_rules.charge_refused);
-        let Some(status) = status else { continue };
+    let statuses = decision.statuses().iter();
+    for (place, ((limit, call), status)) in
+        shared.applied.iter().zip(calls).zip(statuses).enumerate()
+    {
+        let strike = strike::of_refused(shared, place, call, status);
         // Where nothing is left the store need not be asked: the clients that are refused most cost
         // least. Of a limit that did not apply nothing is left.
-        let cost = call.cost().min(status.remaining());
+        let cost = match limit.charge_rules.charge_refused {
+            true => call.cost().min(status.remaining()),
+            false => 0,
+        };
         if cost > 0 {
-            charge_attempt(
-                shared,
-                place,
-                call.clone().costing(cost),
-                status.decided_by(),
-            );
+            let (charging, call) = (Arc::clone(shared), call.clone().costing(cost));
+            let decided_by = status.decided_by();
+            let step = async move {
+                let (_, charged) = take_what_is_left(&charging, place, &call, decided_by).await;
+                // A ban that the strike begins would refuse the charge.
+                match strike {
+                    Some(strike) => charged.and(strike.await),
+                    None => charged,
+                }
+            };
+            in_background(shared, step, None);
+        } else if let Some(strike) = strike {
+            in_background(shared, strike, None);
         }
     }
 }
@@ -158,20 +168,6 @@ fn tell<B: Backend>(shared: &Shared<B>, place: usize, correction: Correction) {
         .options
         .observers
         .each(|observer| observer.corrected(place, correction));
-}
-
-fn charge_attempt<B: Backend>(
-    shared: &Arc<Shared<B>>,
-    place: usize,
-    call: Call,
-    decided_by: DecidedBy,
-) {
-    let charging = Arc::clone(shared);
-    let step = async move {
-        let (_, result) = take_what_is_left(&charging, place, &call, decided_by).await;
-        result
-    };
-    in_background(shared, step, None);
 }
 
 /// How often a charge of what is left is tried, when other requests take of it in between.

@@ -7,7 +7,7 @@ use throttle_core::{Backend, BackendError, DecidedBy, Decision, Status};
 use super::ask::Asked;
 use super::decide::{self, Decided};
 use super::notify::notify;
-use super::{correct_charges, give_back_unserved, refuse, strike};
+use super::{correct_charges, give_back_unserved, refuse};
 use crate::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
@@ -73,8 +73,7 @@ pub(super) fn judge_decided<B: Backend>(
     let decision = report.decided();
     if !decision.is_admitted() {
         if shared.uses.charge_refused {
-            correct_charges::charge_refused(shared, decision, &asked.calls);
-            strike::strike_refused(shared, decision, &asked.calls);
+            correct_charges::count_refused(shared, decision, &asked.calls);
         }
         return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }

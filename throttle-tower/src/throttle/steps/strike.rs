@@ -4,33 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttle_core::backend::{Ban, Call};
-use throttle_core::{Backend, DecidedBy, Decision, Key, Status};
+use throttle_core::{Backend, DecidedBy, Key, Status};
 use tokio::runtime::Handle;
 
 use crate::throttle::shared::Shared;
+use crate::usage::Sent;
 
-/// Counts a strike of each key that a limit with a ban has refused.
-pub(super) fn strike_refused<B: Backend>(
+/// The strike of a key that a limit with a ban has refused.
+pub(super) fn of_refused<B: Backend>(
     shared: &Arc<Shared<B>>,
-    decision: &Decision,
-    calls: &[Call],
-) {
-    for (place, (limit, call)) in shared.applied.iter().zip(calls).enumerate() {
-        let (Some(key), Some(ban)) = (call.key(), &limit.charge_rules.ban) else {
-            continue;
-        };
-        // A store counts nothing for a key that is treated otherwise or banned, and need not be
-        // asked. It shortens a ban that is too long, because the clock was set back or the longest
-        // ban was lowered. Many keys share an overflow bucket, so its refusal says nothing of this
-        // key.
-        let counts = |status: &&Status| {
-            let is_asked = !status.is_excepted() || status.is_banned() && is_too_long(status, ban);
-            status.is_violated() && !status.is_overflow() && is_asked
-        };
-        if let Some(status) = decision.statuses().get(place).filter(counts) {
-            strike(shared, place, key.clone(), status.decided_by(), None);
-        }
+    place: usize,
+    call: &Call,
+    status: &Status,
+) -> Option<Sent> {
+    let (key, ban) = (call.key()?, shared.applied[place].charge_rules.ban?);
+    // A store counts nothing for a key that is treated otherwise or banned, and need not be asked.
+    // It shortens a ban that is too long, because the clock was set back or the longest ban was
+    // lowered. Many keys share an overflow bucket, so its refusal says nothing of this key.
+    let is_asked = !status.is_excepted() || status.is_banned() && is_too_long(status, &ban);
+    if !status.is_violated() || status.is_overflow() || !is_asked {
+        return None;
     }
+    Some(count(shared, place, key.clone(), ban, status.decided_by()))
 }
 
 fn is_too_long(status: &Status, ban: &Ban) -> bool {
@@ -49,8 +44,22 @@ pub(super) fn strike<B: Backend>(
     let Some(ban) = shared.applied[place].charge_rules.ban else {
         return;
     };
+    let step = count(shared, place, key, ban, decided_by);
+    shared
+        .options
+        .background
+        .send(step, runtime, shared.backend.can_fail());
+}
+
+fn count<B: Backend>(
+    shared: &Arc<Shared<B>>,
+    place: usize,
+    key: Key,
+    ban: Ban,
+    decided_by: DecidedBy,
+) -> Sent {
     let striking = Arc::clone(shared);
-    let step = async move {
+    Box::pin(async move {
         let begun = match (decided_by, &striking.share) {
             (DecidedBy::Store, _) => {
                 striking
@@ -69,9 +78,5 @@ pub(super) fn strike<B: Backend>(
                 .each(|observer| observer.banned(place));
         }
         Ok(())
-    };
-    shared
-        .options
-        .background
-        .send(Box::pin(step), runtime, shared.backend.can_fail());
+    })
 }
