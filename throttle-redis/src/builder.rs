@@ -7,9 +7,10 @@ use throttle_core::{Clock, ConfigError, Timestamp};
 use tokio::sync::Semaphore;
 
 use crate::backend::RedisBackend;
+use crate::decide::settle::MOST_SETTLEMENTS;
 use crate::keyspace::{Keyspace, Placement};
-use crate::link::Link;
 use crate::link::connection::{Connector, Single};
+use crate::link::{CONNECT, CORRECTION, Deadlines, Link};
 use crate::observed::Label;
 use crate::shared::{Options, Shared};
 use crate::shortcut::Shortcut;
@@ -54,6 +55,7 @@ pub struct RedisBuilder {
     readable: bool,
     deadline: Duration,
     connect_timeout: Option<Duration>,
+    correction_deadline: Duration,
     threshold: u32,
     max_batch: usize,
     queue: usize,
@@ -73,6 +75,7 @@ impl RedisBuilder {
             readable: false,
             deadline: Duration::from_millis(25),
             connect_timeout: None,
+            correction_deadline: CORRECTION,
             threshold: 5,
             max_batch: 64,
             queue: 1024,
@@ -148,6 +151,19 @@ impl RedisBuilder {
     /// attempt may take.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long a correction may take: a settlement, a refund or a strike, and the answer to a
+    /// decision whose request was dropped. No request waits for it, so it may take longer than a
+    /// decision. From 1 ms to 60 s, and at least the deadline of decisions; defaults to 1 s.
+    ///
+    /// A settlement waits for room at the server for as long as it takes, behind decisions: all
+    /// settlements together take at most half of the room. Its deadline begins when it is sent. At
+    /// most 65,536 are under way at one time; further ones fail as
+    /// [saturated](throttle_core::BackendErrorKind::Saturated).
+    pub fn correction_deadline(mut self, deadline: Duration) -> Self {
+        self.correction_deadline = deadline;
         self
     }
 
@@ -253,12 +269,16 @@ impl RedisBuilder {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         within("deadline in milliseconds", millis(self.deadline), 1, 10_000)?;
-        let connect_timeout = self
-            .connect_timeout
-            .unwrap_or(Duration::from_secs(1).max(self.deadline));
+        let connect_timeout = self.connect_timeout.unwrap_or(CONNECT.max(self.deadline));
         within(
             "connect timeout in milliseconds",
             millis(connect_timeout),
+            1,
+            60_000,
+        )?;
+        within(
+            "correction deadline in milliseconds",
+            millis(self.correction_deadline),
             1,
             60_000,
         )?;
@@ -302,14 +322,17 @@ impl RedisBuilder {
         } else {
             millis(self.slack)
         };
+        let deadlines = Deadlines {
+            decision: self.deadline,
+            correction: self.correction_deadline.max(self.deadline),
+            connect: connect_timeout,
+        };
+        let link = Link::new(self.connector, deadlines, self.threshold, self.label);
         let shared = Shared {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            link: Link::new(
-                self.connector,
-                (self.deadline, connect_timeout),
-                self.threshold,
-                self.label,
-            ),
+            correction_room: link.room.half(),
+            settlements: Semaphore::new(MOST_SETTLEMENTS),
+            link,
             keyspace,
             options: Options {
                 max_batch: self.max_batch,
@@ -373,6 +396,10 @@ mod tests {
         );
         assert_eq!(shared.link.deadline, Duration::from_millis(25));
         assert_eq!(shared.link.connect_timeout, Duration::from_secs(1));
+        assert_eq!(shared.link.correction_deadline, Duration::from_secs(1));
+        let slow = builder().deadline(Duration::from_secs(9));
+        let slow = slow.build().expect("valid options").shared;
+        assert_eq!(slow.link.correction_deadline, Duration::from_secs(9));
         let tag = Placement::SingleSlot("all".to_owned());
         let documented = Keyspace::new("throttle", tag, b"throttle", false).expect("a prefix");
         let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
@@ -482,6 +509,14 @@ mod tests {
             (
                 builder().connect_timeout(millis(60_001)),
                 "connect timeout in milliseconds is 60001: it must lie between 1 and 60000",
+            ),
+            (
+                builder().correction_deadline(millis(60_001)),
+                "correction deadline in milliseconds is 60001: it must lie between 1 and 60000",
+            ),
+            (
+                builder().correction_deadline(Duration::ZERO),
+                "correction deadline in milliseconds is 0: it must lie between 1 and 60000",
             ),
             (
                 builder().max_batch(0),

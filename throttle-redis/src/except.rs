@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttle_core::Key;
 use throttle_core::backend::{Ban, ExceptedKey, Exception};
@@ -25,7 +26,10 @@ pub(crate) async fn except(
     exception: Option<&Exception>,
 ) -> Result<(), CallError> {
     let over = exception.map(Exception::to_wire).unwrap_or_default();
-    change(shared, set, policy, key, &[over]).await.map(drop)
+    let within = shared.link.deadline;
+    change(shared, set, policy, key, &[over], within)
+        .await
+        .map(drop)
 }
 
 /// Counts a strike in one step. Returns the ban that it has begun.
@@ -43,6 +47,7 @@ pub(crate) async fn strike(
         policy,
         key,
         &[&[Vec::new()][..], &numbers].concat(),
+        shared.link.correction_deadline,
     )
     .await
 }
@@ -54,6 +59,7 @@ async fn change(
     policy: usize,
     key: &Key,
     words: &[Vec<u8>],
+    within: Duration,
 ) -> Result<Option<Exception>, CallError> {
     let (Some(names), Some(limit)) = (set.names.get(policy), set.set().policies().get(policy))
     else {
@@ -80,12 +86,13 @@ async fn change(
         slot: shared.slot(&name),
         name: &name,
         is_divisible: false,
+        late: None,
         command,
     };
     // What was refused until then may be admitted afterwards, or the reverse.
     let _forgetting = shared.shortcut.forgetting(|| vec![&name]);
     match call
-        .run(&shared.link, Instant::now() + shared.link.deadline)
+        .run(&shared.link, Instant::now() + within)
         .await?
         .as_slice()
     {

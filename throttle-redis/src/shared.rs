@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use throttle_core::Timestamp;
+use tokio::sync::Semaphore;
 
 use crate::keyspace::Keyspace;
+use crate::link::in_flight_limit::InFlightLimit;
 use crate::link::{Link, hash_slot};
 use crate::shortcut::Shortcut;
 
@@ -16,6 +18,9 @@ pub(crate) struct Shared {
     pub(crate) keyspace: Keyspace,
     pub(crate) options: Options,
     pub(crate) shortcut: Shortcut,
+    /// The part of the room at the servers that settlements may take.
+    pub(crate) correction_room: InFlightLimit,
+    pub(crate) settlements: Semaphore,
 }
 
 pub(crate) struct Options {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use throttle_core::BoxBackend;
 use throttle_test_servers::Shared;
 use throttle_tower::Usage;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::site::{Books, Tokens, estimate, layer, settled};
@@ -191,6 +190,7 @@ async fn law_10_refund_of_requests_aborted_while_redis_decides() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn law_10_many_dropped_streams_leave_no_charge_that_is_refunded() {
     const STREAMS: u64 = 20_000;
+    const AT_ONCE: u64 = 2_000;
     let shared = tokio::task::spawn_blocking(Shared::new).await.unwrap();
     let store = Store {
         name: "redis",
@@ -208,18 +208,28 @@ async fn law_10_many_dropped_streams_leave_no_charge_that_is_refunded() {
         .await
         .unwrap();
     let began = store.used("streams", STREAMS).await;
-    let mut streams = JoinSet::new();
-    for stream in 0..STREAMS {
-        let request = app
-            .clone()
-            .oneshot(Request::get("/").body(Body::empty()).unwrap());
-        let stays = Duration::from_millis(stream % 200);
-        streams.spawn(async move { drop(timeout(stays, request).await) });
+    let answered = Arc::new(AtomicU64::new(0));
+    for round in 0..STREAMS / AT_ONCE {
+        let mut streams = JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let answered = Arc::clone(&answered);
+            let request = Request::get("/").body(Body::empty()).unwrap();
+            let request = app.clone().oneshot(request);
+            streams.spawn(async move {
+                drop(request.await);
+                answered.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(round % 20)).await;
+        streams.shutdown().await;
     }
-    while streams.join_next().await.is_some() {}
     settled(&layer).await;
     let settlements = layer.settlements();
     assert_eq!(settlements.failed, 0, "{settlements:?}");
-    assert!(settlements.settled > 100, "{settlements:?}");
-    assert_eq!(store.used("streams", STREAMS).await, began);
+    assert!(settlements.settled > STREAMS / 10, "{settlements:?}");
+    // A request that is answered, because its decision was late, is not aborted.
+    let answered = answered.load(Ordering::SeqCst);
+    let kept = store.used("streams", STREAMS).await - began;
+    assert!(kept <= answered, "{kept} of {answered}, {settlements:?}");
+    assert!(answered < STREAMS / 20, "{answered} answered");
 }

@@ -4,6 +4,7 @@
 
 mod boxed;
 mod contract;
+mod correction;
 mod drain;
 mod receipt;
 
@@ -12,5 +13,6 @@ pub use crate::backend_error::{BackendError, BackendErrorKind};
 pub use crate::call::Call;
 pub use boxed::{BoxBackend, BoxPrepared};
 pub use contract::{Answer, Backend, ExceptedKey};
+pub use correction::{correction, is_correction};
 pub use drain::drain;
 pub use receipt::{Receipt, ReceiptItem};

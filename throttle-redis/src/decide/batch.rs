@@ -15,15 +15,17 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use throttle_core::backend::is_correction;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call;
 use crate::link::call_error::CallError;
 use crate::link::in_flight_limit::Held;
+use crate::link::sent_command::LateAnswer;
 use crate::observed::WaitingDecision;
-use crate::script::reply::Part;
+use crate::script::reply::{Part, Parts};
 use crate::script::request::Ask;
 use crate::script::server_work::CALL;
 use crate::shared::Shared;
@@ -116,11 +118,15 @@ impl Batcher {
             Ok(Ok(answer)) => answer,
             // No call has taken the job, or the call's runtime was stopped, stands still or is
             // overloaded.
-            _ => Err(if claim.take() {
-                CallError::Expired
-            } else {
-                CallError::Late
-            }),
+            _ if claim.take() => Err(CallError::Expired),
+            // The request was dropped, and its charge is given back when it is known.
+            Err(_) if is_correction() => {
+                match timeout(shared.link.correction_deadline, answered).await {
+                    Ok(Ok(answer)) => answer,
+                    _ => Err(CallError::Late),
+                }
+            }
+            _ => Err(CallError::Late),
         }
     }
 
@@ -319,7 +325,13 @@ impl BatchCall {
             self.batcher.lock(),
             Spawned::ByEndedCall,
         );
-        send(&self.shared, jobs).await;
+        let Some(late) = send(&self.shared, jobs).await else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        // Decisions do not wait for an answer that is late.
+        drop(self);
+        late.wait(&shared).await;
     }
 
     /// Takes none if no call may start.
@@ -349,29 +361,56 @@ impl Drop for BatchCall {
     }
 }
 
+/// A call whose answer did not come before the deadlines of its decisions. Corrections wait for it.
+struct LateCall {
+    asks: Vec<Arc<Ask>>,
+    answers: Vec<Answer>,
+    late: LateAnswer,
+}
+
+impl LateCall {
+    async fn wait(self, shared: &Shared) {
+        let parts = call::late_parts(shared, &self.asks, self.late).await;
+        deliver(self.answers, parts);
+    }
+}
+
 /// Sends all jobs in one call, except those whose caller left or whose deadline passed: these are
 /// dropped, and not charged. Callers whose deadline passes during the call find that out
 /// themselves.
-async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) {
+async fn send(shared: &Arc<Shared>, mut jobs: Vec<Job>) -> Option<LateCall> {
     jobs.retain(Job::is_due);
-    let Some(last) = jobs.iter().map(|job| job.until).max() else {
-        return;
-    };
+    let last = jobs.iter().map(|job| job.until).max()?;
     match room_for(shared, &jobs, last).await {
         Ok(_room) => {
             jobs.retain(|job| job.is_due() && job.claim.take());
             let (asks, answers): (Vec<_>, Vec<_>) =
                 jobs.into_iter().map(|job| (job.ask, job.answer)).unzip();
-            match call::decide_batch(shared, &asks, last).await {
-                // A decision is charged even if its caller no longer waits.
-                Ok(parts) => answers
-                    .into_iter()
-                    .zip(parts)
-                    .for_each(|(answer, part)| drop(answer.send(Ok(part)))),
-                Err(error) => fail(answers, &error),
+            let late = LateAnswer::default();
+            match call::decide_batch(shared, &asks, last, &late).await {
+                Err(CallError::Late) => {
+                    return Some(LateCall {
+                        asks,
+                        answers,
+                        late,
+                    });
+                }
+                parts => deliver(answers, parts),
             }
         }
         Err(error) => fail(jobs.into_iter().map(|job| job.answer), &error),
+    }
+    None
+}
+
+/// A decision is charged even if its caller no longer waits.
+fn deliver(answers: Vec<Answer>, parts: Result<Parts, CallError>) {
+    match parts {
+        Ok(parts) => answers
+            .into_iter()
+            .zip(parts)
+            .for_each(|(answer, part)| drop(answer.send(Ok(part)))),
+        Err(error) => fail(answers, &error),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use throttle_core::Timestamp;
-use tokio::time::Instant;
+use throttle_core::backend::is_correction;
+use tokio::time::{Instant, timeout};
 
 use crate::link::call_error::CallError;
 use crate::link::connection::Command;
 use crate::link::script::Script;
 use crate::link::script_call::ScriptCall;
+use crate::link::sent_command::LateAnswer;
 use crate::script::reply::{Part, Parts, split};
 use crate::script::request::{Ask, words};
 use crate::shared::Shared;
@@ -18,11 +20,19 @@ pub(crate) async fn decide_one(
     ask: &Arc<Ask>,
     until: Instant,
 ) -> Result<Part, CallError> {
-    let _room = shared
+    let room = shared
         .link
         .room_for_one(&shared.link.room, (ask.slot, ask.work()), until)
         .await?;
-    let parts = decide_batch(shared, std::slice::from_ref(ask), until).await?;
+    let (asks, late) = (std::slice::from_ref(ask), LateAnswer::default());
+    let parts = match decide_batch(shared, asks, until, &late).await {
+        // The request was dropped, and its charge is given back when it is known.
+        Err(CallError::Late) if is_correction() => {
+            drop(room);
+            Box::pin(late_parts(shared, asks, late)).await?
+        }
+        parts => parts?,
+    };
     parts
         .into_iter()
         .next()
@@ -35,6 +45,7 @@ pub(crate) async fn decide_batch(
     shared: &Arc<Shared>,
     asks: &[Arc<Ask>],
     until: Instant,
+    late: &LateAnswer,
 ) -> Result<Parts, CallError> {
     let Some(first) = asks.first() else {
         return Ok(Parts::new());
@@ -54,13 +65,11 @@ pub(crate) async fn decide_batch(
         slot,
         name,
         is_divisible,
+        late: Some(late),
         command: || question(shared, asks, first),
     };
     let reply = observed.see(call.run(&shared.link, until).await)?;
-    let applying = asks.iter().map(|ask| ask.names.len());
-    let parts =
-        split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"));
-    let parts = observed.see(parts)?;
+    let parts = observed.see(parts_of(reply, asks))?;
     if first.as_of.is_none()
         && shared.options.clock.is_none()
         && let Some(part) = parts.first()
@@ -68,6 +77,24 @@ pub(crate) async fn decide_batch(
         shared.link.clock(slot).set(part.now);
     }
     Ok(parts)
+}
+
+/// The answers of a call that was late, if they come within a correction's deadline.
+pub(crate) async fn late_parts(
+    shared: &Shared,
+    asks: &[Arc<Ask>],
+    late: LateAnswer,
+) -> Result<Parts, CallError> {
+    let answer = late.into_inner().ok_or(CallError::Late)?;
+    let answer = timeout(shared.link.correction_deadline, answer).await;
+    let reply = answer.ok().and_then(Result::ok).ok_or(CallError::Late)?;
+    let reply = reply.map_err(CallError::Fault)?.into_bytes();
+    parts_of(reply.ok_or(CallError::Late)?, asks)
+}
+
+fn parts_of(reply: Vec<u8>, asks: &[Arc<Ask>]) -> Result<Parts, CallError> {
+    let applying = asks.iter().map(|ask| ask.names.len());
+    split(reply, applying).ok_or(CallError::Malformed("the script's reply is cut short"))
 }
 
 fn question(shared: &Shared, asks: &[Arc<Ask>], first: &Ask) -> Command {

@@ -1,7 +1,6 @@
 //! Settles charges with actual usage.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use throttle_core::backend::{Receipt, ReceiptItem};
 use throttle_core::{DecidedBy, PolicySet};
@@ -17,16 +16,18 @@ use crate::script::server_work;
 use crate::shared::Shared;
 use crate::stats::Count;
 
-/// No request waits for a settlement, so it waits longer than a decision for the answer of a busy
-/// store, or of a store that a busy process reads late.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Settlements that may be under way at one time, together with those that wait for room.
+pub(crate) const MOST_SETTLEMENTS: usize = 65_536;
 
 pub(crate) async fn settle(
     shared: &Arc<Shared>,
     set: &RedisSet,
     receipt: &Receipt,
 ) -> Result<(), CallError> {
-    let settled = settle_by_slot(shared, set, receipt).await;
+    let settled = match shared.settlements.try_acquire() {
+        Ok(_place) => settle_by_slot(shared, set, receipt).await,
+        Err(_) => Err(CallError::Saturated),
+    };
     if settled.is_err() {
         shared.link.counters.count(Count::SettlingFailed);
     }
@@ -87,21 +88,23 @@ async fn settle_in_one_slot(
         let own = server_work::of_one(item.parameters(prepared.set.policies().get(item.policy())?));
         Some(own.max(*prepared.work.get(item.policy())?))
     });
-    let work = work.sum();
-    let room = shared.link.room.take(shared.link.range(slot), work).await;
+    let (range, work) = (shared.link.range(slot), work.sum());
+    // Half of the room is left to decisions.
+    let share = shared.correction_room.take(range, work).await;
+    let room = shared.link.room.take(range, work).await;
     let now = Instant::now();
     let mut settling = Box::pin(settle_by(
         shared,
         prepared,
         items,
         slot,
-        now + PATIENCE.max(shared.link.deadline),
+        now + shared.link.correction_deadline,
     ));
     if let Ok(settled) = timeout_at(now + shared.link.deadline, &mut settling).await {
         return settled;
     }
     // Decisions do not wait for an answer that is late.
-    drop(room);
+    drop((room, share));
     settling.await
 }
 
@@ -136,6 +139,7 @@ async fn settle_by(
         slot,
         name,
         is_divisible: false,
+        late: None,
         command,
     };
     // A request that was refused before the settlement may be admitted after it.

@@ -20,7 +20,7 @@ mod reconnect_pauses;
 pub(crate) mod script;
 pub(crate) mod script_call;
 mod send;
-mod sent_command;
+pub(crate) mod sent_command;
 mod server_clock;
 
 use std::sync::Arc;
@@ -91,7 +91,30 @@ pub(crate) struct Link {
     openings: OncePerMinute,
     pub(crate) deadline: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) correction_deadline: Duration,
     pub(crate) counters: Counters,
+}
+
+/// How long requests wait for decisions, corrections for their answers, and the task that
+/// reconnects for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) decision: Duration,
+    pub(crate) correction: Duration,
+    pub(crate) connect: Duration,
+}
+
+pub(crate) const CORRECTION: Duration = Duration::from_secs(1);
+pub(crate) const CONNECT: Duration = Duration::from_secs(1);
+
+impl From<Duration> for Deadlines {
+    fn from(decision: Duration) -> Self {
+        Self {
+            decision,
+            correction: CORRECTION,
+            connect: CONNECT,
+        }
+    }
 }
 
 /// A slot and a key in it.
@@ -112,10 +135,15 @@ struct Attempts {
 impl Link {
     pub(crate) fn new(
         connector: Box<dyn Connector>,
-        (deadline, connect_timeout): (Duration, Duration),
+        deadlines: impl Into<Deadlines>,
         threshold: u32,
         label: Label,
     ) -> Arc<Self> {
+        let Deadlines {
+            decision: deadline,
+            correction: correction_deadline,
+            connect: connect_timeout,
+        } = deadlines.into();
         let ranges = if connector.is_cluster() { RANGES } else { 1 };
         let breakers: Arc<[Breaker]> = (0..ranges).map(|_| Breaker::new(threshold)).collect();
         let share = if ranges > 1 { SHARE_OF_RANGE } else { SHARE };
@@ -142,6 +170,7 @@ impl Link {
             openings: OncePerMinute::default(),
             deadline,
             connect_timeout,
+            correction_deadline,
         });
         // If the backend is built inside a runtime, the connection is ready before the first
         // request.

@@ -11,6 +11,7 @@ use super::call_error::CallError;
 use super::connection::{Command, FaultKind, Route};
 use super::live_connection::LiveConnection;
 use super::script::Script;
+use super::sent_command::LateAnswer;
 use crate::stats::Count;
 
 /// Redirections followed for one call.
@@ -25,6 +26,8 @@ pub(crate) struct ScriptCall<'a, C> {
     pub(crate) name: &'a [u8],
     /// Whether it is about several requests, of which each could have a call of its own.
     pub(crate) is_divisible: bool,
+    /// Receives the answer if it comes after the deadline.
+    pub(crate) late: Option<&'a LateAnswer>,
     /// Writes the command. It is written again where the call is repeated, which is rare.
     pub(crate) command: C,
 }
@@ -85,7 +88,10 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 command = command.with_source(self.script.source());
                 link.counters.count(Count::Loaded);
             }
-            let fault = match link.send(live, about, command, sent, until).await {
+            let fault = match link
+                .send(live, about, command, sent, until, self.late)
+                .await
+            {
                 Ok(reply) => {
                     return reply
                         .into_bytes()
@@ -147,7 +153,6 @@ mod tests {
 
     use super::*;
     use crate::link::connection::{Fault, Reply};
-    use crate::link::tests::CONNECT;
     use crate::link::tests::by_hand::{ByHand, Sent, fault};
     use crate::observed::Label;
 
@@ -156,12 +161,7 @@ mod tests {
 
     async fn connected() -> (ByHand, Arc<Link>) {
         let store = ByHand::cluster();
-        let link = Link::new(
-            Box::new(store.clone()),
-            (DEADLINE, CONNECT),
-            1,
-            Label::default(),
-        );
+        let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
         store.connect(Ok(())).await;
         (store, link)
     }
@@ -186,6 +186,7 @@ mod tests {
                 slot,
                 name: b"key",
                 is_divisible: false,
+                late: None,
                 command,
             };
             call.run(&link, until).await

@@ -10,6 +10,7 @@ use super::call_error::CallError;
 use super::connection::{Command, Reply};
 use super::in_flight_limit::{Held, InFlightLimit};
 use super::live_connection::LiveConnection;
+use super::sent_command::{LateAnswer, PATIENCE};
 
 impl Link {
     /// Waits until `until` for room for one decision: at the server, or the share of it that a set
@@ -47,7 +48,7 @@ impl Link {
 
     /// Sends a command about a key at `now`, and waits for the answer until `until`. The store has
     /// a full deadline, counted from `now`: the link also learns from an answer that arrives after
-    /// the caller's deadline.
+    /// the caller's deadline, and `late` receives it.
     ///
     /// Not an `async fn`, whose future would have room for the command.
     pub(crate) fn send<'a>(
@@ -57,6 +58,7 @@ impl Link {
         command: Command,
         now: Instant,
         until: Instant,
+        late: Option<&'a LateAnswer>,
     ) -> impl Future<Output = Result<Reply, CallError>> + Send + use<'a> {
         let sent = (now < until).then(|| live.send(command, now, self.deadline));
         async move {
@@ -67,6 +69,12 @@ impl Link {
                     answer.map_err(CallError::Fault)
                 }
                 None => {
+                    if let Some(late) = late {
+                        let patience = self.correction_deadline.max((PATIENCE + 1) * self.deadline);
+                        let answer;
+                        (underway, answer) = underway.forward(patience);
+                        *late.lock() = Some(answer);
+                    }
                     self.watch(underway, live, (slot, name));
                     Err(CallError::Late)
                 }

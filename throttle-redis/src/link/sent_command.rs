@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connection::{Fault, Pending, Reply};
+use super::connection::{Fault, FaultKind, Pending, Reply};
 
 /// How often the process looks for an answer within a deadline.
 const LOOKS: u32 = 5;
@@ -19,7 +21,7 @@ const TURN: Duration = Duration::from_millis(1);
 
 /// Deadlines after which the command counts as late although the process stays busy, or although
 /// the store answers other commands.
-const PATIENCE: u32 = 4;
+pub(super) const PATIENCE: u32 = 4;
 
 /// A look that comes later than planned by more than this shows that the process is busy. Timers
 /// are up to 1 ms late.
@@ -83,6 +85,11 @@ impl Looks {
     }
 }
 
+type Answer = Result<Reply, Fault>;
+
+/// The answer to a command that comes after its caller's deadline, if there was such a command.
+pub(crate) type LateAnswer = Mutex<Option<oneshot::Receiver<Answer>>>;
+
 /// A command that was sent and has no answer yet.
 pub(crate) struct SentCommand {
     answer: Pending<Reply>,
@@ -120,6 +127,22 @@ impl SentCommand {
                 return None;
             }
         }
+    }
+
+    /// Returns the command and a second receiver of its answer, which comes within `patience`.
+    pub(super) fn forward(self, patience: Duration) -> (Self, oneshot::Receiver<Answer>) {
+        let Self { answer, looks } = self;
+        let (sender, watched) = oneshot::channel();
+        let (late_sender, late) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Ok(answer) = timeout(patience, answer).await {
+                let _ = late_sender.send(answer.clone());
+                let _ = sender.send(answer);
+            }
+        });
+        let lost = |_| Err(Fault::new(FaultKind::Lost, "its answer is not waited for"));
+        let answer = Box::pin(async move { watched.await.unwrap_or_else(lost) });
+        (Self { answer, looks }, late)
     }
 
     /// Whether the store has had its full deadline.

@@ -41,8 +41,15 @@ fn sending(
 ) -> JoinHandle<Result<Reply, CallError>> {
     let (link, live, until) = (Arc::clone(link), Arc::clone(live), Instant::now() + within);
     tokio::spawn(async move {
-        link.send(&live, (0, key), Command::new("GET"), Instant::now(), until)
-            .await
+        link.send(
+            &live,
+            (0, key),
+            Command::new("GET"),
+            Instant::now(),
+            until,
+            None,
+        )
+        .await
     })
 }
 
@@ -69,6 +76,7 @@ async fn a_command_whose_deadline_has_passed_is_not_sent() {
             Command::new("GET"),
             Instant::now(),
             Instant::now(),
+            None,
         )
         .await;
     assert!(matches!(sent, Err(CallError::TooLate)) && store.is_idle().await);
@@ -210,6 +218,7 @@ async fn an_answer_that_its_caller_does_not_wait_for_is_a_success_or_a_failure()
                 Command::new("GET"),
                 Instant::now(),
                 Instant::now() + DEADLINE / 10,
+                None,
             )
             .await;
         assert!(matches!(sent, Err(CallError::Late)));

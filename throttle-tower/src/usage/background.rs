@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use throttle_core::backend::Receipt;
+use throttle_core::backend::{Receipt, correction};
 use throttle_core::{Backend, BackendError, BackendErrorKind, LocalShare};
 use tokio::runtime::Handle;
 
@@ -123,6 +123,9 @@ impl Background {
     /// the step counts as failed.
     pub(crate) fn send(&self, mut step: Sent, runtime: Option<&Handle>, needs_runtime: bool) {
         let counted = Counted::new(self.clone());
+        if needs_runtime {
+            step = Box::pin(correction(step));
+        }
         let current = Handle::try_current().ok();
         if current.is_some() || !needs_runtime {
             match poll_once(&mut step) {
