@@ -73,6 +73,11 @@ impl<B: Backend> Limiter<B> {
 
     /// Decides about the given calls, one per policy. A [`Call::peek`] uses nothing.
     ///
+    /// The future may be ready when it is first polled, also with an error: a backend in memory
+    /// never waits, and a remote one fails immediately while its store is not called. So a loop
+    /// that retries sleeps after an error, or it leaves no time to other tasks of its thread, among
+    /// them the one that reconnects.
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped before it is ready, the request was charged once or not at all.

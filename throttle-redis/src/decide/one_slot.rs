@@ -83,7 +83,7 @@ async fn ask_with_its_slot(
 mod tests {
     use std::time::Duration;
 
-    use throttle_core::backend::Call;
+    use throttle_core::backend::{Call, correction};
     use throttle_core::{
         Backend, BackendErrorKind, FixedWindow, Key, Policy, PolicySet, Rate, Timestamp,
     };
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::RedisBackend;
     use crate::link::connection::{FaultKind, Reply};
-    use crate::link::tests::by_hand::{ByHand, fault};
+    use crate::link::tests::by_hand::{ByHand, fault, turns};
 
     async fn fixture() -> (ByHand, RedisBackend, Arc<RedisSet>) {
         let store = ByHand::default();
@@ -140,6 +140,37 @@ mod tests {
             next.await.expect("no panic").is_ok(),
             "the trial has closed the breaker"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_answer_is_waited_for_by_corrections_alone() {
+        for waits in [true, false] {
+            let (store, backend, set) = fixture().await;
+            let decide = || backend.decide(&set, &call());
+            let mut deciding = Vec::new();
+            for _ in 0..8 {
+                let decide = decide();
+                deciding.push(tokio::spawn(async move {
+                    match waits {
+                        true => correction(decide).await,
+                        false => decide.await,
+                    }
+                }));
+            }
+            turns().await;
+            let deadline = backend.shared.link.deadline;
+            tokio::time::sleep(deadline + Duration::from_millis(7)).await;
+            let waiting = deciding.iter().filter(|one| !one.is_finished()).count();
+            assert_eq!(waiting > 0, waits, "{waiting}");
+            while !store.is_idle().await {
+                store.next().await.admit().await;
+            }
+            let mut decided = 0;
+            for one in deciding {
+                decided += u32::from(one.await.expect("no panic").is_ok());
+            }
+            assert_eq!(decided > 0, waits, "{decided}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -323,6 +323,41 @@ mod tests {
         assert!(settling.await.expect("no panic").is_ok());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn settlements_leave_half_of_the_room_to_decisions() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let mut settling = tokio::task::JoinSet::new();
+        for _ in 0..10_000 {
+            settling.spawn(backend.settle(&set, receipt()));
+        }
+        for _ in 0..200 {
+            turns().await;
+        }
+        let work: u32 = set.prepared.work.iter().sum();
+        let room = &backend.shared.link.room;
+        let all = u32::try_from(backend.shared.link.deadline.as_micros() / 4).expect("few");
+        assert!(room.take_now(0, all / 2 + work).is_none(), "some are sent");
+        assert!(room.take_now(0, all / 2).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn settlement_beyond_the_most_fails_and_says_that_the_store_is_saturated() {
+        let store = ByHand::default();
+        let backend = RedisBackend::builder(store.clone())
+            .build()
+            .expect("valid options");
+        let set = prepared(&store, &backend).await;
+        let places = u32::try_from(MOST_SETTLEMENTS).expect("few");
+        let _all = backend.shared.settlements.try_acquire_many(places);
+        let error = backend.settle(&set, receipt()).await.expect_err("no place");
+        assert_eq!(error.kind(), BackendErrorKind::Saturated);
+        assert!(error.is_uncharged() && store.is_idle().await);
+    }
+
     #[test]
     fn the_words_of_a_charge_are_numbers_that_a_script_counts_exactly() {
         let shaper = throttle_core::LeakyBucket::new(Rate::per_second(3))

@@ -27,6 +27,12 @@
 //! of a failing store where limits are in memory. Each metric has the label `layer`, the name given to
 //! `.metrics(…)`, beside those listed.
 //!
+//! The facade cannot remove a series. If a limit is renamed or removed while the layer runs, its
+//! series, about 19 of each name, stay until the process ends. So names of limits belong to a fixed
+//! list: a name that is made of a version or a date adds its series with each reload. Leave an
+//! exporter's idle timeout off for counters: it drops the series of a limit that has had no
+//! requests for a while, and the layer keeps the handle of the dropped one.
+//!
 //! # Of a [`ThrottleLayer`](crate::ThrottleLayer::metrics)
 //!
 //! | metric | type, unit | labels | counts | alert on |
