@@ -4,8 +4,8 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::link::connection::{Reply, Route};
-use crate::link::tests::CONNECT;
 use crate::link::tests::by_hand::{ByHand, fault, turns};
+use crate::link::{CONNECT, CORRECTION, Deadlines};
 use crate::observed::Label;
 
 const DEADLINE: Duration = Duration::from_millis(100);
@@ -14,12 +14,7 @@ const KEY: &[u8] = b"key";
 const SLOT: u16 = 7_000;
 
 fn link(store: &ByHand) -> Arc<Link> {
-    Link::new(
-        Box::new(store.clone()),
-        (DEADLINE, CONNECT),
-        1,
-        Label::default(),
-    )
+    Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default())
 }
 
 /// A connected link whose store has failed about a key.
@@ -225,7 +220,11 @@ async fn a_new_connection_is_asked_for_a_sign_of_life_at_once() {
 async fn an_attempt_to_connect_is_given_up_after_the_connect_timeout() {
     for limit in [CONNECT, Duration::from_secs(7)] {
         let store = ByHand::default();
-        let times = (DEADLINE, limit);
+        let times = Deadlines {
+            decision: DEADLINE,
+            correction: CORRECTION,
+            connect: limit,
+        };
         let link = Link::new(Box::new(store.clone()), times, 1, Label::default());
         assert_eq!(store.connecting().await, 1);
         sleep(limit - Duration::from_millis(1)).await;
