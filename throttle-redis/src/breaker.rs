@@ -125,7 +125,6 @@ impl Breaker {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
-    #[cfg(any(test, feature = "metrics"))]
     pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) == CLOSED
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::fmt::{Debug, Write};
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -249,24 +249,28 @@ async fn law_07_as_of_another_instant_nothing_comes_early() {
     panic!("what became due in turn was never admitted in turn");
 }
 
-/// What backends log in one thread.
-#[derive(Clone)]
-struct Log(Arc<Mutex<Vec<String>>>, ThreadId);
+/// What backends log, with the thread that logs it.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(ThreadId, String)>>>);
 
 impl Log {
     /// For all threads of the program: whether an event is logged at all is decided once for all of
     /// them.
     fn of_this_thread() -> Self {
-        let log = Self(Arc::default(), thread::current().id());
-        tracing::subscriber::set_global_default(log.clone()).unwrap();
-        log
+        static LOG: LazyLock<Log> = LazyLock::new(|| {
+            let log = Log::default();
+            tracing::subscriber::set_global_default(log.clone()).unwrap();
+            log
+        });
+        LOG.clone()
     }
 
     fn lines(&self, level: &str, text: &str) -> usize {
         let lines = self.0.lock().unwrap();
         lines
             .iter()
-            .filter(|line| line.starts_with(level) && line.contains(text))
+            .filter(|(thread, _)| *thread == thread::current().id())
+            .filter(|(_, line)| line.starts_with(level) && line.contains(text))
             .count()
     }
 }
@@ -285,14 +289,11 @@ impl Subscriber for Log {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        if thread::current().id() != self.1 {
-            return;
-        }
         let mut line = event.metadata().level().to_string();
         event.record(&mut |field: &Field, value: &dyn Debug| {
             write!(line, " {field}={value:?}").unwrap();
         });
-        self.0.lock().unwrap().push(line);
+        self.0.lock().unwrap().push((thread::current().id(), line));
     }
 
     fn enter(&self, _: &span::Id) {}
@@ -387,5 +388,38 @@ async fn store_out_of_reach_fails_at_once_and_is_logged_once() {
         ("INFO", "the rate-limit store answers again"),
     ] {
         assert_eq!(log.lines(level, text), 2, "{text}");
+    }
+}
+
+/// The user may write the key of a sign of life, which is longer by a character, and no other key.
+#[tokio::test]
+async fn outage_is_logged_once_also_if_the_server_gives_signs_of_life() {
+    let log = Log::of_this_thread();
+    let server = Server::builder()
+        .user("limiter", "on >secret ~* +@all")
+        .start();
+    let single = Single::new(&server.url_of("limiter", "secret")).unwrap();
+    let backend = RedisBackend::builder(single)
+        .deadline(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    let limits = LimitTree::new(&backend, window());
+    assert!(limits.take("key", 1).await.is_admitted());
+    let others = "?".repeat(server.keys("*")[0].len() + 1);
+    let rights = format!("~{others}");
+    server.command(&["ACL", "SETUSER", "limiter", "resetkeys", &rights]);
+    while backend.stats().breaker_openings < 4 {
+        let calls = limits.calls("key", 1);
+        assert!(backend.decide(&limits.prepared, &calls).await.is_err());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(log.lines("WARN", "the rate-limit store fails"), 1);
+    assert_eq!(log.lines("INFO", "answers again"), 0);
+    server.command(&["ACL", "SETUSER", "limiter", "~*"]);
+    while log.lines("INFO", "answers again") == 0 {
+        let _ = backend
+            .decide(&limits.prepared, &limits.calls("key", 1))
+            .await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

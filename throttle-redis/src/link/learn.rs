@@ -70,12 +70,15 @@ impl Link {
             slot,
             name: name.to_owned(),
         };
-        if self.breakers[self.range(slot)].fail(failure) {
+        let breaker = &self.breakers[self.range(slot)];
+        let was_closed = breaker.is_closed();
+        if breaker.fail(failure) {
             self.counters.count(Count::BreakerOpened);
             self.counters.observed.breaker_changed();
-            if let Some(kept_back) = self.openings.pass() {
-                tracing::warn!(%why, kept_back, "the rate-limit store fails; it is not asked \
-                    until it gives a sign of life");
+            // A trial that fails is no news.
+            if was_closed {
+                tracing::warn!(%why, "the rate-limit store fails; it is not asked until it gives \
+                    a sign of life");
             }
             self.reconnect();
         }

@@ -87,8 +87,6 @@ pub(crate) struct Link {
     generation: AtomicU64,
     /// That a connection has ended.
     ends: OncePerMinute,
-    /// That a breaker has opened.
-    openings: OncePerMinute,
     pub(crate) deadline: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) correction_deadline: Duration,
@@ -167,7 +165,6 @@ impl Link {
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
             ends: OncePerMinute::default(),
-            openings: OncePerMinute::default(),
             deadline,
             connect_timeout,
             correction_deadline,
