@@ -59,7 +59,7 @@ fn law_09_named_unused_state_is_unused_for_parameters_of_another_algorithm() {
         FixedWindow::new(rate).build(),
         CalendarQuota::monthly(7).build(),
         SlidingWindow::new(rate).buckets(1).build(),
-        SlidingWindow::new(rate).buckets(7).build(),
+        SlidingWindow::new(rate).buckets(6).build(),
         SlidingLog::new(rate).build(),
     ];
     let all = all.map(Result::unwrap);
