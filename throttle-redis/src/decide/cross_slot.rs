@@ -122,7 +122,7 @@ async fn reserve_one(
     }
     let state = only_state(&ask, &part)?;
     let receipt = match limit_of_exception(&part) {
-        Some(limit) => receipt_under(limit, single, &state, part.now, &calls),
+        Some(limit) => receipt_under(&limit, single, &state, part.now, &calls),
         None => Receipt::of(&decision, &calls),
     };
     Ok(Reserved {
@@ -146,13 +146,13 @@ fn limit_of_exception(part: &Part) -> Option<Arc<Algorithm>> {
 /// the limit may be another one. Here it is given back immediately, as a charge of the key's own
 /// parameters.
 fn receipt_under(
-    limit: Arc<Algorithm>,
+    limit: &Arc<Algorithm>,
     single: &RedisSet,
     state: &State,
     now: Timestamp,
     calls: &[Call; 1],
 ) -> Option<Receipt> {
-    let calls = calls.clone().map(|call| call.under(Arc::clone(&limit)));
+    let calls = calls.clone().map(|call| call.under(Arc::clone(limit)));
     let mut states = [state.clone().excepted(None)];
     Receipt::of(&single.set().decide(&mut states, now, &calls), &calls)
 }

@@ -14,14 +14,13 @@ use crate::decide::set::RedisSet;
 use crate::link::Link;
 use crate::link::call_error::CallError;
 use crate::link::connection::{Fault, FaultKind};
-use crate::link::tests::CONNECT;
 use crate::link::tests::by_hand::{ByHand, fault, turns};
 use crate::{RedisBackend, RedisBuilder};
 
 fn link(store: &ByHand) -> Arc<Link> {
     Link::new(
         Box::new(store.clone()),
-        (Duration::from_millis(100), CONNECT),
+        Duration::from_millis(100),
         1,
         Label::new("api".to_owned()),
     )
