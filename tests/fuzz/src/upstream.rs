@@ -17,15 +17,17 @@ use tokio::time::Instant;
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// The longest pause, unless something else is set.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(3_600);
 /// What the pace, the timers and the clock of the system add.
 const SLACK: Duration = Duration::from_millis(1_500);
 
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 26] = [
     "retry-after",
     "retry-after-ms",
     "x-ms-retry-after-ms",
     "x-ratelimit-retry-after",
+    "x-amz-retry-after",
+    "date",
     "ratelimit",
     "ratelimit-policy",
     "ratelimit-remaining",
@@ -98,7 +100,7 @@ fn hostile(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap)> {
     for _ in 0..of.int_in_range(0..=6_u8)? {
         put(&mut headers, *of.choose(&NAMES)?, &text(of)?);
     }
-    let status = *of.choose(&[200, 429, 503, 403, 529, 500])?;
+    let status = *of.choose(&[200, 202, 429, 503, 403, 418, 529, 500])?;
     Ok((StatusCode::from_u16(status).expect("a status"), headers))
 }
 
@@ -106,7 +108,7 @@ fn hostile(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap)> {
 fn known(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap, Duration)> {
     let mut headers = HeaderMap::new();
     let millis = of.int_in_range(1_000..=100_000_u64)?;
-    let (wait, whole) = (Duration::from_millis(millis), millis / 1_000);
+    let (mut wait, whole) = (Duration::from_millis(millis), millis / 1_000);
     let zeros = "0".repeat(of.int_in_range(0..=3)?);
     let spaced = |text: String, of: &mut Unstructured<'_>| -> Result<String> {
         Ok(of.choose(&["", " ", "\t"])?.to_string() + &text)
@@ -127,11 +129,13 @@ fn known(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap, Duration)>
         4 => {
             said("x-ratelimit-remaining-requests", "0".into());
             said("x-ratelimit-reset-requests", go);
+            // Such a quota refills, and when its next request comes back is not stated.
+            wait = Duration::from_secs(1);
         }
         5 => {
             said("x-ratelimit-remaining", format!("{zeros}0"));
             said("x-ratelimit-reset", format!("{}", since_1970.as_millis()));
-            status = StatusCode::OK;
+            status = StatusCode::FORBIDDEN;
         }
         6 => {
             let t = if of.arbitrary()? {
@@ -140,7 +144,6 @@ fn known(of: &mut Unstructured<'_>) -> Result<(StatusCode, HeaderMap, Duration)>
                 format!("x=\"a,\\\"\";t={}", whole + 1)
             };
             said("ratelimit", format!("\"a\";r=0;{t}, \"b\";r=5;t=1"));
-            status = StatusCode::OK;
         }
         7 => said(
             "ratelimit",
@@ -216,7 +219,7 @@ async fn waits(shaper: &Shaper, status: StatusCode, headers: &HeaderMap) -> Dura
 }
 
 async fn check(of: &mut Unstructured<'_>) -> Result<()> {
-    let bucket = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(3_600));
+    let bucket = LeakyBucket::new(Rate::per_second(1_000)).max_wait(Duration::from_secs(7_200));
     let shaper = Shaper::new(bucket).expect("a pace");
     shaper
         .schedule("upstream", 1)

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
@@ -865,6 +865,55 @@ async fn calls_that_are_delayed_are_counted_by_what_became_of_them() {
     );
     assert_eq!(
         series[r#"throttle_shape_wait_seconds{layer="upstream"}"#],
+        2.0
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_an_upstream_and_their_pauses_are_counted() {
+    let series = metered(async {
+        let pace = LeakyBucket::new(Rate::per_second(2)).max_wait(Duration::from_secs(1));
+        let layer: ShapeLayer<()> = ShapeLayer::new(pace).unwrap().metrics("upstream");
+        let shaper = layer.shaper();
+        let headers = |lines: &[(&'static str, &'static str)]| {
+            let line = |(name, value): &(&'static str, &'static str)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            };
+            lines.iter().map(line).collect::<HeaderMap>()
+        };
+        for (key, lines) in [
+            ("wait", &[("retry-after", "60")][..]),
+            (
+                "reset",
+                &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")],
+            ),
+            ("nothing", &[]),
+        ] {
+            let left = tokio::time::Instant::now();
+            shaper.obey(key, left, StatusCode::TOO_MANY_REQUESTS, &headers(lines));
+        }
+        assert!(shaper.schedule("wait", 1).await.is_err());
+        // The pause without a time is over.
+        shaper.schedule("nothing", 1).await.unwrap();
+    })
+    .await;
+    for told in ["wait", "reset", "nothing"] {
+        let refusals =
+            format!(r#"throttle_shape_refusals_total{{layer="upstream",told="{told}"}}"#);
+        assert_eq!(series[&refusals], 1.0, "{told}");
+    }
+    let calls = |outcome| {
+        series[&format!(r#"throttle_shape_calls_total{{layer="upstream",outcome="{outcome}"}}"#)]
+    };
+    assert_eq!(
+        (calls("sent"), calls("refused"), calls("paused")),
+        (1.0, 0.0, 1.0)
+    );
+    assert_eq!(
+        series[r#"throttle_shape_paused_keys{layer="upstream"}"#],
         2.0
     );
 }

@@ -9,12 +9,14 @@ mod fairness;
 mod giving_up;
 mod giving_up_laws;
 mod obeying;
+mod obeying_laws;
 mod pacing;
 mod pausing;
 mod sharing;
-mod slowing;
+
 mod stats;
 mod support;
 mod units;
 mod units_laws;
 mod upstream;
+mod upstreams;

@@ -1,19 +1,22 @@
 //! Shapers obey the limits that an upstream states in its responses, within bounds.
 
-use std::sync::Arc;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
-use throttle_tower::shape::{HttpHead, Shaper, TokioClock};
+use throttle_core::Backend;
+use throttle_tower::shape::{HttpHead, PausedBy, Shaper, TokioClock};
 use throttle_tower::{
-    Constant, Gcra, LeakyBucket, MemoryBackend, Rate, ShapeLayer, ThrottleLayer, limit,
+    Constant, FixedWindow, LeakyBucket, MemoryBackend, OnError, Rate, ShapeLayer, ThrottleLayer,
+    limit,
 };
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::MS;
+use crate::support::{MS, Remote, over, ten};
 
 type Shaped = ShapeLayer<Request<()>, MemoryBackend<TokioClock>, HttpHead>;
 
@@ -69,80 +72,161 @@ async fn second_leaves(layer: Shaped, first: Response<()>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_retry_after_pauses_the_key() {
-    for status in [429, 503] {
-        let wait = second_leaves(obeying(10), say(status, &[("retry-after", "7")])).await;
-        assert_eq!(wait.as_secs_f32().round(), 7.0, "{status}: {wait:?}");
+async fn shape_error_with_a_stated_wait_pauses_the_key_whatever_its_status() {
+    for status in [400, 413, 418, 420, 429, 430, 403, 500, 502, 503, 504, 529] {
+        for text in ["7", "7s", "0m7s"] {
+            let wait = second_leaves(obeying(10), say(status, &[("retry-after", text)])).await;
+            assert_eq!(wait, Duration::from_secs(7), "{status}");
+        }
     }
-    let fields = [("retry-after", "7")];
-    let ignored = [
-        say(429, &[]),
-        say(429, &[("retry-after", "soon")]),
-        say(500, &fields),
-        say(200, &fields),
-    ];
-    for response in ignored {
+    let amazon = say(400, &[("x-amz-retry-after", "7000")]);
+    assert_eq!(
+        second_leaves(obeying(10), amazon).await,
+        Duration::from_secs(7)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_success_with_a_stated_wait_pauses_nothing() {
+    for status in [200, 202, 301, 304] {
+        let wait = second_leaves(obeying(10), say(status, &[("retry-after", "7")])).await;
+        assert_eq!(wait, 100 * MS, "{status}");
+    }
+    for response in [
+        say(403, &[]),
+        say(400, &[("retry-after", "soon")]),
+        say(500, &[]),
+    ] {
         assert_eq!(second_leaves(obeying(10), response).await, 100 * MS);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_success_with_nothing_remaining_pauses_the_key() {
-    let wait = second_leaves(obeying(10), say(200, &[("ratelimit", r#""api";r=0;t=3"#)])).await;
-    assert_eq!(wait, Duration::from_secs(3));
-    let trio = [
-        ("x-ratelimit-limit", "60"),
-        ("x-ratelimit-remaining", "0"),
-        ("x-ratelimit-reset", "12"),
-    ];
+async fn shape_refused_if_adds_refusals() {
+    let layer = || {
+        obeying(10).refused_if(|status, headers| status == 400 && headers.contains_key("x-limit"))
+    };
+    let limit = [("x-limit", "1")];
     assert_eq!(
-        second_leaves(obeying(10), say(200, &trio)).await,
-        Duration::from_secs(12)
+        second_leaves(layer(), say(400, &limit)).await,
+        Duration::from_secs(1)
     );
-    // The longer of the two applies.
-    for (seconds, retry_after) in [(3, "5"), (5, "3")] {
-        let window = format!(r#""api";r=0;t={seconds}"#);
-        let both = say(429, &[("ratelimit", &window), ("retry-after", retry_after)]);
-        assert_eq!(
-            second_leaves(obeying(10), both).await,
-            Duration::from_secs(5)
-        );
-    }
-    // One unit is not nothing: the next call may use it.
-    let one = say(200, &[("ratelimit", r#""api";r=1;t=10"#)]);
-    assert_eq!(second_leaves(obeying(10), one).await, 100 * MS);
+    assert_eq!(second_leaves(layer(), say(400, &[])).await, 100 * MS);
+    assert_eq!(
+        second_leaves(layer(), say(429, &[])).await,
+        Duration::from_secs(1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn shape_remaining_units_are_spread_over_their_window() {
-    // Five in ten seconds at ten a second would be used up in half a second.
-    let some = say(200, &[("ratelimit", r#""api";r=5;t=10"#)]);
-    let service = obeying(10).layer(upstream(move |call| {
-        if call == 0 {
-            some.clone()
-        } else {
-            Response::new(())
-        }
-    }));
-    let mut service = service;
-    service.call(Request::new(())).await.unwrap();
+async fn shape_shaper_of_a_layer_obeys_with_the_settings_of_the_layer() {
+    let layer = obeying(10)
+        .longest_pause(Duration::from_secs(20))
+        .refused_if(|status, _| status == 400);
+    let shaper = layer.shaper().clone();
+    let year = say(400, &[("retry-after", "31536000")]);
+    shaper.obey("key", Instant::now(), year.status(), year.headers());
     let start = Instant::now();
-    let mut times = Vec::new();
-    for _ in 0..8 {
-        service.call(Request::new(())).await.unwrap();
-        times.push(start.elapsed().as_millis());
-    }
-    assert_eq!(
-        times[..6],
-        [100, 2_100, 4_100, 6_100, 8_100, 10_100],
-        "{times:?}"
-    );
-    assert_eq!(times[7] - times[6], 100, "what it said is over");
-    sleep(100 * MS).await;
-    assert_eq!(service.layer().stats().paused, 0, "and forgotten");
+    shaper.schedule("key", 1).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(20));
+}
 
-    let plenty = say(200, &[("ratelimit", r#""api";r=500;t=10"#)]);
-    assert_eq!(second_leaves(obeying(10), plenty).await, 100 * MS);
+/// As where a server in front of the API answers from another clock, or the client's is wrong.
+#[tokio::test(start_paused = true)]
+async fn shape_instants_are_compared_with_the_date_of_their_response() {
+    let date = ("date", "Sat, 21 Nov 2026 12:00:00 GMT");
+    for (name, text) in [
+        ("retry-after", "Sat, 21 Nov 2026 12:00:30 GMT"),
+        ("retry-after", "1795262430"),
+        ("retry-after", "2026-11-21T12:00:30Z"),
+    ] {
+        let wait = second_leaves(obeying(10), say(429, &[date, (name, text)])).await;
+        assert_eq!(wait, Duration::from_secs(30), "{text}");
+    }
+    let reset = [
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "1795262430"),
+        date,
+    ];
+    assert_eq!(
+        second_leaves(obeying(10), say(403, &reset)).await,
+        Duration::from_secs(30)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_stated_wait_replaces_the_reset_of_its_response() {
+    for (seconds, retry_after) in [(3, "5"), (50, "3")] {
+        let window = format!(r#""api";r=0;t={seconds}"#);
+        let both = say(429, &[("ratelimit", &window), ("retry-after", retry_after)]);
+        let wait = Duration::from_secs(retry_after.parse().unwrap());
+        assert_eq!(second_leaves(obeying(10), both).await, wait);
+    }
+}
+
+/// The answer of the next call shows whether the reset is the end of a window.
+#[tokio::test(start_paused = true)]
+async fn shape_nothing_left_of_an_answered_call_is_tried_once() {
+    let used_up = || say(200, &[("ratelimit", r#""api";r=0;t=12"#)]);
+    assert_eq!(
+        second_leaves(obeying(10), used_up()).await,
+        Duration::from_secs(1)
+    );
+    let soon = say(
+        200,
+        &[("ratelimit-remaining", "0"), ("ratelimit-reset", "0.5")],
+    );
+    assert_eq!(second_leaves(obeying(10), soon).await, 500 * MS);
+    let refusal = say(429, &[("ratelimit", r#""api";r=0;t=11"#)]);
+    let service = obeying(10).layer(upstream(move |call| match call {
+        1 => refusal.clone(),
+        _ => used_up(),
+    }));
+    let times = answers(&service, 4).await;
+    // Tried after a second; the window's end; the next window is over as well.
+    assert_eq!(
+        times,
+        [(0, 200), (1_000, 429), (12_000, 200), (24_000, 200)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_nothing_left_of_a_quota_that_refills_pauses_nothing() {
+    let full = || say(200, &[("ratelimit", r#""api";r=0;t=3600"#)]);
+    let service = obeying(10).layer(upstream(move |_| full()));
+    let times: Vec<_> = answers(&service, 5)
+        .await
+        .into_iter()
+        .map(|(at, _)| at)
+        .collect();
+    assert_eq!(times, [0, 1_000, 1_100, 1_200, 1_300]);
+    // A wait that is much shorter than the reset shows the same.
+    let refusal = say(
+        429,
+        &[("ratelimit", r#""api";r=0;t=3600"#), ("retry-after", "4")],
+    );
+    let service = obeying(10).layer(upstream(move |call| match call {
+        0 => refusal.clone(),
+        _ => full(),
+    }));
+    let times: Vec<_> = answers(&service, 4)
+        .await
+        .into_iter()
+        .map(|(at, _)| at)
+        .collect();
+    assert_eq!(times, [0, 4_000, 4_100, 4_200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shape_what_is_left_is_not_spread() {
+    let some = say(200, &[("ratelimit", r#""api";r=58;t=3600"#)]);
+    let service = obeying(10).layer(upstream(move |_| some.clone()));
+    let times: Vec<_> = answers(&service, 50)
+        .await
+        .into_iter()
+        .map(|(at, _)| at)
+        .collect();
+    assert_eq!(times, (0..50).map(|call| call * 100).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +239,7 @@ async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
         [("ratelimit", r#""api";r=1;t=999999999999999"#)],
     ] {
         let wait = second_leaves(obeying(10), say(429, &fields)).await;
-        assert!(wait <= Duration::from_secs(60), "{fields:?}: {wait:?}");
+        assert!(wait <= Duration::from_secs(3_600), "{fields:?}: {wait:?}");
         let wait = second_leaves(
             obeying(10).longest_pause(Duration::from_secs(2)),
             say(429, &fields),
@@ -166,8 +250,8 @@ async fn shape_pause_is_bounded_whatever_the_upstream_asks_for() {
     let year = || say(429, &[("retry-after", "31536000")]);
     assert_eq!(
         second_leaves(obeying(10), year()).await,
-        Duration::from_secs(60),
-        "a minute, unless configured"
+        Duration::from_secs(3_600),
+        "an hour, unless configured"
     );
     let longer = obeying(10).longest_pause(Duration::from_secs(90));
     assert_eq!(second_leaves(longer, year()).await, Duration::from_secs(90));
@@ -303,71 +387,88 @@ async fn shape_last_unit_of_a_call_decides_whether_it_fits_after_a_pause() {
     assert_eq!(start.elapsed(), Duration::from_secs(1), "the pause is over");
 }
 
-/// Calls whose turn has come keep to a limit that is stated while they leave: they neither exceed
-/// it nor stop.
+/// A window of ten requests in two seconds, and a pace of fifty: what is left is counted near its
+/// end, so few calls are refused, and each leaves as soon as its window allows.
 #[tokio::test(start_paused = true)]
-async fn shape_concurrent_calls_keep_to_a_limit_stated_meanwhile() {
+async fn shape_calls_under_way_are_counted_near_the_end_of_a_quota() {
     let store = MemoryBackend::builder().clock(TokioClock::new()).build();
-    let limits = limit("upstream", Gcra::new(Rate::per_second(25)).burst(25)).by(Constant);
-    let throttle = ThrottleLayer::new(limits).unwrap().backend(store).unwrap();
-    let inner = service_fn(|_: Request<()>| async {
-        Ok::<_, std::convert::Infallible>(Response::new(String::new()))
-    });
-    let service = obeying(50).layer(throttle.layer(inner));
-    let start = Instant::now();
-    let mut calling = JoinSet::new();
-    for _ in 0..200 {
-        let call = service.clone().oneshot(Request::new(()));
-        calling.spawn(async move { (call.await.unwrap().status(), start.elapsed()) });
-    }
-    let mut left = calling.join_all().await;
-    left.sort_by_key(|(_, at)| *at);
-    assert!(left.iter().all(|(status, _)| *status == StatusCode::OK));
-    let longest = left
-        .windows(2)
-        .map(|pair| pair[1].1 - pair[0].1)
-        .max()
-        .unwrap();
-    assert!(longest <= 80 * MS, "no call stands still: {longest:?}");
-    let took = left.last().unwrap().1;
-    assert!(
-        (6_800 * MS..=8_500 * MS).contains(&took),
-        "25 a second, and the burst: {took:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_deadline_counts_a_slower_pace_too() {
-    let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(20));
-    let shaper = Shaper::builder(bucket)
-        .headroom(Duration::ZERO)
-        .build()
-        .unwrap();
-    let within = Duration::from_secs(1);
-    let layer = ShapeLayer::of(shaper)
-        .deadline(move |_| Some(within))
-        .obey_upstream();
-    let slow = say(200, &[("ratelimit", r#""api";r=5;t=50"#)]);
-    let mut service = layer.layer(upstream(move |call| {
-        if call == 0 {
-            slow.clone()
-        } else {
-            Response::new(())
+    let window = FixedWindow::new(Rate::new(10, Duration::from_secs(2)));
+    let throttle = ThrottleLayer::new(limit("upstream", window).by(Constant)).unwrap();
+    let answers =
+        service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let throttled = throttle.backend(store).unwrap().layer(answers);
+    let service = obeying(50).layer(service_fn(move |request| {
+        let throttled = throttled.clone();
+        async move {
+            sleep(50 * MS).await;
+            let response = throttled.oneshot(request).await;
+            sleep(50 * MS).await;
+            response
         }
     }));
-    service.call(Request::new(())).await.unwrap();
-    let start = Instant::now();
-    let calls: JoinSet<_> = (0..20).map(|_| service.call(Request::new(()))).collect();
-    let mut answered = 0;
-    for answer in calls.join_all().await {
-        answered += usize::from(answer.is_ok());
+    let (start, refused) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+    let mut calling = JoinSet::new();
+    for _ in 0..40 {
+        let (service, refused) = (service.clone(), Arc::clone(&refused));
+        calling.spawn(async move {
+            while service
+                .clone()
+                .oneshot(Request::new(()))
+                .await
+                .unwrap()
+                .status()
+                != 200
+            {
+                refused.fetch_add(1, Ordering::SeqCst);
+            }
+        });
     }
-    assert!((1..=2).contains(&answered), "{answered} of 20");
-    assert!(
-        start.elapsed() <= within + MS,
-        "no call leaves after its deadline: {:?}",
-        start.elapsed()
+    calling.join_all().await;
+    let (refused, took) = (refused.load(Ordering::SeqCst), start.elapsed());
+    assert!(refused <= 2, "{refused}");
+    assert!(took <= 8_500 * MS, "{took:?}");
+}
+
+/// A deadline and the longest wait are absolute: a pause moves neither.
+#[tokio::test(start_paused = true)]
+async fn shape_waiting_calls_that_a_pause_makes_late_fail_when_it_begins() {
+    let shaper = ten(10_000).build().unwrap();
+    let start = Instant::now();
+    let mut calls = JoinSet::new();
+    for call in 0..60_u64 {
+        let shaper = shaper.clone();
+        calls.spawn(async move {
+            let left = shaper
+                .schedule("key", 1)
+                .await
+                .map_err(|error| *error.queue_full().unwrap());
+            (call, left, start.elapsed().as_millis())
+        });
+    }
+    sleep(950 * MS).await;
+    shaper.pause("key", 7_000 * MS);
+    let paused = shaper.paused_until("key").unwrap();
+    assert_eq!(
+        (paused.until - start, paused.by),
+        (7_950 * MS, PausedBy::Program)
     );
+    let mut ended = calls.join_all().await;
+    ended.sort_by_key(|(call, ..)| *call);
+    for (call, left, at) in ended {
+        match call {
+            0..10 => assert!(left.is_ok() && at == u128::from(call) * 100),
+            // The first at the end of the pause, the others an interval apart.
+            10..31 => assert!(
+                left.is_ok() && at == 7_950 + 100 * u128::from(call - 10),
+                "{call} {at}"
+            ),
+            _ => {
+                let full = left.unwrap_err();
+                assert_eq!((at, full.paused), (950, Some(paused)));
+                assert_eq!(full.retry_after, Some(50 * MS), "{call}");
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -437,7 +538,10 @@ async fn calls_in_an_hour(layer: Shaped, refusal: Response<()>) -> usize {
         let mut service = service.clone();
         calling.spawn(async move {
             loop {
-                let _ = service.ready().await.unwrap().call(Request::new(())).await;
+                let call = service.ready().await.unwrap().call(Request::new(()));
+                if let Err(error) = call.await {
+                    sleep(error.retry_after().unwrap().max(MS)).await;
+                }
             }
         });
     }
@@ -459,11 +563,88 @@ async fn shape_refusals_without_a_usable_wait_pause_longer_and_longer() {
     }
 }
 
+/// After each longest pause one call leaves, and is refused again.
 #[tokio::test(start_paused = true)]
-async fn shape_wait_beyond_the_longest_pause_is_kept_in_steps_of_one_call() {
-    let calls = calls_in_an_hour(obeying(100), say(429, &[("retry-after", "3600")])).await;
+async fn shape_wait_beyond_the_longest_pause_costs_one_call_each() {
+    let layer = obeying(100).longest_pause(Duration::from_secs(60));
+    let calls = calls_in_an_hour(layer, say(429, &[("retry-after", "3600")])).await;
     // At a hundred a second, five calls leave before the first response.
     assert!((60..=66).contains(&calls), "{calls} calls");
+}
+
+/// One call finds out whether the upstream answers again. Each answer lets one call more be under
+/// way.
+#[tokio::test(start_paused = true)]
+async fn shape_calls_under_way_double_after_a_refusal() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let service = obeying(100).layer(service_fn(move |_: Request<()>| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            sleep(100 * MS).await;
+            let refusal = say(429, &[("retry-after", "2")]);
+            Ok::<_, Infallible>(if call == 0 {
+                refusal
+            } else {
+                Response::new(())
+            })
+        }
+    }));
+    assert_eq!(answers(&service, 1).await, [(100, 429)]);
+    let times = answers(&service, 30).await;
+    let answered_by = |until| times.iter().filter(|(at, _)| *at <= until).count();
+    // A round trip takes 100 ms, and the pace spaces calls by 10 ms.
+    let answered = [2_000, 2_100, 2_210, 2_340, 2_490].map(answered_by);
+    assert_eq!(answered, [0, 1, 3, 7, 15], "{times:?}");
+}
+
+/// It says nothing, and its place is free again.
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_is_dropped_after_a_refusal_gives_its_place_back() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let service = obeying(100).layer(service_fn(move |_: Request<()>| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if call == 1 {
+                sleep(Duration::from_secs(1_000)).await;
+            }
+            let refusal = say(429, &[("retry-after", "2")]);
+            Ok::<_, Infallible>(if call == 0 {
+                refusal
+            } else {
+                Response::new(())
+            })
+        }
+    }));
+    answers(&service, 1).await;
+    let start = Instant::now();
+    let lost = timeout(2_500 * MS, service.clone().oneshot(Request::new(())));
+    let waits = service.clone().oneshot(Request::new(()));
+    let (lost, waited) = tokio::join!(lost, waits);
+    assert!(lost.is_err() && waited.is_ok());
+    assert_eq!(start.elapsed(), 2_500 * MS);
+}
+
+/// A call that is held for an answer leaves when its bound ends.
+#[tokio::test(start_paused = true)]
+async fn shape_call_that_is_held_for_an_answer_is_not_refused() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let layer = obeying(10).deadline(|_| Some(Duration::from_secs(3)));
+    let service = layer.layer(service_fn(move |_: Request<()>| {
+        let call = calls.fetch_add(1, Ordering::SeqCst);
+        async move {
+            sleep(if call == 0 { 1_000 * MS } else { 5_000 * MS }).await;
+            let refusal = say(429, &[("retry-after", "2")]);
+            Ok::<_, Infallible>(if call == 0 {
+                refusal
+            } else {
+                Response::new(())
+            })
+        }
+    }));
+    assert_eq!(answers(&service, 1).await, [(1_000, 429)]);
+    let times = answers(&service, 2).await;
+    // The first leaves after the pause, and the other 100 ms before its three seconds are over.
+    assert_eq!(times, [(7_000, 200), (7_900, 200)]);
 }
 
 /// When each of so many calls at once is answered, in milliseconds, and with which status.
@@ -488,134 +669,75 @@ where
     answers
 }
 
+/// It left before the refusal, so it says nothing of the time after it.
 #[tokio::test(start_paused = true)]
-async fn shape_steps_end_with_the_first_call_that_is_not_refused() {
-    let layer = obeying(10).longest_pause(Duration::from_secs(10));
-    let refusal = say(429, &[("retry-after", "3600")]);
-    let service = layer.layer(upstream(move |call| {
-        if call < 2 {
-            refusal.clone()
-        } else {
-            Response::new(())
-        }
-    }));
-    let start = Instant::now();
-    let left = answers(&service, 6).await;
-    // Refused; refused after a step; admitted after a step; then the next step's end, and the pace.
-    assert_eq!(
-        left,
-        [
-            (0, 429),
-            (10_000, 429),
-            (20_000, 200),
-            (30_000, 200),
-            (30_100, 200),
-            (30_200, 200)
-        ]
-    );
-    let mut service = service;
-    service.call(Request::new(())).await.unwrap();
-    assert_eq!(start.elapsed().as_millis(), 30_300, "and no further step");
-    assert_eq!(service.layer().stats().paused, 0);
-}
-
-/// A call that left before the refusal says nothing about the wait that the refusal announced.
-#[tokio::test(start_paused = true)]
-async fn shape_success_of_a_call_from_before_a_refusal_ends_no_steps() {
-    let layer = obeying(10).longest_pause(Duration::from_secs(10));
+async fn shape_response_of_a_call_from_before_a_pause_ends_no_pause() {
     let calls = Arc::new(AtomicUsize::new(0));
     let inner = service_fn(move |_: Request<()>| {
         let call = calls.fetch_add(1, Ordering::SeqCst);
         async move {
             if call == 0 {
-                sleep(5_000 * MS).await;
-                return Ok::<_, std::convert::Infallible>(Response::new(()));
+                sleep(2_000 * MS).await;
             }
-            Ok(say(429, &[("retry-after", "25")]))
+            Ok::<_, Infallible>(say(if call == 0 { 200 } else { 429 }, &[]))
         }
     });
-    let service = layer.layer(inner);
-    let left = answers(&service, 4).await;
+    let service = obeying(10).layer(inner);
+    // 1 s and then 2 s, although a call is answered meanwhile.
+    let times = answers(&service, 4).await;
     assert_eq!(
-        left,
-        [(100, 429), (5_000, 200), (10_100, 429), (20_100, 429)]
+        times,
+        [(100, 429), (1_100, 429), (2_000, 200), (3_100, 429)]
     );
 }
 
+/// While calls are held for an answer, the call whose bound ends leaves before the first one, also
+/// over a store that has to be waited for.
 #[tokio::test(start_paused = true)]
-async fn shape_server_error_ends_no_steps_and_a_shorter_wait_replaces_them() {
-    let layer = obeying(10).longest_pause(Duration::from_secs(10));
-    let service = layer.layer(upstream(|call| match call {
-        0 => say(429, &[("retry-after", "3600")]),
-        1 => say(500, &[]),
-        2 => say(429, &[("retry-after", "2")]),
-        _ => Response::new(()),
-    }));
-    let left = answers(&service, 5).await;
-    let expected = [
-        (0, 429),
-        (10_000, 500),
-        (20_000, 429),
-        (30_000, 200),
-        (30_100, 200),
-    ];
-    assert_eq!(left, expected, "the step that had begun is the last one");
-}
-
-/// A call is refused if it would wait too long should the upstream go on to refuse.
-#[tokio::test(start_paused = true)]
-async fn shape_call_that_would_have_to_wait_for_several_steps_is_refused() {
-    let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(30));
-    let layer = ShapeLayer::of(
-        Shaper::builder(pace)
-            .headroom(Duration::ZERO)
-            .build()
-            .unwrap(),
-    )
-    .obey_upstream();
-    let service = layer.layer(upstream(|_| say(429, &[("retry-after", "3600")])));
-    service.clone().oneshot(Request::new(())).await.unwrap();
-    let start = Instant::now();
-    sleep(Duration::from_secs(29)).await;
-    let error = service.clone().oneshot(Request::new(())).await.unwrap_err();
-    assert_eq!(
-        error.queue_full().unwrap().retry_after,
-        Some(Duration::from_secs(1)),
-        "sooner than the step ends"
-    );
-    sleep(Duration::from_secs(1)).await;
-    let waiting = tokio::spawn(service.clone().oneshot(Request::new(())));
-    sleep(MS).await;
-    let behind = service.clone().oneshot(Request::new(())).await.unwrap_err();
-    let retry_after = behind.queue_full().unwrap().retry_after.unwrap();
-    assert_eq!(retry_after, Duration::from_secs(60) - MS, "a step longer");
-    assert_eq!(waiting.await.unwrap().unwrap().status(), 429);
-    assert_eq!(start.elapsed(), Duration::from_secs(60));
-}
-
-#[tokio::test(start_paused = true)]
-async fn shape_success_with_nothing_left_for_long_is_kept_in_steps_too() {
-    let layer = obeying(10).longest_pause(Duration::from_secs(10));
-    let used_up = say(
-        200,
-        &[
-            ("x-ratelimit-limit", "60"),
-            ("x-ratelimit-remaining", "0"),
-            ("x-ratelimit-reset", "25"),
-        ],
-    );
-    let mut service = layer.layer(upstream(move |call| {
-        if call == 0 {
-            used_up.clone()
-        } else {
-            Response::new(())
-        }
-    }));
-    let start = Instant::now();
-    let mut times = Vec::new();
-    for _ in 0..4 {
-        service.call(Request::new(())).await.unwrap();
-        times.push(start.elapsed().as_millis());
+async fn shape_call_whose_bound_ends_passes_those_that_are_held() {
+    async fn departures<B: Backend>(shaper: Shaper<B>) -> Vec<(String, u128)> {
+        let (start, left) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+        let notes = Arc::clone(&left);
+        let layer = ShapeLayer::of(shaper)
+            .by(|_: &Request<()>| "key".into())
+            .deadline(|call| (call.uri().path() == "/short").then_some(3_000 * MS))
+            .obey_upstream();
+        let service = layer.layer(service_fn(move |call: Request<()>| {
+            let path = call.uri().path().to_owned();
+            let is_first = path == "/first";
+            notes
+                .lock()
+                .unwrap()
+                .push((path, start.elapsed().as_millis()));
+            async move {
+                if !is_first {
+                    sleep(Duration::from_secs(30)).await;
+                }
+                let refusal = say(429, &[("retry-after", "1")]);
+                Ok::<_, Infallible>(if is_first { refusal } else { Response::new(()) })
+            }
+        }));
+        let call = |path: &str| {
+            service
+                .clone()
+                .oneshot(Request::get(path).body(()).unwrap())
+        };
+        call("/first").await.unwrap();
+        let calls: JoinSet<_> = ["/a", "/b", "/short"].into_iter().map(call).collect();
+        assert!(calls.join_all().await.iter().all(Result::is_ok));
+        left.lock().unwrap().clone()
     }
-    assert_eq!(times, [0, 10_000, 20_000, 20_100]);
+    let remote = Remote::new(2 * MS);
+    for left in [
+        departures(ten(60_000).build().unwrap()).await,
+        departures(over(&remote, ten(60_000), OnError::Closed)).await,
+    ] {
+        let (paths, times): (Vec<_>, Vec<_>) = left.iter().cloned().unzip();
+        assert_eq!(paths, ["/first", "/a", "/short", "/b"], "{left:?}");
+        // After the pause; an interval before the bound; two seconds later, when the answers of the
+        // others are given up.
+        for (at, due) in times.into_iter().zip([0, 1_000, 2_900, 4_900]) {
+            assert!((due..due + 20).contains(&at), "{left:?}");
+        }
+    }
 }

@@ -96,9 +96,9 @@ async fn refused(shaper: &Shaper<impl Backend>) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn shape_pauses_double_until_a_response_is_no_refusal_or_server_error() {
-    for (status, second) in [(200, 100), (302, 100), (404, 100), (500, 200)] {
+    for (status, second) in [(200, 1_000), (302, 1_000), (404, 1_000), (500, 2_000)] {
         let shaper = ten(60_000).build().unwrap();
-        assert_eq!(refused(&shaper).await, 100 * MS);
+        assert_eq!(refused(&shaper).await, 1_000 * MS);
         let status = StatusCode::from_u16(status).unwrap();
         shaper.obey("key", Instant::now(), status, &HeaderMap::new());
         assert_eq!(refused(&shaper).await, second * MS, "{status}");
@@ -117,6 +117,6 @@ async fn shape_first_pause_after_a_reset_has_the_first_length() {
         );
         sleep(waited).await;
         shaper.reset("key").await.unwrap();
-        assert_eq!(refused(&shaper).await, 100 * MS, "after {waited:?}");
+        assert_eq!(refused(&shaper).await, 1_000 * MS, "after {waited:?}");
     }
 }

@@ -428,33 +428,6 @@ async fn shape_pause_of_an_upstream_holds_for_the_turn_by_all_paces() {
     assert_eq!(times, [3_000, 3_300, 3_400, 3_800]);
 }
 
-/// What remains of requests spaces calls, and not tokens.
-#[tokio::test(start_paused = true)]
-async fn shape_remaining_requests_space_calls_and_not_tokens() {
-    let slow = say(200, &[("ratelimit", r#""api";r=5;t=2"#)]);
-    let model = service_fn(move |tokens: u64| {
-        let answer = if tokens == 9 {
-            slow.clone()
-        } else {
-            Response::new(())
-        };
-        std::future::ready(Ok::<_, Infallible>(answer))
-    });
-    let pace = crate::units::model(Duration::from_secs(60));
-    let layer = ShapeLayer::of(pace.build().unwrap())
-        .by_unit("tokens", |tokens: &u64| *tokens)
-        .unwrap()
-        .obey_upstream();
-    let mut service = layer.layer(model);
-    let start = Instant::now();
-    let mut times = Vec::new();
-    for tokens in [9, 1, 1, 50, 1, 1, 1, 1, 1] {
-        service.call(tokens).await.unwrap();
-        times.push(start.elapsed().as_millis());
-    }
-    assert_eq!(times, [0, 100, 500, 900, 1_400, 1_800, 2_200, 2_300, 2_400]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn shape_share_of_a_failed_store_counts_all_paces() {
     let remote = Remote::new(Duration::ZERO);
@@ -544,47 +517,6 @@ async fn shape_unit_that_was_estimated_at_nothing_delays_the_next_call() {
     let usage = shaper.schedule_units("key", 1, &[]).await.unwrap();
     usage.settle("tokens", 50).unwrap();
     assert_eq!(times(&shaper, &[1]).await, [500]);
-}
-
-/// While an upstream asks for a slower pace, a call that would leave too late because of it is
-/// refused at once.
-#[tokio::test(start_paused = true)]
-async fn shape_slower_pace_keeps_the_longest_wait_of_all_paces() {
-    let slow = say(200, &[("ratelimit", r#""api";r=5;t=2"#)]);
-    let model = service_fn(move |tokens: u64| {
-        let answer = if tokens == 9 {
-            slow.clone()
-        } else {
-            Response::new(())
-        };
-        std::future::ready(Ok::<_, Infallible>(answer))
-    });
-    let pace = crate::units::model(Duration::from_secs(1));
-    let layer = ShapeLayer::of(pace.build().unwrap())
-        .by_unit("tokens", |tokens: &u64| *tokens)
-        .unwrap()
-        .obey_upstream();
-    let mut service = layer.layer(model);
-    service.call(9).await.unwrap();
-    let start = Instant::now();
-    let calls: Vec<_> = [1; 10]
-        .map(|tokens| tokio::spawn(service.call(tokens)))
-        .into();
-    let (mut times, mut refused) = (Vec::new(), 0);
-    for call in calls {
-        match call.await.unwrap() {
-            Ok(_) => times.push(start.elapsed()),
-            Err(error) => {
-                assert_eq!(
-                    error.queue_full().map(|full| full.bound),
-                    Some(Bound::MaxWait)
-                );
-                refused += 1;
-            }
-        }
-    }
-    assert!(times.iter().all(|time| *time <= 1_000 * MS), "{times:?}");
-    assert!(times.len() >= 2 && refused >= 6, "{times:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioExecutor;
 use throttle_core::Backend;
 use throttle_redis::RedisBackend;
 use throttle_test_servers::Shared;
-use throttle_tower::shape::Shaper;
+use throttle_tower::shape::{PausedBy, Shaper};
 use throttle_tower::{LeakyBucket, OnError, Rate, ShapeLayer};
 use tokio::task::JoinSet;
 use tower::{Layer, ServiceExt};
@@ -154,4 +154,68 @@ async fn law_15_given_up_calls_leave_the_whole_rate_to_another_over_redis() {
         "{:?}",
         start.elapsed()
     );
+}
+
+/// What the upstream says to one process pauses the other within a look at the store: calls that
+/// wait there and could not leave in time fail, later ones as well, and the rest leaves after the
+/// pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn law_16_shape_pause_heard_by_one_process_holds_in_another_over_redis() {
+    const PAUSE: Duration = Duration::from_secs(3);
+    let shared = Shared::new();
+    let process = |max_wait| {
+        let backend = RedisBackend::builder(throttle_redis::Single::new(&shared.url()).unwrap())
+            .prefix(shared.prefix())
+            .deadline(Duration::from_secs(2))
+            .build()
+            .unwrap();
+        let pace = LeakyBucket::new(Rate::per_second(20)).max_wait(Duration::from_secs(max_wait));
+        Shaper::builder(pace)
+            .name("pace")
+            .on_error(OnError::Closed)
+            .share_pauses(Duration::from_secs(60))
+            .backend(backend)
+            .build()
+            .unwrap()
+    };
+    let (one, other) = (process(60), process(2));
+    let mut calls = JoinSet::new();
+    for _ in 0..36 {
+        let other = other.clone();
+        calls.spawn(async move {
+            let error = other.schedule("key", 1).await.err();
+            (
+                tokio::time::Instant::now(),
+                error.map(|error| *error.queue_full().unwrap()),
+            )
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let left = tokio::time::Instant::now();
+    let headers = http::HeaderMap::from_iter([(http::header::RETRY_AFTER, 3.into())]);
+    one.obey("key", left, StatusCode::TOO_MANY_REQUESTS, &headers);
+    let ended = calls.join_all().await;
+    let failed: Vec<_> = ended.iter().filter(|(_, full)| full.is_some()).collect();
+    assert!(failed.len() >= 15, "{ended:?}");
+    for (at, full) in failed {
+        let paused = full.unwrap().paused.expect("the pause is the cause");
+        assert_eq!(paused.by, PausedBy::Fleet);
+        assert!(
+            paused.until.max(left + PAUSE) - paused.until.min(left + PAUSE) < PAUSE / 10,
+            "{paused:?}"
+        );
+        // A look each quarter of a second, and time for a busy machine.
+        assert!(*at < left + Duration::from_millis(900), "{:?}", *at - left);
+    }
+    let error = other.schedule("key", 1).await.unwrap_err();
+    assert!(
+        error.to_string().starts_with("paused by the fleet for "),
+        "{error}"
+    );
+    let paused = other.paused_until("key").expect("a pause");
+    tokio::time::sleep(error.retry_after().unwrap() + Duration::from_millis(50)).await;
+    for shaper in [&one, &other] {
+        shaper.schedule("key", 1).await.unwrap();
+        assert!(tokio::time::Instant::now() >= paused.until.min(left + PAUSE));
+    }
 }

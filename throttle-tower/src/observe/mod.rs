@@ -19,7 +19,7 @@ pub mod metrics;
 #[cfg(feature = "offenders")]
 mod offenders;
 #[cfg(feature = "tracing")]
-mod trace;
+pub(crate) mod trace;
 
 #[cfg(feature = "offenders")]
 pub use offenders::Offender;

@@ -9,6 +9,7 @@ use throttle_core::{
 };
 
 use super::clock::TokioClock;
+use super::obey_upstream::ObeyUpstream;
 use super::one_key::OneKey;
 use super::pauses::shared::SharedPauses;
 use super::queues::Queues;
@@ -226,8 +227,8 @@ impl<B: Backend> ShaperBuilder<B> {
     /// itself hears is bounded by [`longest_pause`](crate::ShapeLayer::longest_pause). All resume
     /// at the end that was told, [jitter](crate::ShapeLayer::pause_jitter) included, and each lets
     /// its waiting calls leave at the pace. So for as long as these take, the fleet may exceed the
-    /// pace. A wait that is kept in steps is told step by step. A slower pace that an upstream asks
-    /// for is not shared. While the store fails, each process keeps its own pauses only.
+    /// pace. Calls that are held for an answer, and what a key has learned of its resets, are not
+    /// shared. While the store fails, each process keeps its own pauses only.
     ///
     /// ```
     /// use std::time::Duration;
@@ -321,12 +322,15 @@ impl<B: Backend> ShaperBuilder<B> {
                 max_wait,
                 max_waiting: self.max_waiting,
                 counters: Counters::default(),
+                #[cfg(feature = "tracing")]
+                events: Default::default(),
                 background: Background::default(),
                 queues: Queues::default(),
                 shared_pauses,
                 answers_at_once: AtomicBool::new(false),
                 trip: AtomicU64::new(0),
             }),
+            obey: ObeyUpstream::default(),
         })
     }
 

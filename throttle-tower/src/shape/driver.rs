@@ -172,17 +172,18 @@ impl<B: Backend> Ends<B> {
                 // The first call may have given up, and what it waits for says nothing about the
                 // next one.
                 Some(Answer::Wait(_) | Answer::Never | Answer::Failed(_))
-                    if queue.first_ticket() != Some(*first) =>
+                    if queue.next_call(now) != Ok(*first) =>
                 {
                     return queue.is_due(Due::at(now));
                 }
                 Some(Answer::Wait(wait)) => return queue.is_due(Due::at(at + wait)),
-                Some(Answer::Never) => queue.refuse_first(),
+                Some(Answer::Never) => queue.refuse(*first),
                 Some(Answer::Unpaced) => {
                     // Those that a pause has held do not leave all at once.
                     let is_paced = queue.pauses.have_held();
+                    let from = queue.next_call(now).unwrap_or_default();
                     let calls = queue
-                        .ready_calls()
+                        .ready_from(from)
                         .take(if is_paced { 1 } else { usize::MAX });
                     let turn = |Wanted { cost, units, .. }: &Wanted| Turn {
                         at,
@@ -192,13 +193,14 @@ impl<B: Backend> Ends<B> {
                     };
                     let turns: Vec<Turn> = calls.map(|call| turn(&call.wanted)).collect();
                     let length = queue
-                        .first()
+                        .ready_from(from)
+                        .next()
                         .filter(|_| is_paced)
                         .map_or(Duration::ZERO, |call| call.length);
                     queue.is_due(Due::at(at + length));
                     queue.turns.extend(turns);
                 }
-                Some(Answer::Failed(error)) => queue.fail(ShapeError::Store(error)),
+                Some(Answer::Failed(error)) => queue.fail(*first, ShapeError::Store(error)),
                 None => {}
             }
             if is_degraded {
@@ -220,15 +222,16 @@ enum Step {
 impl<B: Backend> Schedule<B> {
     /// Asks for the turn of the first call, and for those that are due before the answer can be
     /// here, so that a round trip does not limit the rate.
-    fn asking(&self, queue: &Queue, now: Instant) -> Option<Asking> {
-        let first = queue.first()?;
-        let start = self.not_too_late(queue.start().max(first.came), now);
+    fn asking(&self, queue: &mut Queue, now: Instant) -> Option<Asking> {
+        let ticket = queue.next_call(now).ok()?;
+        let first = queue.call(ticket)?;
+        let start = self.not_too_late(queue.turn_of(first, now), now);
         let late = now.saturating_duration_since(start);
         let horizon = late + self.trip();
         let (mut turns, mut cost, mut later) = (Vec::new(), 0_u64, Duration::ZERO);
         // The upstream may let calls leave farther apart than a batch of turns is.
         let is_alone = first.wanted.units.is_some() || queue.pauses.is_active(now);
-        for call in queue.ready_calls() {
+        for call in queue.ready_from(ticket) {
             if !turns.is_empty() && (later > horizon || is_alone) {
                 break;
             }
@@ -236,7 +239,7 @@ impl<B: Backend> Schedule<B> {
             cost = cost.saturating_add(call.wanted.cost);
             later += call.length;
         }
-        let (ticket, alone) = (queue.first_ticket()?, first.wanted.calls());
+        let alone = first.wanted.calls();
         let mut calls = alone.clone();
         if turns.len() > 1 {
             calls

@@ -3,7 +3,9 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use http::StatusCode;
 use throttle_core::BackendError;
+use tokio::time::Instant;
 
 use crate::usage::UsageError;
 
@@ -34,8 +36,8 @@ use crate::usage::UsageError;
 pub struct QueueFull {
     /// The bound that the call would have exceeded.
     pub bound: Bound,
-    /// How long until the same call is accepted if nothing else happens; `None` if no wait helps,
-    /// or if it is not known.
+    /// By how much the call's turn would come too late: the same call is accepted after this time,
+    /// if nothing else happens. `None` if no wait helps, or if it is not known.
     pub retry_after: Option<Duration>,
     /// The bound itself: the longest time until the last unit of the call is due. For
     /// [`Bound::MaxWaiting`], zero.
@@ -43,6 +45,75 @@ pub struct QueueFull {
     /// The unit that needs the longest, if that is not requests: see
     /// [`by_unit`](super::ShaperBuilder::by_unit).
     pub unit: Option<&'static str>,
+    /// The pause of the call's key, if that is why the call would wait too long.
+    pub paused: Option<Paused>,
+}
+
+/// A pause of a key: no call of it leaves before its end.
+///
+/// [`Shaper::paused_until`](super::Shaper::paused_until) returns it, and [`QueueFull::paused`] has
+/// it as the cause of a refusal.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_tower::shape::{PausedBy, Shaper};
+/// use throttle_tower::{LeakyBucket, Rate};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)))?;
+/// shaper.pause("api.example", Duration::from_secs(40));
+/// let refused = shaper.schedule("api.example", 1).await.unwrap_err();
+/// let paused = refused.queue_full().and_then(|full| full.paused).expect("a pause is the cause");
+/// assert_eq!(paused.by, PausedBy::Program);
+/// assert_eq!(paused.until - tokio::time::Instant::now(), Duration::from_secs(40));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Paused {
+    /// The end of the pause, by the clock of tokio's timers.
+    pub until: Instant,
+    /// Its cause.
+    pub by: PausedBy,
+}
+
+/// The cause of a pause: see [`Paused`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PausedBy {
+    /// The upstream refused a call, with this status.
+    Refused(StatusCode),
+    /// The upstream answered a call, and stated that nothing is left until a reset.
+    NothingLeft,
+    /// The program: [`Shaper::pause`](super::Shaper::pause), or units that a call
+    /// [settled](super::ShapeUsage) without an estimate.
+    Program,
+    /// Another process of the fleet: see
+    /// [`share_pauses`](super::ShaperBuilder::share_pauses).
+    Fleet,
+}
+
+impl PausedBy {
+    /// The status of the refusal that is the cause.
+    #[cfg(feature = "tracing")]
+    pub(super) fn status(self) -> Option<StatusCode> {
+        match self {
+            Self::Refused(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Refused(_) => "refused",
+            Self::NothingLeft => "nothing_left",
+            Self::Program => "program",
+            Self::Fleet => "fleet",
+        }
+    }
 }
 
 /// A bound on waiting: see [`QueueFull::bound`].
@@ -82,6 +153,7 @@ impl QueueFull {
         retry_after: None,
         allowed: Duration::ZERO,
         unit: None,
+        paused: None,
     };
 }
 
@@ -93,6 +165,28 @@ impl fmt::Display for QueueFull {
             Bound::MaxWaiting => "",
             Bound::Class => "its class may",
         };
+        if let Some(Paused { until, by }) = self.paused {
+            let (left, bound) = (
+                until.saturating_duration_since(Instant::now()),
+                self.allowed,
+            );
+            let left = ClockTime(left);
+            match by {
+                PausedBy::Refused(status) => write!(
+                    f,
+                    "the upstream refuses calls for {left} more ({})",
+                    status.as_u16()
+                )?,
+                PausedBy::NothingLeft => {
+                    write!(f, "nothing is left of the upstream's quota for {left}")?;
+                }
+                PausedBy::Program => write!(f, "paused by the program for {left} more")?,
+                PausedBy::Fleet => write!(f, "paused by the fleet for {left} more")?,
+            }
+            write!(f, "; the call may wait {}", ClockTime(bound))?;
+            let wait = self.retry_after.unwrap_or_default();
+            return write!(f, "; try again in {}", ClockTime(wait));
+        }
         match (self.bound, self.unit) {
             (Bound::MaxWaiting, _) => {
                 f.write_str("as many calls are waiting as max_waiting allows")?;
@@ -118,6 +212,33 @@ impl fmt::Display for QueueFull {
 }
 
 impl Error for QueueFull {}
+
+/// A duration as `1h 59m 50s`, rounded up to seconds; below a minute exactly.
+struct ClockTime(Duration);
+
+impl fmt::Display for ClockTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < Duration::from_secs(60) {
+            return write!(f, "{:?}", self.0);
+        }
+        let seconds = self
+            .0
+            .as_secs()
+            .saturating_add(u64::from(self.0.subsec_nanos() > 0));
+        let mut space = "";
+        for (count, unit) in [
+            (seconds / 3_600, 'h'),
+            (seconds / 60 % 60, 'm'),
+            (seconds % 60, 's'),
+        ] {
+            if count > 0 {
+                write!(f, "{space}{count}{unit}")?;
+                space = " ";
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Why a shaped call has no response.
 ///
@@ -162,6 +283,30 @@ impl<E> ShapeError<E> {
             Self::QueueFull(full) => Some(full),
             Self::Store(_) | Self::UnknownUnit(_) | Self::Inner(_) => None,
         }
+    }
+
+    /// The time after which the same call is accepted, if this is a refusal that knows it: for a
+    /// retry outside of the shaper. `None` for other errors.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::{ShapeError, Shaper};
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pace = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(30));
+    /// let shaper = Shaper::new(pace)?;
+    /// shaper.pause("api.example", Duration::from_secs(90));
+    /// let refused = shaper.schedule("api.example", 1).await.unwrap_err();
+    /// assert_eq!(refused.retry_after(), Some(Duration::from_secs(60)));
+    /// assert_eq!(ShapeError::Inner("down").retry_after(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.queue_full()?.retry_after
     }
 }
 
@@ -238,6 +383,7 @@ mod tests {
             retry_after: retry_after.map(Duration::from_millis),
             allowed,
             unit: None,
+            paused: None,
         }
     }
 
@@ -286,6 +432,35 @@ mod tests {
         assert_eq!(texts(Some(1_500))[0].to_string(), wait);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn shape_refusal_because_of_a_pause_names_it() {
+        let text = |seconds, by, retry_after| {
+            let until = Instant::now() + Duration::from_secs(seconds);
+            let paused = Some(Paused { until, by });
+            let full = full(Bound::MaxWait, Some(retry_after));
+            QueueFull { paused, ..full }.to_string()
+        };
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        assert_eq!(
+            text(7_190, PausedBy::Refused(status), 7_188_000),
+            "the upstream refuses calls for 1h 59m 50s more (429); the call may wait 2s; try again \
+                in 1h 59m 48s"
+        );
+        assert_eq!(
+            text(2_400, PausedBy::NothingLeft, 2_398_500),
+            "nothing is left of the upstream's quota for 40m; the call may wait 2s; try again in \
+                39m 59s"
+        );
+        assert_eq!(
+            text(12, PausedBy::Program, 10_000),
+            "paused by the program for 12s more; the call may wait 2s; try again in 10s"
+        );
+        assert_eq!(
+            text(60, PausedBy::Fleet, 500),
+            "paused by the fleet for 1m more; the call may wait 2s; try again in 500ms"
+        );
+    }
+
     #[test]
     fn shape_error_is_what_it_was_made_of() {
         let store = || BackendError::new(BackendErrorKind::Timeout);
@@ -300,6 +475,7 @@ mod tests {
         assert_eq!(failed.into_inner(), None);
         let widened: ShapeError<&str> = ShapeError::from(full(Bound::MaxWait, Some(7))).widen();
         assert_eq!(widened.queue_full(), Some(&full(Bound::MaxWait, Some(7))));
+        assert_eq!(widened.retry_after(), Some(Duration::from_millis(7)));
         assert_eq!(ShapeError::Inner("down").queue_full(), None);
     }
 
@@ -326,6 +502,8 @@ mod tests {
                 assert_eq!(stated, seconds, "{bound:?}");
                 let body = std::str::from_utf8(response.body()).unwrap();
                 assert!(body.contains(problem), "{bound:?}: {body}");
+                let cause = response.extensions().get::<QueueFull>();
+                assert_eq!(cause, Some(&full(bound, retry_after)));
             }
         }
     }

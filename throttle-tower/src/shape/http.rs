@@ -188,7 +188,8 @@ where
 impl QueueFull {
     /// The refusal as an HTTP response: 429 if the call would have waited too long, 503 if too many
     /// calls wait already; with `Retry-After` where the wait is known, in whole seconds, rounded
-    /// up.
+    /// up. The response's extensions contain this `QueueFull`, which tells it from the upstream's
+    /// own refusals.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         let problem = match self.bound {
@@ -196,6 +197,7 @@ impl QueueFull {
             Bound::MaxWaiting => Problem::TemporaryReducedCapacity,
         };
         let mut response = refusal(problem);
+        response.extensions_mut().insert(*self);
         if let Some(wait) = self.retry_after {
             let wait = RetryAfter::from_micros(micros(wait));
             response

@@ -6,7 +6,6 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::{Backend, ConfigError, Key, LeakyBucket, MemoryBackend};
 
 use super::clock::TokioClock;
-use super::obey_upstream::ObeyUpstream;
 use super::request_fields::RequestFields;
 use super::shaper::Shaper;
 use super::stats::ShapeStats;
@@ -79,7 +78,6 @@ use crate::time::FAR;
 pub struct ShapeLayer<Req, B: Backend = MemoryBackend<TokioClock>, H = IgnoreUpstream> {
     pub(super) shaper: Shaper<B>,
     pub(super) fields: Arc<RequestFields<Req>>,
-    pub(super) obey: ObeyUpstream,
     pub(super) head: H,
 }
 
@@ -117,34 +115,38 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
         Self {
             shaper,
             fields: Arc::default(),
-            obey: ObeyUpstream::default(),
             head: IgnoreUpstream,
         }
     }
 
     /// Obeys the upstream's limits as its responses state them, where they are `http::Response`s.
     ///
-    /// * **A refusal that says how long to wait**: no call of that key leaves before then, not even
-    ///   one that waits already. Afterwards the calls leave in their order, at the pace. A refusal
-    ///   is a response with status 429, 503 or 529; with 403, if it has `Retry-After` or nothing
-    ///   remains; or of gRPC, with status 8 or 14 in the headers.
-    /// * **A refusal that does not say it**, or says 0: at first a pause as long as the pace needs
-    ///   for one call, then twice as long for each refusal after a pause, until a call is not
-    ///   refused.
-    /// * **A limit with nothing left**: no call of that key leaves until the limit has something
-    ///   again, whatever the status.
-    /// * **A limit with something left**, but less than the pace would use until its reset: the
-    ///   calls are spaced so that it lasts, until another response states otherwise. Where the
-    ///   reset is stated in whole seconds it comes up to a second earlier than stated, and what is
-    ///   left then is lost: against 10 calls in 2 seconds, 40 calls take 10 to 12 seconds where 6
-    ///   are the least, but none is refused.
+    /// * **A refusal that states a wait**: no call of that key leaves before then, at most
+    ///   [`longest_pause`](Self::longest_pause). A refusal is a response with status 429, 503 or
+    ///   529; any other error (4xx, 5xx) that states a wait above 0; a 403 with nothing left; of
+    ///   gRPC, status 8 or 14 in the headers; and what [`refused_if`](Self::refused_if) adds. The
+    ///   wait replaces the resets of the same response.
+    /// * **A refusal with nothing left, and a reset**: until the reset.
+    /// * **Any other refusal**: for 1 second or for the time of one request, whichever is longer.
+    ///   Then for twice as long after each further refusal, at most a minute, until a call that left
+    ///   after the pause is answered.
+    /// * **After a refusal** one call leaves. Each answer lets one more be under way, until they are
+    ///   as many as the pace makes.
+    /// * **Nothing left on an answered call**: the next call leaves after a second and finds out
+    ///   whether the reset is the end of a window. If it is, the key pauses until then, also at later
+    ///   times. If the quota refills before, nothing more happens. A key remembers this for an hour.
+    /// * **Something left**: nothing, until calls under way could use it up. Then further calls are
+    ///   held for an answer, at most two round trips.
+    ///
+    /// A success with `Retry-After` is no refusal: it asks the client to look again at what it has
+    /// begun.
     ///
     /// What is left and the reset are enough; the limit itself may be missing.
     ///
     /// | header | says | source |
     /// |---|---|---|
-    /// | `Retry-After` | the wait after a refusal: seconds with or without a fraction, or a date; above 10⁹ an instant to come in seconds since 1970 | RFC 9110, 10.2.3; Shopify, Docker Hub |
-    /// | `retry-after-ms`, `x-ms-retry-after-ms` | the same: milliseconds, with or without a fraction | OpenAI's and Anthropic's clients, Azure |
+    /// | `Retry-After` | the wait after a refusal, in each form of a reset | RFC 9110, 10.2.3; Shopify, Docker Hub |
+    /// | `retry-after-ms`, `x-ms-retry-after-ms`, `x-amz-retry-after` | the same: milliseconds, with or without a fraction | OpenAI's and Anthropic's clients, Azure, AWS |
     /// | `x-ratelimit-retry-after`, `x-rate-limit-retry-after-seconds`, `x-ogw-ratelimit-reset` | the same: seconds | MailerLite, Bucket4j, Lark |
     /// | `grpc-retry-pushback-ms` | the same: milliseconds; a negative number tells no time | gRPC proposal A6 |
     /// | `grpc-status-details-bin` | the same: the delay of a `RetryInfo` | `google.rpc` |
@@ -156,26 +158,22 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///
     /// A reset is a number of seconds below 10⁹; an instant in seconds since 1970 below 10¹², else
     /// in milliseconds; a duration as `6m0s` or `17ms`; an instant of RFC 3339; or a date of HTTP.
-    /// Numbers may have fractions.
+    /// Numbers may have fractions. An instant is compared with the `Date` of its response, or with
+    /// the clock of this machine if there is none, or if the response has an `Age`.
     ///
-    /// **Where two disagree, the stricter counts**: the longest wait, the slowest pace. The headers
-    /// of the last two rows count only where a refusal does not state its wait. The limits of the
-    /// first of them refill all the time: a request waits for its part of the time until all is
-    /// back, tokens are waited for in full, and what is left slows no call down. Limits of tokens
-    /// with something left cannot be compared with a pace of calls, and are not.
+    /// Where two of a kind disagree, the stricter counts: the longest wait, the least that is left.
+    /// The headers of the last two rows bound the pause after a refusal that states no wait. On an
+    /// answered call they change nothing.
     ///
-    /// **Each pause and each spacing is at most [`longest_pause`](Self::longest_pause)**, beside
-    /// [`pause_jitter`](Self::pause_jitter), whatever the upstream says. A longer wait, of at most
-    /// a day, is kept in steps of that length. After each step one call leaves. A response that is
-    /// no refusal and no server error ends the steps, and all calls that wait, new ones too, leave
-    /// from the end of the running step on. A later refusal replaces the wait by what it states. A
-    /// call whose response is not read ends nothing: one that was dropped or failed, and one that
-    /// the [`shaper`](Self::shaper) has delayed. [`Shaper::reset`] ends the steps of a key.
+    /// **Bounds are absolute.** A new call that could not leave in time because of a pause fails when
+    /// it is made, and waiting calls fail when the pause begins. The error has the
+    /// [pause](super::QueueFull::paused) and the time to come back. A call that is held for an answer
+    /// does not fail: it leaves when its bound ends.
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
-    /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses). If a pause would
-    /// make a new call wait too long, that call is refused; calls that wait already are not, and
-    /// wait longer by the pause.
+    /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses).
+    /// [`Shaper::reset`] ends them. With the feature `tracing` an event under the target `throttle`
+    /// says that a pause begins, with its status and wait, and no key: at most ten a second.
     ///
     /// Anything that cannot be read is ignored.
     pub fn obey_upstream(self) -> ShapeLayer<Req, B, HttpHead> {
@@ -196,7 +194,6 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
         ShapeLayer {
             shaper: self.shaper,
             fields: self.fields,
-            obey: self.obey,
             head,
         }
     }
@@ -307,13 +304,11 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         let Self {
             shaper,
             fields,
-            obey,
             head,
         } = self;
         ShapeLayer {
             shaper,
             fields,
-            obey,
             head: SettleWith { head, settle },
         }
     }
@@ -337,9 +332,10 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     }
 
     /// Sets the longest pause that an upstream can [request](Self::obey_upstream), so that a wrong
-    /// header cannot stop all calls for a year. Defaults to one minute.
+    /// header cannot stop all calls for a year. Of a longer wait one call leaves at its end, and hears
+    /// of the rest. Defaults to one hour.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
-        self.obey.longest = pause.min(FAR);
+        self.shaper.obey.longest = pause.min(FAR);
         self
     }
 
@@ -347,7 +343,45 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// of a fleet do not all resume at once. The added time is random, and is up to `percent` of
     /// the pause. `percent` is at most 100. Defaults to 0.
     pub fn pause_jitter(mut self, percent: u8) -> Self {
-        self.obey.jitter = percent.min(100);
+        self.shaper.obey.jitter = percent.min(100);
+        self
+    }
+
+    /// Takes further responses as refusals: those for which the function returns true. It adds to
+    /// the responses that [always refuse](Self::obey_upstream). Defaults to none.
+    ///
+    /// A response whose body alone refuses is passed to
+    /// [`Shaper::obey`](super::Shaper::obey) instead, after its body has been read.
+    ///
+    /// ```
+    /// # use throttle_tower::{LeakyBucket, Rate, ShapeLayer};
+    /// let pace = LeakyBucket::new(Rate::per_second(20));
+    /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::new(pace)?.refused_if(
+    ///     |status, headers| {
+    ///         status == 400
+    ///             && headers.get("x-amzn-errortype").is_some_and(|kind| kind == "ThrottlingException")
+    ///     },
+    /// );
+    /// let layer = layer.obey_upstream();
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn refused_if(
+        mut self,
+        refused_if: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.shaper.obey.refused_if = Some(Arc::new(refused_if));
+        self
+    }
+
+    /// Halves the pace of a key at the first refusal after each pause, down to a thirty-second part,
+    /// unless the refusal states that nothing is left. From the end of the pause on the pace grows
+    /// by a sixtieth of the whole pace a second. Off by default.
+    ///
+    /// The upstream then refuses fewer calls. But a slower pace makes a longer queue, so more calls
+    /// fail here that the upstream would have answered. Set it where refusals ban: GitHub, Binance,
+    /// Riot.
+    pub fn slow_down_when_refused(mut self) -> Self {
+        self.shaper.obey.slows = true;
         self
     }
 
@@ -374,7 +408,6 @@ impl<Req, B: Backend, H: Clone> Clone for ShapeLayer<Req, B, H> {
         Self {
             shaper: self.shaper.clone(),
             fields: Arc::clone(&self.fields),
-            obey: self.obey,
             head: self.head.clone(),
         }
     }

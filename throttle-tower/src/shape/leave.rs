@@ -42,15 +42,17 @@ impl<B: Backend> Schedule<B> {
                 if call.is_refused() {
                     continue;
                 }
-                let latest = queue.latest(call);
+                let latest = call.latest;
+                let start = queue.start_of_next(ticket, now);
                 if now > latest + LAST_CALL {
-                    let refusal = call.bounds.refusal(queue.start_of_next(ticket, now), now);
+                    let refusal = queue.refusal(&call.bounds, start, now);
                     queue.remove(ticket);
                     return Polled::Refused(refusal.into());
                 }
                 let needs_driver = queue.needs_driver(next.at(now), now);
+                let held_until = queue.pauses.held(now).unwrap_or(now);
                 return Polled::Waits {
-                    look_at: queue.start_of_next(ticket, now).min(latest),
+                    look_at: start.max(held_until).min(latest),
                     needs_driver,
                 };
             }
@@ -66,19 +68,20 @@ impl<B: Backend> Schedule<B> {
         ticket: u64,
         now: Instant,
     ) -> Option<Option<Box<Receipt>>> {
-        let Waiting { wanted, came, .. } = queue.call(ticket)?;
+        let call = queue.call(ticket)?;
+        let Waiting { wanted, .. } = call;
         let (requests, is_by_units) = (wanted.cost, wanted.units.is_some());
         if !queue.turns.is_empty() {
             let turn = queue.take_turn(ticket, now)?;
-            queue.left(turn.at, requests, now);
+            queue.left(ticket, now);
             return Some(turn.receipt.filter(|_| is_by_units));
         }
-        let start = self.not_too_late(queue.start().max(*came), now);
+        let start = self.not_too_late(queue.turn_of(call, now), now);
         if let Some(one_key) = self.one_key(&wanted.key) {
             let left = one_key.leave_as_of(start, requests);
             queue.is_due(Due::at(left.unwrap_or_else(|later| later)));
             return left.is_ok().then(|| {
-                queue.left(start, requests, now);
+                queue.left(ticket, now);
                 None
             });
         }
@@ -104,11 +107,11 @@ impl<B: Backend> Schedule<B> {
             Some(Answer::Granted { next, receipt }) => {
                 // What is left of a microsecond is found out by asking.
                 queue.is_due(due(next.saturating_sub(Duration::from_micros(1))));
-                queue.left(start, requests, now);
+                queue.left(ticket, now);
                 return Some(receipt.filter(|_| is_by_units));
             }
             Some(Answer::Wait(wait)) => queue.is_due(due(wait)),
-            Some(_) => queue.refuse_first(),
+            Some(_) => queue.refuse(ticket),
             None => {
                 queue.at_once = false;
                 queue.is_due(queue.due);

@@ -32,6 +32,7 @@ mod one_key;
 mod pauses;
 mod queue;
 mod queues;
+mod report;
 mod request_fields;
 mod schedule;
 mod schedule_future;
@@ -46,7 +47,7 @@ mod wanted;
 
 pub use self::builder::ShaperBuilder;
 pub use self::clock::TokioClock;
-pub use self::error::{Bound, QueueFull, ShapeError};
+pub use self::error::{Bound, Paused, PausedBy, QueueFull, ShapeError};
 pub use self::future::ShapeFuture;
 pub use self::http::{HttpShape, HttpShapeFuture, HttpShapeLayer};
 pub use self::layer::ShapeLayer;

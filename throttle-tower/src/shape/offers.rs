@@ -16,14 +16,18 @@ impl Queue {
     pub(super) fn is_offered(&self, ticket: u64, now: Instant) -> bool {
         let is_granted = |ticket| self.is_granted(ticket, now);
         // Turns that fit none of them are given back by the first one.
-        let gives_back = || self.first_ticket() == Some(ticket) && !self.in_offer().any(is_granted);
+        let gives_back =
+            || self.in_offer().next() == Some(ticket) && !self.in_offer().any(is_granted);
         let is_next = self.in_offer().any(|offered| offered == ticket);
         is_next && (self.turns.is_empty() || is_granted(ticket) || gives_back())
     }
 
     pub(super) fn in_offer(&self) -> impl Iterator<Item = u64> {
-        let calls = self.offer.as_ref().map_or(0, |offer| offer.calls);
-        self.ready.iter().take(calls).copied()
+        let (calls, from) = self
+            .offer
+            .as_ref()
+            .map_or((0, 0), |offer| (offer.calls, offer.from));
+        self.ready.range(from..).take(calls).copied()
     }
 
     /// Whether a granted turn that is due fits a call.
@@ -65,7 +69,7 @@ impl Queue {
         if let Some(place) = self.turns.iter().position(|turn| turn.fits(wanted, now)) {
             return self.turns.remove(place);
         }
-        if self.first_ticket() == Some(ticket) {
+        if self.in_offer().next() == Some(ticket) {
             // It was granted for a call of another cost, which is gone.
             self.due = Due::at(now);
             self.afterwards

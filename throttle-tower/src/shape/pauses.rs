@@ -1,269 +1,418 @@
+//! The rules by which a key obeys its upstream: a pure state, to which each instant is passed.
+
 mod fleet;
 mod known;
 pub(super) mod shared;
+#[cfg(test)]
+mod tests;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::time::FAR;
+use super::error::{Paused, PausedBy};
+use crate::headers::read_upstream::Allowance;
 
-/// How long a refusal is remembered at least after the pause that followed it.
-const REMEMBERED: Duration = Duration::from_secs(60);
+/// The first and the longest pause after a refusal that states no wait. The first is at least one
+/// interval of the pace.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
 
-/// What an upstream has asked of one key, beside its pace: to pause, or to call more slowly.
+/// What a key's resets are is remembered for so long after the last wait that they caused.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
+
+/// A stated reset may be this much later than the real one, because whole seconds are rounded up.
+const ROUNDED: Duration = Duration::from_secs(1);
+
+/// Departures that are kept, so that a response counts those after its call.
+const DEPARTURES: usize = 1_024;
+
+/// What an upstream has said of one key.
 pub(super) struct Pauses {
-    began: Instant,
-    /// No call leaves before.
-    until: Instant,
-    /// The pauses that follow, one after each call that leaves.
-    steps: Option<Steps>,
-    /// Requests that leave before `slow_until` are `spacing` apart from the next one.
-    slow_until: Instant,
-    spacing: Duration,
-    /// The last call that left while the key was slowed down, and its requests.
-    left: Option<(Instant, u64)>,
-    /// The last refusal that did not say how long to wait.
-    refusal: Option<Refusal>,
-}
-
-struct Refusal {
-    /// How long the pause after it is, before that was lengthened by chance.
-    length: Duration,
-    until: Instant,
-    /// From then on a refusal is a first one again.
+    /// The last one, which may be over.
+    pause: Option<Paused>,
+    resets: Resets,
+    /// When nothing was left, and the reset that was stated then: an answer before it
+    /// shows that the quota refills.
+    guess: Option<(Instant, Instant)>,
+    /// The last pause after a refusal that stated no wait, before chance lengthened it.
+    length: Option<Duration>,
+    probes: Option<Probes>,
+    balance: Option<Balance>,
+    /// The last round trip to the upstream, and the time for one request at the pace.
+    trip: Duration,
+    pub(super) interval: Duration,
+    /// When calls of several requests each left. Kept from `counted_from` on, while probes or a
+    /// balance need them.
+    departures: VecDeque<(Instant, u64)>,
+    counted_from: Instant,
+    /// A part of the pace in thousandths of a minute, and the instant from which on it grows.
+    part: Option<(u64, Instant)>,
+    /// No call leaves before, because the part of the pace is spaced so.
+    spaced_until: Instant,
     forgotten_at: Instant,
 }
 
-/// A wait that is kept in pauses of a bounded length, one after each call that leaves.
-pub(super) struct Steps {
-    pub(super) announced_at: Instant,
-    pub(super) until: Instant,
-    pub(super) length: Duration,
+/// What a stated reset is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resets {
+    Unknown,
+    /// The end of a window: nothing comes back before.
+    Window,
+    /// The instant at which all is back: the next request comes back much earlier.
+    Refills,
 }
+
+/// After a refusal calls leave carefully: one at first, and one more under way for each answer.
+struct Probes {
+    size: u64,
+    under_way: u64,
+    /// Calls that left before say nothing.
+    since: Instant,
+}
+
+/// How many requests may still leave until an answer says more.
+struct Balance {
+    more: u64,
+    /// With none left, no call leaves before, unless its bound ends.
+    held_until: Instant,
+    /// The first call from then on leaves alone.
+    reset: Option<Instant>,
+}
+
+/// A response to a call, as far as the rules need it.
+pub(super) struct Reply {
+    pub(super) left: Instant,
+    pub(super) now: Instant,
+    pub(super) status: StatusCode,
+    pub(super) refuses: bool,
+    /// The wait that the refusal states.
+    pub(super) wait: Option<Duration>,
+    /// What is left until a reset whose instant is known.
+    pub(super) allowance: Option<Allowance>,
+    /// Nothing is left of a quota whose period alone is known.
+    pub(super) used_up: Option<Duration>,
+}
+
+/// How calls leave without an upstream's word, and how far it is obeyed.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// The time for one request at the pace.
+    pub(super) interval: Duration,
+    /// The longest pause.
+    pub(super) longest: Duration,
+    /// Whether the pace halves after a refusal.
+    pub(super) slows: bool,
+}
+
+/// The whole pace: a thousandth of a minute is a millisecond, so a part grows by one in each.
+const WHOLE: u64 = 60_000;
+const LEAST: u64 = WHOLE / 32;
 
 impl Pauses {
     pub(super) fn new(now: Instant) -> Self {
-        let (steps, left, refusal) = (None, None, None);
         Self {
-            began: now,
-            until: now,
-            steps,
-            slow_until: now,
-            spacing: Duration::ZERO,
-            left,
-            refusal,
+            pause: None,
+            resets: Resets::Unknown,
+            guess: None,
+            length: None,
+            probes: None,
+            balance: None,
+            trip: Duration::ZERO,
+            interval: Duration::ZERO,
+            departures: VecDeque::new(),
+            counted_from: now,
+            part: None,
+            spaced_until: now,
+            forgotten_at: now,
         }
     }
 
-    /// When the next call may leave.
+    /// No call leaves before.
     pub(super) fn end(&self) -> Instant {
-        let spaced = self
-            .left
-            .filter(|(at, _)| *at < self.slow_until)
-            .map(|(at, requests)| at + self.spaces(requests));
-        spaced.map_or(self.until, |spaced| spaced.max(self.until))
+        let until = self.pause.map_or(self.spaced_until, |pause| pause.until);
+        until.max(self.spaced_until)
     }
 
-    /// Whether calls that wait were held by a pause.
+    pub(super) fn paused(&self, now: Instant) -> Option<Paused> {
+        self.pause.filter(|pause| pause.until > now)
+    }
+
+    /// Whether calls that wait were held.
     pub(super) fn have_held(&self) -> bool {
-        self.until > self.began
+        self.pause.is_some() || self.is_counting()
     }
 
-    fn spaces(&self, requests: u64) -> Duration {
-        self.spacing
-            .saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX))
-    }
-
-    fn steps_left(&self, now: Instant) -> Option<&Steps> {
-        self.steps.as_ref().filter(|steps| steps.until > now)
-    }
-
-    /// Whether a call that comes now is delayed, or delays those behind it.
+    /// Whether a call that comes now leaves by these rules.
     pub(super) fn is_active(&self, now: Instant) -> bool {
-        self.delays(now) || self.steps_left(now).is_some()
+        self.is_counting() || self.part(now) < WHOLE || self.end() > now
     }
 
-    fn delays(&self, now: Instant) -> bool {
-        self.slow_until > now || self.end() > now
+    fn is_counting(&self) -> bool {
+        self.probes.is_some() || self.balance.is_some()
     }
 
-    /// Whether they must not be forgotten. Steps of a key that no call uses are, after some of
-    /// them: the next call is then refused, and they begin again.
     pub(super) fn is_needed(&self, now: Instant) -> bool {
-        const UNUSED: u32 = 4;
-        let is_used = |steps: &Steps| now < self.until + steps.length * UNUSED;
-        let is_remembered = |refusal: &Refusal| now < refusal.forgotten_at;
-        self.delays(now)
-            || self.steps_left(now).is_some_and(is_used)
-            || self.refusal.as_ref().is_some_and(is_remembered)
+        now < self.forgotten_at || self.end() > now
     }
 
-    /// Pauses until then. Returns by how much that is later than before.
-    pub(super) fn pause(&mut self, until: Instant, now: Instant) -> Duration {
-        let more = until.saturating_duration_since(self.end().max(now));
-        self.until = self.until.max(until);
-        more
+    /// Whether a response is worth keeping a state for its key.
+    pub(super) fn concern(reply: &Reply, interval: Duration) -> bool {
+        let trips = reply.now.saturating_duration_since(reply.left);
+        let near = |allowance: Allowance| allowance.remaining <= near_end(trips, interval);
+        reply.refuses || reply.allowance.is_some_and(near)
     }
 
-    /// A call has left. Returns how long the pause is that follows.
-    pub(super) fn left(&mut self, at: Instant, requests: u64) -> Duration {
-        if self.slow_until > at {
-            self.left = Some((at, requests));
+    /// Applies a response. Returns the pause that has to begin, and its cause.
+    pub(super) fn hear(&mut self, reply: &Reply, terms: Terms) -> Option<(Duration, PausedBy)> {
+        let Reply { left, now, .. } = *reply;
+        (self.trip, self.interval) = (now.saturating_duration_since(left), terms.interval);
+        let answers_probe = self.give_back(left);
+        if !self.is_counting() {
+            (self.counted_from, self.departures) = (now, VecDeque::new());
         }
-        match self.steps_left(at) {
-            Some(steps) => {
-                let until = steps.until.min(at + steps.length);
-                self.pause(until, at)
-            }
-            None => Duration::ZERO,
-        }
-    }
-
-    /// The response to a call that left before an announcement is no later word: it can only
-    /// prolong the wait.
-    pub(super) fn announce(&mut self, left: Instant, steps: Option<Steps>) {
-        let earlier = self.steps.take_if(|former| left <= former.announced_at);
-        self.steps = match (earlier, steps) {
-            (Some(former), Some(steps)) => Some(Steps {
-                until: steps.until.max(former.until),
-                ..steps
-            }),
-            (former, steps) => steps.or(former),
+        let pause = if reply.refuses {
+            Some(self.refused(reply, terms))
+        } else if reply.status.is_server_error() {
+            None
+        } else {
+            self.answered(reply, terms, answers_probe)
         };
+        let pause = pause.map(|(pause, by)| (pause.min(terms.longest), by));
+        pause.filter(|(pause, _)| !pause.is_zero())
     }
 
-    /// The end of the pause after a refusal that does not say how long to wait: at first as long as
-    /// `first`, then twice as long for each refusal that comes after a pause, until a call
-    /// succeeds. `lengthen` bounds a pause, and makes it longer by chance.
-    ///
-    /// The call left and was refused at these instants. One that left before a pause says nothing
-    /// of the time after it, so its refusal does not prolong the pause.
-    pub(super) fn refused(
-        &mut self,
-        [left, now]: [Instant; 2],
-        first: Duration,
-        lengthen: impl Fn(Duration) -> Duration,
-    ) -> Instant {
-        let length = match &self.refusal {
-            Some(former) if left < former.until => return former.until,
-            Some(former) if now < former.forgotten_at => former.length.saturating_mul(2),
-            _ => first,
-        };
-        let pause = lengthen(length);
-        let until = now + pause;
-        let forgotten_at = until + pause.max(REMEMBERED);
-        self.refusal = Some(Refusal {
-            length: length.min(pause),
-            until,
-            forgotten_at,
-        });
-        until
-    }
-
-    /// A call was not refused. One that left before a wait was announced, or before a pause was
-    /// over, says nothing about it.
-    pub(super) fn succeeded(&mut self, left: Instant) {
-        self.steps.take_if(|steps| left > steps.announced_at);
-        self.refusal.take_if(|refusal| left >= refusal.until);
-    }
-
-    /// Before `until`, requests leave `spacing` apart, if that is slower than the `usual` spacing.
-    pub(super) fn slow(
-        &mut self,
-        spacing: Duration,
-        usual: Duration,
-        until: Instant,
-        now: Instant,
-    ) {
-        let was_slow = self.slow_until > now;
-        if spacing > usual {
-            let longer = was_slow && spacing >= self.spacing;
-            self.slow_until = if longer {
-                until.max(self.slow_until)
-            } else {
-                until
+    fn refused(&mut self, reply: &Reply, terms: Terms) -> (Duration, PausedBy) {
+        let Reply { left, now, .. } = *reply;
+        let is_fresh = self.is_after_pause(left);
+        let nothing_left = reply.allowance.filter(|allowance| allowance.remaining == 0);
+        let reset = nothing_left.map(|allowance| allowance.within);
+        if let Some(reset) = reset {
+            self.resets = match reply.wait {
+                Some(wait) if wait < reset / 2 => Resets::Refills,
+                _ => Resets::Window,
             };
-            self.spacing = spacing;
-        } else if was_slow {
-            (self.slow_until, self.left) = (now, None);
+        }
+        let pause = match (reply.wait.or(reset), self.pause) {
+            (Some(wait), _) => wait,
+            (None, Some(pause)) if !is_fresh => pause.until.saturating_duration_since(now),
+            (None, _) => {
+                let first = FIRST.max(terms.interval);
+                let length = self.length.map_or(first, |length| length.saturating_mul(2));
+                let most = LONGEST.max(terms.interval);
+                let most = reply.used_up.map_or(most, |period| period.min(most));
+                *self.length.insert(length.min(most))
+            }
+        };
+        let end = now + pause.min(terms.longest);
+        if terms.slows && is_fresh && reset.is_none() && reply.used_up.is_none() {
+            self.part = Some(((self.part(now) / 2).max(LEAST), end));
+        }
+        (self.guess, self.balance) = (None, None);
+        if is_fresh || self.probes.is_none() {
+            let (size, under_way, since) = (1, 0, now);
+            self.probes = Some(Probes {
+                size,
+                under_way,
+                since,
+            });
+        }
+        self.remember(end);
+        (pause, PausedBy::Refused(reply.status))
+    }
+
+    fn answered(
+        &mut self,
+        reply: &Reply,
+        terms: Terms,
+        answers_probe: bool,
+    ) -> Option<(Duration, PausedBy)> {
+        let Reply { left, now, .. } = *reply;
+        if answers_probe || self.is_after_pause(left) {
+            self.length = None;
+        }
+        if let Some(probes) = self.probes.as_mut().filter(|_| answers_probe) {
+            probes.size += 1;
+            if u128::from(probes.size) > in_trip(self.trip, self.interval) {
+                self.probes = None;
+            }
+        }
+        if self
+            .guess
+            .is_some_and(|(since, end)| left > since && now + ROUNDED < end)
+        {
+            self.resets = Resets::Refills;
+        }
+        let is_window = self.resets == Resets::Window;
+        let allowance = reply.allowance.filter(|allowance| {
+            self.resets != Resets::Refills
+                && !allowance.within.is_zero()
+                && allowance.remaining <= near_end(self.trip, self.interval)
+        });
+        let Some(Allowance { remaining, within }) = allowance else {
+            self.balance = None;
+            return None;
+        };
+        let within = within.min(terms.longest);
+        let reset = now + within;
+        self.remember(reset);
+        let last = self
+            .departures
+            .back()
+            .map_or(self.counted_from, |(at, _)| *at);
+        self.balance = Some(match remaining {
+            // After a pause until the reset one call leaves alone.
+            0 => Balance {
+                more: is_window.into(),
+                held_until: now + within.min(FIRST),
+                reset: None,
+            },
+            _ => Balance {
+                more: remaining.saturating_sub(self.left_after(left)),
+                held_until: last + 2 * self.trip,
+                reset: Some(reset),
+            },
+        });
+        if remaining > 0 {
+            return None;
+        }
+        if self.guess.is_none_or(|(_, end)| end <= now) {
+            self.guess = Some((now, reset));
+        }
+        is_window.then_some((within, PausedBy::NothingLeft))
+    }
+
+    /// A call left after the last pause. One that left before says nothing of the time after it.
+    fn is_after_pause(&self, left: Instant) -> bool {
+        self.pause.is_none_or(|pause| left >= pause.until)
+    }
+
+    /// Requests that left after an instant. Those that were not counted left at the pace, at most.
+    fn left_after(&self, left: Instant) -> u64 {
+        let later = self
+            .departures
+            .iter()
+            .rev()
+            .take_while(|(at, _)| *at > left);
+        let uncounted = in_trip(
+            self.counted_from.saturating_duration_since(left),
+            self.interval,
+        );
+        let uncounted = u64::try_from(uncounted).unwrap_or(u64::MAX);
+        later.fold(uncounted, |sum, (_, requests)| {
+            sum.saturating_add(*requests)
+        })
+    }
+
+    fn remember(&mut self, until: Instant) {
+        let kept = if self.resets == Resets::Unknown {
+            LONGEST
+        } else {
+            REMEMBERED
+        };
+        self.forgotten_at = self.forgotten_at.max(until + kept);
+    }
+
+    /// A call that left then is under way no more. Returns whether it was a probe.
+    pub(super) fn give_back(&mut self, left: Instant) -> bool {
+        let probes = self.probes.as_mut().filter(|probes| left > probes.since);
+        probes.is_some_and(|probes| {
+            probes.under_way = probes.under_way.saturating_sub(1);
+            true
+        })
+    }
+
+    /// No call leaves before its end. Returns whether the key was not paused.
+    pub(super) fn pause(&mut self, pause: Paused, now: Instant) -> bool {
+        let former = self.paused(now);
+        if former.is_none_or(|former| pause.until > former.until) {
+            self.pause = Some(pause);
+        }
+        former.is_none()
+    }
+
+    /// Until when calls are held for an answer. A hold is no part of a wait that is estimated.
+    pub(super) fn held(&self, now: Instant) -> Option<Instant> {
+        let probing = self
+            .probes
+            .as_ref()
+            .filter(|probes| probes.under_way >= probes.size);
+        let last = self.departures.back();
+        let probed_until = probing.and(last).map(|(at, _)| *at + self.answer_time());
+        let is_reset = |balance: &Balance| balance.reset.is_some_and(|reset| now >= reset);
+        let spent = self
+            .balance
+            .as_ref()
+            .filter(|balance| balance.more == 0 && !is_reset(balance));
+        let held_until = probed_until.max(spent.map(|balance| balance.held_until));
+        held_until.filter(|until| *until > now)
+    }
+
+    /// A probe is given up after this time.
+    fn answer_time(&self) -> Duration {
+        3 * self.trip + Duration::from_secs(2)
+    }
+
+    /// A call of so many requests leaves, whose turn has that length.
+    pub(super) fn left(&mut self, now: Instant, requests: u64, length: Duration) {
+        if self.part(now) < WHOLE {
+            self.spaced_until = now + self.stretched(length, now);
+        }
+        let held_until = now + 2 * self.trip;
+        let is_held = self.held(now).is_some();
+        if let Some(probes) = &mut self.probes {
+            if probes.under_way >= probes.size && !is_held {
+                probes.under_way = 0;
+            }
+            probes.under_way += 1;
+        }
+        if let Some(balance) = &mut self.balance {
+            let is_reset = balance.reset.take_if(|reset| now >= *reset).is_some();
+            balance.more = if is_reset {
+                0
+            } else {
+                balance.more.saturating_sub(requests)
+            };
+            balance.held_until = held_until;
+        }
+        if self.is_counting() {
+            self.departures.push_back((now, requests));
+            if self.departures.len() > DEPARTURES {
+                self.departures.pop_front();
+            }
         }
     }
 
-    /// How long a call waits for a number of calls before it that begin to leave at an instant,
-    /// because of what the upstream has asked. They have so many requests.
-    pub(super) fn wait(
-        &self,
-        calls: u64,
-        requests: u64,
-        start: Instant,
-        length: Duration,
-    ) -> Duration {
-        let stepped = self.steps_left(start).map_or(Duration::ZERO, |steps| {
-            let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-            steps
-                .length
-                .saturating_mul(calls)
-                .min(steps.until.saturating_duration_since(start))
-        });
-        let slow_for = self.slow_until.saturating_duration_since(start);
-        if slow_for.is_zero() || requests == 0 || self.spacing.is_zero() {
-            return stepped.max(length);
+    fn part(&self, now: Instant) -> u64 {
+        self.part.map_or(WHOLE, |(part, grows_from)| {
+            let grown = now.saturating_duration_since(grows_from).as_millis();
+            u64::try_from(grown).map_or(WHOLE, |grown| part.saturating_add(grown).min(WHOLE))
+        })
+    }
+
+    /// How long turns take at the part of the pace that is in force.
+    pub(super) fn stretched(&self, length: Duration, now: Instant) -> Duration {
+        let part = self.part(now);
+        if part == WHOLE {
+            return length;
         }
-        let slow = u64::try_from(slow_for.as_nanos().div_ceil(self.spacing.as_nanos()))
-            .unwrap_or(u64::MAX);
-        let slow = slow.min(requests);
-        let rest = length.as_nanos() * u128::from(requests - slow) / u128::from(requests);
-        let rest = u64::try_from(rest).map_or(FAR, Duration::from_nanos);
-        stepped
-            .max(length)
-            .max(self.spaces(slow).saturating_add(rest))
+        let nanos = length.as_nanos() * u128::from(WHOLE) / u128::from(part);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(crate::time::FAR)
+    }
+
+    pub(super) fn resets(&self) -> Resets {
+        self.resets
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How many intervals begin in a round trip.
+fn in_trip(trip: Duration, interval: Duration) -> u128 {
+    trip.as_nanos().div_ceil(interval.as_nanos().max(1))
+}
 
-    const MS: Duration = Duration::from_millis(1);
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_call_waits_for_the_slow_ones_before_it() {
-        let now = Instant::now();
-        let mut pauses = Pauses::new(now);
-        pauses.slow(200 * MS, 100 * MS, now + 1_000 * MS, now);
-        assert_eq!(pauses.wait(3, 3, now, 300 * MS), 600 * MS);
-        assert_eq!(pauses.wait(10, 10, now, 1_000 * MS), 1_500 * MS);
-    }
-
-    const FIRST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(60);
-
-    fn refused(pauses: &mut Pauses, left: Instant, now: Instant) -> Duration {
-        let until = pauses.refused([left, now], FIRST, |length| length.min(LONGEST));
-        until.saturating_duration_since(now)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_pause_that_was_lengthened_by_chance_doubles_what_it_was_before() {
-        let mut now = Instant::now();
-        let mut pauses = Pauses::new(now);
-        for doubled in [1, 2, 4] {
-            let until = pauses.refused([now; 2], FIRST, |length| length * 3 / 2);
-            assert_eq!(until - now, FIRST * doubled * 3 / 2);
-            now = until;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shape_refusals_long_ago_are_forgotten() {
-        let start = Instant::now();
-        let mut pauses = Pauses::new(start);
-        let end = start + refused(&mut pauses, start, start) + REMEMBERED;
-        let just_known = end - Duration::from_nanos(1);
-        assert!(pauses.is_needed(just_known) && !pauses.is_needed(end));
-        assert_eq!(refused(&mut pauses, just_known, just_known), FIRST * 2);
-        let later = just_known + FIRST * 2 + REMEMBERED;
-        assert_eq!(refused(&mut pauses, later, later), FIRST);
-    }
+/// With no more left than this, calls under way could use it up.
+fn near_end(trip: Duration, interval: Duration) -> u64 {
+    u64::try_from(2 * in_trip(trip, interval)).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! The calls of one key that wait for their turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use throttle_core::backend::Receipt;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::error::{QueueFull, ShapeError};
+use super::error::{Paused, QueueFull, ShapeError};
 use super::pauses::Pauses;
 use super::wanted::Wanted;
 
@@ -35,8 +36,13 @@ pub(super) struct Queue {
     /// No turn begins before, as far as the backend has said.
     pub(super) due: Due,
     pub(super) pauses: Pauses,
-    /// By how much pauses have delayed the calls, so that a pause makes none of them too late.
-    delayed: Duration,
+    /// Whether it is counted among the paused keys.
+    is_counted: bool,
+    /// Whether calls were held for an answer since the last one left: the turn that was held back
+    /// begins when it is taken.
+    was_held: bool,
+    /// No bound of a ready call ends before.
+    bounds_end: Instant,
     pub(super) offer: Option<Offer>,
     /// Turns that a store has granted, and that no call has taken yet.
     pub(super) turns: VecDeque<Turn>,
@@ -49,11 +55,10 @@ pub(super) struct Queue {
     pub(super) afterwards: Afterwards,
 }
 
-/// Ready calls of one class: how many, how many requests they are, and how long their turns take.
+/// Ready calls of one class: how many, and how long their turns take.
 #[derive(Clone, Copy, Default)]
 struct Total {
     calls: u64,
-    requests: u64,
     length: Duration,
 }
 
@@ -69,35 +74,22 @@ pub(super) struct Waiting {
     pub(super) wanted: Wanted,
     /// How long its turn takes.
     pub(super) length: Duration,
+    /// Those of a call that comes now, of which a class may have stricter ones.
     pub(super) bounds: Bounds,
     /// When it came, or the call that it passed: with that call's turn.
     pub(super) came: Instant,
-    /// The latest instant at which its turn may begin, but for what pauses have delayed.
-    latest: Instant,
+    /// The latest instant at which its turn may begin.
+    pub(super) latest: Instant,
     waker: Option<Waker>,
-    refused: Option<ShapeError>,
+    refused: Option<Box<ShapeError>>,
 }
 
 /// By when the turn of a call has to begin.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// So long after the call has come, by what is known then.
-    pub(super) window: Duration,
+    pub(super) latest: Instant,
     /// The refusal of a call that comes too late, but for the time after which to come back.
     pub(super) full: QueueFull,
-}
-
-impl Bounds {
-    /// The refusal of a call whose turn would begin then.
-    pub(super) fn refusal(&self, start: Instant, now: Instant) -> QueueFull {
-        let wait = start
-            .saturating_duration_since(now)
-            .saturating_sub(self.window);
-        QueueFull {
-            retry_after: Some(wait),
-            ..self.full
-        }
-    }
 }
 
 /// An instant by tokio's clock, and by the backend's where that is known. The first cannot stand
@@ -110,8 +102,9 @@ pub(super) struct Due {
 
 pub(super) struct Offer {
     expires: Instant,
-    /// To how many of the first calls.
+    /// To how many calls, the first of which has a ticket from this one on.
     pub(super) calls: usize,
+    pub(super) from: u64,
 }
 
 /// A turn that a store has granted.
@@ -174,7 +167,9 @@ impl Queue {
             totals: SmallVec::new(),
             due: Due::at(now),
             pauses: Pauses::new(now),
-            delayed: Duration::ZERO,
+            is_counted: false,
+            was_held: false,
+            bounds_end: now,
             offer: None,
             turns: VecDeque::new(),
             at_once: false,
@@ -200,23 +195,33 @@ impl Queue {
         self.due.at.max(self.pauses.end())
     }
 
+    /// When the turn began that a call takes now.
+    pub(super) fn turn_of(&self, call: &Waiting, now: Instant) -> Instant {
+        if self.was_held {
+            now
+        } else {
+            self.start().max(call.came)
+        }
+    }
+
     /// When the turn of a call of the ticket's class begins that comes now, if no call of a higher
     /// class follows.
     pub(super) fn start_of_next(&self, ticket: u64, now: Instant) -> Instant {
-        let start = self.start().max(now);
-        let before =
-            self.totals
-                .iter()
-                .take(class_of(ticket) + 1)
-                .fold(Total::default(), |sum, class| Total {
-                    calls: sum.calls + class.calls,
-                    requests: sum.requests.saturating_add(class.requests),
-                    length: sum.length.saturating_add(class.length),
-                });
-        start
-            + self
-                .pauses
-                .wait(before.calls, before.requests, start, before.length)
+        let classes = self.totals.iter().take(class_of(ticket) + 1);
+        let before = classes.fold(Duration::ZERO, |sum, class| {
+            sum.saturating_add(class.length)
+        });
+        self.start().max(now) + self.pauses.stretched(before, now)
+    }
+
+    /// The refusal of a call whose turn would begin then.
+    pub(super) fn refusal(&self, bounds: &Bounds, start: Instant, now: Instant) -> QueueFull {
+        let is_cause = |paused: &Paused| paused.until >= self.due.at;
+        QueueFull {
+            retry_after: Some(start.saturating_duration_since(bounds.latest)),
+            paused: self.pauses.paused(now).filter(is_cause),
+            ..bounds.full
+        }
     }
 
     /// The ticket of a call that comes now.
@@ -224,13 +229,13 @@ impl Queue {
         (u64::from(class) << CLASS_SHIFT) | self.tickets
     }
 
-    /// Joins the end of its class. The call's turn has to begin within the window.
+    /// Joins the end of its class. The call's turn has to begin by the latest instant.
     pub(super) fn join(
         &mut self,
         ticket: u64,
         (wanted, length): (Wanted, Duration),
         bounds: Bounds,
-        window: Duration,
+        latest: Instant,
         now: Instant,
     ) {
         self.tickets += 1;
@@ -248,9 +253,6 @@ impl Queue {
             // What the former first call waits for may be a unit that this one does not need.
             self.due = Due::at(now);
         }
-        // What pauses have delayed so far has delayed other calls.
-        let latest = now + window;
-        let latest = latest.checked_sub(self.delayed).unwrap_or(latest);
         let call = Waiting {
             wanted,
             length,
@@ -281,8 +283,13 @@ impl Queue {
             )
         {
             total.calls += 1;
-            total.requests = total.requests.saturating_add(call.wanted.cost);
             total.length = total.length.saturating_add(call.length);
+            let is_only = self.ready.len() == 1;
+            self.bounds_end = if is_only {
+                call.latest
+            } else {
+                self.bounds_end.min(call.latest)
+            };
         }
     }
 
@@ -294,7 +301,6 @@ impl Queue {
             )
         {
             total.calls -= 1;
-            total.requests = total.requests.saturating_sub(call.wanted.cost);
             total.length = total.length.saturating_sub(call.length);
         }
     }
@@ -323,7 +329,7 @@ impl Queue {
     pub(super) fn poll(&mut self, ticket: u64, waker: &Waker) -> Option<ShapeError> {
         let call = self.calls.get_mut(&ticket)?;
         if let Some(refused) = call.refused.take() {
-            return Some(refused);
+            return Some(*refused);
         }
         if !call
             .waker
@@ -353,18 +359,11 @@ impl Queue {
         self.calls.get(&ticket).map(Box::as_ref)
     }
 
-    /// The latest instant at which the turn of a waiting call may begin.
-    pub(super) fn latest(&self, call: &Waiting) -> Instant {
-        call.latest + self.delayed
-    }
-
-    pub(super) fn first(&self) -> Option<&Waiting> {
-        self.call(self.first_ticket()?)
-    }
-
-    /// The ready calls in their order.
-    pub(super) fn ready_calls(&self) -> impl Iterator<Item = &Waiting> {
-        self.ready.iter().filter_map(|ticket| self.call(*ticket))
+    /// The ready calls in their order, from one on.
+    pub(super) fn ready_from(&self, ticket: u64) -> impl Iterator<Item = &Waiting> {
+        self.ready
+            .range(ticket..)
+            .filter_map(|ticket| self.call(*ticket))
     }
 
     /// Refuses the calls that would leave too late, offers a turn that is due, and passes on one
@@ -372,7 +371,9 @@ impl Queue {
     pub(super) fn advance(&mut self, now: Instant) -> Next {
         loop {
             // A turn that a pause holds back counts from too early an instant.
-            if !self.turns.is_empty() && (self.ready.is_empty() || self.pauses.end() > now) {
+            let is_held = self.ready.is_empty() || self.pauses.end() > now;
+            let next = self.next_call(now);
+            if !self.turns.is_empty() && (is_held || next.is_err()) {
                 self.is_due(Due::at(now));
                 self.afterwards
                     .unused
@@ -384,20 +385,25 @@ impl Queue {
             }
             let start = match self.turns.front() {
                 Some(turn) => turn.at,
-                None => {
-                    let start = self.start();
-                    if let Some(late) = self.first().filter(|call| start > self.latest(call)) {
-                        let (refusal, is_by_units) =
-                            (late.bounds.refusal(start, now), late.wanted.units.is_some());
-                        self.fail(refusal);
-                        if is_by_units {
-                            self.due = Due::at(now);
-                        }
-                        continue;
-                    }
-                    start
-                }
+                None => self.start(),
             };
+            let ticket = match next {
+                Err(until) => {
+                    self.offer = None;
+                    return Next::At(until.max(start));
+                }
+                Ok(ticket) => ticket,
+            };
+            let is_late = |call: &&Waiting| self.turns.is_empty() && start > call.latest;
+            if let Some(late) = self.call(ticket).filter(is_late) {
+                let is_by_units = late.wanted.units.is_some();
+                let refusal = self.refusal(&late.bounds, start, now);
+                self.fail(ticket, refusal);
+                if is_by_units {
+                    self.due = Due::at(now);
+                }
+                continue;
+            }
             if start > now {
                 self.offer = None;
                 return Next::At(start);
@@ -405,7 +411,9 @@ impl Queue {
             if self.turns.is_empty() && !self.at_once {
                 return Next::Ask;
             }
+            let is_passing = self.first_ticket() != Some(ticket);
             let calls = match &self.offer {
+                None if is_passing => 1,
                 None => self.calls_for_due_turns(now),
                 Some(offer) if now >= offer.expires => {
                     let calls = offer.calls.saturating_mul(2);
@@ -421,6 +429,10 @@ impl Queue {
                     missed
                         .into_iter()
                         .for_each(|ticket| self.stand_aside(ticket));
+                    if is_passing {
+                        self.offer = None;
+                        continue;
+                    }
                     calls
                 }
                 Some(offer) => return Next::At(offer.expires),
@@ -428,36 +440,66 @@ impl Queue {
             self.offer = Some(Offer {
                 expires: now + GRACE,
                 calls,
+                from: if is_passing { ticket } else { 0 },
             });
             let offered: SmallVec<[Waker; 4]> = self
-                .ready_calls()
-                .take(calls)
-                .filter_map(|call| call.waker.clone())
+                .in_offer()
+                .filter_map(|ticket| self.call(ticket)?.waker.clone())
                 .collect();
             self.afterwards.wakers.extend(offered);
         }
     }
 
-    /// Fails the first call.
-    pub(super) fn fail(&mut self, error: impl Into<ShapeError>) {
+    pub(super) fn fail(&mut self, ticket: u64, error: impl Into<ShapeError>) {
         self.offer = None;
-        let Some(ticket) = self.first_ticket() else {
-            return;
-        };
         self.stand_aside(ticket);
         if let Some(call) = self.calls.get_mut(&ticket) {
-            call.refused = Some(error.into());
+            call.refused.get_or_insert(Box::new(error.into()));
             self.afterwards.wakers.extend(call.waker.take());
         }
     }
 
-    /// Refuses the first call for good.
-    pub(super) fn refuse_first(&mut self) {
-        if let Some(full) = self.first().map(|call| QueueFull {
-            retry_after: None,
-            ..call.bounds.full
-        }) {
-            self.fail(full);
+    /// Refuses a call for good.
+    pub(super) fn refuse(&mut self, ticket: u64) {
+        if let Some(call) = self.call(ticket) {
+            let retry_after = None;
+            self.fail(
+                ticket,
+                QueueFull {
+                    retry_after,
+                    ..call.bounds.full
+                },
+            );
+        }
+    }
+
+    /// The call whose turn is the next: the first one. While calls are held for an answer, it is
+    /// the call whose bound ends next.
+    ///
+    /// # Errors
+    ///
+    /// The instant to look again, if no bound ends yet.
+    pub(super) fn next_call(&mut self, now: Instant) -> Result<u64, Instant> {
+        let Some(held_until) = self.pauses.held(now) else {
+            return self.first_ticket().ok_or(now);
+        };
+        self.was_held = true;
+        // One interval earlier, so that another such call can follow.
+        let is_early = |bounds_end: Instant| bounds_end > now + self.pauses.interval;
+        let mut ending = None;
+        if !is_early(self.bounds_end) {
+            let ready = self
+                .ready
+                .iter()
+                .filter_map(|ticket| Some((self.call(*ticket)?, ticket)));
+            ending = ready.map(|(call, ticket)| (call.latest, *ticket)).min();
+        }
+        match ending {
+            Some((latest, ticket)) if !is_early(latest) => Ok(ticket),
+            ending => {
+                self.bounds_end = ending.map_or(self.bounds_end, |(latest, _)| latest);
+                Err(held_until.min(self.bounds_end - self.pauses.interval))
+            }
         }
     }
 
@@ -466,23 +508,46 @@ impl Queue {
         (self.due, self.offer) = (due, None);
     }
 
-    /// A call leaves with a turn that began then.
-    pub(super) fn left(&mut self, at: Instant, requests: u64, now: Instant) {
+    /// A call leaves with its turn.
+    pub(super) fn left(&mut self, ticket: u64, now: Instant) {
         match &mut self.offer {
             Some(offer) if !self.turns.is_empty() => offer.expires = now + GRACE,
             offer => *offer = None,
         }
-        let more = self.pauses.left(at, requests);
-        self.delayed = self.delayed.saturating_add(more);
+        self.was_held = false;
+        if let Some(call) = self.calls.get(&ticket) {
+            self.pauses.left(now, call.wanted.cost, call.length);
+        }
     }
 
-    /// No call leaves before then, and none that waits is too late because of it.
-    pub(super) fn pause(&mut self, until: Instant, now: Instant) {
-        let before = self.start().max(now);
-        self.pauses.pause(until, now);
-        self.delayed = self
-            .delayed
-            .saturating_add(self.start().saturating_duration_since(before));
+    /// No call leaves before its end. Waiting calls whose turns begin too late then fail now.
+    /// Returns whether the key was not paused.
+    pub(super) fn pause(&mut self, pause: Paused, now: Instant) -> bool {
+        let (before, begins) = (self.start(), self.pauses.pause(pause, now));
+        if self.start() > before {
+            self.fail_late(now);
+        }
+        begins
+    }
+
+    /// Keeps the number of paused keys.
+    pub(super) fn count_pause(&mut self, paused: &mut usize, now: Instant) {
+        let was_counted = mem::replace(&mut self.is_counted, self.pauses.paused(now).is_some());
+        *paused = *paused + usize::from(self.is_counted) - usize::from(was_counted);
+    }
+
+    fn fail_late(&mut self, now: Instant) {
+        let (mut start, mut late) = (self.start().max(now), SmallVec::<[_; 4]>::new());
+        for (ticket, call) in &self.calls {
+            if start > call.latest {
+                late.push((*ticket, self.refusal(&call.bounds, start, now)));
+            } else if self.ready.contains(ticket) {
+                start += self.pauses.stretched(call.length, now);
+            }
+        }
+        for (ticket, refusal) in late {
+            self.fail(ticket, refusal);
+        }
     }
 
     pub(super) fn wake_all(&mut self) {

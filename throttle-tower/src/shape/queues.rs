@@ -17,6 +17,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Queues {
     /// The number of keys, so that calls take no lock while there is none.
     count: AtomicUsize,
+    /// The number of those whose pauses were not over when they were last used or swept.
+    paused: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -30,6 +32,7 @@ struct State {
     /// does so anyhow.
     sweep_at: usize,
     sweep_after: Option<Instant>,
+    paused: usize,
 }
 
 impl Queues {
@@ -49,23 +52,33 @@ impl Queues {
         if self.is_empty() && !begins {
             return None;
         }
-        let (now, mut state) = (Instant::now(), self.lock());
+        let (now, mut guard) = (Instant::now(), self.lock());
+        let state = &mut *guard;
         state.sweep(now);
         if begins && !state.by_key.contains_key(key) {
             state.by_key.insert(key.clone(), Queue::new(now));
         }
+        let paused = &mut state.paused;
         let changed = state.by_key.get_mut(key).map(|queue| {
             let result = by(queue, now);
+            queue.count_pause(paused, now);
             (result, mem::take(&mut queue.afterwards), queue.is_idle(now))
         });
         if changed.as_ref().is_some_and(|(.., is_idle)| *is_idle) {
             state.by_key.remove(key);
         }
         self.count.store(state.by_key.len(), Ordering::Release);
+        self.paused.store(state.paused, Ordering::Release);
         changed.map(|(result, afterwards, _)| (result, afterwards))
     }
 
-    /// How many keys are paused or slowed down.
+    /// How many keys are paused, as of the last change of each.
+    #[cfg(feature = "metrics")]
+    pub(super) fn counted_as_paused(&self) -> usize {
+        self.paused.load(Ordering::Acquire)
+    }
+
+    /// How many keys are paused.
     pub(super) fn paused(&self, now: Instant) -> usize {
         if self.is_empty() {
             0
@@ -73,7 +86,7 @@ impl Queues {
             self.lock()
                 .by_key
                 .values()
-                .filter(|queue| queue.pauses.is_active(now))
+                .filter(|queue| queue.pauses.paused(now).is_some())
                 .count()
         }
     }
@@ -89,7 +102,11 @@ impl State {
     /// them.
     fn sweep(&mut self, now: Instant) {
         if self.by_key.len() >= self.sweep_at || self.sweep_after.is_none_or(|after| now > after) {
-            self.by_key.retain(|_, queue| !queue.is_idle(now));
+            let paused = &mut self.paused;
+            self.by_key.retain(|_, queue| {
+                queue.count_pause(paused, now);
+                !queue.is_idle(now)
+            });
             (self.sweep_at, self.sweep_after) =
                 ((2 * self.by_key.len()).max(64), Some(now + SWEEP_EVERY));
         }
@@ -98,6 +115,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::{Paused, PausedBy};
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -106,7 +124,8 @@ mod tests {
         for number in 0..10_000_u64 {
             tokio::time::advance(second / 100).await;
             queues.change(&Key::from(number), true, |queue, now| {
-                queue.pause(now + second, now);
+                let (until, by) = (now + second, PausedBy::Program);
+                queue.pause(Paused { until, by }, now)
             });
         }
         assert!(

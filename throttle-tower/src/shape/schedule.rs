@@ -7,6 +7,7 @@ use throttle_core::backend::Receipt;
 use throttle_core::{Backend, Key, LocalShare};
 use tokio::time::Instant;
 
+use super::error::Paused;
 use super::one_key::OneKey;
 use super::pauses::Pauses;
 use super::pauses::shared::SharedPauses;
@@ -15,7 +16,9 @@ use super::queues::Queues;
 use super::stats::Counters;
 use super::units::UnitPaces;
 use crate::limit::OnError;
-use crate::time::{micros, time_for};
+#[cfg(feature = "tracing")]
+use crate::observe::trace::EventBudget;
+use crate::time::micros;
 use crate::usage::{Background, Settling};
 
 /// What the clones of a shaper share: the backend that keeps the schedule, its bounds, and the
@@ -35,6 +38,8 @@ pub(super) struct Schedule<B: Backend> {
     pub(super) max_wait: Duration,
     pub(super) max_waiting: usize,
     pub(super) counters: Counters,
+    #[cfg(feature = "tracing")]
+    pub(super) events: EventBudget,
     /// Sends charges back to the store.
     pub(super) background: Background,
     pub(super) queues: Queues,
@@ -87,6 +92,7 @@ impl<B: Backend> Schedule<B> {
         by: impl FnOnce(&mut Queue, Instant) -> R,
     ) -> Option<R> {
         let (result, afterwards) = self.queues.change(key, begins, by)?;
+        self.counters.show_paused(&self.queues);
         let Afterwards {
             wakers,
             driver,
@@ -129,23 +135,17 @@ impl<B: Backend> Schedule<B> {
         });
     }
 
-    /// Before `until`, requests of a key leave `spacing` apart, or at the pace if that is slower.
-    pub(super) fn slow(&self, key: &Key, spacing: Duration, until: Instant) {
-        let usual = time_for(self.paces.requests, 1);
-        self.change(key, spacing > usual, |queue, now| {
-            queue.pauses.slow(spacing, usual, until, now);
-            // The calls that wait may leave earlier now.
-            queue.go_on(now);
-        });
-    }
-
-    /// No call of a key leaves before then, in this process.
-    pub(super) fn pause_here(&self, key: &Key, now: Instant, until: Instant) {
-        if until > now {
-            self.change(key, true, |queue, now| {
-                queue.pause(until, now);
+    /// No call of a key leaves before the pause is over, in this process.
+    pub(super) fn pause_here(&self, key: &Key, now: Instant, pause: Paused) {
+        if pause.until > now {
+            let begins = self.change(key, true, |queue, now| {
+                let begins = queue.pause(pause, now);
                 queue.go_on(now);
+                begins
             });
+            if begins == Some(true) {
+                self.report_pause(pause, now);
+            }
         }
     }
 }

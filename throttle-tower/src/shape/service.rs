@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use throttle_core::{Backend, MemoryBackend};
-use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -75,7 +74,6 @@ where
         let ShapeLayer {
             shaper,
             fields,
-            obey,
             head,
         } = &self.layer;
         let schedule = &shaper.schedule;
@@ -91,15 +89,15 @@ where
             Box::new(ResponseReader {
                 schedule,
                 key,
-                obey: *obey,
+                obey: shaper.obey.clone(),
                 head,
-                left: Instant::now(),
+                left: None,
                 usage,
             })
         });
         match schedule.start(&wanted, || fields.class(&request)) {
             Ok(Start::Left(receipt)) => {
-                if let (Some(reader), Some(_)) = (&mut reader, &receipt) {
+                if let Some(reader) = &mut reader {
                     reader.left(receipt);
                 }
                 ShapeFuture::calling(self.inner.call(request), reader)

@@ -7,9 +7,10 @@ use throttle_core::{Backend, BackendError, Key, MemoryBackend, Rate};
 use tokio::time::Instant;
 
 use super::clock::TokioClock;
-use super::error::ShapeError;
-use super::obey_upstream::{ObeyUpstream, Response};
+use super::error::{Paused, PausedBy, ShapeError};
+use super::obey_upstream::ObeyUpstream;
 use super::one_key::OneKey;
+use super::queue::Queue;
 use super::schedule::Schedule;
 use super::schedule_future::ScheduleFuture;
 use super::start::Start;
@@ -42,6 +43,7 @@ use crate::time::FAR;
 #[derive(Clone)]
 pub struct Shaper<B: Backend = MemoryBackend<TokioClock>> {
     pub(super) schedule: Arc<Schedule<B>>,
+    pub(super) obey: ObeyUpstream,
 }
 
 impl<B: Backend> Shaper<B> {
@@ -174,7 +176,8 @@ impl<B: Backend> Shaper<B> {
     }
 
     /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards
-    /// the calls leave in their order, at the pace. A pause holds in this process, and in others if
+    /// the calls leave in their order, at the pace. Calls that could not leave within their bounds fail:
+    /// those that wait now when the pause begins, later ones when they are made. A pause holds in this process, and in others if
     /// they [share pauses](super::ShaperBuilder::share_pauses).
     ///
     /// ```
@@ -196,13 +199,37 @@ impl<B: Backend> Shaper<B> {
     pub fn pause(&self, key: impl Into<Key>, pause: Duration) {
         let now = Instant::now();
         let until = now.checked_add(pause).unwrap_or_else(|| now + FAR);
-        self.schedule.pause(&key.into(), now, until);
+        let by = PausedBy::Program;
+        self.schedule.pause(&key.into(), now, Paused { until, by });
+    }
+
+    /// The pause of `key`, if no call of it may leave now: for a progress line.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throttle_tower::shape::Shaper;
+    /// use throttle_tower::{LeakyBucket, Rate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10)))?;
+    /// assert!(shaper.paused_until("api.example").is_none());
+    /// shaper.pause("api.example", Duration::from_secs(30));
+    /// let paused = shaper.paused_until("api.example").expect("a pause");
+    /// assert_eq!(paused.until - tokio::time::Instant::now(), Duration::from_secs(30));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn paused_until(&self, key: impl Into<Key>) -> Option<Paused> {
+        let paused = |queue: &mut Queue, now| queue.pauses.paused(now);
+        self.schedule.change(&key.into(), false, paused).flatten()
     }
 
     /// Obeys what an upstream has said in its response to a call of `key` that left at that
     /// instant, as [`ShapeLayer::obey_upstream`](crate::ShapeLayer::obey_upstream) does: for
-    /// clients that are no services. No pause is longer than a minute; a longer wait is kept in
-    /// steps of that length.
+    /// clients that are no services, and for responses whose body alone refuses. The shaper of a
+    /// layer has the settings of that layer.
     ///
     /// ```
     /// use std::time::Duration;
@@ -231,13 +258,8 @@ impl<B: Backend> Shaper<B> {
         status: StatusCode,
         headers: &HeaderMap,
     ) {
-        let response = Response {
-            status,
-            headers,
-            left,
-            now: Instant::now(),
-        };
-        ObeyUpstream::default().apply(&self.schedule, &key.into(), &response);
+        let response = (status, headers);
+        self.obey.apply(&self.schedule, &key.into(), left, response);
     }
 
     /// What the shaper has done so far, and how many calls wait now: in this process, of all keys
@@ -296,6 +318,6 @@ mod tests {
             shaper.schedule("key", 1).await.unwrap();
             pauses.push(left.elapsed().as_millis());
         }
-        assert_eq!(pauses, [100, 200, 100, 200]);
+        assert_eq!(pauses, [1_000, 2_000, 1_000, 2_000]);
     }
 }

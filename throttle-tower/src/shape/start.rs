@@ -76,14 +76,14 @@ impl<B: Backend> Schedule<B> {
         match &started {
             Ok(Start::Left(_)) => self.counters.sent(),
             Ok(Start::Waits(_)) => {}
-            Err(_) => self.counters.refused(),
+            Err(error) => self.counters.refused(error),
         }
         started
     }
 
     fn try_start(self: &Arc<Self>, wanted: &Wanted, class: Class) -> Started<B> {
         let (key, now) = (&wanted.key, Instant::now());
-        let bounds = self.bounds(wanted, (Bound::MaxWait, self.max_wait))?;
+        let bounds = self.bounds(wanted, (Bound::MaxWait, self.max_wait), now)?;
         let door = match class.reserve {
             0 => bounds,
             reserve => {
@@ -91,6 +91,7 @@ impl<B: Backend> Schedule<B> {
                 self.bounds(
                     wanted,
                     (Bound::Class, self.max_wait.saturating_sub(reserved)),
+                    now,
                 )?
             }
         };
@@ -141,8 +142,8 @@ impl<B: Backend> Schedule<B> {
             queue.at_once |= self.is_at_once(key);
             let ticket = queue.next_ticket(class.place);
             let start = queue.start_of_next(ticket, now);
-            if start > now + door.window {
-                return Err(door.refusal(start, now));
+            if start > door.latest {
+                return Err(queue.refusal(&door, start, now));
             }
             if !self.counters.begin_wait(self.max_waiting) {
                 return Err(QueueFull::TOO_MANY);
@@ -154,7 +155,7 @@ impl<B: Backend> Schedule<B> {
                     ..door
                 },
             );
-            queue.join(ticket, call, told, bounds.window, now);
+            queue.join(ticket, call, told, bounds.latest, now);
             Ok(ticket)
         });
         Ok(Start::Waits(Waits::new(
@@ -173,6 +174,7 @@ impl<B: Backend> Schedule<B> {
         &self,
         wanted: &Wanted,
         (bound, longest): (Bound, Duration),
+        now: Instant,
     ) -> Result<Bounds, QueueFull> {
         let (bound, allowed) = match wanted.deadline.filter(|deadline| *deadline < longest) {
             Some(deadline) => (Bound::Deadline, deadline),
@@ -183,10 +185,11 @@ impl<B: Backend> Schedule<B> {
             retry_after: None,
             allowed,
             unit: self.paces.slowest(wanted),
+            paused: None,
         };
         let window = allowed.checked_sub(self.paces.tail(wanted)).ok_or(full)?;
         Ok(Bounds {
-            window: window.min(crate::time::FAR),
+            latest: now + window.min(crate::time::FAR),
             full,
         })
     }

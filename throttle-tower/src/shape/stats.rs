@@ -7,6 +7,9 @@ use throttle_core::metrics::Registered;
 #[cfg(feature = "metrics")]
 use tokio::time::Instant;
 
+use super::error::ShapeError;
+use super::pauses::Reply;
+use super::queues::Queues;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics::ShapeMetrics;
 
@@ -42,8 +45,11 @@ pub struct ShapeStats {
     /// Corrections that the store did not take, because it failed: turns that no call used, and
     /// [settlements](super::ShapeUsage).
     pub lost: u64,
-    /// Keys that are paused or slowed down.
+    /// Keys that are paused.
     pub paused: usize,
+    /// Responses that refused their calls, as far as the upstream is
+    /// [obeyed](crate::ShapeLayer::obey_upstream).
+    pub refusals: u64,
 }
 
 #[derive(Default)]
@@ -53,6 +59,7 @@ pub(super) struct Counters {
     refused: AtomicU64,
     cancelled: AtomicU64,
     degraded: AtomicU64,
+    refusals: AtomicU64,
     #[cfg(feature = "metrics")]
     metrics: OnceLock<Registered<ShapeMetrics>>,
 }
@@ -84,9 +91,25 @@ impl Counters {
         report!(self, metrics => metrics.sent.increment(1));
     }
 
-    pub(super) fn refused(&self) {
+    pub(super) fn refused(&self, error: &ShapeError) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        report!(self, metrics => metrics.refused.increment(1));
+        let _is_paused = error.queue_full().is_some_and(|full| full.paused.is_some());
+        report!(self, metrics => metrics.refused(_is_paused).increment(1));
+    }
+
+    /// An upstream has refused a call.
+    pub(super) fn heard_refusal(&self, _reply: &Reply) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        report!(self, metrics => {
+            let is_reset = _reply.allowance.is_some_and(|allowance| allowance.remaining == 0);
+            metrics.refusal(_reply.wait.is_some(), is_reset).increment(1);
+        });
+    }
+
+    /// The number of paused keys may have changed.
+    #[inline]
+    pub(super) fn show_paused(&self, _queues: &Queues) {
+        report!(self, metrics => metrics.show_paused(|| _queues.counted_as_paused() as u64));
     }
 
     pub(super) fn cancelled(&self) {
@@ -144,6 +167,7 @@ impl Counters {
             degraded: count(&self.degraded),
             lost,
             paused,
+            refusals: count(&self.refusals),
         }
     }
 }

@@ -74,7 +74,7 @@ impl<B: Backend> Future for Waits<B> {
                     Polled::Refused(error) => {
                         self.end_wait();
                         if matches!(error, ShapeError::QueueFull(_)) {
-                            self.schedule.counters.refused();
+                            self.schedule.counters.refused(&error);
                         }
                         return Poll::Ready(Err(error));
                     }

@@ -1,4 +1,3 @@
-use std::cmp::Ordering;
 use std::time::Duration;
 
 /// How much may still be used, and the time within which no more than that may be used.
@@ -9,16 +8,10 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Compares the paces that two allowances ask for; `Greater` is the slower one.
-    pub(super) fn slowness(&self, other: &Self) -> Ordering {
-        match (self.remaining, other.remaining) {
-            (0, 0) => self.within.cmp(&other.within),
-            (own, others) => {
-                let scaled =
-                    |within: Duration, by: u64| within.as_nanos().saturating_mul(u128::from(by));
-                scaled(self.within, others).cmp(&scaled(other.within, own))
-            }
-        }
+    /// Whether it binds the next calls before another one: less may still be used, or it stays used
+    /// up for longer.
+    pub(super) fn is_stricter(&self, other: &Self) -> bool {
+        (other.remaining, self.within) > (self.remaining, other.within)
     }
 }
 
@@ -27,26 +20,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_equal_paces_the_first_counts_and_nothing_is_slower_than_nothing() {
+    fn less_that_remains_is_stricter_and_of_equals_the_longer_time() {
         let of = |remaining, seconds| Allowance {
             remaining,
             within: Duration::from_secs(seconds),
         };
-        for (one, other, slowness) in [
-            (of(0, 5), of(0, 5), Ordering::Equal),
-            (of(0, 6), of(0, 5), Ordering::Greater),
-            (of(0, 1), of(9, 1_000), Ordering::Greater),
-            (of(9, 1_000), of(0, 1), Ordering::Less),
-            (of(2, 4), of(3, 6), Ordering::Equal),
-            (of(2, 5), of(3, 6), Ordering::Greater),
-            (of(2, 4), of(3, 7), Ordering::Less),
-            (
-                of(1 << 40, 1 << 41),
-                of(1 << 40, (1 << 41) - 1),
-                Ordering::Greater,
-            ),
+        for (one, other, is_stricter) in [
+            (of(0, 5), of(0, 5), false),
+            (of(0, 6), of(0, 5), true),
+            (of(0, 1), of(9, 1_000), true),
+            (of(9, 1_000), of(0, 1), false),
+            (of(2, 4), of(3, 6_000), true),
+            (of(3, 5), of(3, 6), false),
         ] {
-            assert_eq!(one.slowness(&other), slowness, "{one:?} and {other:?}");
+            assert_eq!(
+                one.is_stricter(&other),
+                is_stricter,
+                "{one:?} and {other:?}"
+            );
         }
     }
 }

@@ -13,6 +13,6 @@ mod tests;
 pub(super) mod time_text;
 
 pub(crate) use self::allowance::Allowance;
-pub(crate) use self::refusal::{is_refusal, wait};
-pub(crate) use self::stated::{Stated, stated};
+pub(crate) use self::refusal::refusal;
+pub(crate) use self::stated::{clock, stated};
 pub(crate) use self::time_text::{go_duration, millis};

@@ -4,22 +4,38 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use super::quota::Quota;
+use super::stated::clock;
 use super::{grpc, time_text};
 
 /// The status by which Anthropic's API says that it is overloaded; no registry has it.
 const OVERLOADED: u16 = 529;
 
 /// Whether the upstream refused a call because of its limits or its load, so that a later call may
-/// succeed.
-pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
-    match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
-        // GitHub's limits. If requests are left and no wait is stated, the client has no right to
-        // what it asked for.
-        StatusCode::FORBIDDEN => headers.contains_key(RETRY_AFTER) || nothing_remains(headers),
-        StatusCode::OK => grpc::is_refusal(headers),
-        other => other.as_u16() == OVERLOADED,
-    }
+/// succeed, and the wait that the response then states. The program may know that it did.
+///
+/// An error with a stated wait is such a refusal, whatever its status. A success with one is not:
+/// it may ask the client to look again at what it has begun.
+pub(crate) fn refusal(
+    status: StatusCode,
+    headers: &HeaderMap,
+    is_refused: bool,
+) -> (bool, Option<Duration>) {
+    let refuses = is_refused
+        || match status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
+            // GitHub's limits. If requests are left and no wait is stated, the client has no right
+            // to what it asked for.
+            StatusCode::FORBIDDEN => nothing_remains(headers),
+            StatusCode::OK => grpc::is_refusal(headers),
+            other => other.as_u16() == OVERLOADED,
+        };
+    let may_refuse = refuses || status.is_client_error() || status.is_server_error();
+    let wait = if may_refuse {
+        wait(headers, || clock(headers))
+    } else {
+        None
+    };
+    (refuses || wait.is_some(), wait)
 }
 
 /// Headers that state a wait beside `Retry-After`.
@@ -28,11 +44,11 @@ const IN_SECONDS: [&str; 3] = [
     "x-rate-limit-retry-after-seconds",
     "x-ogw-ratelimit-reset",
 ];
-const IN_MILLIS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
+const IN_MILLIS: [&str; 3] = ["retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after"];
 
 /// How long a refusal asks to wait, by the longest of its statements; `None` if it states none,
 /// or 0.
-pub(crate) fn wait(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
+pub(super) fn wait(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Option<Duration> {
     let longest = |name: &str, read: &dyn Fn(&[u8]) -> Option<Duration>| {
         headers
             .get_all(name)
@@ -42,7 +58,7 @@ pub(crate) fn wait(headers: &HeaderMap, now_unix_us: u64) -> Option<Duration> {
     };
     let seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
     let seconds = seconds
-        .filter_map(|name| longest(name, &|text| time_text::retry_after(text, now_unix_us)))
+        .filter_map(|name| longest(name, &|text| time_text::retry_after(text, &now_unix_us)))
         .max();
     let millis = IN_MILLIS
         .iter()

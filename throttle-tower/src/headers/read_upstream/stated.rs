@@ -3,15 +3,26 @@
 use std::time::Duration;
 
 use http::HeaderMap;
+use http::header::{AGE, DATE};
 
 use super::allowance::Allowance;
 use super::quota::{Quota, Statement};
+use super::time_text::http_date;
 use crate::headers::{names, structured};
+use crate::time::wall_micros;
+
+/// The clock that instants in a response are compared with, in µs since 1970: the response's own
+/// date, unless it comes from a cache. `Date` has whole seconds, so a wait is never too short.
+pub(crate) fn clock(headers: &HeaderMap) -> u64 {
+    let date = headers.get(DATE).filter(|_| !headers.contains_key(AGE));
+    date.and_then(|date| http_date(date.as_bytes()))
+        .unwrap_or_else(wall_micros)
+}
 
 /// What the headers of a response state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stated {
-    /// How much may still be used.
+    /// How much may still be used until a reset.
     pub(crate) allowance: Option<Allowance>,
     /// How long a call has to wait for a quota that is used up, where the headers state when all of
     /// it is back, or not even that. So a wait that the response states itself is better known.
@@ -69,7 +80,7 @@ impl Stated {
         if !says_nothing
             && self
                 .allowance
-                .is_none_or(|strictest| allowance.slowness(&strictest).is_gt())
+                .is_none_or(|strictest| allowance.is_stricter(&strictest))
         {
             self.allowance = Some(allowance);
         }
@@ -210,12 +221,12 @@ mod tests {
             "over already"
         );
         assert_eq!(read(&[("ratelimit", r#""a";r=0;t=0"#)]), None);
-        // Less that remains for a shorter time is not stricter.
+        // Less that remains is stricter, for however short a time.
         let (much, little) = (r#""much";r=50;t=100"#, r#""little";r=5;t=1"#);
         for line in [[much, little], [little, much]] {
             assert_eq!(
                 read(&line.map(|member| ("ratelimit", member))),
-                Some((50, 100_000))
+                Some((5, 1_000))
             );
         }
         let list = [("ratelimit", r#""a";r=10;t=4"#)];

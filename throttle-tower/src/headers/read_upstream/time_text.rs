@@ -32,19 +32,15 @@ pub(super) fn until_reset(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option
     Some(Duration::from_micros(at_us.saturating_sub(now_unix_us())))
 }
 
-/// How long a refusal asks to wait: seconds with or without a fraction, an instant to come in
-/// seconds since 1970, or a date of HTTP.
-pub(super) fn retry_after(text: &[u8], now_unix_us: u64) -> Option<Duration> {
-    let from_now = |at_us: u64| Duration::from_micros(at_us.saturating_sub(now_unix_us));
-    let Some(wait) = seconds(text) else {
-        return http_date(text).map(from_now);
-    };
-    // A billion seconds is also the longest wait that servers state, so an instant that has passed
-    // is none.
-    let instant = (FIRST_INSTANT..FIRST_IN_MILLIS)
-        .contains(&wait.as_secs())
-        .then(|| from_now(micros(wait)));
-    instant.filter(|until| !until.is_zero()).or(Some(wait))
+/// How long a refusal asks to wait, in each form of [`until_reset`]. A billion seconds is also the
+/// longest wait that servers state, so an instant that has passed is none.
+pub(super) fn retry_after(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option<Duration> {
+    let wait = until_reset(text, now_unix_us)?;
+    Some(if wait.is_zero() {
+        seconds(text).unwrap_or(wait)
+    } else {
+        wait
+    })
 }
 
 /// Seconds with or without a fraction, rounded up to nanoseconds.

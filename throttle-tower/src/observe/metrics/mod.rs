@@ -56,8 +56,10 @@
 //!
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
-//! | `throttle_shape_calls_total` | counter | `outcome` (`sent`, `refused`, `cancelled`) | calls that left, were refused, or were dropped while they waited | `refused` |
+//! | `throttle_shape_calls_total` | counter | `outcome` (`sent`, `refused`, `paused`, `cancelled`) | calls that left; were refused; were refused because of a pause; were dropped while they waited | `refused`, `paused` |
 //! | `throttle_shape_degraded_total` | counter | | calls that the store did not decide | any |
+//! | `throttle_shape_refusals_total` | counter | `told` (`wait`, `reset`, `nothing`) | calls that the upstream refused, as far as it is [obeyed](crate::ShapeLayer::obey_upstream), by what it stated | `nothing`: the pace is above the upstream's limit |
+//! | `throttle_shape_paused_keys` | gauge, keys | | keys that are paused, as of the last call or response of each, or the last minute in which any key was used | any for long |
 //! | `throttle_shape_waiting_calls` | gauge, calls | | calls that wait now | near `max_waiting` |
 //! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the `max_wait` of the leaky bucket |
 //!

@@ -9,7 +9,11 @@ use super::level::show;
 /// The metrics of a shaper.
 pub(crate) struct ShapeMetrics {
     pub(crate) sent: Counter,
-    pub(crate) refused: Counter,
+    refused: Counter,
+    paused: Counter,
+    /// By whether the refusal told a wait, a reset, or nothing.
+    refusals: [Counter; 3],
+    paused_keys: Gauge,
     pub(crate) cancelled: Counter,
     pub(crate) degraded: Counter,
     waiting: Gauge,
@@ -22,15 +26,42 @@ impl ShapeMetrics {
             describe();
             let layer = || layer.clone();
             let calls = |outcome| counter!("throttle_shape_calls_total", "layer" => layer(), "outcome" => outcome);
+            let refusals = |told| counter!("throttle_shape_refusals_total", "layer" => layer(), "told" => told);
             Self {
                 sent: calls("sent"),
                 refused: calls("refused"),
+                paused: calls("paused"),
+                refusals: ["wait", "reset", "nothing"].map(refusals),
+                paused_keys: gauge!("throttle_shape_paused_keys", "layer" => layer()),
                 cancelled: calls("cancelled"),
                 degraded: counter!("throttle_shape_degraded_total", "layer" => layer()),
                 waiting: gauge!("throttle_shape_waiting_calls", "layer" => layer()),
                 wait: histogram!("throttle_shape_wait_seconds", "layer" => layer()),
             }
         })
+    }
+
+    /// Calls that were refused here, by whether a pause was the cause.
+    pub(crate) fn refused(&self, is_paused: bool) -> &Counter {
+        if is_paused {
+            &self.paused
+        } else {
+            &self.refused
+        }
+    }
+
+    /// Calls that the upstream refused, by what it stated.
+    pub(crate) fn refusal(&self, states_wait: bool, states_reset: bool) -> &Counter {
+        match (states_wait, states_reset) {
+            (true, _) => &self.refusals[0],
+            (false, true) => &self.refusals[1],
+            (false, false) => &self.refusals[2],
+        }
+    }
+
+    /// The number of paused keys may have changed.
+    pub(crate) fn show_paused(&self, paused: impl Fn() -> u64) {
+        show(&self.paused_keys, paused);
     }
 
     /// The number of waiting calls has changed.
@@ -49,6 +80,16 @@ fn describe() {
         "throttle_shape_degraded_total",
         Unit::Count,
         "Calls that the store did not decide."
+    );
+    describe_counter!(
+        "throttle_shape_refusals_total",
+        Unit::Count,
+        "Calls that the upstream refused, by what it stated."
+    );
+    describe_gauge!(
+        "throttle_shape_paused_keys",
+        Unit::Count,
+        "Keys that are paused, as of the last call or response of each."
     );
     describe_gauge!(
         "throttle_shape_waiting_calls",

@@ -120,7 +120,7 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
         ShapeMetrics::registered("calls".to_owned()).with(|metrics| metrics.sent.increment(1));
     });
     let heard = heard.0.into_inner().unwrap();
-    assert_eq!(heard.len(), 18, "{:?}", heard.keys());
+    assert_eq!(heard.len(), 20, "{:?}", heard.keys());
     let mut helps = Vec::new();
     for (
         name,
@@ -145,7 +145,7 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     }
     helps.sort_unstable();
     helps.dedup();
-    assert_eq!(helps.len(), 18, "{helps:?}");
+    assert_eq!(helps.len(), 20, "{helps:?}");
     assert!(helps.iter().all(|help| help.ends_with('.')), "{helps:?}");
 }
 

@@ -6,7 +6,7 @@ pub(super) const PER_SECOND: u64 = 10;
 /// Decides which events are emitted, without a lock. Every event is emitted, or counted by the next
 /// one that is.
 #[derive(Default)]
-pub(super) struct EventBudget {
+pub(crate) struct EventBudget {
     /// The number of the latest second, and in the low byte how many of its events were emitted.
     emitted: AtomicU64,
     /// Since the last event.
@@ -17,7 +17,7 @@ const COUNT_BITS: u32 = 8;
 
 impl EventBudget {
     /// Returns how many events were left out before this one; `None` if this one is left out, too.
-    pub(super) fn take(&self, second: u64) -> Option<u64> {
+    pub(crate) fn take(&self, second: u64) -> Option<u64> {
         let take = |emitted: u64| {
             let (latest, count) = (emitted >> COUNT_BITS, emitted % (1 << COUNT_BITS));
             // A thread that read the clock before another one may come after it.

@@ -7,6 +7,7 @@ mod tracer;
 
 use throttle_core::Backend;
 
+pub(crate) use self::event_budget::EventBudget;
 use crate::throttle::ThrottleLayer;
 use tracer::Tracer;
 

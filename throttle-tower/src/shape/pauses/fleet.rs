@@ -5,12 +5,19 @@ use std::sync::Arc;
 use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
+use super::super::error::{Paused, PausedBy};
 use super::super::schedule::Schedule;
 
 impl<B: Backend> Schedule<B> {
-    /// No call of a key leaves before `until`, here and in the other processes of the fleet.
-    pub(in super::super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
-        self.pause_here(key, now, until);
+    /// No call of a key leaves before the pause is over, here and in the other processes of the
+    /// fleet.
+    pub(in super::super) fn pause(self: &Arc<Self>, key: &Key, now: Instant, pause: Paused) {
+        self.pause_here(key, now, pause);
+        self.share_pause(key, now, pause.until);
+    }
+
+    /// No call of a key leaves before `until` in the other processes of the fleet.
+    pub(in super::super) fn share_pause(self: &Arc<Self>, key: &Key, now: Instant, until: Instant) {
         if let Some(shared) = &self.shared_pauses
             && let Some(sharing) = shared.known.share(key, now, until)
         {
@@ -46,7 +53,9 @@ impl<B: Backend> Schedule<B> {
                 let pause = shared.read(&schedule.backend, &key).await?;
                 let now = Instant::now();
                 if shared.known.heard(&look, now + pause) {
-                    schedule.pause_here(&key, now, now + pause.min(shared.longest));
+                    let until = now + pause.min(shared.longest);
+                    let by = PausedBy::Fleet;
+                    schedule.pause_here(&key, now, Paused { until, by });
                 }
                 Ok(())
             };

@@ -8,6 +8,7 @@ use throttle_core::backend::Receipt;
 use throttle_core::{Backend, Key};
 use tokio::time::Instant;
 
+use super::super::error::{Paused, PausedBy};
 use super::super::schedule::Schedule;
 use super::super::wanted::Wanted;
 use super::UnitPaces;
@@ -95,7 +96,8 @@ impl<B: Backend> SettleUnits for Schedule<B> {
 
     fn delay(&self, key: &Key, by: Duration) {
         let now = Instant::now();
-        self.pause_here(key, now, now + by);
+        let (until, by) = (now + by, PausedBy::Program);
+        self.pause_here(key, now, Paused { until, by });
     }
 }
 

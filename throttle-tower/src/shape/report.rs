@@ -1,0 +1,90 @@
+//! Logs the pauses of keys, and what their resets turn out to be.
+
+use throttle_core::Backend;
+use tokio::time::Instant;
+
+use super::error::Paused;
+use super::pauses::Resets;
+use super::schedule::Schedule;
+
+// No event contains a key.
+#[cfg(feature = "tracing")]
+impl<B: Backend> Schedule<B> {
+    /// A pause of a key begins.
+    pub(super) fn report_pause(&self, Paused { until, by }: Paused, now: Instant) {
+        let second = crate::time::wall_micros() / 1_000_000;
+        if let Some(left_out) = self.events.take(second) {
+            let (wait, status) = (until.saturating_duration_since(now), by.status());
+            let status = status.map(|status| status.as_u16());
+            let by = by.label();
+            tracing::info!(target: "throttle", status, ?wait, by, left_out, "calls paused");
+        }
+    }
+
+    /// The resets of a key turn out to be of a kind.
+    pub(super) fn report_resets(&self, resets: Resets) {
+        tracing::debug!(target: "throttle", ?resets, "resets understood");
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+impl<B: Backend> Schedule<B> {
+    pub(super) fn report_pause(&self, _: Paused, _: Instant) {}
+
+    pub(super) fn report_resets(&self, _: Resets) {}
+}
+
+#[cfg(all(test, feature = "tracing"))]
+mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use http::{HeaderMap, StatusCode};
+    use throttle_core::{LeakyBucket, Rate};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+    use super::super::shaper::Shaper;
+    use super::*;
+
+    /// The events, each with its fields.
+    #[derive(Clone, Default)]
+    struct Events(Arc<Mutex<Vec<String>>>);
+
+    impl<S: tracing::Subscriber> Layer<S> for Events {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+            let mut text = event.metadata().target().to_owned();
+            event.record(
+                &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                    text += &format!(" {field}={value:?}");
+                },
+            );
+            self.0.lock().unwrap().push(text);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shape_pause_is_logged_once_without_its_key() {
+        let events = Events::default();
+        let _listening =
+            tracing::subscriber::set_default(tracing_subscriber::registry().with(events.clone()));
+        // While tests of other threads begin or cease to listen, an event may be missed.
+        for _ in 0..100 {
+            let shaper = Shaper::new(LeakyBucket::new(Rate::per_second(10))).unwrap();
+            let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, 30.into())]);
+            let obey = |left| {
+                shaper.obey("secret", left, StatusCode::TOO_MANY_REQUESTS, &headers);
+                shaper.pause("secret", Duration::from_secs(40));
+            };
+            let left = Instant::now();
+            (0..5).for_each(|_| obey(left));
+            if !events.0.lock().unwrap().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            tracing::callsite::rebuild_interest_cache();
+        }
+        let events = events.0.lock().unwrap();
+        let event = "throttle message=calls paused status=429 wait=30s by=\"refused\" left_out=0";
+        assert_eq!(*events, [event]);
+    }
+}
