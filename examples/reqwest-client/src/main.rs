@@ -40,13 +40,17 @@ fn paced(client: Client, settings: &Settings) -> Result<Paced, ConfigError> {
         .build()?;
     let layer = ShapeLayer::of(shaper)
         // Each host has a schedule of its own.
-        .by(|request: &Request| request.url().host_str().unwrap_or_default().into())
+        .by(|request: &Request| host(request.url()).into())
         // A call whose turn comes after its own timeout fails at once.
         .deadline(|request: &Request| request.timeout().copied())
-        // Slows down where the upstream's `Retry-After` or `RateLimit` headers ask for less than
-        // the pace.
+        // Keeps the waits that the upstream states, and calls carefully when little is left.
         .obey_upstream_of(|response: &Response| (response.status(), response.headers()));
     Ok(layer.layer(client))
+}
+
+/// Returns the key of a call: its host.
+fn host(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
 }
 
 /// Makes all calls. Returns whether each succeeded or was refused here, and the upstream saw at
@@ -70,8 +74,9 @@ async fn run(settings: &Settings) -> anyhow::Result<bool> {
         }
     };
     let mut client = paced(client.build()?, settings)?;
-    let (count, rate, hosts) = (settings.count, settings.rate, urls.len());
-    eprintln!("{count} calls to {hosts} host(s), {rate} a second each; Ctrl-C ends it");
+    let hosts: Vec<String> = urls.iter().map(host).collect();
+    let (count, rate, number) = (settings.count, settings.rate, hosts.len());
+    eprintln!("{count} calls to {number} host(s), {rate} a second each; Ctrl-C ends it");
 
     let began = Instant::now();
     let mut calls = JoinSet::new();
@@ -97,7 +102,7 @@ async fn run(settings: &Settings) -> anyhow::Result<bool> {
                 Some(answer) => summary.note(answer?),
                 None => break,
             },
-            _ = tick.tick() => progress.show(&client.layer().stats()),
+            _ = tick.tick() => progress.show(client.layer().shaper(), &hosts),
             _ = &mut stop => {
                 // A call that is dropped while it waits gives its turn back.
                 calls.shutdown().await;
@@ -105,7 +110,7 @@ async fn run(settings: &Settings) -> anyhow::Result<bool> {
             }
         }
     }
-    progress.show(&client.layer().stats());
+    progress.show(client.layer().shaper(), &hosts);
     progress.end();
     summary.print(&client.layer().stats(), began.elapsed());
     let was_kept = arrivals.is_none_or(|arrivals| summary::print_arrivals(&arrivals, rate));

@@ -1,7 +1,8 @@
-//! A bar that shows how far the batch has come.
+//! A bar that shows how far the batch has come, and which hosts are paused.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use throttle_tower::shape::ShapeStats;
+use throttle_tower::shape::{Paused, PausedBy, Shaper};
+use tokio::time::Instant;
 
 pub struct Progress(ProgressBar);
 
@@ -13,22 +14,64 @@ impl Progress {
         Self(ProgressBar::new(total).with_style(style.expect("a valid template")))
     }
 
-    pub fn show(&self, stats: &ShapeStats) {
-        let ShapeStats {
-            sent,
-            waiting,
-            refused,
-            paused,
-            ..
-        } = stats;
-        self.0.set_message(format!(
-            "{waiting} waiting, {refused} refused, hosts paused: {paused}"
-        ));
-        self.0.set_position(*sent);
+    /// Shows the calls of all hosts, and the pauses of those that have one.
+    pub fn show(&self, shaper: &Shaper, hosts: &[String]) {
+        let stats = shaper.stats();
+        let (waiting, refused) = (stats.waiting, stats.refused);
+        let pauses = hosts.iter().filter_map(|host| {
+            let paused = shaper.paused_until(host.as_str())?;
+            Some(format!(", {}", pause(host, paused)))
+        });
+        let pauses: String = pauses.collect();
+        self.0
+            .set_message(format!("{waiting} waiting, {refused} refused{pauses}"));
+        self.0.set_position(stats.sent);
     }
 
     /// Leaves the bar as it is and moves to the next line.
     pub fn end(&self) {
         self.0.abandon();
+    }
+}
+
+/// Describes a pause of a host: how long it still lasts, and why.
+fn pause(host: &str, Paused { until, by, .. }: Paused) -> String {
+    let left = until.saturating_duration_since(Instant::now()).as_secs() + 1;
+    match by {
+        PausedBy::Refused(status) => format!("{host} refuses for {left} s ({status})"),
+        PausedBy::NothingLeft => format!("{host} has nothing left for {left} s"),
+        _ => format!("{host} is paused for {left} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use throttle_tower::{LeakyBucket, Rate};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_is_shown_with_its_cause_and_the_time_that_is_left() -> anyhow::Result<()> {
+        let bucket = LeakyBucket::new(Rate::per_second(10)).max_wait(Duration::from_secs(60));
+        let shaper = Shaper::new(bucket)?;
+        let headers = [(reqwest::header::RETRY_AFTER, "30".parse()?)]
+            .into_iter()
+            .collect();
+        shaper.obey(
+            "host",
+            Instant::now(),
+            reqwest::StatusCode::TOO_MANY_REQUESTS,
+            &headers,
+        );
+        let shown = shaper
+            .paused_until("host")
+            .map(|paused| pause("host", paused));
+        assert_eq!(
+            shown.as_deref(),
+            Some("host refuses for 30 s (429 Too Many Requests)")
+        );
+        Ok(())
     }
 }
