@@ -394,12 +394,12 @@ mod tests {
             (*max_batch, *queue, slack.as_str(), clock.is_none()),
             (64, 1_024, "10000", true)
         );
-        assert_eq!(shared.link.deadline, Duration::from_millis(25));
-        assert_eq!(shared.link.connect_timeout, Duration::from_secs(1));
-        assert_eq!(shared.link.correction_deadline, Duration::from_secs(1));
+        assert_eq!(shared.link.deadlines.decision, Duration::from_millis(25));
+        assert_eq!(shared.link.deadlines.connect, Duration::from_secs(1));
+        assert_eq!(shared.link.deadlines.correction, Duration::from_secs(1));
         let slow = builder().deadline(Duration::from_secs(9));
         let slow = slow.build().expect("valid options").shared;
-        assert_eq!(slow.link.correction_deadline, Duration::from_secs(9));
+        assert_eq!(slow.link.deadlines.correction, Duration::from_secs(9));
         let tag = Placement::SingleSlot("all".to_owned());
         let documented = Keyspace::new("throttle", tag, b"throttle", false).expect("a prefix");
         let name = |space: &Keyspace| space.name(&space.policy("p"), &Key::from("ada"));
@@ -419,7 +419,7 @@ mod tests {
             (builder().connect_timeout(short).deadline(long), short),
         ] {
             let link = builder.build().expect("valid options").shared;
-            assert_eq!(link.link.connect_timeout, expected);
+            assert_eq!(link.link.deadlines.connect, expected);
         }
     }
 

@@ -26,7 +26,7 @@ pub(crate) async fn except(
     exception: Option<&Exception>,
 ) -> Result<(), CallError> {
     let over = exception.map(Exception::to_wire).unwrap_or_default();
-    let within = shared.link.deadline;
+    let within = shared.link.deadlines.decision;
     change(shared, set, policy, key, &[over], within)
         .await
         .map(drop)
@@ -47,7 +47,7 @@ pub(crate) async fn strike(
         policy,
         key,
         &[&[Vec::new()][..], &numbers].concat(),
-        shared.link.correction_deadline,
+        shared.link.deadlines.correction,
     )
     .await
 }

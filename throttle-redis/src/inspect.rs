@@ -76,14 +76,14 @@ pub(crate) async fn inspect(
     let set = PolicySet::new(policy.clone())
         .map_err(|_| CallError::Malformed("a policy is always a set"))?;
     let set = RedisSet::new(shared, set);
-    let until = Instant::now() + shared.link.deadline;
+    let until = Instant::now() + shared.link.deadlines.decision;
     let ask = set.ask(shared, &[Call::peek(key.clone())]);
     let part = ask_in_one_slot(shared, &set, &ask, until).await?;
     let decision = answer(&ask, &part)?;
     let Some(name) = ask.names.first() else {
         return Err(CallError::Malformed("a key has a name"));
     };
-    let until = Instant::now() + shared.link.deadline;
+    let until = Instant::now() + shared.link.deadlines.decision;
     let live = shared.link.live(until).await?;
     let ask_for = async |word| {
         let names = slice::from_ref(name);

@@ -23,7 +23,7 @@ pub(crate) async fn reset(
         return Ok(());
     };
     let name = shared.keyspace.name(names, key);
-    let until = Instant::now() + shared.link.deadline;
+    let until = Instant::now() + shared.link.deadlines.decision;
     let live = shared.link.live(until).await?;
     // What was refused until then may be admitted afterwards.
     let _forgetting = shared.shortcut.forgetting(|| vec![&name]);

@@ -121,7 +121,7 @@ impl Batcher {
             _ if claim.take() => Err(CallError::Expired),
             // The request was dropped, and its charge is given back when it is known.
             Err(_) if is_correction() => {
-                match timeout(shared.link.correction_deadline, answered).await {
+                match timeout(shared.link.deadlines.correction, answered).await {
                     Ok(Ok(answer)) => answer,
                     _ => Err(CallError::Late),
                 }

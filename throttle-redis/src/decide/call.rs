@@ -86,7 +86,7 @@ pub(crate) async fn late_parts(
     late: LateAnswer,
 ) -> Result<Parts, CallError> {
     let answer = late.into_inner().ok_or(CallError::Late)?;
-    let answer = timeout(shared.link.correction_deadline, answer).await;
+    let answer = timeout(shared.link.deadlines.correction, answer).await;
     let reply = answer.ok().and_then(Result::ok).ok_or(CallError::Late)?;
     let reply = reply.map_err(CallError::Fault)?.into_bytes();
     parts_of(reply.ok_or(CallError::Late)?, asks)

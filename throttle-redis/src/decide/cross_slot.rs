@@ -60,7 +60,7 @@ async fn reserve(
     set: Arc<RedisSet>,
     ask: Arc<Ask>,
 ) -> Result<Decision, CallError> {
-    let until = Instant::now() + shared.link.deadline;
+    let until = Instant::now() + shared.link.deadlines.decision;
     let singles = set.singles(&shared);
     let mut asking = JoinSet::new();
     for (policy, call) in ask

@@ -36,7 +36,13 @@ pub(crate) async fn decide(
         // Boxed because it is rare: unboxed, it would make every decision's future as large.
         Box::pin(cross_slot::decide(shared, set, Arc::clone(ask))).await
     } else {
-        decide_in_one_slot(shared, set, ask, Instant::now() + shared.link.deadline).await
+        decide_in_one_slot(
+            shared,
+            set,
+            ask,
+            Instant::now() + shared.link.deadlines.decision,
+        )
+        .await
     };
     let counters = &shared.link.counters;
     match &decided {

@@ -158,7 +158,7 @@ mod tests {
                 }));
             }
             turns().await;
-            let deadline = backend.shared.link.deadline;
+            let deadline = backend.shared.link.deadlines.decision;
             tokio::time::sleep(deadline + Duration::from_millis(7)).await;
             let waiting = deciding.iter().filter(|one| !one.is_finished()).count();
             assert_eq!(waiting > 0, waits, "{waiting}");

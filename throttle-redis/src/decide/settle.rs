@@ -98,9 +98,9 @@ async fn settle_in_one_slot(
         prepared,
         items,
         slot,
-        now + shared.link.correction_deadline,
+        now + shared.link.deadlines.correction,
     ));
-    if let Ok(settled) = timeout_at(now + shared.link.deadline, &mut settling).await {
+    if let Ok(settled) = timeout_at(now + shared.link.deadlines.decision, &mut settling).await {
         return settled;
     }
     // Decisions do not wait for an answer that is late.
@@ -312,7 +312,7 @@ mod tests {
             .expect("nothing else is under way");
         let settling = tokio::spawn(backend.settle(&set, receipt()));
         turns().await;
-        tokio::time::advance(10 * backend.shared.link.deadline).await;
+        tokio::time::advance(10 * backend.shared.link.deadlines.decision).await;
         assert!(store.is_idle().await, "there is no room");
         drop(room);
         store
@@ -339,7 +339,8 @@ mod tests {
         }
         let work: u32 = set.prepared.work.iter().sum();
         let room = &backend.shared.link.room;
-        let all = u32::try_from(backend.shared.link.deadline.as_micros() / 4).expect("few");
+        let all =
+            u32::try_from(backend.shared.link.deadlines.decision.as_micros() / 4).expect("few");
         assert!(room.take_now(0, all / 2 + work).is_none(), "some are sent");
         assert!(room.take_now(0, all / 2).is_some());
     }

@@ -136,7 +136,7 @@ impl Link {
             slot,
             name: name.to_owned(),
         };
-        if !self.doubts[range].add(2 * self.deadline) {
+        if !self.doubts[range].add(2 * self.deadlines.decision) {
             return;
         }
         let (link, live, name) = (Arc::clone(self), Arc::clone(live), name.to_owned());
@@ -154,7 +154,7 @@ impl Link {
     /// ended without a word: another one is opened, and replaces it. Whether the store is at fault
     /// is decided later.
     fn note_silence(self: &Arc<Self>, live: &LiveConnection, range: usize, sent: Instant) {
-        let is_over = sent.elapsed() + EARLY >= self.deadline;
+        let is_over = sent.elapsed() + EARLY >= self.deadlines.decision;
         // If nothing has arrived since a silent connection was replaced, the connection was not at
         // fault.
         let renewed = self.renewed.load(Ordering::Relaxed);

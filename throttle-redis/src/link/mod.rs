@@ -87,9 +87,7 @@ pub(crate) struct Link {
     generation: AtomicU64,
     /// That a connection has ended.
     ends: OncePerMinute,
-    pub(crate) deadline: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) correction_deadline: Duration,
+    pub(crate) deadlines: Deadlines,
     pub(crate) counters: Counters,
 }
 
@@ -105,6 +103,8 @@ pub(crate) struct Deadlines {
 pub(crate) const CORRECTION: Duration = Duration::from_secs(1);
 pub(crate) const CONNECT: Duration = Duration::from_secs(1);
 
+/// The defaults, but for decisions.
+#[cfg(test)]
 impl From<Duration> for Deadlines {
     fn from(decision: Duration) -> Self {
         Self {
@@ -133,15 +133,10 @@ struct Attempts {
 impl Link {
     pub(crate) fn new(
         connector: Box<dyn Connector>,
-        deadlines: impl Into<Deadlines>,
+        deadlines: Deadlines,
         threshold: u32,
         label: Label,
     ) -> Arc<Self> {
-        let Deadlines {
-            decision: deadline,
-            correction: correction_deadline,
-            connect: connect_timeout,
-        } = deadlines.into();
         let ranges = if connector.is_cluster() { RANGES } else { 1 };
         let breakers: Arc<[Breaker]> = (0..ranges).map(|_| Breaker::new(threshold)).collect();
         let share = if ranges > 1 { SHARE_OF_RANGE } else { SHARE };
@@ -159,15 +154,13 @@ impl Link {
             began: Instant::now(),
             answered: (0..ranges).map(|_| AtomicU64::new(0)).collect(),
             clocks: (0..ranges).map(|_| ServerClock::default()).collect(),
-            room: InFlightLimit::new(ranges, deadline / share),
+            room: InFlightLimit::new(ranges, deadlines.decision / share),
             moving: MovingSlots::new(),
             reconnecting: Mutex::default(),
             pauses: Mutex::default(),
             generation: AtomicU64::new(0),
             ends: OncePerMinute::default(),
-            deadline,
-            connect_timeout,
-            correction_deadline,
+            deadlines,
         });
         // If the backend is built inside a runtime, the connection is ready before the first
         // request.

@@ -27,7 +27,7 @@ impl Link {
         // would all do so in vain.
         if self
             .silent_for()
-            .is_some_and(|silent| silent < self.deadline)
+            .is_some_and(|silent| silent < self.deadlines.decision)
             && breaker.is_late_only()
         {
             return Ok(Permission::default());

@@ -31,7 +31,7 @@ impl Link {
     }
 
     fn goes_on(&self, number: u64) -> bool {
-        let step = self.connect_timeout + self.deadline;
+        let step = self.deadlines.connect + self.deadlines.decision;
         self.reconnecting.lock().report(number, step)
     }
 
@@ -58,7 +58,7 @@ impl Link {
     /// Opens a connection. If another task has taken over meanwhile, the connection is dropped: the
     /// runtime of this task stood still, and may do so again.
     async fn connect(self: &Arc<Self>, task: u64) -> Result<(), Fault> {
-        let within = self.connect_timeout;
+        let within = self.deadlines.connect;
         let connecting = timeout(within, self.connector.connect(within)).await;
         let opened = connecting.unwrap_or_else(|_| {
             let message = format!("connecting takes longer than connect_timeout, {within:?}");
@@ -149,7 +149,7 @@ impl Link {
         let Suspect { slot, mut name } = self.suspects[range].lock().clone();
         // The slot and the rights are those of the key. No name of a key has a space.
         name.push(b' ');
-        let (until, mut route) = (Instant::now() + self.deadline, Route::Slot(slot));
+        let (until, mut route) = (Instant::now() + self.deadlines.decision, Route::Slot(slot));
         let (mut redirections, mut is_missing) = (0, false);
         loop {
             let call = Command::new("EVALSHA").arg(SCRIPT.sha());

@@ -161,7 +161,12 @@ mod tests {
 
     async fn connected() -> (ByHand, Arc<Link>) {
         let store = ByHand::cluster();
-        let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
+        let link = Link::new(
+            Box::new(store.clone()),
+            DEADLINE.into(),
+            1,
+            Label::default(),
+        );
         store.connect(Ok(())).await;
         (store, link)
     }

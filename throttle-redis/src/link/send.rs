@@ -60,7 +60,7 @@ impl Link {
         until: Instant,
         late: Option<&'a LateAnswer>,
     ) -> impl Future<Output = Result<Reply, CallError>> + Send + use<'a> {
-        let sent = (now < until).then(|| live.send(command, now, self.deadline));
+        let sent = (now < until).then(|| live.send(command, now, self.deadlines.decision));
         async move {
             let mut underway = sent.ok_or(CallError::TooLate)?;
             match underway.answer_by(until).await {
@@ -70,7 +70,10 @@ impl Link {
                 }
                 None => {
                     if let Some(late) = late {
-                        let patience = self.correction_deadline.max((PATIENCE + 1) * self.deadline);
+                        let patience = self
+                            .deadlines
+                            .correction
+                            .max((PATIENCE + 1) * self.deadlines.decision);
                         let answer;
                         (underway, answer) = underway.forward(patience);
                         *late.lock() = Some(answer);

@@ -21,7 +21,7 @@ async fn connected(threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
 async fn connected_to(store: ByHand, threshold: u32) -> (ByHand, Arc<Link>, Arc<LiveConnection>) {
     let link = Link::new(
         Box::new(store.clone()),
-        DEADLINE,
+        DEADLINE.into(),
         threshold,
         Label::default(),
     );
@@ -54,7 +54,12 @@ fn sending(
 #[tokio::test(start_paused = true)]
 async fn inside_a_runtime_the_connection_is_opened_before_the_first_request() {
     let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
+    let link = Link::new(
+        Box::new(store.clone()),
+        DEADLINE.into(),
+        1,
+        Label::default(),
+    );
     assert_eq!(store.connecting().await, 1);
     assert!(!link.is_healthy(), "there is no connection yet");
 }
@@ -128,7 +133,12 @@ async fn a_fault_of_a_replaced_connection_leaves_the_new_one_alone() {
 #[tokio::test(start_paused = true)]
 async fn requests_learn_that_the_first_connection_cannot_be_opened() {
     let store = ByHand::default();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
+    let link = Link::new(
+        Box::new(store.clone()),
+        DEADLINE.into(),
+        1,
+        Label::default(),
+    );
     let waiting = Arc::clone(&link);
     let waiting = tokio::spawn(async move {
         waiting
@@ -159,7 +169,12 @@ async fn requests_learn_that_the_first_connection_cannot_be_opened() {
 async fn a_request_waits_for_the_first_connection_until_its_deadline() {
     for opens in [true, false] {
         let store = ByHand::default();
-        let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
+        let link = Link::new(
+            Box::new(store.clone()),
+            DEADLINE.into(),
+            1,
+            Label::default(),
+        );
         let waiting = Arc::clone(&link);
         let waiting =
             tokio::spawn(async move { waiting.live(Instant::now() + 3 * LOOK_AGAIN / 2).await });
@@ -259,7 +274,12 @@ async fn calls_are_overdue_only_while_there_is_a_connection_and_no_error() {
 #[tokio::test(start_paused = true)]
 async fn each_range_of_a_cluster_has_a_breaker_and_a_fault_keeps_its_connection() {
     let store = ByHand::cluster();
-    let link = Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default());
+    let link = Link::new(
+        Box::new(store.clone()),
+        DEADLINE.into(),
+        1,
+        Label::default(),
+    );
     store.connect(Ok(())).await;
     let live = link.current.load_full().expect("a connection");
     for (broken, healthy) in [(0, 16_383), (16_383, 0)] {
@@ -309,7 +329,12 @@ async fn fault_of_a_connection_or_replica_drops_the_connection() {
             (ByHand::default(), drops_single),
             (ByHand::cluster(), drops_cluster),
         ] {
-            let link = Link::new(Box::new(store.clone()), DEADLINE, 100, Label::default());
+            let link = Link::new(
+                Box::new(store.clone()),
+                DEADLINE.into(),
+                100,
+                Label::default(),
+            );
             store.connect(Ok(())).await;
             let live = link.current.load_full().expect("a connection");
             link.learn(

@@ -20,7 +20,7 @@ use crate::{RedisBackend, RedisBuilder};
 fn link(store: &ByHand) -> Arc<Link> {
     Link::new(
         Box::new(store.clone()),
-        Duration::from_millis(100),
+        Duration::from_millis(100).into(),
         1,
         Label::new("api".to_owned()),
     )

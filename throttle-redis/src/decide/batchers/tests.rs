@@ -208,7 +208,7 @@ async fn a_decision_that_was_given_up_is_not_asked_about_by_itself() {
 async fn a_decision_asked_about_by_itself_has_the_rest_of_its_own_time() {
     let fixture = Fixture::connected().await;
     let (begun, together) = fixture.one_call("ada", 2).await;
-    let time = fixture.backend.shared.link.deadline;
+    let time = fixture.backend.shared.link.deadlines.decision;
     advance(time / 2).await;
     together.answer(Err(fault(FaultKind::NotNow))).await;
     let unanswered = fixture.sent(2).await;

@@ -14,7 +14,12 @@ const KEY: &[u8] = b"key";
 const SLOT: u16 = 7_000;
 
 fn link(store: &ByHand) -> Arc<Link> {
-    Link::new(Box::new(store.clone()), DEADLINE, 1, Label::default())
+    Link::new(
+        Box::new(store.clone()),
+        DEADLINE.into(),
+        1,
+        Label::default(),
+    )
 }
 
 /// A connected link whose store has failed about a key.

@@ -397,7 +397,7 @@ fn law_16_no_history_leaves_early_waits_for_long_or_is_kept_for_ever() {
                             pause_until = pause_until.max(now + pause);
                         }
                         None if asks => {
-                            assert!(terms.longest.is_zero(), "seed {seed}: a wait ignored")
+                            assert!(terms.longest.is_zero(), "seed {seed}: a wait ignored");
                         }
                         None => {}
                     }
