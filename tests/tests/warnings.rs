@@ -627,13 +627,19 @@ async fn server_that_refuses_some_keys_is_logged_once_with_its_reason() -> Resul
         .user("web", "on >secret ~throttle{all}other* +@all")
         .start();
     let backend = patient(&server.url_of("web", "secret")).build()?;
-    let layer = ThrottleLayer::new(plenty(Constant))?
-        .on_error(OnError::Closed)
-        .backend(backend)?;
-    assert_eq!(
-        send(&layer, 3, plain).await,
-        StatusCode::SERVICE_UNAVAILABLE
-    );
+    let on = |limits: Limit| {
+        ThrottleLayer::new(limits)?
+            .on_error(OnError::Closed)
+            .backend(backend.clone())
+    };
+    let refused = on(plenty(Constant))?;
+    let decided = on(limit("other", plenty_of()).by(Constant))?;
+    for _ in 0..3 {
+        let status = send(&refused, 1, plain).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(send(&decided, 1, plain).await, StatusCode::OK);
+    }
+    assert!(backend.is_healthy());
     let lines = log.lines();
     let [line] = lines.as_slice() else {
         panic!("{lines:?}")

@@ -231,5 +231,5 @@ async fn law_10_many_dropped_streams_leave_no_charge_that_is_refunded() {
     let answered = answered.load(Ordering::SeqCst);
     let kept = store.used("streams", STREAMS).await - began;
     assert!(kept <= answered, "{kept} of {answered}, {settlements:?}");
-    assert!(answered < STREAMS / 20, "{answered} answered");
+    assert!(answered < STREAMS / 2, "{answered} answered");
 }
