@@ -160,8 +160,8 @@ impl RedisBuilder {
     /// decisions counts as that. Defaults to 1 s.
     ///
     /// A settlement waits for room at the server for as long as it takes. All settlements together
-    /// take at most half of the room; the rest is for decisions. A settlement's deadline begins when
-    /// it is sent. At most 65,536 are under way at one time; further ones fail as
+    /// take at most half of the room; the rest is for decisions. A settlement's deadline begins
+    /// when it is sent. At most 65,536 are under way at one time; further ones fail as
     /// [saturated](throttle_core::BackendErrorKind::Saturated).
     pub fn correction_deadline(mut self, deadline: Duration) -> Self {
         self.correction_deadline = deadline;
