@@ -156,11 +156,12 @@ impl RedisBuilder {
 
     /// Sets how long a correction may take: a settlement, a refund or a strike, and the answer to a
     /// decision whose request was dropped. No request waits for it, so it may take longer than a
-    /// decision. From 1 ms to 60 s, and at least the deadline of decisions; defaults to 1 s.
+    /// decision. From 1 ms to 60 s; one that is shorter than the [deadline](Self::deadline) of
+    /// decisions counts as that. Defaults to 1 s.
     ///
-    /// A settlement waits for room at the server for as long as it takes, behind decisions: all
-    /// settlements together take at most half of the room. Its deadline begins when it is sent. At
-    /// most 65,536 are under way at one time; further ones fail as
+    /// A settlement waits for room at the server for as long as it takes. All settlements together
+    /// take at most half of the room; the rest is for decisions. A settlement's deadline begins
+    /// when it is sent. At most 65,536 are under way at one time; further ones fail as
     /// [saturated](throttle_core::BackendErrorKind::Saturated).
     pub fn correction_deadline(mut self, deadline: Duration) -> Self {
         self.correction_deadline = deadline;
@@ -175,12 +176,12 @@ impl RedisBuilder {
     /// answer within the deadline, counted from when the call was sent. A decision that times out
     /// while it waits in this process is not a failure of the store; nor is an answer that a busy
     /// process reads late. A server that refuses what every decision needs (it is a replica, full,
-    /// without enough replicas or disk, or denies a command) opens the breaker at the second failure
-    /// in a row, whatever the threshold.
+    /// without enough replicas or disk, or denies a command) opens the breaker at the second
+    /// failure in a row, whatever the threshold.
     ///
-    /// A sign of life is a script that uses all commands of a decision on a key that does not exist,
-    /// and changes nothing. While the breaker is open, the server is asked for one two to ten times
-    /// a second.
+    /// A sign of life is a script that uses all commands of a decision on a key that does not
+    /// exist, and changes nothing. While the breaker is open, the server is asked for one two to
+    /// ten times a second.
     pub fn breaker_threshold(mut self, failures: u32) -> Self {
         self.threshold = failures;
         self

@@ -24,16 +24,17 @@
 //!   the states, decides whether the request is admitted, and writes. It replies with the time and
 //!   the states, and this crate computes the decision from them with the code of the in-memory
 //!   backend. All numbers are integers below 2^53, which a Lua number holds exactly.
-//! * **One round trip**, whatever the number of limits; all of them charged, or none. The exceptions
-//!   are a request whose keys are in several [slots of a cluster](RedisBuilder::per_key_slot), and
-//!   [the application's pool](Pool::existing), whose connections are checked before each call.
+//! * **One round trip**, whatever the number of limits; all of them charged, or none. The
+//!   exceptions are a request whose keys are in several [slots of a
+//!   cluster](RedisBuilder::per_key_slot), and [the application's pool](Pool::existing), whose
+//!   connections are checked before each call.
 //! * **At most once.** A command is repeated only after an answer that proves that it did not run.
 //!   If an answer is lost, the decision fails with an error that states whether it may have been
 //!   charged ([`BackendError::is_uncharged`](throttle_core::BackendError::is_uncharged)), and it is
 //!   never charged twice. A future may be dropped at any point.
 //! * **Never slower than its deadline** (25 ms by default). After five failures in a row a breaker
-//!   opens, and decisions fail at once until the store answers a probe. Connecting never blocks the
-//!   start of a service.
+//!   opens, and decisions fail immediately until the store gives a [sign of
+//!   life](RedisBuilder::breaker_threshold). Connecting never blocks the start of a service.
 //! * **The end of an idle connection costs no decision.** It is noticed when it comes, and
 //!   decisions wait for the next connection within their deadlines. If a connection ends without a
 //!   word, because packets are dropped, the decisions of one deadline fail. Connections use RESP3,

@@ -34,7 +34,7 @@ fn paced(settings: &Settings) -> anyhow::Result<Paced> {
         // Covers the differences in how long Redis takes to answer and calls take to arrive. They
         // are large here, because one machine does everything.
         .headroom(Duration::from_millis(50))
-        // What the upstream tells one process to wait, all of them wait: a minute at most.
+        // A pause of one process holds in the others as well, for a minute at most.
         .share_pauses(Duration::from_secs(60))
         .backend(RedisBackend::new(redis_url)?)
         .build()?;

@@ -101,30 +101,30 @@ impl Preset {
 /// Reads lines by a preset, and by what is said instead of it.
 #[derive(Debug)]
 pub struct Json {
-    at: Names,
+    at: FieldNames,
     at_is: AtIs,
-    duration: Names,
+    duration: FieldNames,
     unit: Unit,
-    ip: Names,
-    method: Names,
-    path: Names,
-    host: Names,
-    status: Names,
-    agent: Names,
-    referer: Names,
-    route: Names,
-    fields: Vec<Names>,
+    ip: FieldNames,
+    method: FieldNames,
+    path: FieldNames,
+    host: FieldNames,
+    status: FieldNames,
+    agent: FieldNames,
+    referer: FieldNames,
+    route: FieldNames,
+    fields: Vec<FieldNames>,
 }
 
 impl Json {
     pub fn new(preset: &Preset, arguments: &LogArguments) -> Self {
         let names = |own: &Option<String>, preset: &[&str]| match own {
-            Some(own) => Names {
+            Some(own) => FieldNames {
                 names: vec![own.trim_start_matches('.').to_owned()],
                 is_own: true,
                 is_found: Cell::default(),
             },
-            None => Names {
+            None => FieldNames {
                 names: preset.iter().map(|name| (*name).to_owned()).collect(),
                 is_own: false,
                 is_found: Cell::default(),
@@ -180,7 +180,7 @@ impl Json {
         // nginx writes what a client has sent as it is, in UTF-8 or not.
         let line = String::from_utf8_lossy(line);
         let value: Value = serde_json::from_str(&line).map_err(|_| "the line is no JSON")?;
-        let text = |names: &Names| names.text(&value);
+        let text = |names: &FieldNames| names.text(&value);
         let at = text(&self.at).ok_or("there is no field with the time; see --at")?;
         let (at, is_precise) =
             time::any(&at).ok_or("the time is neither RFC 3339 nor seconds since 1970")?;
@@ -234,14 +234,14 @@ impl Json {
 }
 
 #[derive(Debug)]
-struct Names {
+struct FieldNames {
     names: Vec<String>,
     /// An option says so, and not the format.
     is_own: bool,
     is_found: Cell<bool>,
 }
 
-impl Names {
+impl FieldNames {
     /// The first field that is there, as text; of a list, its first element. A dash and an empty
     /// text stand for none.
     fn text(&self, value: &Value) -> Option<String> {

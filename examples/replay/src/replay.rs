@@ -31,8 +31,8 @@ pub struct Assumed {
 
 /// # Errors
 ///
-/// If the log cannot be read, the limits cannot be built, more than a few lines are undecided, or no
-/// limit applies to a request.
+/// If the log cannot be read, the limits cannot be built, more than a few lines are undecided, or
+/// no limit applies to a request.
 pub fn replay(files: &[&RuleFile], arguments: &LogArguments) -> anyhow::Result<Replayed> {
     let mut timeline = Timeline::default();
     let tallied = || {

@@ -14,7 +14,8 @@ pub fn common(text: &[u8]) -> Option<i64> {
     Some(time.as_microsecond())
 }
 
-/// RFC 3339, the form of [`common`], or a number since 1970: of seconds, or by its digits of milli-, micro- or nanoseconds.
+/// RFC 3339, the form of [`common`], or a number since 1970. Its digits say whether it counts
+/// seconds, milli-, micro- or nanoseconds.
 pub fn any(text: &str) -> Option<(i64, bool)> {
     let digits = text.split('.').next().unwrap_or(text);
     // From 1973 on and for thousands of years, seconds have 9 to 11 digits, and each of the finer

@@ -92,7 +92,7 @@ const RESERVE: u64 = 20;
 const MOST: u64 = 3;
 
 #[derive(Default)]
-struct Seen {
+struct CallLog {
     /// When calls left, with their costs.
     left: Vec<(Instant, Call)>,
     answered: usize,
@@ -119,7 +119,7 @@ async fn history(seed: u64) -> Result<[usize; 2], String> {
     if by_units {
         layer = layer.by_unit("tokens", |call: &Call| call.tokens).unwrap();
     }
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(CallLog::default()));
     let (answers, left) = (Arc::new(Mutex::new(random.clone())), Arc::clone(&seen));
     let upstream = service_fn(move |call: Call| {
         left.lock().unwrap().left.push((Instant::now(), call));

@@ -236,7 +236,7 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Returns whether single keys may have exceptions and bans: the backend implements
     /// [`except`](Self::except), [`strike`](Self::strike) and [`exceptions`](Self::exceptions). A
-    /// layer refuses to build a limit with a ban on a backend without. Defaults to `false`.
+    /// layer refuses to build a limit with a ban on any other backend. Defaults to `false`.
     fn has_exceptions(&self) -> bool {
         false
     }

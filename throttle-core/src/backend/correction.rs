@@ -24,7 +24,7 @@ thread_local! {
 pub async fn correction<T>(step: impl Future<Output = T>) -> T {
     let mut step = pin!(step);
     poll_fn(|cx| {
-        let _here = Here(IS_CORRECTION.replace(true));
+        let _former = FormerMark(IS_CORRECTION.replace(true));
         step.as_mut().poll(cx)
     })
     .await
@@ -38,9 +38,9 @@ pub fn is_correction() -> bool {
 }
 
 /// Sets back what was before, also after a panic.
-struct Here(bool);
+struct FormerMark(bool);
 
-impl Drop for Here {
+impl Drop for FormerMark {
     fn drop(&mut self) {
         IS_CORRECTION.set(self.0);
     }

@@ -115,8 +115,8 @@ impl<C: Fn() -> Command + Sync> ScriptCall<'_, C> {
                 continue;
             }
             route = match fault.kind() {
-                // To the server that answered, which may differ from the one that the client has for
-                // the slot.
+                // To the server that answered, which may differ from the one that the client has
+                // for the slot.
                 FaultKind::NoScript => {
                     is_missing = true;
                     route

@@ -85,10 +85,10 @@ impl Looks {
     }
 }
 
-type Answer = Result<Reply, Fault>;
+type CommandAnswer = Result<Reply, Fault>;
 
 /// The answer to a command that comes after its caller's deadline, if there was such a command.
-pub(crate) type LateAnswer = Mutex<Option<oneshot::Receiver<Answer>>>;
+pub(crate) type LateAnswer = Mutex<Option<oneshot::Receiver<CommandAnswer>>>;
 
 /// A command that was sent and has no answer yet.
 pub(crate) struct SentCommand {
@@ -130,7 +130,7 @@ impl SentCommand {
     }
 
     /// Returns the command and a second receiver of its answer, which comes within `patience`.
-    pub(super) fn forward(self, patience: Duration) -> (Self, oneshot::Receiver<Answer>) {
+    pub(super) fn forward(self, patience: Duration) -> (Self, oneshot::Receiver<CommandAnswer>) {
         let Self { answer, looks } = self;
         let (sender, watched) = oneshot::channel();
         let (late_sender, late) = oneshot::channel();

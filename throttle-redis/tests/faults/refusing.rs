@@ -45,8 +45,8 @@ fn command(server: &Server, words: &[&str]) {
     }
 }
 
-/// Two requests, then one in `LOOKS`: nothing but signs of life happens in between, so requests that
-/// are rarer see the same.
+/// Two requests, then one in `LOOKS`: nothing but signs of life happens in between, so requests
+/// that are rarer see the same.
 async fn is_unhealthy_while_it_refuses(
     what: &'static str,
     server: Server,

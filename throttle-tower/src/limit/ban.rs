@@ -35,10 +35,10 @@ impl Limit {
     /// for which [`strike_if`](Self::strike_if) returns true. Defaults to no bans.
     ///
     /// Building the layer fails if a number of the ban is out of its bounds, if the limit is in an
-    /// [`any`](crate::any), if the backend
-    /// [cannot ban](throttle_core::Backend::has_exceptions), or if one client could ban another: where the key is a header that
-    /// [nothing checks](crate::Header::accept), an address from a header that is read [whoever the
-    /// peer is](crate::TrustedProxies::danger_any_width), or is shared by clients, as
+    /// [`any`](crate::any), if the backend [cannot ban](throttle_core::Backend::has_exceptions), or
+    /// if one client could ban another: where the key is a header that [nothing
+    /// checks](crate::Header::accept), an address from a header that is read [whoever the peer
+    /// is](crate::TrustedProxies::danger_any_width), or is shared by clients, as
     /// [`Constant`](crate::Constant) is. Keys of functions, futures and extensions are not checked.
     ///
     /// ```

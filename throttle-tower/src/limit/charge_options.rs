@@ -11,10 +11,10 @@ use super::single::Limit;
 /// The head of the response decides; a body that breaks off later changes nothing. A refund never
 /// delays the response: in memory it is done before the response is sent; over a store it runs in
 /// the background, on the tokio runtime. If the store fails, the charge stays, and the failure is
-/// [counted](crate::ThrottleLayer::settlements). In memory the rate-limit headers state what is left
-/// after the refund. Over a store they state the decision before it, so they may show less than is
-/// left. A request that never gets a response stays
-/// charged, unless the limit has [`refund_aborted`](Self::refund_aborted).
+/// [counted](crate::ThrottleLayer::settlements). In memory the rate-limit headers state what is
+/// left after the refund. Over a store they state the decision before it, so they may show less
+/// than is left. A request that never gets a response stays charged, unless the limit has
+/// [`refund_aborted`](Self::refund_aborted).
 impl Limit {
     /// Refunds the request if `refund` returns true for the response's head. Called several times,
     /// it refunds if any of the rules returns true. Defaults to never.

@@ -211,21 +211,21 @@ impl<B: Backend> ShaperBuilder<B> {
         self
     }
 
-    /// Shares pauses through the [`backend`](Self::backend): when one process is [told to
-    /// pause](crate::ShapeLayer::obey_upstream), or [pauses](Shaper::pause) a key itself, the
-    /// others pause as well. Off by default. The store keeps these pauses under the shaper's name
-    /// with `/pauses` and `/telling`.
+    /// Shares pauses through the [`backend`](Self::backend): when the
+    /// [upstream](crate::ShapeLayer::obey_upstream) or the [program](Shaper::pause) pauses a key in
+    /// one process, the others pause it as well. Off by default. The store keeps these pauses under
+    /// the shaper's name with `/pauses` and `/telling`.
     ///
     /// No call waits for this. A process looks for pauses when calls leave, at most four times a
     /// second for each key: one more decision of the store each time. So a process whose calls
-    /// leave slows down within a quarter of a second and a round trip to the store, calls that wait
+    /// leave pauses within a quarter of a second and a round trip to the store, calls that wait
     /// included. One that has not looked for a while sends one call more. At most 4,096 keys at a
     /// time are looked at; pauses of others hold in one process only.
     ///
     /// No process is stopped for more than `longest` by one pause that another one has heard of,
     /// however many of them hear of it: 1 ms to 24 h, the same in all processes. What a process
     /// itself hears is bounded by [`longest_pause`](crate::ShapeLayer::longest_pause). All resume
-    /// at the end that was told, [jitter](crate::ShapeLayer::pause_jitter) included, and each lets
+    /// at the announced end, [jitter](crate::ShapeLayer::pause_jitter) included, and each lets
     /// its waiting calls leave at the pace. So for as long as these take, the fleet may exceed the
     /// pace. Calls that are held for an answer, and what a key has learned of its resets, are not
     /// shared. While the store fails, each process keeps its own pauses only.

@@ -12,8 +12,8 @@ use crate::usage::UsageError;
 /// A call that was refused because it would have waited too long, or had. It took nothing of the
 /// pace.
 ///
-/// Mostly this is known at once. Over a store it may be seen later, when other processes have taken
-/// turns.
+/// Mostly this is known when the call is made. It may be known later: when a pause of the key
+/// begins, or, over a store, when other processes have taken turns.
 ///
 /// ```
 /// use throttle_tower::shape::{Bound, Shaper};
@@ -285,8 +285,9 @@ impl<E> ShapeError<E> {
         }
     }
 
-    /// The time after which the same call is accepted, if this is a refusal that knows it: for a
-    /// retry outside of the shaper. `None` for other errors.
+    /// The time after which the same call is accepted, if nothing else happens: for a retry outside
+    /// of the shaper. `None` if no wait helps, if the time is not known, and for errors other than
+    /// [`QueueFull`](Self::QueueFull).
     ///
     /// ```
     /// use std::time::Duration;

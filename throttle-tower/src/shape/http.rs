@@ -22,7 +22,8 @@ use crate::time::micros;
 ///
 /// A call that would wait too long gets a 429, with `Retry-After` if a wait helps. If too many
 /// calls wait already, or the store fails, the call gets a 503. The body is a problem document (RFC
-/// 9457), with `Cache-Control: no-store`.
+/// 9457), with `Cache-Control: no-store`. Unless the store failed, the extensions of the response
+/// contain the [`QueueFull`](super::QueueFull), by which it differs from a 429 of the upstream.
 ///
 /// ```
 /// use http::{Request, Response};

@@ -128,13 +128,14 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     ///   wait replaces the resets of the same response.
     /// * **A refusal with nothing left, and a reset**: until the reset.
     /// * **Any other refusal**: for 1 second or for the time of one request, whichever is longer.
-    ///   Then for twice as long after each further refusal, at most a minute, until a call that left
-    ///   after the pause is answered.
-    /// * **After a refusal** one call leaves. Each answer lets one more be under way, until they are
-    ///   as many as the pace makes.
+    ///   Then for twice as long after each further refusal, at most a minute, until a call that
+    ///   left after the pause is answered.
+    /// * **After a refusal** one call leaves. Each answer lets one more be under way, until they
+    ///   are as many as the pace makes.
     /// * **Nothing left on an answered call**: the next call leaves after a second and finds out
-    ///   whether the reset is the end of a window. If it is, the key pauses until then, also at later
-    ///   times. If the quota refills before, nothing more happens. A key remembers this for an hour.
+    ///   whether the reset is the end of a window. If it is, the key pauses until then, also at
+    ///   later times. If the quota refills before, nothing more happens. A key remembers this for
+    ///   an hour.
     /// * **Something left**: nothing, until calls under way could use it up. Then further calls are
     ///   held for an answer, at most two round trips.
     ///
@@ -165,10 +166,10 @@ impl<Req, B: Backend> ShapeLayer<Req, B> {
     /// The headers of the last two rows bound the pause after a refusal that states no wait. On an
     /// answered call they change nothing.
     ///
-    /// **Bounds are absolute.** A new call that could not leave in time because of a pause fails when
-    /// it is made, and waiting calls fail when the pause begins. The error has the
-    /// [pause](super::QueueFull::paused) and the time to come back. A call that is held for an answer
-    /// does not fail: it leaves when its bound ends.
+    /// **Bounds are absolute.** A call that cannot leave in time because of a pause fails
+    /// immediately: a waiting call when the pause begins, a new one when it is made. The error has
+    /// the [pause](super::QueueFull::paused) and the time to come back. A call that is held for an
+    /// answer does not fail: it leaves when its bound ends.
     ///
     /// The response itself is passed on unchanged, a 429 too. Pauses hold in this process only,
     /// unless a fleet [shares them](crate::shape::ShaperBuilder::share_pauses).
@@ -332,8 +333,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     }
 
     /// Sets the longest pause that an upstream can [request](Self::obey_upstream), so that a wrong
-    /// header cannot stop all calls for a year. Of a longer wait one call leaves at its end, and hears
-    /// of the rest. Defaults to one hour.
+    /// header cannot stop all calls for a year. If the upstream states a longer wait, one call
+    /// leaves at the end of this pause, and its answer states the rest. Defaults to one hour.
     pub fn longest_pause(mut self, pause: Duration) -> Self {
         self.shaper.obey.longest = pause.min(FAR);
         self
@@ -348,7 +349,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     }
 
     /// Takes further responses as refusals: those for which the function returns true. It adds to
-    /// the responses that [always refuse](Self::obey_upstream). Defaults to none.
+    /// the responses that [always refuse](Self::obey_upstream). It has an effect only where the
+    /// upstream is obeyed. Called again, it replaces what was set. Defaults to none.
     ///
     /// A response whose body alone refuses is passed to
     /// [`Shaper::obey`](super::Shaper::obey) instead, after its body has been read.
@@ -358,8 +360,8 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
     /// let pace = LeakyBucket::new(Rate::per_second(20));
     /// let layer: ShapeLayer<http::Request<()>> = ShapeLayer::new(pace)?.refused_if(
     ///     |status, headers| {
-    ///         status == 400
-    ///             && headers.get("x-amzn-errortype").is_some_and(|kind| kind == "ThrottlingException")
+    ///         let kind = headers.get("x-amzn-errortype");
+    ///         status == 400 && kind.is_some_and(|kind| kind == "ThrottlingException")
     ///     },
     /// );
     /// let layer = layer.obey_upstream();
@@ -373,9 +375,10 @@ impl<Req, B: Backend, H> ShapeLayer<Req, B, H> {
         self
     }
 
-    /// Halves the pace of a key at the first refusal after each pause, down to a thirty-second part,
-    /// unless the refusal states that nothing is left. From the end of the pause on the pace grows
-    /// by a sixtieth of the whole pace a second. Off by default.
+    /// Halves the pace of a key at the first refusal after each pause, down to a thirty-second
+    /// part, unless the refusal states that nothing is left. From the end of the pause on the pace
+    /// grows by a sixtieth of the whole pace a second. It has an effect only where the upstream is
+    /// [obeyed](Self::obey_upstream). Off by default.
     ///
     /// The upstream then refuses fewer calls. But a slower pace makes a longer queue, so more calls
     /// fail here that the upstream would have answered. Set it where refusals ban: GitHub, Binance,

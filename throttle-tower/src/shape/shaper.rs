@@ -55,9 +55,10 @@ impl<B: Backend> Shaper<B> {
     ///
     /// # Errors
     ///
-    /// At once if the call's last unit would have to wait longer than the bucket's longest wait as
-    /// things stand, or if too many calls are waiting. Later if that has passed all the same,
-    /// because other processes took turns, or if the store fails.
+    /// Immediately if the call's last unit would have to wait longer than the bucket's longest wait
+    /// as things stand, or if too many calls are waiting. Later if a pause of the key begins that
+    /// ends too late, if the longest wait has passed because other processes took turns, or if the
+    /// store fails.
     ///
     /// # Cancel safety
     ///
@@ -176,8 +177,9 @@ impl<B: Backend> Shaper<B> {
     }
 
     /// Pauses `key`: no call of it leaves for so long, not even one that waits already. Afterwards
-    /// the calls leave in their order, at the pace. Calls that could not leave within their bounds fail:
-    /// those that wait now when the pause begins, later ones when they are made. A pause holds in this process, and in others if
+    /// the calls leave in their order, at the pace. Calls that could not leave within their bounds
+    /// fail: those that wait now when the pause begins, later ones when they are made. A pause that
+    /// ends before the present one changes nothing. A pause holds in this process, and in others if
     /// they [share pauses](super::ShaperBuilder::share_pauses).
     ///
     /// ```
@@ -203,7 +205,8 @@ impl<B: Backend> Shaper<B> {
         self.schedule.pause(&key.into(), now, Paused { until, by });
     }
 
-    /// The pause of `key`, if no call of it may leave now: for a progress line.
+    /// Returns the pause of `key`, if it is paused now: for a progress line. A key whose calls are
+    /// held for an answer is not paused.
     ///
     /// ```
     /// use std::time::Duration;

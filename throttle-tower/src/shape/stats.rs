@@ -34,7 +34,8 @@ pub struct ShapeStats {
     pub sent: u64,
     /// Calls that wait now, for their turn or for the store.
     pub waiting: usize,
-    /// Calls that were refused, because they would have waited too long or too many were waiting.
+    /// Calls that were refused, because they would have waited too long (a pause is one cause) or
+    /// too many were waiting.
     pub refused: u64,
     /// Calls that were dropped while they waited, by a timeout for example. Their turns go to the
     /// calls behind them.

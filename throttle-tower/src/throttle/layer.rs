@@ -249,8 +249,9 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_announced(|announced| announced.options.sdk_hints = Some(hints))
     }
 
-    /// Leaves the rate-limit headers out of a response if `hide` returns true for its head. A refusal
-    /// keeps its `Retry-After`: only a layer around this one can remove it. Hide them in responses that shared caches store (see
+    /// Leaves the rate-limit headers out of a response if `hide` returns true for its head. A
+    /// refusal keeps its `Retry-After`: only a layer around this one can remove it. Hide them in
+    /// responses that shared caches store (see
     /// [`headers::is_public`](crate::headers::is_public)), and in a 401: they could show an
     /// attacker how much a victim uses. Defaults to hiding nothing.
     ///

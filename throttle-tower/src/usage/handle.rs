@@ -72,9 +72,9 @@ use super::refund_and_settle::Account;
 /// # Headers
 ///
 /// The rate-limit headers of the response include what the handler reports before it returns the
-/// response. In memory they state exactly what is left then. Over a store, units beyond the estimate
-/// are subtracted, and units that are given back are not added, because that may still fail. The
-/// [`LimitReport`](crate::LimitReport) states the decision.
+/// response. In memory they state exactly what is left then. Over a store, units beyond the
+/// estimate are subtracted, and units that are given back are not added, because that may still
+/// fail. The [`LimitReport`](crate::LimitReport) states the decision.
 ///
 /// # Failures
 ///

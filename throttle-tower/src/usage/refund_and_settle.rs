@@ -20,7 +20,7 @@ use crate::lock::lock;
 pub(crate) trait Ledger: Send + Sync {
     fn policies(&self) -> &[Policy];
     fn charge_rules(&self, place: usize) -> &ChargeRules;
-    /// A look at the keys of charges, if the backend takes one without waiting.
+    /// Peeks at the keys of charges, if the backend can without waiting.
     fn peek(&self, changes: &[ChargeChange]) -> Option<Decision>;
     /// Does a step, or starts it in the background. The receipt of a running charge goes to
     /// `account`.
@@ -243,8 +243,8 @@ impl Open {
         Self(account)
     }
 
-    /// Settles what the head of the response decides. Returns `None` in its place if nothing is left
-    /// for the body, and where the keys of changed charges stand.
+    /// Settles what the head of the response decides. Returns `None` in its place if nothing is
+    /// left for the body, and where the keys of changed charges stand.
     pub(crate) fn answered(
         self,
         status: StatusCode,

@@ -4,7 +4,7 @@ use throttle_core::{Decision, Status};
 /// What a handler or the head of the response has made of a charge.
 pub(crate) struct ChargeChange {
     pub(crate) place: usize,
-    /// A look at the charge's key.
+    /// A peek at the charge's key.
     pub(crate) peek: Call,
     /// Whether the store made the charge, and not the share of this process.
     pub(crate) is_at_store: bool,
@@ -15,7 +15,7 @@ pub(crate) struct ChargeChange {
 /// Where keys stand whose charges have changed between the decision and the head of the response.
 pub(crate) struct Standings {
     pub(super) changes: Vec<ChargeChange>,
-    /// A look at their keys, if the backend takes one without waiting.
+    /// A peek at their keys, if the backend peeks without waiting.
     pub(super) peek: Option<Decision>,
 }
 

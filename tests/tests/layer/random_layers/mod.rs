@@ -94,7 +94,7 @@ enum Cost {
 
 /// What a client sends, and how the handler answers it.
 #[derive(Clone, Debug)]
-struct Sent {
+struct ClientRequest {
     /// Milliseconds since the request before.
     after: u64,
     /// The values of the headers `x-a` and `x-b`.
@@ -176,7 +176,7 @@ fn node() -> impl Strategy<Value = Node> {
     })
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
+fn sent() -> impl Strategy<Value = ClientRequest> {
     let after = prop_oneof![2 => Just(0), 2 => 0..1_500_u64, 1 => 0..12_000_u64];
     let key = || prop::option::weighted(0.8, prop_oneof![2 => Just("one"), 1 => Just("two")]);
     let cost = prop_oneof![4 => 0..=3_u64, 1 => Just(9)];
@@ -188,7 +188,7 @@ fn sent() -> impl Strategy<Value = Sent> {
         settled,
     );
     (after, [key(), key()], cost, rest).prop_map(
-        |(after, keys, cost, (kind, is_low, is_found, settled))| Sent {
+        |(after, keys, cost, (kind, is_low, is_found, settled))| ClientRequest {
             after,
             keys,
             cost,
@@ -293,7 +293,7 @@ impl Leaf {
     }
 }
 
-impl Sent {
+impl ClientRequest {
     fn request(&self) -> Request<()> {
         let mut request = Request::get("/")
             .header("x-cost", self.cost)
@@ -380,7 +380,7 @@ fn answer(response: &Response<impl Sized>) -> Answer {
     Answer::Refused { left, wait }
 }
 
-fn agrees_with_the_model(node: &Node, history: &[Sent]) -> Result<(), TestCaseError> {
+fn agrees_with_the_model(node: &Node, history: &[ClientRequest]) -> Result<(), TestCaseError> {
     let clock = ManualClock::new(START);
     let store = MemoryBackend::builder().clock(clock.clone()).build();
     let layer = ThrottleLayer::new(node.tree()).and_then(|layer| layer.backend(store));

@@ -1,11 +1,11 @@
-//! What a layer must answer, computed the slow way: every limit keeps the units that it has charged,
-//! each with its instant.
+//! What a layer must answer, computed the slow way: every limit keeps the units that it has
+//! charged, each with its instant.
 
 use std::collections::HashMap;
 
 use throttle_tower::OnMissing;
 
-use super::{By, Cost, Count, Leaf, Node, Sent};
+use super::{By, ClientRequest, Cost, Count, Leaf, Node};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Answer {
@@ -37,7 +37,7 @@ struct State {
 }
 
 /// One limit, as it applies to one request.
-struct Asked<'a> {
+struct AppliedLimit<'a> {
     leaf: &'a Leaf,
     key: Option<String>,
     cost: u64,
@@ -128,7 +128,7 @@ impl Count {
 }
 
 impl Naive {
-    pub(super) fn answer(&mut self, node: &Node, sent: &Sent, now: i64) -> Answer {
+    pub(super) fn answer(&mut self, node: &Node, sent: &ClientRequest, now: i64) -> Answer {
         let mut asked = Vec::new();
         if !node.ask(sent, &mut asked) {
             return Answer::Rejected;
@@ -159,23 +159,24 @@ impl Naive {
         }
         let mut stated = self.left(&asked, now);
         stated.retain(|(name, _)| {
-            let is_audited = |one: &Asked<'_>| one.leaf.is_audited && one.leaf.name() == *name;
+            let is_audited =
+                |one: &AppliedLimit<'_>| one.leaf.is_audited && one.leaf.name() == *name;
             !asked.iter().any(is_audited)
         });
         Answer::Admitted { left, stated }
     }
 
-    fn state(&mut self, asked: &Asked<'_>) -> &mut State {
+    fn state(&mut self, asked: &AppliedLimit<'_>) -> &mut State {
         let name = (asked.leaf.index, asked.key.clone());
         self.0.entry(name).or_default()
     }
 
-    fn charge(&mut self, asked: &Asked<'_>, units: i64, now: i64) {
+    fn charge(&mut self, asked: &AppliedLimit<'_>, units: i64, now: i64) {
         let count = asked.leaf.count;
         count.charge(self.state(asked), units, now);
     }
 
-    fn left(&mut self, asked: &[Asked<'_>], now: i64) -> Vec<(String, u64)> {
+    fn left(&mut self, asked: &[AppliedLimit<'_>], now: i64) -> Vec<(String, u64)> {
         let mut left = Vec::new();
         for one in asked {
             let all = one.leaf.count.left(self.state(one), now);
@@ -186,7 +187,7 @@ impl Naive {
     }
 
     /// A refused request is charged what is left, and its cost at most.
-    fn charge_refused(&mut self, asked: &[Asked<'_>], now: i64) {
+    fn charge_refused(&mut self, asked: &[AppliedLimit<'_>], now: i64) {
         for one in asked.iter().filter(|one| one.leaf.charges_refused) {
             let left = one.leaf.count.left(self.state(one), now);
             let units = one.cost.min(left.saturating_sub(one.reserve));
@@ -194,7 +195,7 @@ impl Naive {
         }
     }
 
-    fn decide(&mut self, node: &Node, asked: &[Asked<'_>], now: i64) -> Verdict {
+    fn decide(&mut self, node: &Node, asked: &[AppliedLimit<'_>], now: i64) -> Verdict {
         match node {
             Node::Leaf(leaf) => {
                 let Some(one) = asked.iter().find(|one| one.leaf.index == leaf.index) else {
@@ -213,7 +214,7 @@ impl Naive {
     }
 
     /// Every member is charged, or none; the wait is the longest of those that refuse.
-    fn decide_all(&mut self, members: &[Node], asked: &[Asked<'_>], now: i64) -> Verdict {
+    fn decide_all(&mut self, members: &[Node], asked: &[AppliedLimit<'_>], now: i64) -> Verdict {
         let (mut charged, mut waits, mut applies) = (Vec::new(), Vec::new(), false);
         for member in members {
             match self.decide(member, asked, now) {
@@ -236,7 +237,7 @@ impl Naive {
         &mut self,
         members: &[Node],
         every: bool,
-        asked: &[Asked<'_>],
+        asked: &[AppliedLimit<'_>],
         now: i64,
     ) -> Verdict {
         let (mut charged, mut waits, mut applies) = (None::<Vec<usize>>, Vec::new(), false);
@@ -261,7 +262,7 @@ impl Naive {
 
 impl Node {
     /// Collects the limits that apply to a request. Returns false if one rejects it.
-    fn ask<'a>(&'a self, sent: &Sent, asked: &mut Vec<Asked<'a>>) -> bool {
+    fn ask<'a>(&'a self, sent: &ClientRequest, asked: &mut Vec<AppliedLimit<'a>>) -> bool {
         let leaf = match self {
             Self::Leaf(leaf) => leaf,
             Self::All(members) | Self::Any(members, _) => {
@@ -281,7 +282,7 @@ impl Node {
             OnMissing::Reject(_) if key.is_none() => return false,
             _ => {}
         }
-        asked.push(Asked {
+        asked.push(AppliedLimit {
             leaf,
             key: key.map(str::to_owned),
             cost: match leaf.cost {
@@ -296,7 +297,7 @@ impl Node {
 }
 
 impl Cost {
-    fn of(self, sent: &Sent) -> u64 {
+    fn of(self, sent: &ClientRequest) -> u64 {
         match self {
             Self::Units(units) => units,
             Self::Asked => sent.cost,
@@ -304,7 +305,7 @@ impl Cost {
     }
 }
 
-impl Asked<'_> {
+impl AppliedLimit<'_> {
     /// What must be available.
     fn needed(&self) -> u64 {
         match self.cost {
@@ -314,7 +315,7 @@ impl Asked<'_> {
     }
 
     /// What an admitted request is charged in the end.
-    fn actual(&self, sent: &Sent) -> u64 {
+    fn actual(&self, sent: &ClientRequest) -> u64 {
         match sent.settled {
             Some(settled) if self.leaf.is_settled => settled,
             _ if self.leaf.refunds_not_found && !sent.is_found => 0,

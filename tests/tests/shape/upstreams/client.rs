@@ -151,12 +151,12 @@ impl Run {
 #[derive(Clone)]
 struct Upstream(Arc<Mutex<Run>>);
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response<()>, Infallible>> + Send>>;
+type UpstreamFuture = Pin<Box<dyn Future<Output = Result<Response<()>, Infallible>> + Send>>;
 
 impl Service<Call> for Upstream {
     type Response = Response<()>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = UpstreamFuture;
 
     fn poll_ready(
         &mut self,
@@ -165,7 +165,7 @@ impl Service<Call> for Upstream {
         std::task::Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: Call) -> Answering {
+    fn call(&mut self, call: Call) -> UpstreamFuture {
         let run = Arc::clone(&self.0);
         let (pause, is_ending) = run.lock().unwrap().left(&call);
         Box::pin(async move {
@@ -193,15 +193,15 @@ fn trip(seconds: f64, number: u64) -> Duration {
     Duration::from_secs_f64(seconds * (0.8 + 0.4 * f64::from(part) / 2_f64.powi(32)))
 }
 
-type Obeying = Shape<Upstream, Call, MemoryBackend<TokioClock>, HttpHead>;
+type ObeyingClient = Shape<Upstream, Call, MemoryBackend<TokioClock>, HttpHead>;
 
-enum Paced {
+enum PacedClient {
     Loop(Upstream),
     Plain(Box<Shape<Upstream, Call>>),
-    Obeying(Box<Obeying>),
+    Obeying(Box<ObeyingClient>),
 }
 
-impl Paced {
+impl PacedClient {
     fn new(client: Client, case: &Case, upstream: Upstream) -> Self {
         let layer = |pace| {
             let bucket = LeakyBucket::new(Rate::per_second(pace));
@@ -260,7 +260,7 @@ async fn call(
     number: u64,
     at: Duration,
     case_of: (u64, u64),
-    paced: Arc<Paced>,
+    paced: Arc<PacedClient>,
     run: Arc<Mutex<Run>>,
 ) {
     let start = run.lock().unwrap().start;
@@ -299,7 +299,7 @@ async fn call(
                 let wait = told
                     .unwrap_or(1 << (tries - 1).min(6))
                     .min(60.max(told.unwrap_or(0)));
-                let obeys = matches!(*paced, Paced::Obeying(_));
+                let obeys = matches!(*paced, PacedClient::Obeying(_));
                 (
                     if obeys {
                         Duration::ZERO
@@ -330,7 +330,7 @@ async fn call(
     }
 }
 
-fn note_pause(run: &mut Run, paced: &Paced) {
+fn note_pause(run: &mut Run, paced: &PacedClient) {
     if let Some((until, by)) = paced.paused() {
         run.paused(until, by, paced.waiting() > 0);
     }
@@ -359,7 +359,7 @@ pub(super) fn run(case: &Case, client: Client, trip: f64) -> Outcome {
             is_awaited: false,
             since_pause: HashMap::new(),
         }));
-        let paced = Arc::new(Paced::new(client, case, Upstream(Arc::clone(&run))));
+        let paced = Arc::new(PacedClient::new(client, case, Upstream(Arc::clone(&run))));
         let mut calling = JoinSet::new();
         for (number, at) in (0..).zip(case.times()) {
             let bounds = (case.bound, case.patience);

@@ -25,8 +25,8 @@ fn cell(outcome: &Outcome) -> String {
     }
 }
 
-/// With `THROTTLE_WRITE_PICTURES=1` it writes the table, and fails all the same: look at it, and run
-/// it again.
+/// With `THROTTLE_WRITE_PICTURES=1` it writes the table, and fails all the same: look at it, and
+/// run it again.
 #[test]
 fn committed_table_of_upstreams_is_that_of_these_runs() {
     let mut table = String::from(HEAD);

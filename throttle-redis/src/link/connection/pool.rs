@@ -98,8 +98,8 @@ impl Pool {
     ///   the pool (`test_on_check_out`, the default), or by the backend if the pool does not.
     /// * A call has a connection for itself until the answer, as the application's commands have.
     ///   Decisions wait while all connections are in use, and those that wait travel together in
-    ///   one call. A decision that waits beyond its deadline fails, as after a late answer. If the
-    ///   application holds connections for long, give the pool more of them.
+    ///   one call. A decision that waits beyond its deadline fails like one whose answer is late.
+    ///   If the application holds connections for long, give the pool more of them.
     /// * If a connection ends without a word, the check fails only after 500 ms, the response
     ///   timeout of the `redis` crate. Decisions that need that connection fail until then.
     /// * While the pool has no connection at all, a call opens one outside of the pool, because

@@ -256,8 +256,8 @@ fn upstream_quota_that_is_used_up_is_waited_for_whatever_the_api() {
     }
 }
 
-/// What is left until a known end is spread. Neither tokens nor a period that may end at any time
-/// slow a call down.
+/// What is left of a quota is known until its reset. Tokens and a period that may end at any time
+/// state nothing of the next requests.
 #[test]
 fn upstream_quota_with_something_left_lasts_until_its_end() {
     for (lines, expected) in [

@@ -168,9 +168,9 @@ fn limit_that_cannot_be_audited_does_not_build() {
 #[tokio::test(start_paused = true)]
 async fn request_that_another_limit_holds_is_not_held_up_by_an_audited_one() {
     #[derive(Clone, Debug)]
-    struct Paused(Instant);
+    struct PausedClock(Instant);
 
-    impl Clock for Paused {
+    impl Clock for PausedClock {
         fn now(&self) -> Timestamp {
             Timestamp::EPOCH + self.0.elapsed()
         }
@@ -182,7 +182,7 @@ async fn request_that_another_limit_holds_is_not_held_up_by_an_audited_one() {
         daily("new", 1).audit(),
     ]);
     let memory = MemoryBackend::builder()
-        .clock(Paused(Instant::now()))
+        .clock(PausedClock(Instant::now()))
         .build();
     let layer = ThrottleLayer::new(limits).unwrap().backend(memory).unwrap();
     let began = Instant::now();

@@ -728,8 +728,8 @@ async fn queue_shows_who_waits_and_how_long_at_most() {
 /// Memory that goes by the runtime's clock.
 fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
     #[derive(Clone, Debug)]
-    struct Paused(Instant);
-    impl throttle_core::Clock for Paused {
+    struct PausedClock(Instant);
+    impl throttle_core::Clock for PausedClock {
         fn now(&self) -> throttle_core::Timestamp {
             throttle_core::Timestamp::from_micros(
                 1_000_000 + i64::try_from(self.0.elapsed().as_micros()).unwrap(),
@@ -737,7 +737,7 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
         }
     }
     MemoryBackend::builder()
-        .clock(Paused(Instant::now()))
+        .clock(PausedClock(Instant::now()))
         .build()
 }
 

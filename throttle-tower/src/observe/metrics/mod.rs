@@ -24,8 +24,8 @@
 //!
 //! All labels are known when the layer is built: no metric has a key, a path or a header as a
 //! label, so a client cannot add series. A series that can never count is not there, such as those
-//! of a failing store where limits are in memory. Each metric has the label `layer`, the name given to
-//! `.metrics(…)`, beside those listed.
+//! of a failing store where limits are in memory. Each metric also has the label `layer`, the name
+//! given to `.metrics(…)`.
 //!
 //! The facade cannot remove a series. If a limit is renamed or removed while the layer runs, its
 //! series, about 19 of each name, stay until the process ends. So names of limits belong to a fixed
@@ -56,10 +56,10 @@
 //!
 //! | metric | type, unit | labels | counts | alert on |
 //! |---|---|---|---|---|
-//! | `throttle_shape_calls_total` | counter | `outcome` (`sent`, `refused`, `paused`, `cancelled`) | calls that left; were refused; were refused because of a pause; were dropped while they waited | `refused`, `paused` |
+//! | `throttle_shape_calls_total` | counter | `outcome` (`sent`, `refused`, `paused`, `cancelled`) | calls that left; were refused without a pause; were refused because of a pause; were dropped while they waited | `refused`, `paused` |
 //! | `throttle_shape_degraded_total` | counter | | calls that the store did not decide | any |
 //! | `throttle_shape_refusals_total` | counter | `told` (`wait`, `reset`, `nothing`) | calls that the upstream refused, as far as it is [obeyed](crate::ShapeLayer::obey_upstream), by what it stated | `nothing`: the pace is above the upstream's limit |
-//! | `throttle_shape_paused_keys` | gauge, keys | | keys that are paused, as of the last call or response of each, or the last minute in which any key was used | any for long |
+//! | `throttle_shape_paused_keys` | gauge, keys | | keys that are paused. A pause that has ended counts until the key's next call or response, or for about a minute; without any call, longer | any for long |
 //! | `throttle_shape_waiting_calls` | gauge, calls | | calls that wait now | near `max_waiting` |
 //! | `throttle_shape_wait_seconds` | histogram, seconds | | how long calls waited, of those that had to | near the `max_wait` of the leaky bucket |
 //!

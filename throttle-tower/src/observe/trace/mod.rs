@@ -12,15 +12,15 @@ use crate::throttle::ThrottleLayer;
 use tracer::Tracer;
 
 impl<B: Backend> ThrottleLayer<B> {
-    /// Logs refusals, what audited limits would refuse, and degraded decisions with `tracing`, under the target `throttle`, and adds
-    /// the decision to the request's span. Defaults to neither.
+    /// Logs refusals, what audited limits would refuse, and degraded decisions with `tracing`,
+    /// under the target `throttle`, and adds the decision to the request's span. Defaults to
+    /// neither.
     ///
     /// # Events
     ///
     /// There is one event for each refusal, one for each decision that the store did not make, and
-    /// one for each audited limit that would have refused a request.
-    /// An event belongs to the span in which the service was called. None contains a key, a path or
-    /// a header.
+    /// one for each audited limit that would have refused a request. An event belongs to the span
+    /// in which the service was called. None contains a key, a path or a header.
     ///
     /// | level | message | when |
     /// |---|---|---|

@@ -425,9 +425,9 @@ mod tests {
 
     /// Goes by the runtime's clock.
     #[derive(Clone, Debug)]
-    struct Paused(Instant);
+    struct PausedClock(Instant);
 
-    impl Clock for Paused {
+    impl Clock for PausedClock {
         fn now(&self) -> Timestamp {
             Timestamp::EPOCH + Duration::from_secs(1) + self.0.elapsed()
         }
@@ -437,7 +437,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_under_an_exceptions_limit_wait_by_its_rate() {
         let store = MemoryBackend::builder()
-            .clock(Paused(Instant::now()))
+            .clock(PausedClock(Instant::now()))
             .build();
         let slow = limit("p", Gcra::new(Rate::per_second(1)))
             .by(Constant)
