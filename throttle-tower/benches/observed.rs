@@ -2,6 +2,7 @@
 //!
 //!     cargo bench -p tower-throttle --all-features --bench observed                  # time, in rounds
 //!     cargo bench -p tower-throttle --all-features --bench observed -- instructions  # counted by valgrind's callgrind
+//!     cargo bench -p tower-throttle --all-features --bench observed -- threads       # time, of requests in parallel
 
 #[path = "support/callgrind.rs"]
 mod callgrind;
@@ -9,17 +10,18 @@ mod callgrind;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::hint::black_box;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-use std::{env, mem, pin};
+use std::{env, mem, pin, thread};
 
 use http::request::Parts;
 use http::{Request, Response};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use throttle_tower::extract::{KeyExtractor, from_fn};
 use throttle_tower::{Constant, Gcra, Key, Rate, ThrottleLayer, limit};
-use tokio::runtime;
+use tokio::runtime::{self, Handle};
 use tower::{Layer, Service};
 
 use callgrind::{CHILD, total};
@@ -52,8 +54,9 @@ fn main() {
             before.parse().expect("a number"),
         ),
         ["instructions"] => instructions(),
+        ["threads"] => threads(),
         [] => times(),
-        _ => panic!("usage: observed [instructions]"),
+        _ => panic!("usage: observed [instructions | threads]"),
     }
 }
 
@@ -189,6 +192,57 @@ fn times() {
         }
         println!("| {name} | {} | {} |", middle(own), middle(more));
     }
+}
+
+/// Threads that send requests in parallel. More than the machine has cores show little more: they
+/// take turns.
+const THREADS: [usize; 4] = [1, 2, 4, 8];
+/// Rounds of all threads. Each has [`REQUESTS`] requests of a thread, ten times over: the threads
+/// start within microseconds of each other.
+const PARALLEL_ROUNDS: usize = 100;
+
+/// Metrics alone: a counter is memory that all threads write.
+#[expect(clippy::print_stdout, reason = "a benchmark reports")]
+fn threads() {
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let _entered = runtime.enter();
+    let mut services = services();
+    services.iter_mut().for_each(warm_up);
+    println!("| request | threads | ns without | ns with metrics |\n|---|---|---|---|");
+    for case in 0..CASES.len() {
+        let pair = [0, 1].map(|observed| services[case * OBSERVED.len() + observed].clone());
+        for count in THREADS {
+            let mut times = [Vec::new(), Vec::new()];
+            for round in 0..PARALLEL_ROUNDS {
+                for one in [round % 2, 1 - round % 2] {
+                    times[one].push(parallel(runtime.handle(), &pair[one], count));
+                }
+            }
+            let [without, with] = times.map(middle);
+            println!("| {} | {count} | {without} | {with} |", CASES[case]);
+        }
+    }
+}
+
+/// The time of a request, where so many threads send requests through clones of a service.
+#[expect(clippy::float_arithmetic, reason = "a benchmark reports")]
+fn parallel(runtime: &Handle, service: &App, threads: usize) -> f64 {
+    let start = Barrier::new(threads);
+    let of_thread = || {
+        let _entered = runtime.enter();
+        let mut service = service.clone();
+        start.wait();
+        (0..10).map(|_| time(&mut service)).sum::<f64>() / 10.0
+    };
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(of_thread)).collect();
+        let times = all.into_iter().map(|thread| thread.join().expect("a time"));
+        times.sum::<f64>() / threads as f64
+    })
 }
 
 #[expect(clippy::float_arithmetic, reason = "a benchmark reports")]

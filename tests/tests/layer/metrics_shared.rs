@@ -1,23 +1,14 @@
 //! What is reported of layers that share a runtime, a thread, plans or a backend with others.
 
 use std::collections::BTreeMap;
-use std::panic;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use throttle_core::BackendErrorKind;
 use throttle_tower::{Gcra, Header, OnError, Rate, ThrottleLayer, limit, plans};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
 
 use crate::common::{Memory, Remote, get, keyed, memory, send_each, shared};
-
-/// More than a report takes, on a clock that stands still otherwise.
-const REPORTED: Duration = Duration::from_millis(250);
 
 /// A runtime whose clock goes on only while it waits.
 fn runtime() -> Runtime {
@@ -66,109 +57,35 @@ fn admitted(snapshotter: &Snapshotter) -> f64 {
 }
 
 #[test]
-fn a_runtime_that_is_blocked_leaves_its_counts_to_the_reports_of_another() {
+fn requests_are_counted_before_they_are_answered_and_without_timers() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
-    let (first, second, layer) = (runtime(), runtime(), layer());
-    let ((served, is_served), (release, is_released)) = (channel(), channel::<()>());
-    thread::scope(|scope| {
-        let layer = &layer;
-        scope.spawn(move || {
-            first.block_on(async {
-                send_each(layer, [get(), get()]).await;
-                served.send(()).unwrap();
-                is_released.recv().unwrap_err();
-            });
-        });
-        is_served.recv().unwrap();
-        second.block_on(async {
-            assert_eq!(
-                admitted(&snapshotter),
-                0.0,
-                "there was no request on this one"
-            );
-            for all in [2.0 + 1.0, 1.0, 1.0] {
-                send_each(layer, [get()]).await;
-                sleep(REPORTED).await;
-                assert_eq!(admitted(&snapshotter), all);
-            }
-        });
-        drop(release);
-    });
-    assert_eq!(admitted(&snapshotter), 0.0, "nothing is reported twice");
-}
-
-#[test]
-fn a_runtime_that_is_dropped_reports_and_the_next_one_goes_on() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let _installed = metrics::set_default_local_recorder(&recorder);
-    let (first, second, layer) = (runtime(), runtime(), layer());
-    first.block_on(send_each(&layer, [get(), get()]));
-    assert_eq!(admitted(&snapshotter), 0.0, "not yet");
-    drop(first);
-    assert_eq!(admitted(&snapshotter), 2.0);
-    second.block_on(async {
-        send_each(&layer, [get()]).await;
-        sleep(REPORTED).await;
-    });
-    assert_eq!(admitted(&snapshotter), 1.0);
-}
-
-#[test]
-fn without_timers_requests_are_reported_at_once_and_one_panics() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let _installed = metrics::set_default_local_recorder(&recorder);
-    let said = Arc::new(AtomicUsize::new(0));
-    let (usual, counted) = (panic::take_hook(), Arc::clone(&said));
-    panic::set_hook(Box::new(move |panic| {
-        match panic
-            .payload_as_str()
-            .is_some_and(|text| text.contains("timers are disabled"))
-        {
-            true => drop(counted.fetch_add(1, Ordering::Relaxed)),
-            false => usual(panic),
-        }
-    }));
     let (runtime, layer) = (Builder::new_current_thread().build().unwrap(), layer());
     for _ in 0..5 {
-        runtime.block_on(async {
-            send_each(&layer, [get()]).await;
-            tokio::task::yield_now().await;
-        });
+        runtime.block_on(send_each(&layer, [get()]));
         assert_eq!(admitted(&snapshotter), 1.0);
     }
-    assert_eq!(said.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn no_thread_that_ends_takes_counts_with_it() {
+fn requests_of_all_threads_are_counted_once() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _installed = metrics::set_default_local_recorder(&recorder);
-    let layer = ThrottleLayer::new(shared("all", 50))
-        .unwrap()
-        .backend(memory())
-        .unwrap()
-        .metrics("api");
+    let layer = layer();
     let (threads, requests) = (40, 5);
-    // More than have a place of their own, first at the same time and then one after the other.
-    let work = || runtime().block_on(send_each(&layer, (0..requests).map(|_| get())));
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    (0..threads).for_each(|_| thread::scope(|scope| scope.spawn(work).join().unwrap()));
-    runtime().block_on(async {
-        send_each(&layer, [get()]).await;
-        sleep(REPORTED).await;
-    });
+    let work = |requests| runtime().block_on(send_each(&layer, (0..requests).map(|_| get())));
+    // It finds the recorder of this thread.
+    work(1);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(|| work(requests)))));
+    let all = f64::from(threads * requests + 1);
     let series = reported(&snapshotter, "throttle_requests_total");
-    let all = f64::from(2 * threads * requests + 1);
     assert_eq!(
         series,
         BTreeMap::from([
-            ("api admitted".to_owned(), 50.0),
-            ("api refused".to_owned(), all - 50.0)
+            ("api admitted".to_owned(), 100.0),
+            ("api refused".to_owned(), all - 100.0)
         ])
     );
 }
@@ -192,7 +109,6 @@ async fn a_lookup_counts_for_the_layer_whose_request_asked_for_it() {
     let (one, other) = (layer("one"), layer("other"));
     send_each(&one, ["ada", "ada", "bob"].map(keyed)).await;
     send_each(&other, ["ada", "cyd"].map(keyed)).await;
-    sleep(REPORTED).await;
     let lookups = [
         ("one per-user found", 2.0),
         ("one per-user remembered", 1.0),
@@ -232,7 +148,6 @@ async fn keys_count_for_the_layer_on_whose_backend_they_are() {
         .unwrap();
     send_each(&elsewhere, ["ada"].map(keyed)).await;
     send_each(&one, ["ada", "bob"].map(keyed)).await;
-    sleep(REPORTED).await;
     assert_eq!(
         keys(),
         expected(&[("one", 2.0)]),
@@ -241,7 +156,6 @@ async fn keys_count_for_the_layer_on_whose_backend_they_are() {
 
     let both = one.clone().backend(memory()).unwrap();
     send_each(&both, ["cyd"].map(keyed)).await;
-    sleep(REPORTED).await;
     assert_eq!(
         keys(),
         expected(&[("one", 3.0)]),
@@ -251,7 +165,6 @@ async fn keys_count_for_the_layer_on_whose_backend_they_are() {
     let other = both.metrics("other");
     send_each(&one, ["ada"].map(keyed)).await;
     send_each(&other, ["cyd"].map(keyed)).await;
-    sleep(REPORTED).await;
     assert_eq!(
         keys(),
         expected(&[("one", 2.0), ("other", 1.0)]),

@@ -1,9 +1,9 @@
 //! How often a candidate and the live layer agree.
 
-#[cfg(feature = "metrics")]
-use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "metrics")]
+use std::sync::{Arc, Mutex};
 
 use throttle_core::PolicyName;
 
@@ -85,14 +85,17 @@ pub(crate) const RESULTS: [&str; 5] = [
 ];
 
 /// Counts the results of one candidate. All threads share the counters.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Counts {
     results: [AtomicU64; RESULTS.len()],
     by_policy: ByPolicy,
-    /// What the metrics have of each result.
+    /// Also counts each result, by its index.
     #[cfg(feature = "metrics")]
-    reported: Mutex<[u64; RESULTS.len()]>,
+    report: Mutex<Option<Report>>,
 }
+
+#[cfg(feature = "metrics")]
+type Report = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// What becomes of a request under one of the two layers.
 pub(crate) enum Verdict {
@@ -128,6 +131,10 @@ impl Counts {
             (_, None) => (4, None),
         };
         self.results[result].fetch_add(1, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        if let Some(report) = lock(&self.report).clone() {
+            report(result);
+        }
         if let Some(policy) = refusing {
             self.by_policy.of(policy)[result - 2].fetch_add(1, Ordering::Relaxed);
         }
@@ -157,15 +164,10 @@ impl Counts {
             .map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Calls `more` with what was counted since the last call. Limits may be replaced between two
-    /// calls, and with them the metrics that call.
+    /// Calls `report` with each result from now on, in place of what was called so far.
     #[cfg(feature = "metrics")]
-    pub(crate) fn report(&self, more: impl Fn(usize, u64)) {
-        let mut reported = lock(&self.reported);
-        for (result, sum) in self.sums().into_iter().enumerate() {
-            more(result, sum - reported[result]);
-            reported[result] = sum;
-        }
+    pub(crate) fn report_to(&self, report: impl Fn(usize) + Send + Sync + 'static) {
+        *lock(&self.report) = Some(Arc::new(report));
     }
 }
 

@@ -1,11 +1,15 @@
 //! How many keys the backends of observed layers hold, and whether they can fail.
 
+#[cfg(feature = "metrics")]
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use throttle_core::Backend;
 
 use crate::lock::lock;
+#[cfg(feature = "metrics")]
+use crate::lock::try_lock;
 
 /// Reads how many keys a backend holds, if they are in this process.
 type KeysHeld = dyn Fn() -> Option<usize> + Send + Sync;
@@ -40,6 +44,9 @@ impl BuiltOn {
 pub(crate) struct Backends {
     all: Mutex<Vec<(Weak<BuiltOn>, Arc<KeysHeld>)>>,
     can_fail: AtomicBool,
+    /// The number of keys that was shown last.
+    #[cfg(feature = "metrics")]
+    shown: AtomicUsize,
 }
 
 impl Backends {
@@ -57,23 +64,37 @@ impl Backends {
     /// The keys that all of them hold together; `None` if none holds keys in this process. When no
     /// layer is left, those of the last ones still count: what they did may be reported after their
     /// end.
+    #[cfg(feature = "dashboard")]
     pub(crate) fn keys_held(&self) -> Option<usize> {
-        let all: Vec<_> = {
-            let mut all = lock(&self.all);
-            let is_used = |(on, _): &(Weak<BuiltOn>, _)| on.strong_count() > 0;
-            if all.iter().any(is_used) {
-                all.retain(is_used);
-            }
-            all.iter()
-                .map(|(_, keys_held)| Arc::clone(keys_held))
-                .collect()
-        };
-        let is_first = |(n, one): &(usize, &Arc<KeysHeld>)| {
-            !all[..*n].iter().any(|other| Arc::ptr_eq(other, one))
-        };
-        let different = all.iter().enumerate().filter(is_first);
-        different
-            .filter_map(|(_, keys_held)| keys_held())
-            .reduce(|sum, keys| sum + keys)
+        sum_of_keys(&mut lock(&self.all))
     }
+
+    /// Calls `show` with the keys that are held, if they are others than were shown last. Returns
+    /// without a call while another thread shows them.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn show_keys(&self, show: impl Fn(usize)) {
+        let Some(mut all) = try_lock(&self.all) else {
+            return;
+        };
+        while let Some(keys) = sum_of_keys(&mut all)
+            // No key held is shown, too.
+            && self.shown.swap(keys + 1, Ordering::Relaxed) != keys + 1
+        {
+            show(keys);
+        }
+    }
+}
+
+fn sum_of_keys(all: &mut Vec<(Weak<BuiltOn>, Arc<KeysHeld>)>) -> Option<usize> {
+    let is_used = |(on, _): &(Weak<BuiltOn>, _)| on.strong_count() > 0;
+    if all.iter().any(is_used) {
+        all.retain(is_used);
+    }
+    let is_first = |(n, (_, one)): &(usize, &(_, Arc<KeysHeld>))| {
+        !all[..*n].iter().any(|(_, other)| Arc::ptr_eq(other, one))
+    };
+    let different = all.iter().enumerate().filter(is_first);
+    different
+        .filter_map(|(_, (_, keys_held))| keys_held())
+        .reduce(|sum, keys| sum + keys)
 }

@@ -22,8 +22,6 @@ pub(crate) use backends::BuiltOn;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 pub(crate) use observed::Observed;
 pub(crate) use observer::{Correction, Observer, Observers};
-#[cfg(feature = "metrics")]
-pub(crate) use outcome::DECIDED;
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 pub(crate) use outcome::OUTCOMES;
 pub use outcome::{Event, Outcome};

@@ -13,6 +13,8 @@ use super::backends::BuiltOn;
 ))]
 use super::observed::Observed;
 use super::outcome::Event;
+#[cfg(feature = "metrics")]
+use crate::limit::LookupResult;
 
 /// Observes a layer. Each method runs on the task of the request that it is about.
 pub(crate) trait Observer: Any + Send + Sync {
@@ -75,6 +77,12 @@ pub(crate) trait Observer: Any + Send + Sync {
     /// A charge was corrected after its decision.
     fn corrected(&self, policy: usize, correction: Correction) {
         let _ = (policy, correction);
+    }
+
+    /// The plan of a request was found.
+    #[cfg(feature = "metrics")]
+    fn looked_up(&self, policy: usize, result: LookupResult) {
+        let _ = (policy, result);
     }
 
     /// A strike has begun a ban.

@@ -95,10 +95,6 @@ pub(crate) const OUTCOMES: [&str; 6] = [
     "failed_closed",
 ];
 
-/// The places of the outcomes of requests that have a decision.
-#[cfg(feature = "metrics")]
-pub(crate) const DECIDED: [usize; 3] = [0, 1, 4];
-
 impl Outcome<'_> {
     /// A label for metrics: `admitted`, `refused`, `missing_key`, `no_permit`, `failed_open` or
     /// `failed_closed`.

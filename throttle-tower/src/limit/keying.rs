@@ -59,13 +59,9 @@ pub(crate) trait TierLookup: Send + Sync {
 
     fn extractor(&self) -> &dyn KeyExtractor;
 
-    /// How tiers were found since the lookup was built.
+    /// The same lookup, which calls `report` whenever a tier was found.
     #[cfg(feature = "metrics")]
-    fn counts(&self) -> LookupCounts;
-
-    /// The same lookup, with counts of its own.
-    #[cfg(feature = "metrics")]
-    fn counted_apart(&self) -> Arc<dyn TierLookup>;
+    fn reporting(&self, report: LookupReport) -> Arc<dyn TierLookup>;
 
     /// # Errors
     ///
@@ -103,9 +99,9 @@ impl LookupResult {
     ];
 }
 
-/// How often tiers were found in each way.
-#[cfg(feature = "metrics")]
-pub(crate) type LookupCounts = [u64; LookupResult::LABELS.len()];
+/// Called with how a tier was found. Of several requests that wait for a lookup, the one that has
+/// started it reports.
+pub(crate) type LookupReport = Arc<dyn Fn(LookupResult) + Send + Sync>;
 
 pub(crate) enum Found {
     Now(Option<Key>, FoundTier),

@@ -40,9 +40,9 @@ pub use concurrency::Concurrency;
 pub(crate) use concurrency::Need;
 pub(crate) use condition::{Condition, ConditionIndex, Numbers};
 pub use cost::IntoCost;
-#[cfg(feature = "metrics")]
-pub(crate) use keying::LookupCounts;
-pub(crate) use keying::{Found, FoundTier, Keying, LookedUp, LookupResult, TierLookup};
+pub(crate) use keying::{
+    Found, FoundTier, Keying, LookedUp, LookupReport, LookupResult, TierLookup,
+};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
 pub(crate) use priority::{Class, Priority, check_classes};

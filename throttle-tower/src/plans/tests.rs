@@ -1,5 +1,7 @@
 mod own;
 
+#[cfg(feature = "metrics")]
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -13,6 +15,8 @@ use tokio::time::Instant;
 
 use super::tier_lookup::CachedTierLookup;
 use super::{Tier, plans};
+#[cfg(feature = "metrics")]
+use crate::limit::LookupResult;
 use crate::limit::{Found, FoundTier, LookedUp, TierLookup};
 use crate::{Header, Limit, ThrottleLayer};
 
@@ -702,8 +706,16 @@ async fn parameters_that_the_limit_cannot_have_are_counted_as_invalid() {
                     Tier::own(Gcra::new(Rate::per_hour(1)).burst(count))
                 })
             });
-    let lookup = built.lookup;
-    let counts = || lookup.counts();
+    let counted = Arc::new([const { AtomicU32::new(0) }; LookupResult::LABELS.len()]);
+    let counter = Arc::clone(&counted);
+    let lookup = built.lookup.reporting(Arc::new(move |result| {
+        counter[result as usize].fetch_add(1, Ordering::Relaxed);
+    }));
+    let counts = || {
+        counted
+            .each_ref()
+            .map(|count| count.load(Ordering::Relaxed))
+    };
     for (user, expected) in [("0", (0, 1)), ("9", (0, 2)), ("7", (1, 2)), ("no", (1, 2))] {
         later(lookup.find(&parts(user))).await;
         assert_eq!((counts()[1], counts()[4]), expected, "{user}");

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,9 +18,7 @@ use super::identity_tier::{IdentityTier, UnknownIdentities};
 use super::tier::{Kind, Tier};
 use crate::caught::caught;
 use crate::extract::KeyExtractor;
-#[cfg(feature = "metrics")]
-use crate::limit::LookupCounts;
-use crate::limit::{Found, FoundTier, LookupResult, TierLookup};
+use crate::limit::{Found, FoundTier, LookupReport, LookupResult, TierLookup};
 use crate::lock::lock;
 use crate::log::OncePerMinute;
 use crate::time::FAR;
@@ -72,7 +69,8 @@ pub(super) struct CachedTierLookup {
     /// built.
     policy: Option<Policy>,
     shared: Arc<CacheAndLookups>,
-    counts: Arc<Counts>,
+    /// `None` if the layer has no observer.
+    report: Option<LookupReport>,
 }
 
 struct CacheAndLookups {
@@ -140,7 +138,7 @@ impl CachedTierLookup {
             deadline: DEFAULT_DEADLINE,
             policy,
             shared: CacheAndLookups::new(DEFAULT_ENTRIES),
-            counts: Arc::default(),
+            report: None,
         }
     }
 
@@ -158,6 +156,12 @@ impl CachedTierLookup {
         lock(&self.shared.table).running.len()
     }
 
+    fn report(&self, result: LookupResult) {
+        if let Some(report) = &self.report {
+            report(result);
+        }
+    }
+
     #[cold]
     fn look_up(&self, key: Key, digest: Digest) -> Found {
         let Some(identity) = identity_text(&key) else {
@@ -170,7 +174,7 @@ impl CachedTierLookup {
                 Ok((joined, over)) => match timeout_at(over, joined).await {
                     Ok(tier) => tier,
                     Err(_) => {
-                        this.counts.add(LookupResult::Failed);
+                        this.report(LookupResult::Failed);
                         lock(&this.shared.table)
                             .cache
                             .last(digest)
@@ -196,7 +200,7 @@ impl CachedTierLookup {
     ) -> Result<(Shared<Lookup>, Instant), IdentityTier> {
         let (now, mut table) = (Instant::now(), lock(&self.shared.table));
         if let Some(tier) = table.cache.get(digest, now) {
-            self.counts.add(LookupResult::Remembered);
+            self.report(LookupResult::Remembered);
             return Err(tier);
         }
         if let Some(running) = table
@@ -215,7 +219,7 @@ impl CachedTierLookup {
             table.running.retain(|_, running| running.over > now);
         }
         if table.running.len() >= self.max_lookups {
-            self.counts.add(LookupResult::TurnedAway);
+            self.report(LookupResult::TurnedAway);
             return Err(fallback);
         }
         table.started += 1;
@@ -240,7 +244,7 @@ impl CachedTierLookup {
 
     /// The lookup itself, with its deadline. It remembers what it finds out.
     fn start(&self, identity: String, fallback: IdentityTier, ends: Ends) -> Lookup {
-        let (keep_for, deadline, counts) = (self.keep_for, self.deadline, Arc::clone(&self.counts));
+        let (keep_for, deadline, report) = (self.keep_for, self.deadline, self.report.clone());
         let (policy, lookup) = (self.policy.clone(), Arc::clone(&self.lookup));
         Box::pin(async move {
             // Called with the first poll, so that no code of the application runs under the lock. A
@@ -262,11 +266,15 @@ impl CachedTierLookup {
                 }
                 Err(LookupFailed) => Err(LookupResult::Failed),
             };
-            counts.add(match found {
-                Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => LookupResult::Found,
-                Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => LookupResult::Unknown,
-                Err(failed) => failed,
-            });
+            if let Some(report) = report {
+                report(match found {
+                    Ok(IdentityTier::Known(_) | IdentityTier::Own(_)) => LookupResult::Found,
+                    Ok(IdentityTier::Unknown | IdentityTier::NeverLookedUp) => {
+                        LookupResult::Unknown
+                    }
+                    Err(failed) => failed,
+                });
+            }
             let (tier, keep_for) = match found {
                 Ok(tier) => (tier, keep_for),
                 Err(_) => (fallback, keep_for.min(RETRY_FAILED_AFTER)),
@@ -291,7 +299,7 @@ impl TierLookup for CachedTierLookup {
         let remembered = lock(&self.shared.table).cache.get(digest, Instant::now());
         match remembered {
             Some(tier) => {
-                self.counts.add(LookupResult::Remembered);
+                self.report(LookupResult::Remembered);
                 let (key, tier) = self.unknown.budget(key, tier);
                 Found::Now(key, tier)
             }
@@ -304,17 +312,9 @@ impl TierLookup for CachedTierLookup {
     }
 
     #[cfg(feature = "metrics")]
-    fn counts(&self) -> LookupCounts {
-        self.counts
-            .0
-            .each_ref()
-            .map(|count| count.load(Ordering::Relaxed))
-    }
-
-    #[cfg(feature = "metrics")]
-    fn counted_apart(&self) -> Arc<dyn TierLookup> {
+    fn reporting(&self, report: LookupReport) -> Arc<dyn TierLookup> {
         Arc::new(Self {
-            counts: Arc::default(),
+            report: Some(report),
             ..self.clone()
         })
     }
@@ -393,15 +393,4 @@ fn tier_of(answer: Option<Tier>, policy: Option<&Policy>) -> Result<IdentityTier
             .map_or(IdentityTier::Unknown, IdentityTier::Known),
         Kind::Own(own) => IdentityTier::Own(policy.own(own?)?),
     })
-}
-
-/// How often a tier was found in which way. A lookup that several requests wait for is counted
-/// where the first of them is.
-#[derive(Default)]
-struct Counts([AtomicU64; 6]);
-
-impl Counts {
-    fn add(&self, result: LookupResult) {
-        self.0[result as usize].fetch_add(1, Ordering::Relaxed);
-    }
 }

@@ -59,13 +59,13 @@ pub use limit_report::LimitReport;
 pub use limit_report::MissingLimitReport;
 #[cfg(feature = "rules")]
 pub(crate) use next::Next;
-#[cfg(all(feature = "rules", feature = "metrics"))]
-pub(crate) use observed::counted_apart;
 #[cfg(all(
     feature = "rules",
     any(feature = "metrics", feature = "offenders", feature = "tracing")
 ))]
 pub(crate) use observed::observed;
+#[cfg(all(feature = "rules", feature = "metrics"))]
+pub(crate) use observed::report_lookups;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};
 pub use permits::InFlight;

@@ -24,6 +24,8 @@ impl<B: Backend> ThrottleLayer<B> {
     pub(crate) fn observed_as<T: Observer>(self, make: impl FnOnce(&Observed) -> T) -> Self {
         self.changed(|shared| {
             shared.options.observers = shared.options.observers.with(make(&observed(shared)));
+            #[cfg(feature = "metrics")]
+            report_lookups(shared);
             // An observer that was replaced sees the backend no longer.
             shared.built_on = shared.built_on.renewed();
             tell_observers(shared);
@@ -34,12 +36,6 @@ impl<B: Backend> ThrottleLayer<B> {
     #[cfg(feature = "dashboard")]
     pub(crate) fn no_longer_observed_by<T: Observer>(self) -> Self {
         self.changed(|shared| shared.options.observers = shared.options.observers.without::<T>())
-    }
-
-    /// Counts this layer's lookups of plans apart from those of other layers with the same plans.
-    #[cfg(feature = "metrics")]
-    pub(crate) fn with_lookups_of_its_own(self) -> Self {
-        self.changed(|shared| shared.applied = counted_apart(&shared.applied))
     }
 
     #[cfg(any(feature = "offenders", all(test, feature = "metrics")))]
@@ -63,14 +59,22 @@ pub(crate) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
     }
 }
 
+/// Lets the layer's lookups of plans report to its observers, apart from those of other layers with
+/// the same plans.
 #[cfg(feature = "metrics")]
-pub(crate) fn counted_apart(applied: &[Applied]) -> Arc<[Applied]> {
-    let apart = |limit: &Applied| match &limit.keying {
-        Keying::Tiered(lookup) => Applied {
-            keying: Keying::Tiered(lookup.counted_apart()),
-            ..limit.clone()
-        },
+pub(crate) fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
+    let observers = &shared.options.observers;
+    let reporting = |(policy, limit): (usize, &Applied)| match &limit.keying {
+        Keying::Tiered(lookup) => {
+            let observers = observers.clone();
+            let report =
+                move |result| observers.each(|observer| observer.looked_up(policy, result));
+            Applied {
+                keying: Keying::Tiered(lookup.reporting(Arc::new(report))),
+                ..limit.clone()
+            }
+        }
         Keying::Extracted(_) | Keying::Future(_) => limit.clone(),
     };
-    applied.iter().map(apart).collect()
+    shared.applied = shared.applied.iter().enumerate().map(reporting).collect();
 }

@@ -1,84 +1,82 @@
 //! Counts a request.
 
+use std::ops::Range;
+
+use metrics::Counter;
 use throttle_core::backend::Call;
 use throttle_core::{Decision, Policy, Status};
 
-use super::handles::place;
-use super::per_thread::counts::Rows;
-use super::throttle::{Metrics, Watched, capacity};
+use super::handles::{DecisionResult, Handles, PolicyHandles};
+use super::throttle::{Metrics, PolicyMeter, capacity};
 use crate::event::{Event, Outcome};
 use crate::observe::decider::Decider;
 
 impl Metrics {
-    pub(super) fn count(&self, rows: Rows<'_>, event: &Event<'_>, calls: &[Call]) {
-        if let Some(decision) = event.decision {
-            self.count_decision(rows, event, decision, calls);
-            if let (Outcome::Refused, Some(policy)) = (event.outcome, decision.binding())
-                && decision
-                    .statuses()
-                    .get(policy)
-                    .is_some_and(Status::is_violated)
-            {
-                rows.add(place::POLICIES + event.place(policy), place::BINDING, 1);
-            }
+    pub(super) fn count(&self, handles: &Handles, event: &Event<'_>, calls: &[Call]) {
+        let store = self.store();
+        if let Some(counter) = handles.requests(store, event.outcome) {
+            counter.increment(1);
         }
-        if let (Some(why), Some(decider)) = (event.degraded(), Decider::of(event)) {
-            rows.add(place::DEGRADED, place::degraded(decider, why), 1);
+        if let (Some(store), Some(why)) = (store, event.degraded())
+            && let Some(counter) = Decider::of(event).and_then(|by| store.degraded(by, why))
+        {
+            counter.increment(1);
         }
-        // Behind its decisions: see `place::SKIPPED`.
-        rows.add(place::REQUESTS, event.outcome.place(), 1);
+        self.count_decision(handles, event, calls);
+        if let (Outcome::Refused, Some(decision)) = (event.outcome, event.decision)
+            && let Some(binding) = decision.binding()
+            && decision.statuses()[binding].is_violated()
+        {
+            handles.policies[event.place(binding)].binding.increment(1);
+        }
     }
 
-    fn count_decision(
-        &self,
-        rows: Rows<'_>,
-        event: &Event<'_>,
-        decision: &Decision,
-        calls: &[Call],
-    ) {
-        let is_admitted = decision.is_admitted();
-        for (n, status) in decision
-            .statuses()
-            .iter()
-            .enumerate()
-            .filter(|(_, status)| status.applies())
-        {
-            let place = event.place(n);
-            let Some(watched) = self.policies.get(place) else {
-                continue;
-            };
-            let row = place::POLICIES + place;
-            let reserve = calls.get(n).map_or(0, Call::reserve);
-            let result = watched.result_of(status, event.policies.get(n), reserve);
-            // Only the highest class may leave nothing free.
-            let of_class = if reserve > 0 {
-                watched.row_of_class(reserve)
-            } else {
-                None
-            };
-            rows.add(of_class.unwrap_or(row), result, 1);
+    fn count_decision(&self, handles: &Handles, event: &Event<'_>, calls: &[Call]) {
+        let skip = |indices: Range<usize>| {
+            // Other requests were not decided.
+            if let Outcome::Admitted | Outcome::Refused | Outcome::FailedOpen(_) = event.outcome {
+                handles.policies[indices]
+                    .iter()
+                    .for_each(|policy| policy.skipped.increment(1));
+            }
+        };
+        let is_admitted = event.decision.is_some_and(Decision::is_admitted);
+        let statuses = event.decision.map_or(&[][..], Decision::statuses);
+        let mut first_left = 0;
+        for (here, status) in statuses.iter().enumerate().filter(|(_, own)| own.applies()) {
+            // In a layer of many limits, a decision may have only those that may apply.
+            let index = event.place(here);
+            skip(first_left..index);
+            first_left = index + 1;
+            let reserve = calls.get(here).map_or(0, Call::reserve);
+            let (policy, meter) = (&handles.policies[index], &self.policies[index]);
+            let result = meter.result_of(status, event.policies.get(here), reserve);
+            meter.decisions(policy, reserve)[result as usize].increment(1);
             if is_admitted {
-                rows.add(row, place::CHARGED, status.charged());
+                policy.charged.increment(status.charged());
             }
             if status.is_overflow() {
-                rows.add(row, place::OVERFLOW, 1);
+                policy.overflow.increment(1);
             }
         }
+        skip(first_left..handles.policies.len());
     }
 }
 
-impl Watched {
-    /// The row of a class that is not the highest.
-    fn row_of_class(&self, reserve: u64) -> Option<usize> {
-        self.lower_classes
-            .iter()
-            .find(|(own, _)| *own == reserve)
-            .map(|(_, row)| *row)
+impl PolicyMeter {
+    /// The counters of a request's class.
+    fn decisions<'a>(&self, handles: &'a PolicyHandles, reserve: u64) -> &'a [Counter] {
+        // Only the highest class may leave nothing free.
+        let lower = self.reserves.iter().position(|own| *own == reserve);
+        match lower.filter(|_| reserve > 0) {
+            Some(class) => &handles.lower_classes[class],
+            None => &handles.decisions,
+        }
     }
 
-    fn result_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> usize {
+    fn result_of(&self, status: &Status, policy: Option<&Policy>, reserve: u64) -> DecisionResult {
         if status.refuses() && (status.is_violated() || status.is_audited()) {
-            return place::REFUSED;
+            return DecisionResult::Refused;
         }
         // Without tiers, a status is in tier 0. A request with parameters of its own has a policy
         // of its own.
@@ -90,9 +88,9 @@ impl Watched {
         // The reserve of its class is not there for the request, nor among what remains.
         let most = capacity.unwrap_or(0).saturating_sub(reserve);
         if self.warn_at.is_near(most, status) {
-            place::NEAR
+            DecisionResult::Near
         } else {
-            place::ADMITTED
+            DecisionResult::Admitted
         }
     }
 }

@@ -6,68 +6,58 @@ use metrics::{
 use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
-use crate::candidate::{Candidate, Candidates, RESULTS};
-use crate::event::OUTCOMES;
+use crate::candidate::RESULTS as CANDIDATE_RESULTS;
+use crate::event::{OUTCOMES, Outcome};
 use crate::limit::LookupResult;
 use crate::observe::decider::Decider;
 
-/// What can never count is not registered.
+/// The handles of a layer, by the indices of its limits. What can never count has handles that do
+/// nothing.
 pub(super) struct Handles {
-    /// Rows, by their [`place`], but for what [`StoreHandles`] has of them.
-    pub(super) counters: Vec<Vec<Counter>>,
+    /// By the index of the outcome. The others are those of the store.
+    requests: [Counter; 4],
     pub(super) policies: Box<[PolicyHandles]>,
-    /// By the place of the limit.
     pub(super) in_flight: Box<[Gauge]>,
-    /// By the place of the candidate, and of the result.
-    pub(super) candidates: Box<[[Counter; RESULTS.len()]]>,
 }
 
 /// Registered once a backend of the layer can fail.
 pub(super) struct StoreHandles {
-    /// The last ones of the row of all requests.
-    pub(super) requests: [Counter; 2],
-    /// The row of requests that the store did not decide.
-    pub(super) degraded: Vec<Counter>,
+    /// The last outcomes.
+    requests: [Counter; 2],
+    /// By what decided and why.
+    degraded: Box<[Counter]>,
     pub(super) decided: Histogram,
     /// By the number of their kind.
     pub(super) failed: Box<[Histogram]>,
 }
 
 pub(super) struct PolicyHandles {
+    /// Of the highest class, or of all requests.
+    pub(super) decisions: [Counter; RESULTS],
+    pub(super) lower_classes: Box<[[Counter; RESULTS]]>,
+    pub(super) skipped: Counter,
+    pub(super) binding: Counter,
+    pub(super) charged: Counter,
+    pub(super) refunded: Counter,
+    pub(super) settled_short: Counter,
+    pub(super) overflow: Counter,
+    pub(super) bans: Counter,
     pub(super) queued: Gauge,
     pub(super) queue_time: Histogram,
     /// By the number of their result, where tiers are looked up.
     pub(super) lookups: Option<[Counter; LookupResult::LABELS.len()]>,
 }
 
-/// Where the counters of a layer are: a row for all requests, one for those that the store did not
-/// decide, one for each policy, and behind those one for each class of a policy but its highest.
-pub(super) mod place {
-    use super::{BackendErrorKind, Decider};
-
-    pub(in super::super) const REQUESTS: usize = 0;
-    pub(in super::super) const DEGRADED: usize = 1;
-    pub(in super::super) const POLICIES: usize = 2;
-
-    pub(in super::super) fn degraded(decider: Decider, why: BackendErrorKind) -> usize {
-        // Requests that the store decided are no degraded ones.
-        (decider as usize).saturating_sub(1) * BackendErrorKind::ALL.len() + why as usize
-    }
-
-    pub(in super::super) const ADMITTED: usize = 0;
-    pub(in super::super) const NEAR: usize = 1;
+/// What a policy that applies does with a request.
+#[derive(Clone, Copy)]
+pub(super) enum DecisionResult {
+    Admitted,
+    Near,
     /// Of an audited policy: that it would have refused.
-    pub(in super::super) const REFUSED: usize = 2;
-    /// Nothing is counted there: it is what the other results leave of the requests that were
-    /// decided. So a limit that does not apply costs a request nothing.
-    pub(in super::super) const SKIPPED: usize = 3;
-    pub(in super::super) const BINDING: usize = 4;
-    pub(in super::super) const CHARGED: usize = 5;
-    pub(in super::super) const REFUNDED: usize = 6;
-    pub(in super::super) const SHORT: usize = 7;
-    pub(in super::super) const OVERFLOW: usize = 8;
-    pub(in super::super) const BANS: usize = 9;
+    Refused,
 }
+
+const RESULTS: usize = 3;
 
 /// What is known of a policy before its first decision.
 #[derive(Default)]
@@ -122,6 +112,13 @@ impl StoreHandles {
             failed: reasons.map(|kind| store("failed", kind.label())).collect(),
         }
     }
+
+    pub(super) fn degraded(&self, decider: Decider, why: BackendErrorKind) -> Option<&Counter> {
+        // Requests that the store decided are not degraded.
+        let row = (decider as usize).checked_sub(1)?;
+        self.degraded
+            .get(row * BackendErrorKind::ALL.len() + why as usize)
+    }
 }
 
 impl Handles {
@@ -129,73 +126,40 @@ impl Handles {
         layer: &str,
         policies: &[Named],
         (permits, requires_keys): (&[String], bool),
-        candidates: &Candidates,
     ) -> Self {
         describe();
-        let layer = || layer.to_owned();
-        let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer(), "name" => name.clone());
-        let candidate = |Candidate { name, .. }: &Candidate| {
-            RESULTS.map(|result| counter!("throttle_candidate_total", "layer" => layer(), "candidate" => name.to_string(), "result" => result))
-        };
+        let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer.to_owned(), "name" => name.clone());
         let [admitted, refused, missing_key, no_permit, ..] = OUTCOMES;
-        let requests = vec![
-            request(&layer(), admitted),
-            request(&layer(), refused),
-            counter_if(requires_keys, || request(&layer(), missing_key)),
-            counter_if(!permits.is_empty(), || request(&layer(), no_permit)),
-        ];
-        let of_policies = policies.iter().map(|policy| counters_of(&layer(), policy));
-        let lower = policies
-            .iter()
-            .flat_map(|of| of.classes.iter().skip(1).map(move |class| (of, class)));
-        let of_lower = lower.map(|(policy, class)| decisions(&layer(), policy, Some(class)).into());
-        let named = policies.iter();
         Self {
-            counters: [requests, Vec::new()]
-                .into_iter()
-                .chain(of_policies)
-                .chain(of_lower)
-                .collect(),
-            policies: named
-                .map(|policy| PolicyHandles::register(&layer(), policy))
+            requests: [
+                request(layer, admitted),
+                request(layer, refused),
+                counter_if(requires_keys, || request(layer, missing_key)),
+                counter_if(!permits.is_empty(), || request(layer, no_permit)),
+            ],
+            policies: policies
+                .iter()
+                .map(|policy| PolicyHandles::register(layer, policy))
                 .collect(),
             in_flight: permits.iter().map(in_flight).collect(),
-            candidates: candidates.0.iter().map(candidate).collect(),
         }
+    }
+
+    /// `None` if the outcome needs the handles of the store.
+    pub(super) fn requests<'a>(
+        &'a self,
+        store: Option<&'a StoreHandles>,
+        outcome: Outcome<'_>,
+    ) -> Option<&'a Counter> {
+        let index = outcome.place();
+        self.requests
+            .get(index)
+            .or_else(|| store?.requests.get(index - self.requests.len()))
     }
 }
 
-/// With the decisions about the highest class, where there are classes.
-fn counters_of(layer: &str, policy: &Named) -> Vec<Counter> {
-    let labels = || [("layer", layer.to_owned()), ("policy", policy.name.clone())];
-    let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
-    let [admitted, near, refused] = decisions(layer, policy, policy.classes.first());
-    let mut counters = vec![
-        admitted,
-        near,
-        refused,
-        counter!(
-            "throttle_decisions_total",
-            &with(labels(), "result", "skipped")
-        ),
-        counter_if(!policy.is_audited, || {
-            counter!("throttle_binding_total", &labels())
-        }),
-        units("charged"),
-        counter_if(policy.refunds, || units("refunded")),
-        counter_if(policy.is_settled_later, || units("settled_short")),
-        counter!("throttle_overflow_total", &labels()),
-    ];
-    counters.extend(
-        policy
-            .bans
-            .then(|| counter!("throttle_bans_total", &labels())),
-    );
-    counters
-}
-
 /// Of a class, or of all requests.
-fn decisions(layer: &str, policy: &Named, class: Option<&String>) -> [Counter; 3] {
+fn decisions(layer: &str, policy: &Named, class: Option<&String>) -> [Counter; RESULTS] {
     let refused = if policy.is_audited {
         "would_refuse"
     } else {
@@ -232,6 +196,7 @@ impl PolicyHandles {
                 &with(labels(), "result", result)
             )
         };
+        let units = |kind| counter!("throttle_units_total", &with(labels(), "kind", kind));
         let (queued, queue_time) = match policy.queues {
             true => (
                 gauge!("throttle_queued_requests", &labels()),
@@ -239,12 +204,38 @@ impl PolicyHandles {
             ),
             false => (Gauge::noop(), Histogram::noop()),
         };
+        let lower_classes = policy.classes.iter().skip(1);
         Self {
+            decisions: decisions(layer, policy, policy.classes.first()),
+            lower_classes: lower_classes
+                .map(|class| decisions(layer, policy, Some(class)))
+                .collect(),
+            skipped: counter!(
+                "throttle_decisions_total",
+                &with(labels(), "result", "skipped")
+            ),
+            binding: counter_if(!policy.is_audited, || {
+                counter!("throttle_binding_total", &labels())
+            }),
+            charged: units("charged"),
+            refunded: counter_if(policy.refunds, || units("refunded")),
+            settled_short: counter_if(policy.is_settled_later, || units("settled_short")),
+            overflow: counter!("throttle_overflow_total", &labels()),
+            bans: counter_if(policy.bans, || counter!("throttle_bans_total", &labels())),
             queued,
             queue_time,
             lookups: policy.looks_up.then(|| LookupResult::LABELS.map(lookup)),
         }
     }
+}
+
+/// The counters of a candidate, by its results.
+pub(super) fn candidate_counters(
+    layer: &str,
+    candidate: &str,
+) -> [Counter; CANDIDATE_RESULTS.len()] {
+    describe();
+    CANDIDATE_RESULTS.map(|result| counter!("throttle_candidate_total", "layer" => layer.to_owned(), "candidate" => candidate.to_owned(), "result" => result))
 }
 
 fn describe() {

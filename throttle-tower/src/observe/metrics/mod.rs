@@ -13,14 +13,13 @@
 //! # }
 //! ```
 //!
-//! The recorder may be installed at any time. Counters of a `ThrottleLayer` then include earlier
-//! requests; its histograms, and all metrics of a `ShapeLayer`, start with the recorder. The
-//! exporter must use the same version of the `metrics` crate as this crate, 0.24, or it receives
-//! nothing.
+//! Install the recorder before the first request: counters and histograms count from it on. Gauges
+//! show the true level even if the recorder comes late. The exporter must use the same version of
+//! the `metrics` crate as this crate, 0.24, or it receives nothing.
 //!
-//! Counters of a `ThrottleLayer` reach the recorder within 200 ms, by a task of the runtime that
-//! serves the requests. If that runtime stands still, the counts go with the next report of another
-//! one. Without a runtime, or in one without timers, each request reports what it has counted.
+//! Each request increments its counters before it is answered or passed on, without a task or a
+//! timer: three, and three for each limit at most. A limit that does not apply costs one of them,
+//! which matters only for hundreds of limits.
 //!
 //! All labels are known when the layer is built: no metric has a key, a path or a header as a
 //! label, so a client cannot add series. A series that can never count is not there, such as those
@@ -50,7 +49,7 @@
 //! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
 //! | `throttle_in_flight` | gauge, permits | `name` | permits of a [`Concurrency`](crate::Concurrency) that are taken | at its maximum for long |
 //! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `invalid`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, looked up with parameters that the limit cannot have, and not looked up because too many lookups ran. If several layers have the same plans, each reports the lookups of its own requests | `failed`, `invalid`, `turned_away` |
-//! | `throttle_candidate_total` | counter | `candidate`, `result` (`both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided`) | requests by what a [candidate](mod@crate::candidate) would have done to them. What it decides in the background is reported with later requests | `not_decided` |
+//! | `throttle_candidate_total` | counter | `candidate`, `result` (`both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided`) | requests by what a [candidate](mod@crate::candidate) would have done to them. What it decides in the background is counted when it is decided | `not_decided` |
 //!
 //! # Of a [`ShapeLayer`](crate::ShapeLayer::metrics)
 //!
@@ -66,12 +65,8 @@
 //! What a Redis backend reports is listed in the docs of `throttle-redis`.
 
 mod count;
-mod due;
 mod handles;
 mod level;
-mod per_thread;
-mod report;
-mod schedule;
 mod shape;
 #[cfg(test)]
 mod tests;

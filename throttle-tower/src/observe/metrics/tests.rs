@@ -2,8 +2,6 @@ use std::collections::BTreeMap;
 #[cfg(feature = "rules")]
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::thread;
-use std::time::Duration;
 
 use metrics::{
     Counter, Gauge, Histogram, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder,
@@ -14,12 +12,10 @@ use throttle_core::PolicyName;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Policy, PolicySet};
 
-use super::handles::{Handles, Named, StoreHandles};
-use super::per_thread::own_place::{Own, give_up_place};
+use super::handles::{Handles, Named, StoreHandles, candidate_counters};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
 use crate::Concurrency;
-use crate::candidate::Candidates;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::{Correction, Event, Outcome};
@@ -96,15 +92,6 @@ impl Recorder for Heard {
 #[test]
 fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     let heard = Heard::default();
-    let one =
-        || ThrottleLayer::new(limit("p", Gcra::new(Rate::per_second(1))).by(Constant)).unwrap();
-    let candidates = one()
-        .candidate("v2", one())
-        .unwrap()
-        .observers()
-        .find::<Candidates>()
-        .unwrap()
-        .clone();
     with_local_recorder(&heard, || {
         let named = Named {
             name: "per-user".to_owned(),
@@ -114,8 +101,9 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
             ..Named::default()
         };
         let permits = ["jobs".to_owned()];
-        Handles::register("api", &[named], (&permits, true), &candidates);
+        Handles::register("api", &[named], (&permits, true));
         StoreHandles::register("api");
+        let _ = candidate_counters("api", "v2");
         drop(metrics::gauge!("throttle_keys", "layer" => "api"));
         ShapeMetrics::registered("calls".to_owned()).with(|metrics| metrics.sent.increment(1));
     });
@@ -149,54 +137,35 @@ fn each_metric_has_its_kind_its_unit_and_a_help_of_its_own() {
     assert!(helps.iter().all(|help| help.ends_with('.')), "{helps:?}");
 }
 
-/// Without a runtime, each is reported at once.
 #[test]
-fn corrections_are_reported_also_by_a_thread_without_a_place_of_its_own() {
-    let reported = |has_place: bool| {
-        // None is left while other tests' threads have all of them.
-        if has_place && Own::new(|| ()).take().is_none() {
-            return None;
+fn corrections_are_counted_by_their_kind() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
+    let layer = ThrottleLayer::new(limits.settled_later())
+        .unwrap()
+        .metrics("api");
+    with_local_recorder(&recorder, || {
+        for correction in [
+            Correction::Refunded(3),
+            Correction::Charged(4),
+            Correction::Short(5),
+        ] {
+            layer
+                .observers()
+                .each(|observer| observer.corrected(0, correction));
         }
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let limits = limit("p", Gcra::new(Rate::per_second(1))).by(Constant);
-        let layer = ThrottleLayer::new(limits.settled_later())
-            .unwrap()
-            .metrics("api");
-        if !has_place {
-            give_up_place();
-        }
-        with_local_recorder(&recorder, || {
-            for correction in [
-                Correction::Refunded(3),
-                Correction::Charged(4),
-                Correction::Short(5),
-            ] {
-                layer
-                    .observers()
-                    .each(|observer| observer.corrected(0, correction));
-            }
-        });
-        let text = recorder.handle().render();
-        let value = |kind| {
-            value(
-                &text,
-                &format!(r#"throttle_units_total{{layer="api",policy="p",kind="{kind}"}}"#),
-            )
-        };
-        Some(["refunded", "charged", "settled_short"].map(value))
+    });
+    let text = recorder.handle().render();
+    let units = |kind| {
+        value(
+            &text,
+            &format!(r#"throttle_units_total{{layer="api",policy="p",kind="{kind}"}}"#),
+        )
     };
-    for has_place in [true, false] {
-        let in_thread =
-            || thread::scope(|scope| scope.spawn(|| reported(has_place)).join().unwrap());
-        let tried = |_| {
-            in_thread().or_else(|| {
-                thread::sleep(Duration::from_millis(10));
-                None
-            })
-        };
-        let values = (0..1_000).find_map(tried).expect("no place became free");
-        assert_eq!(values, [3, 4, 5], "has a place: {has_place}");
-    }
+    assert_eq!(
+        ["refunded", "charged", "settled_short"].map(units),
+        [3, 4, 5]
+    );
 }
 
 /// Permits that were taken under the limits before are returned under those that replace them.

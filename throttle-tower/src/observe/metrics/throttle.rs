@@ -1,4 +1,4 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Gauge, gauge};
@@ -6,16 +6,14 @@ use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
 use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
 
-use super::handles::{Handles, Named, StoreHandles, place};
+use super::handles::{Handles, Named, PolicyHandles, StoreHandles, candidate_counters};
 use super::level::Level;
-use super::per_thread::counts::{Counts, ROW};
-use super::schedule::Schedule;
 use crate::ThrottleLayer;
 use crate::candidate::Candidates;
 use crate::event::Backends;
 use crate::event::{BuiltOn, Correction, Observer};
 use crate::event::{Event, Observed};
-use crate::limit::{Applied, Class, Keying, LookupCounts, OnMissing, TierLookup, WarnAt};
+use crate::limit::{Applied, Class, Keying, LookupResult, OnMissing, WarnAt};
 
 impl<B: Backend> ThrottleLayer<B> {
     /// Reports what this layer does through the facade of the `metrics` crate, with `name` as the
@@ -24,9 +22,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// Defaults to reporting nothing.
     ///
     /// Call it before the layer is cloned or applied: clones that were made before report nothing.
-    /// The last name given stays. Counters reach the recorder within 200 ms, by a task of the tokio
-    /// runtime. Enable its timers: without them, each request reports, and tokio prints one panic
-    /// that says so.
+    /// The last name given stays. Counters count from the recorder on: install it before the first
+    /// request.
     ///
     /// ```
     /// # use throttle_tower::{Constant, Gcra, Rate, ThrottleLayer, limit};
@@ -35,75 +32,65 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Ok::<(), throttle_tower::ConfigError>(())
     /// ```
     pub fn metrics(self, name: impl Into<String>) -> Self {
-        let layer = self.with_lookups_of_its_own();
-        let candidates = layer
+        let candidates = self
             .current
             .with(|shared| shared.options.observers.find().cloned());
-        layer.observed_as(|of| {
-            Reporting(Arc::new(Metrics::new(
-                name.into(),
-                of,
-                candidates.unwrap_or_default(),
-            )))
-        })
+        self.observed_as(|of| Metrics::new(name.into(), of, &candidates.unwrap_or_default()))
     }
 }
 
-/// Counts what one layer does, and reports it.
-pub(super) struct Reporting(pub(super) Arc<Metrics>);
-
+/// Counts what one layer does, in the handles of the recorder.
 pub(super) struct Metrics {
     #[cfg_attr(
         not(feature = "rules"),
         expect(dead_code, reason = "it is read where limits are replaced")
     )]
     layer: String,
-    pub(super) counts: Counts,
-    pub(super) schedule: Schedule,
-    /// What the recorder has of each counter.
-    pub(super) reported: Mutex<Vec<[u64; ROW]>>,
-    pub(super) handles: Registered<Handles>,
-    pub(super) store: Registered<StoreHandles>,
+    handles: Registered<Handles>,
+    store: Registered<StoreHandles>,
     /// Registered once a backend of the layer holds keys in this process.
-    pub(super) keys: Registered<Gauge>,
-    pub(super) policies: Box<[Watched]>,
-    /// Permits taken, by the place of their limit.
+    keys: Registered<Gauge>,
+    pub(super) policies: Box<[PolicyMeter]>,
+    /// Permits taken, by the index of their limit.
     in_flight: Box<[(PolicyName, Arc<Level>)]>,
-    pub(super) candidates: Candidates,
-    pub(super) backends: Backends,
+    backends: Backends,
 }
 
 /// A policy of the layer.
-pub(super) struct Watched {
+pub(super) struct PolicyMeter {
+    #[cfg_attr(
+        not(feature = "rules"),
+        expect(dead_code, reason = "it is read where limits are replaced")
+    )]
     name: PolicyName,
     /// What an unused key has in each tier.
     pub(super) capacities: Box<[u64]>,
-    /// The reserves of all classes but the highest, with the rows of their decisions.
-    pub(super) lower_classes: Box<[(u64, usize)]>,
+    /// Of all classes but the highest.
+    pub(super) reserves: Box<[u64]>,
     pub(super) warn_at: WarnAt,
-    pub(super) lookup: Option<Arc<dyn TierLookup>>,
-    /// What the recorder has of its lookups.
-    pub(super) lookups_reported: Mutex<LookupCounts>,
     /// Requests in its queues.
     queued: Arc<Level>,
 }
 
 impl Metrics {
-    fn new(layer: String, of: &Observed, candidates: Candidates) -> Self {
-        let named = of.policies.iter().zip(&*of.applied);
-        let mut rows = place::POLICIES + of.policies.len();
-        let policies: Box<[Watched]> = named
-            .map(|(policy, limit)| Watched::new(policy, limit, &mut rows))
-            .collect();
+    fn new(layer: String, of: &Observed, candidates: &Candidates) -> Self {
+        for candidate in &candidates.0 {
+            let (layer, name) = (layer.clone(), Arc::clone(&candidate.name));
+            let counters = Registered::new(move || candidate_counters(&layer, &name));
+            candidate
+                .counts
+                .report_to(move |result| counters.with(|all| all[result].increment(1)));
+        }
+        let named = || of.policies.iter().zip(&*of.applied);
         let has_permits = !of.permits.is_empty();
         // Requests that have to wait for a key are decided in two steps.
         let waits_for_keys = |limit: &Applied| !matches!(limit.keying, Keying::Extracted(_));
         let gives_back = has_permits || of.applied.iter().any(waits_for_keys);
         let requires_key = |limit: &Applied| matches!(limit.on_missing, OnMissing::Reject(_));
         let requires_keys = has_permits || of.applied.iter().any(requires_key);
-        let name = |(watched, (policy, limit)): (&Watched, (&Policy, &Applied))| Named {
-            name: watched.name.as_str().to_owned(),
-            looks_up: watched.lookup.is_some(),
+        let name = |(policy, limit): (&Policy, &Applied)| Named {
+            name: policy.name().to_owned(),
+            looks_up: matches!(limit.keying, Keying::Tiered(_)),
             is_audited: policy.is_audited(),
             bans: limit.charge_rules.ban.is_some(),
             queues: limit.wait_up_to.is_some(),
@@ -114,31 +101,21 @@ impl Metrics {
                 .map(|(class, _)| class.clone())
                 .collect(),
         };
-        let names: Vec<_> = policies
-            .iter()
-            .zip(of.policies.iter().zip(&*of.applied))
-            .map(name)
-            .collect();
+        let names: Vec<_> = named().map(name).collect();
         let permits: Vec<String> = of
             .permits
             .iter()
             .map(|name| name.as_str().to_owned())
             .collect();
         Self {
-            counts: Counts::new(rows),
-            schedule: Schedule::new(),
-            reported: Mutex::new(vec![[0; ROW]; rows]),
             in_flight: of
                 .permits
                 .iter()
                 .map(|name| (name.clone(), Arc::default()))
                 .collect(),
             handles: Registered::new({
-                let (layer, candidates) = (layer.clone(), candidates.clone());
-                move || {
-                    let permits = (&*permits, requires_keys);
-                    Handles::register(&layer, &names, permits, &candidates)
-                }
+                let layer = layer.clone();
+                move || Handles::register(&layer, &names, (&*permits, requires_keys))
             }),
             store: Registered::new({
                 let layer = layer.clone();
@@ -148,9 +125,8 @@ impl Metrics {
                 let layer = layer.clone();
                 move || gauge!("throttle_keys", "layer" => layer.clone())
             }),
-            candidates,
             layer,
-            policies,
+            policies: named().map(PolicyMeter::new).collect(),
             backends: Backends::default(),
         }
     }
@@ -158,7 +134,7 @@ impl Metrics {
     /// The metrics of the limits that replace those of these metrics. What waits or is in flight
     /// counts on.
     #[cfg(feature = "rules")]
-    fn renewed(&self, of: &Observed, candidates: Candidates) -> Self {
+    fn renewed(&self, of: &Observed, candidates: &Candidates) -> Self {
         let mut renewed = Self::new(self.layer.clone(), of, candidates);
         for policy in &mut renewed.policies {
             if let Some(former) = self
@@ -176,28 +152,31 @@ impl Metrics {
         }
         renewed
     }
+
+    pub(super) fn store(&self) -> Option<&StoreHandles> {
+        match self.backends.can_fail() {
+            true => self.store.get(),
+            false => None,
+        }
+    }
+
+    fn of_policy(&self, policy: usize, record: impl FnOnce(&PolicyHandles)) {
+        self.handles
+            .with(|handles| record(&handles.policies[policy]));
+    }
 }
 
-impl Watched {
-    /// The rows of its classes begin with the first free one.
-    fn new(policy: &Policy, limit: &Applied, free_row: &mut usize) -> Self {
-        let lower = classes(limit).iter().skip(1).map(|(_, reserve)| {
-            *free_row += 1;
-            (*reserve, *free_row - 1)
-        });
+impl PolicyMeter {
+    fn new((policy, limit): (&Policy, &Applied)) -> Self {
+        let lower_classes = classes(limit).iter().skip(1);
         Self {
             name: policy.policy_name().clone(),
-            lower_classes: lower.collect(),
+            reserves: lower_classes.map(|(_, reserve)| *reserve).collect(),
             capacities: match policy.is_tiered() {
                 true => policy.tiers().map(|(_, tier)| capacity(tier)).collect(),
                 false => Box::new([capacity(policy)]),
             },
             warn_at: limit.warn_at.unwrap_or_default(),
-            lookup: match &limit.keying {
-                Keying::Tiered(lookup) => Some(Arc::clone(lookup)),
-                Keying::Extracted(_) | Keying::Future(_) => None,
-            },
-            lookups_reported: Mutex::default(),
             queued: Arc::default(),
         }
     }
@@ -214,7 +193,7 @@ pub(super) fn capacity(policy: &Policy) -> u64 {
     policy.algorithm().capacity()
 }
 
-impl Observer for Reporting {
+impl Observer for Metrics {
     #[cfg(feature = "rules")]
     fn renewed(
         &self,
@@ -222,25 +201,24 @@ impl Observer for Reporting {
         of: &Observed,
         beside: &crate::event::Observers,
     ) -> Option<Box<dyn Observer>> {
-        Some(Box::new(Self(Arc::new(
-            self.0
-                .renewed(of, beside.find().cloned().unwrap_or_default()),
-        ))))
+        let candidates = beside.find().cloned().unwrap_or_default();
+        Some(Box::new(self.renewed(of, &candidates)))
     }
 
     fn built(&self, on: &Arc<BuiltOn>) {
-        self.0.backends.add(on);
+        self.backends.add(on);
     }
 
-    #[inline]
     fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
-        let rows = self.0.counts.rows();
-        self.0.count(rows, event, calls);
-        self.report_soon(rows);
+        self.handles.with(|handles| {
+            self.count(handles, event, calls);
+            self.backends
+                .show_keys(|keys| self.keys.with(|gauge| gauge.set(keys as f64)));
+        });
     }
 
     fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
-        self.0.store.with(|store| {
+        self.store.with(|store| {
             let histogram =
                 result.map_or_else(|kind| &store.failed[kind as usize], |()| &store.decided);
             histogram.record(after);
@@ -248,47 +226,48 @@ impl Observer for Reporting {
     }
 
     fn queued(&self, policy: usize) {
-        self.0.policies[policy]
+        self.policies[policy]
             .queued
-            .rise(1, self.0.queue_gauge(policy));
+            .rise(1, self.queue_gauge(policy));
     }
 
     fn left_queue(&self, policy: usize, after: Duration) {
-        self.0.policies[policy]
+        self.policies[policy]
             .queued
-            .fall(1, self.0.queue_gauge(policy));
-        self.0
-            .handles
-            .with(|handles| handles.policies[policy].queue_time.record(after));
+            .fall(1, self.queue_gauge(policy));
+        self.of_policy(policy, |handles| handles.queue_time.record(after));
     }
 
     fn took_permits(&self, limit: usize, permits: u64) {
-        self.0.in_flight[limit]
+        self.in_flight[limit]
             .1
-            .rise(permits, self.0.permit_gauge(limit));
+            .rise(permits, self.permit_gauge(limit));
     }
 
     fn returned_permits(&self, limit: usize, permits: u64) {
-        self.0.in_flight[limit]
+        self.in_flight[limit]
             .1
-            .fall(permits, self.0.permit_gauge(limit));
+            .fall(permits, self.permit_gauge(limit));
     }
 
     fn corrected(&self, policy: usize, correction: Correction) {
-        let (counter, units) = match correction {
-            Correction::Refunded(units) => (place::REFUNDED, units),
-            Correction::Charged(units) => (place::CHARGED, units),
-            Correction::Short(units) => (place::SHORT, units),
-        };
-        let rows = self.0.counts.rows();
-        rows.add(place::POLICIES + policy, counter, units);
-        self.report_soon(rows);
+        self.of_policy(policy, |handles| match correction {
+            Correction::Refunded(units) => handles.refunded.increment(units),
+            Correction::Charged(units) => handles.charged.increment(units),
+            Correction::Short(units) => handles.settled_short.increment(units),
+        });
     }
 
     fn banned(&self, policy: usize) {
-        let rows = self.0.counts.rows();
-        rows.add(place::POLICIES + policy, place::BANS, 1);
-        self.report_soon(rows);
+        self.of_policy(policy, |handles| handles.bans.increment(1));
+    }
+
+    fn looked_up(&self, policy: usize, result: LookupResult) {
+        self.of_policy(policy, |handles| {
+            if let Some(lookups) = &handles.lookups {
+                lookups[result as usize].increment(1);
+            }
+        });
     }
 }
 

@@ -44,10 +44,10 @@ pub(super) fn rebuild<B: Backend>(
 /// The observers of the former limits, for these.
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 fn renew_observers<B: Backend>(shared: &mut Shared<B>, former: &Shared<B>) {
-    #[cfg(feature = "metrics")]
-    if !shared.options.observers.is_empty() {
-        shared.applied = crate::throttle::counted_apart(&shared.applied);
-    }
     let (former, now) = (observed(former), observed(shared));
     shared.options.observers = shared.options.observers.renewed(&former, &now);
+    #[cfg(feature = "metrics")]
+    if !shared.options.observers.is_empty() {
+        crate::throttle::report_lookups(shared);
+    }
 }
