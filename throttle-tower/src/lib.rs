@@ -106,7 +106,9 @@ pub mod usage;
 
 #[doc(inline)]
 pub use client_ip::{ClientIp, TrustedProxies};
-pub use event::{Event, Outcome};
+pub use event::{
+    Activity, Event, LayerInfo, LimitInfo, LimitState, LimitStatus, Observer, Outcome,
+};
 #[doc(inline)]
 pub use extract::{Constant, Header, Host, KeyExtractor, Route};
 #[doc(inline)]

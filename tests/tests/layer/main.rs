@@ -21,6 +21,7 @@ mod looked_up;
 mod metrics;
 mod metrics_shared;
 mod names;
+mod observers;
 mod plans;
 mod random_layers;
 mod readiness;

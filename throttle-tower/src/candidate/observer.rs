@@ -4,11 +4,10 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use throttle_core::backend::Call;
 use throttle_core::{Backend, ConfigError};
 
 use super::flips::{Counts, Verdict};
-use crate::event::{Event, Observer};
+use crate::event::{BuiltInObserver, Event};
 
 /// The candidates of a layer. They are an observer, so that a layer without a candidate pays
 /// nothing for them.
@@ -92,8 +91,8 @@ pub(crate) trait Trial: Any + Send + Sync {
     fn shares_keys_with(&self, backend: &dyn Any) -> bool;
 }
 
-impl Observer for Candidates {
-    fn passed_or_refused(&self, event: &Event<'_>, _: &[Call]) {
+impl BuiltInObserver for Candidates {
+    fn decided(&self, event: &Event<'_>) {
         self.0.iter().for_each(|candidate| candidate.compare(event));
     }
 }

@@ -10,18 +10,26 @@
     allow(dead_code, reason = "observers are features")
 )]
 
+mod activity;
 mod backends;
+mod layer_info;
+mod limit_status;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
 mod observer;
+mod observers;
 mod outcome;
 
+pub use activity::Activity;
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 pub(crate) use backends::Backends;
 pub(crate) use backends::BuiltOn;
+pub(crate) use layer_info::LayerVersion;
+pub use layer_info::{LayerInfo, LimitInfo};
+pub(crate) use limit_status::RequestSet;
+pub use limit_status::{LimitState, LimitStatus};
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 pub(crate) use observed::Observed;
-pub(crate) use observer::{Correction, Observer, Observers};
-#[cfg(any(feature = "metrics", feature = "dashboard"))]
-pub(crate) use outcome::OUTCOMES;
+pub use observer::Observer;
+pub(crate) use observers::{BuiltInObserver, Observers};
 pub use outcome::{Event, Outcome};

@@ -1,184 +1,120 @@
-use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
-use throttle_core::BackendErrorKind;
-use throttle_core::backend::Call;
-use tokio::time::Instant;
-
-use super::backends::BuiltOn;
-#[cfg(all(
-    feature = "rules",
-    any(feature = "metrics", feature = "offenders", feature = "tracing")
-))]
-use super::observed::Observed;
+use super::activity::Activity;
+use super::layer_info::LayerInfo;
 use super::outcome::Event;
-#[cfg(feature = "metrics")]
-use crate::limit::LookupResult;
 
-/// Observes a layer. Each method runs on the task of the request that it is about.
-pub(crate) trait Observer: Any + Send + Sync {
-    /// A layer was built on a backend, and reports to this observer for as long as the backend is
-    /// there.
-    fn built(&self, on: &Arc<BuiltOn>) {
-        let _ = on;
-    }
-
-    /// The observer of the limits that replace those of this one, beside these observers. `None` if
-    /// this one serves for them, too.
-    #[cfg(all(
-        feature = "rules",
-        any(feature = "metrics", feature = "offenders", feature = "tracing")
-    ))]
-    fn renewed(
-        &self,
-        former: &Observed,
-        of: &Observed,
-        beside: &Observers,
-    ) -> Option<Box<dyn Observer>> {
-        let _ = (former, of, beside);
-        None
-    }
-
-    /// Another observer that this one tells of all requests, to be found by its type.
-    fn part(&self) -> Option<&dyn Any> {
-        None
-    }
-
-    /// A request was passed on or refused. `calls` stand in the order of the policies; there are
-    /// none if a key was missing, or if there were too few permits.
-    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]);
-
-    /// A decision that had to be waited for was made after so long, or failed.
-    fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
-        let _ = (after, result);
-    }
-
-    /// A request has joined the queue of a policy.
-    fn queued(&self, policy: usize) {
-        let _ = policy;
-    }
-
-    /// A request has left the queue of a policy after so long.
-    fn left_queue(&self, policy: usize, after: Duration) {
-        let _ = (policy, after);
-    }
-
-    /// A request has taken permits of a `Concurrency` limit, by its place among those.
-    fn took_permits(&self, limit: usize, permits: u64) {
-        let _ = (limit, permits);
-    }
-
-    /// Permits have come back.
-    fn returned_permits(&self, limit: usize, permits: u64) {
-        let _ = (limit, permits);
-    }
-
-    /// A charge was corrected after its decision.
-    fn corrected(&self, policy: usize, correction: Correction) {
-        let _ = (policy, correction);
-    }
-
-    /// The plan of a request was found.
-    #[cfg(feature = "metrics")]
-    fn looked_up(&self, policy: usize, result: LookupResult) {
-        let _ = (policy, result);
-    }
-
-    /// A strike has begun a ban.
-    fn banned(&self, policy: usize) {
-        let _ = policy;
-    }
-}
-
-/// Units by which a charge was corrected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Correction {
-    /// Given back.
-    Refunded(u64),
-    /// Charged beside what the decision took.
-    Charged(u64),
-    /// Used beyond what was charged. They are debited, as far as units are left.
-    Short(u64),
-}
-
-/// The observers of a layer. Clones are the same observers.
+/// Observes what a layer does: see [`ThrottleLayer::observe`](crate::ThrottleLayer::observe).
 ///
-/// Each request goes through them. Boxed once more, so that no step depends on an observer's size.
-#[derive(Clone, Default)]
-pub(crate) struct Observers(Option<Arc<[AnyObserver]>>);
-
-type AnyObserver = Arc<Box<dyn Observer>>;
-
-impl Observers {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_none()
+/// A closure that takes an [`Event`] is an observer, and so is an [`Arc`] of one, which the program
+/// keeps a clone of to read what was observed.
+///
+/// The methods run on the tasks of requests, so they **must not block**: a request waits for them.
+/// An observer changes no decision. A panic in one is a panic of the request.
+///
+/// # Indices
+///
+/// The limits of a version of a layer have indices, which are those in [`LayerInfo::limits`]. If a
+/// rule file replaces the limits, their indices may change, and requests under way report by the
+/// former ones. An observer that counts by index therefore returns another observer from
+/// [`built`](Self::built). One that counts by name need not.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::{Arc, Mutex};
+///
+/// use http::{Request, Response};
+/// use throttle_tower::{
+///     Constant, Event, Gcra, LayerInfo, LimitState, Observer, Rate, ThrottleLayer, all,
+///     limit,
+/// };
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// /// Counts refusals by limit.
+/// #[derive(Default)]
+/// struct RefusalCounts(Mutex<BTreeMap<String, u64>>);
+///
+/// impl Observer for RefusalCounts {
+///     fn built(&self, layer: &LayerInfo, _: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
+///         let mut counts = self.0.lock().expect("no panic while it is locked");
+///         for limit in layer.limits() {
+///             counts.entry(limit.name.as_str().to_owned()).or_default();
+///         }
+///         None // This observer counts by name.
+///     }
+///
+///     fn decided(&self, event: &Event<'_>) {
+///         for limit in event.limits() {
+///             if let LimitState::Rate { status, .. } = limit.state
+///                 && status.is_violated()
+///             {
+///                 // The lock is held for an addition alone.
+///                 let mut counts = self.0.lock().expect("no panic while it is locked");
+///                 *counts.entry(limit.info.name.as_str().to_owned()).or_default() += 1;
+///             }
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let per_hour = |name: &str, burst| {
+///     limit(name, Gcra::new(Rate::per_hour(1)).burst(burst)).by(Constant)
+/// };
+/// let refusals = Arc::new(RefusalCounts::default());
+/// let throttle = ThrottleLayer::new(all([per_hour("few", 2), per_hour("many", 9)]))?
+///     .observe(Arc::clone(&refusals));
+/// let service = throttle.layer(service_fn(async |_: Request<()>| {
+///     Ok::<_, std::convert::Infallible>(Response::new(()))
+/// }));
+/// for _ in 0..5 {
+///     service.clone().oneshot(Request::new(())).await?;
+/// }
+/// let refusals = refusals.0.lock().expect("no panic while it is locked");
+/// assert_eq!((refusals["few"], refusals["many"]), (3, 0));
+/// # Ok(())
+/// # }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Called when a layer is built that this observer was given to, when it gets another backend,
+    /// and when its limits are replaced (`former` is the version before then). It is called before
+    /// the first request meets the limits. If another layer of the same rule file cannot be built
+    /// then, the former limits stay, and `layer` is never [in use](LayerInfo::is_in_use).
+    ///
+    /// Returns what observes these limits. Defaults to `None`: this observer does.
+    fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
+        let _ = (layer, former);
+        None
     }
 
-    /// Calls `tell` with each observer.
-    #[inline]
-    pub(crate) fn each(&self, tell: impl Fn(&dyn Observer)) {
-        self.iter().for_each(|observer| tell(&***observer));
+    /// Called when a request was passed on or refused. Defaults to nothing.
+    fn decided(&self, event: &Event<'_>) {
+        let _ = event;
     }
 
-    /// The present instant, if an observer wants to know how long something takes.
-    #[inline]
-    pub(crate) fn start(&self) -> Option<Instant> {
-        if self.is_empty() {
-            None
-        } else {
-            Some(Instant::now())
-        }
-    }
-
-    /// These observers and one more, which replaces one of the same type.
-    pub(crate) fn with<T: Observer>(&self, observer: T) -> Self {
-        let others = self.iter().filter(|own| !is::<T>(own)).cloned();
-        let one: AnyObserver = Arc::new(Box::new(observer));
-        std::iter::once(one).chain(others).collect()
-    }
-
-    /// The observers of the limits that replace theirs.
-    #[cfg(all(
-        feature = "rules",
-        any(feature = "metrics", feature = "offenders", feature = "tracing")
-    ))]
-    pub(crate) fn renewed(&self, former: &Observed, of: &Observed) -> Self {
-        self.iter()
-            .map(|own| {
-                own.renewed(former, of, self)
-                    .map_or_else(|| Arc::clone(own), Arc::new)
-            })
-            .collect()
-    }
-
-    /// Those of other types.
-    #[cfg(any(feature = "dashboard", feature = "rules"))]
-    pub(crate) fn without<T: Observer>(&self) -> Self {
-        self.iter().filter(|own| !is::<T>(own)).cloned().collect()
-    }
-
-    /// The observer of a type, if there is one, or the one that is a part of another.
-    pub(crate) fn find<T: Observer>(&self) -> Option<&T> {
-        let alone = self
-            .iter()
-            .find_map(|own| (&***own as &dyn Any).downcast_ref());
-        alone.or_else(|| self.iter().find_map(|own| own.part()?.downcast_ref()))
-    }
-
-    #[inline]
-    fn iter(&self) -> impl Iterator<Item = &AnyObserver> {
-        self.0.iter().flat_map(|all| all.iter())
+    /// Called when something else has happened, on the task of the request that it is about or of
+    /// its settlement. Defaults to nothing.
+    fn happened(&self, activity: &Activity) {
+        let _ = activity;
     }
 }
 
-fn is<T: Observer>(observer: &AnyObserver) -> bool {
-    (&***observer as &dyn Any).is::<T>()
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
+    fn decided(&self, event: &Event<'_>) {
+        self(event);
+    }
 }
 
-impl FromIterator<AnyObserver> for Observers {
-    fn from_iter<I: IntoIterator<Item = AnyObserver>>(observers: I) -> Self {
-        Self(Some(observers.into_iter().collect::<Arc<[_]>>()).filter(|all| !all.is_empty()))
+impl<T: Observer + ?Sized> Observer for Arc<T> {
+    fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
+        (**self).built(layer, former)
+    }
+
+    fn decided(&self, event: &Event<'_>) {
+        (**self).decided(event);
+    }
+
+    fn happened(&self, activity: &Activity) {
+        (**self).happened(activity);
     }
 }

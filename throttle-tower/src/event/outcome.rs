@@ -5,10 +5,14 @@ use throttle_core::{
     BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName, Status,
 };
 
-/// The outcome of a request, passed to the hook of
+use super::layer_info::LayerInfo;
+use super::limit_status::{LimitStatus, RequestSet};
+
+/// The outcome of a request, passed to an [`Observer`](crate::Observer) and to the hook of
 /// [`ThrottleLayer::on_decision`](crate::ThrottleLayer::on_decision).
 ///
-/// It never contains a key. Policy names and outcomes are bounded, so they can be metric labels;
+/// It never prints a key: `Debug` of the keys of [`limits`](Self::limits) leaves out their content.
+/// Policy names and outcomes are bounded, so they can be metric labels;
 /// paths and headers cannot. `Debug` leaves out the request's head.
 ///
 /// ```
@@ -54,9 +58,10 @@ pub struct Event<'a> {
     pub parts: &'a Parts,
     /// The places of the policies of [`near`](Self::near).
     pub(crate) near: &'a [usize],
-    /// Where the policies stand among those of the layer; empty if they are all of them, as for
-    /// hooks.
-    pub(crate) places: &'a [usize],
+    /// What decided the request. For the layer's own observers, the policies and the decision are
+    /// those of this set.
+    pub(crate) set: RequestSet<'a>,
+    pub(crate) layer: &'a LayerInfo,
 }
 
 /// Whether a request was passed on or refused, and why.
@@ -85,25 +90,31 @@ pub enum Outcome<'a> {
     FailedClosed(&'a BackendError),
 }
 
-/// The labels of the outcomes, by their [places](Outcome::place).
-pub(crate) const OUTCOMES: [&str; 6] = [
-    "admitted",
-    "refused",
-    "missing_key",
-    "no_permit",
-    "failed_open",
-    "failed_closed",
-];
-
 impl Outcome<'_> {
+    /// All labels, in the order of the variants.
+    ///
+    /// ```
+    /// use throttle_tower::Outcome;
+    ///
+    /// assert!(Outcome::LABELS.contains(&Outcome::Refused.label()));
+    /// ```
+    pub const LABELS: [&'static str; 6] = [
+        "admitted",
+        "refused",
+        "missing_key",
+        "no_permit",
+        "failed_open",
+        "failed_closed",
+    ];
+
     /// A label for metrics: `admitted`, `refused`, `missing_key`, `no_permit`, `failed_open` or
     /// `failed_closed`.
     #[must_use]
     pub const fn label(&self) -> &'static str {
-        OUTCOMES[self.place()]
+        Self::LABELS[self.place()]
     }
 
-    /// The place of the outcome among the [labels](OUTCOMES).
+    /// The place of the outcome among the [labels](Self::LABELS).
     pub(crate) const fn place(&self) -> usize {
         match self {
             Self::Admitted => 0,
@@ -126,7 +137,16 @@ impl<'a> Event<'a> {
     /// Where the policy at a place stands among those of the layer.
     #[inline]
     pub(crate) fn place(&self, here: usize) -> usize {
-        self.places.get(here).copied().unwrap_or(here)
+        self.set.index(here)
+    }
+
+    /// The limits on a rate that apply to the request, in their order. There are none if nothing was
+    /// decided, for example because a required key was missing or permits ran out. See [`Observer`]
+    /// for an example.
+    ///
+    /// [`Observer`]: crate::Observer
+    pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
+        self.set.limits(self.layer)
     }
 
     /// Why the store did not decide the request; `None` if it did, or was not called. The number of
@@ -232,7 +252,7 @@ mod tests {
                 (outcome.label(), outcome.is_passed_on()),
                 (label, is_passed_on)
             );
-            assert_eq!((outcome.place(), OUTCOMES[place]), (place, label));
+            assert_eq!((outcome.place(), Outcome::LABELS[place]), (place, label));
         }
     }
 
@@ -273,7 +293,8 @@ mod tests {
                 decision,
                 parts: &parts,
                 near: &[],
-                places: &[],
+                set: RequestSet::EMPTY,
+                layer: &LayerInfo::default(),
             };
             assert_eq!(event.degraded(), why, "{event:?}");
             assert_eq!(
@@ -313,7 +334,8 @@ mod tests {
             decision: Some(&decision),
             parts: &parts,
             near: &[],
-            places: &[],
+            set: RequestSet::EMPTY,
+            layer: &LayerInfo::default(),
         };
         let binding = event.binding().unwrap();
         assert_eq!(
@@ -330,7 +352,8 @@ mod tests {
             decision: None,
             parts: &parts(),
             near: &[],
-            places: &[],
+            set: RequestSet::EMPTY,
+            layer: &LayerInfo::default(),
         };
         assert_eq!(
             format!("{event:?}"),

@@ -60,7 +60,6 @@ pub(crate) trait TierLookup: Send + Sync {
     fn extractor(&self) -> &dyn KeyExtractor;
 
     /// The same lookup, which calls `report` whenever a tier was found.
-    #[cfg(feature = "metrics")]
     fn reporting(&self, report: LookupReport) -> Arc<dyn TierLookup>;
 
     /// # Errors
@@ -88,7 +87,6 @@ pub(crate) enum LookupResult {
 
 impl LookupResult {
     /// The labels, by their numbers.
-    #[cfg(feature = "metrics")]
     pub(crate) const LABELS: [&str; 6] = [
         "remembered",
         "found",

@@ -32,6 +32,10 @@ impl WarnAt {
         Err(ConfigError::new("warn_at", part, rule))
     }
 
+    pub(crate) const fn millionths(self) -> u32 {
+        self.0
+    }
+
     /// Whether at least this part of `most` is used. What this process decides by its share of a
     /// limit says nothing of the whole limit, and what an exception of the key decides nothing of
     /// the policy's own.

@@ -1,8 +1,6 @@
 mod own;
 
-#[cfg(feature = "metrics")]
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -15,9 +13,7 @@ use tokio::time::Instant;
 
 use super::tier_lookup::CachedTierLookup;
 use super::{Tier, plans};
-#[cfg(feature = "metrics")]
-use crate::limit::LookupResult;
-use crate::limit::{Found, FoundTier, LookedUp, TierLookup};
+use crate::limit::{Found, FoundTier, LookedUp, LookupResult, TierLookup};
 use crate::{Header, Limit, ThrottleLayer};
 
 fn parts(identity: &str) -> Parts {
@@ -691,7 +687,6 @@ fn answer_is_the_number_of_the_named_tier() {
 }
 
 /// It did not wait for the lookup, whose result was there when it wanted to.
-#[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
 async fn parameters_that_the_limit_cannot_have_are_counted_as_invalid() {
     let tiers = || [("free", Gcra::new(Rate::per_minute(60)))];

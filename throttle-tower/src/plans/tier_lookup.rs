@@ -311,7 +311,6 @@ impl TierLookup for CachedTierLookup {
         &*self.extractor
     }
 
-    #[cfg(feature = "metrics")]
     fn reporting(&self, report: LookupReport) -> Arc<dyn TierLookup> {
         Arc::new(Self {
             report: Some(report),

@@ -10,10 +10,11 @@ use super::narrowed::Narrowed;
 use super::optional_steps::OptionalSteps;
 use super::options::Options;
 use super::permits::Permits;
+use super::report_built::report_built;
 use super::response_options::ResponseOptions;
 use super::shared::Shared;
 use crate::candidate::Candidates;
-use crate::event::BuiltOn;
+use crate::event::{BuiltOn, LayerVersion, LimitInfo};
 use crate::limit::{Applied, Audit, OnError, check_refuses};
 
 /// # Errors
@@ -34,7 +35,7 @@ pub(super) fn build<B: Backend>(
     let built_on = BuiltOn::new(backend.clone());
     let mut shared = unshared((backend, built_on), set, applied, permits, settings)?;
     make_share(&mut shared)?;
-    tell_observers(&shared);
+    report_built(&mut shared, None);
     Ok(shared)
 }
 
@@ -82,6 +83,9 @@ pub(crate) fn unshared<B: Backend>(
         announced.warn_at = applied.iter().map(|limit| limit.warn_at).collect();
     }
     let announced = Arc::new(announced);
+    let rates = announced.policies.iter().zip(&*applied);
+    let rates = rates.map(|(policy, limit)| LimitInfo::of_rate(policy, limit));
+    let version = LayerVersion::new(backend.clone(), rates.chain(permits.infos()));
     let uses = OptionalSteps::of(&applied, &permits);
     // Over a store, requests of one set share batches and scripts, which is worth more than to
     // leave out a few limits. A queue is known by the place of its limit.
@@ -94,6 +98,7 @@ pub(crate) fn unshared<B: Backend>(
     Ok(Shared {
         backend,
         built_on,
+        version,
         prepared,
         applied,
         uses,
@@ -109,14 +114,6 @@ pub(crate) fn unshared<B: Backend>(
 
 /// Up to so many limits are one set over a store, whether or not they apply.
 const SHARED_BY_A_BATCH: usize = 32;
-
-/// Tells the observers what the layer runs on.
-pub(crate) fn tell_observers<B: Backend>(shared: &Shared<B>) {
-    shared
-        .options
-        .observers
-        .each(|observer| observer.built(&shared.built_on));
-}
 
 /// Makes the shares by which this process decides when the store does not, where a limit may need
 /// one.

@@ -113,7 +113,7 @@ impl ThrottleLayer {
             concurrency,
             permit_tree,
         } = limits.into_limit_tree().compile()?;
-        let permits = Arc::new(Permits::new(concurrency, permit_tree));
+        let permits = Arc::new(Permits::new(applied.len(), concurrency, permit_tree));
         let options = (Options::default(), ResponseOptions::default());
         let shared = build(MemoryBackend::new(), set, applied, permits, options)?;
         Ok(Self {
@@ -158,7 +158,7 @@ impl<B: Backend> ThrottleLayer<B> {
             concurrency,
             permit_tree,
         } = limits.into_limit_tree().compile()?;
-        let permits = Arc::new(Permits::new(concurrency, permit_tree));
+        let permits = Arc::new(Permits::new(applied.len(), concurrency, permit_tree));
         let shared = self.current.with(|own| {
             let mut options = Options {
                 observers: Observers::default(),
@@ -402,10 +402,11 @@ impl<B: Backend> ThrottleLayer<B> {
     }
 
     /// Calls `hook` for every decision, on the request's task, so it must return quickly. It is not
-    /// called for charges in the background: see [`settlements`](Self::settlements). Defaults to no
-    /// hook.
+    /// called for charges in the background: see [`settlements`](Self::settlements). Another hook is
+    /// called, too. The same as [`observe`](Self::observe), for closures that do not name the type
+    /// of what they take. Defaults to no hook.
     pub fn on_decision(self, hook: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.with_options(|options| options.on_decision = Some(Arc::new(hook)))
+        self.observe(hook)
     }
 
     /// Calls `hook` when requests show that the configuration probably does not do what was

@@ -24,7 +24,6 @@ mod local_shares;
 mod narrowed;
 #[cfg(feature = "rules")]
 mod next;
-#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 mod observed;
 mod openapi;
 mod optional_steps;
@@ -32,6 +31,7 @@ mod options;
 mod permits;
 mod queues;
 mod refusal;
+mod report_built;
 mod response_builder;
 mod response_options;
 mod service;
@@ -47,7 +47,7 @@ mod without_layer;
 pub(crate) use announced::under;
 pub use body::ThrottleBody;
 #[cfg(feature = "rules")]
-pub(crate) use build::{build_on, make_share, tell_observers, unshared};
+pub(crate) use build::{build_on, make_share, unshared};
 #[cfg(feature = "rules")]
 pub(crate) use current::Current;
 #[cfg(feature = "rules")]
@@ -64,14 +64,14 @@ pub(crate) use next::Next;
     any(feature = "metrics", feature = "offenders", feature = "tracing")
 ))]
 pub(crate) use observed::observed;
-#[cfg(all(feature = "rules", feature = "metrics"))]
-pub(crate) use observed::report_lookups;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};
 pub use permits::InFlight;
 #[cfg(feature = "axum")]
 pub use permits::MissingInFlight;
 pub use refusal::{Reason, Refusal};
+#[cfg(feature = "rules")]
+pub(crate) use report_built::report_built;
 #[cfg(feature = "rules")]
 pub(crate) use response_options::ResponseOptions;
 pub use service::Throttle;

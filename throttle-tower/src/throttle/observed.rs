@@ -1,40 +1,73 @@
-//! What observers need to know of a layer.
+//! Gives observers to a layer.
 
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 use std::sync::Arc;
 
 use throttle_core::Backend;
 
-use super::build::tell_observers;
 use super::layer::ThrottleLayer;
+use super::report_built::report_lookups;
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 use super::shared::Shared;
+use crate::event::Observer;
 #[cfg(any(feature = "offenders", all(test, feature = "metrics")))]
 use crate::event::Observers;
-use crate::event::{Observed, Observer};
-#[cfg(feature = "metrics")]
-use crate::limit::{Applied, Keying};
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+use crate::event::{BuiltInObserver, Observed};
 
 impl<B: Backend> ThrottleLayer<B> {
+    /// Adds an [`Observer`], which is called for each request that the layer passes on or refuses,
+    /// and for what else it does. An observer changes no decision. It must not block, because
+    /// requests wait for it. Defaults to none, which costs a request nothing.
+    ///
+    /// The observer's [`built`](Observer::built) is called now. Call it before the layer is cloned
+    /// or applied: clones that were made before are not observed.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use throttle_tower::{Constant, Event, Gcra, Rate, ThrottleLayer, limit};
+    ///
+    /// let limits = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
+    /// let requests = Arc::new(AtomicU64::new(0));
+    /// let counter = Arc::clone(&requests);
+    /// let throttle = ThrottleLayer::new(limits)?.observe(move |_: &Event<'_>| {
+    ///     counter.fetch_add(1, Ordering::Relaxed);
+    /// });
+    /// # let _ = throttle;
+    /// assert_eq!(requests.load(Ordering::Relaxed), 0, "no request yet");
+    /// # Ok::<(), throttle_tower::ConfigError>(())
+    /// ```
+    pub fn observe(self, observer: impl Observer) -> Self {
+        self.changed(|shared| {
+            let observers = &shared.options.observers;
+            shared.options.observers = observers.and(observer, shared.version.info());
+            report_lookups(shared);
+        })
+    }
+
     /// Adds an observer.
     #[cfg(feature = "offenders")]
-    pub(crate) fn observed_by(self, observer: impl Observer) -> Self {
+    pub(crate) fn observed_by(self, observer: impl BuiltInObserver) -> Self {
         self.observed_as(|_| observer)
     }
 
     /// Adds an observer of the limits as they are now. They are not replaced meanwhile.
-    pub(crate) fn observed_as<T: Observer>(self, make: impl FnOnce(&Observed) -> T) -> Self {
+    #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
+    pub(crate) fn observed_as<T: BuiltInObserver>(self, make: impl FnOnce(&Observed) -> T) -> Self {
         self.changed(|shared| {
             shared.options.observers = shared.options.observers.with(make(&observed(shared)));
-            #[cfg(feature = "metrics")]
             report_lookups(shared);
             // An observer that was replaced sees the backend no longer.
             shared.built_on = shared.built_on.renewed();
-            tell_observers(shared);
+            shared.options.observers.built_on(&shared.built_on);
         })
     }
 
     /// Removes the observer of a type.
     #[cfg(feature = "dashboard")]
-    pub(crate) fn no_longer_observed_by<T: Observer>(self) -> Self {
+    pub(crate) fn no_longer_observed_by<T: BuiltInObserver>(self) -> Self {
         self.changed(|shared| shared.options.observers = shared.options.observers.without::<T>())
     }
 
@@ -51,30 +84,11 @@ impl<B: Backend> ThrottleLayer<B> {
 }
 
 /// The limits of a layer, for its observers.
+#[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 pub(crate) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
     Observed {
         policies: Arc::clone(&shared.announced.policies),
         applied: Arc::clone(&shared.applied),
         permits: shared.permits.names().cloned().collect(),
     }
-}
-
-/// Lets the layer's lookups of plans report to its observers, apart from those of other layers with
-/// the same plans.
-#[cfg(feature = "metrics")]
-pub(crate) fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
-    let observers = &shared.options.observers;
-    let reporting = |(policy, limit): (usize, &Applied)| match &limit.keying {
-        Keying::Tiered(lookup) => {
-            let observers = observers.clone();
-            let report =
-                move |result| observers.each(|observer| observer.looked_up(policy, result));
-            Applied {
-                keying: Keying::Tiered(lookup.reporting(Arc::new(report))),
-                ..limit.clone()
-            }
-        }
-        Keying::Extracted(_) | Keying::Future(_) => limit.clone(),
-    };
-    shared.applied = shared.applied.iter().enumerate().map(reporting).collect();
 }

@@ -8,7 +8,6 @@ use throttle_core::Key;
 
 use super::local_shares::LocalStore;
 use super::response_builder::ResponseBuilder;
-use crate::event::Event;
 use crate::event::Observers;
 use crate::jitter;
 use crate::limit::{Applied, Condition, OnError};
@@ -25,7 +24,6 @@ pub(crate) struct Options {
     pub(crate) grpc_refusals: bool,
     /// What a 503 asks its client to wait.
     pub(crate) unavailable_retry_after: Option<Duration>,
-    pub(super) on_decision: Option<OnDecision>,
     pub(crate) observers: Observers,
     pub(crate) on_error: Option<OnError>,
     pub(crate) local_store: Option<LocalStore>,
@@ -36,8 +34,6 @@ pub(crate) struct Options {
     /// Most requests that wait in queues at once.
     pub(crate) max_waiting: usize,
 }
-
-type OnDecision = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 const DEFAULT_MAX_WAITING: usize = 10_000;
 
@@ -55,7 +51,6 @@ impl Default for Options {
             response: None,
             grpc_refusals: true,
             unavailable_retry_after: None,
-            on_decision: None,
             observers: Observers::default(),
             on_error: None,
             local_store: None,

@@ -12,7 +12,7 @@ use http::request::Parts;
 use smallvec::{SmallVec, smallvec};
 use throttle_core::{AnyCharge, Key, PolicyName};
 
-use crate::event::Observers;
+use crate::event::{Activity, LimitInfo, Observers};
 #[cfg(feature = "rules")]
 use crate::limit::explained::{ExplainedLimit, KeyLeft, Verdict};
 use crate::limit::{Concurrency, Need, PermitTree, Priority};
@@ -20,6 +20,8 @@ use crate::lock::lock;
 
 /// All of a layer's limits on requests in flight, and how many permits of each are taken.
 pub(crate) struct Permits {
+    /// The index of the first one among the layer's limits: those on a rate come before.
+    first: usize,
     limits: Vec<PermitLimit>,
     tree: Option<PermitTree>,
     taken: Arc<Mutex<Counts>>,
@@ -59,22 +61,28 @@ pub(crate) type Needs = SmallVec<[Option<Need>; 2]>;
 type Taken = SmallVec<[(usize, Key, u64); 2]>;
 
 impl Permits {
-    pub(crate) fn new(limits: Vec<(PolicyName, Concurrency)>, tree: Option<PermitTree>) -> Self {
-        Self::counting(Arc::default(), limits, tree)
+    pub(crate) fn new(
+        first: usize,
+        limits: Vec<(PolicyName, Concurrency)>,
+        tree: Option<PermitTree>,
+    ) -> Self {
+        Self::counting(Arc::default(), first, limits, tree)
     }
 
     /// Limits that replace these while requests are in flight. One of the same name counts on.
     #[cfg(feature = "rules")]
     pub(crate) fn replaced_by(
         &self,
+        first: usize,
         limits: Vec<(PolicyName, Concurrency)>,
         tree: Option<PermitTree>,
     ) -> Self {
-        Self::counting(Arc::clone(&self.taken), limits, tree)
+        Self::counting(Arc::clone(&self.taken), first, limits, tree)
     }
 
     fn counting(
         taken: Arc<Mutex<Counts>>,
+        first: usize,
         limits: Vec<(PolicyName, Concurrency)>,
         tree: Option<PermitTree>,
     ) -> Self {
@@ -87,6 +95,7 @@ impl Permits {
         let limits = limits.into_iter().map(limit).collect();
         drop(counts);
         Self {
+            first,
             limits,
             tree,
             taken,
@@ -108,6 +117,12 @@ impl Permits {
         self.limits
             .iter()
             .filter_map(|limit| Some((&limit.name, &**limit.limit.priority.as_ref()?)))
+    }
+
+    pub(crate) fn infos(&self) -> impl Iterator<Item = LimitInfo> {
+        self.limits
+            .iter()
+            .map(|own| LimitInfo::of_permits(&own.name, &own.limit))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {
@@ -257,8 +272,10 @@ impl Permits {
             observers,
         });
         for (place, _, permits) in &held.own {
-            held.observers
-                .each(|observer| observer.took_permits(*place, *permits));
+            held.observers.happened(Activity::TookPermits {
+                limit: self.first + place,
+                permits: *permits,
+            });
         }
         Ok(Some(InFlight(smallvec![held])))
     }
@@ -464,8 +481,10 @@ impl Drop for HeldPermits {
         }
         drop(taken);
         for (place, _, permits) in &self.own {
-            self.observers
-                .each(|observer| observer.returned_permits(*place, *permits));
+            self.observers.happened(Activity::ReturnedPermits {
+                limit: self.permits.first + place,
+                permits: *permits,
+            });
         }
     }
 }
@@ -522,6 +541,7 @@ mod tests {
             (name, Concurrency::new(*most))
         };
         let permits = Permits::new(
+            0,
             most.iter().enumerate().map(limit).collect(),
             Some(tree.clone()),
         );

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::forecast::{Forecast, made_up_for};
 use super::line::{Entry, Found, GRACE, Line};
-use crate::event::Observers;
+use crate::event::{Activity, Observers};
 use crate::lock::lock;
 use crate::time::FAR;
 
@@ -179,7 +179,7 @@ pub(super) struct Place {
 impl Place {
     /// Tells the observers of the request, now and when it leaves.
     pub(super) fn observed(mut self, observers: &Observers) -> Self {
-        observers.each(|observer| observer.queued(self.key.0));
+        observers.happened(Activity::Queued { limit: self.key.0 });
         self.seen = observers.start().map(|joined| (observers.clone(), joined));
         self
     }
@@ -278,7 +278,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.change(|queue| queue.line.leave(self.entry, Instant::now()));
         if let Some((observers, joined)) = &self.seen {
-            observers.each(|observer| observer.left_queue(self.key.0, joined.elapsed()));
+            observers.happened(Activity::LeftQueue {
+                limit: self.key.0,
+                after: joined.elapsed(),
+            });
         }
     }
 }

@@ -10,7 +10,7 @@ use super::options::Options;
 use super::permits::Permits;
 use super::queues::Queues;
 use crate::client_ip::first_requests::KnownSources;
-use crate::event::BuiltOn;
+use crate::event::{BuiltOn, LayerVersion};
 use crate::limit::Applied;
 
 /// What the clones of a layer and its services share.
@@ -18,6 +18,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) backend: B,
     /// The backend, for observers.
     pub(crate) built_on: Arc<BuiltOn>,
+    /// The limits, for observers.
+    pub(crate) version: LayerVersion,
     pub(crate) prepared: Arc<B::Prepared>,
     /// How each policy of the set is applied.
     pub(crate) applied: Arc<[Applied]>,
@@ -40,6 +42,7 @@ impl<B: Backend> Clone for Shared<B> {
         Self {
             backend: self.backend.clone(),
             built_on: Arc::clone(&self.built_on),
+            version: self.version.clone(),
             prepared: Arc::clone(&self.prepared),
             applied: Arc::clone(&self.applied),
             uses: self.uses,

@@ -3,23 +3,23 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use throttle_core::backend::Call;
-use throttle_core::{BackendErrorKind, Decision, Policy, PolicyName};
+use throttle_core::{Policy, PolicyName};
 use tokio::time::Instant;
 
 use super::flows::{Flows, Recent, TEN, second};
 use super::shown::Shown;
 use super::tightest::Tightest;
+use crate::Offender;
 use crate::candidate::Candidates;
 use crate::event::Backends;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
-use crate::event::{BuiltOn, Observer, Observers};
-use crate::event::{Event, Outcome};
+use crate::event::{BuiltInObserver, BuiltOn, Observers};
 use crate::lock::lock;
-use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::time::micros;
+use crate::{Activity, LimitState};
+use crate::{Event, Outcome};
 
 /// What a layer does, for its page: two minutes by the second, at 2.5 KB for each policy. A request
 /// adds to a few numbers, and waits for nothing.
@@ -160,7 +160,7 @@ impl Board {
 }
 
 /// The page has the board, too.
-impl Observer for Arc<Board> {
+impl BuiltInObserver for Arc<Board> {
     fn part(&self) -> Option<&dyn Any> {
         Some(&self.tracker)
     }
@@ -173,7 +173,7 @@ impl Observer for Arc<Board> {
         former: &Observed,
         of: &Observed,
         beside: &Observers,
-    ) -> Option<Box<dyn Observer>> {
+    ) -> Option<Box<dyn BuiltInObserver>> {
         if self.is_of(of) {
             self.note_rules_change(beside);
             return None;
@@ -207,74 +207,64 @@ impl Observer for Arc<Board> {
         self.backends.add(on);
     }
 
-    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
+    fn decided(&self, event: &Event<'_>) {
         let moment = self.moment();
         self.flows.count(moment.second(), event);
-        self.tracker.passed_or_refused(event, calls);
+        self.tracker.decided(event);
         if let Outcome::NoPermit(full) = event.outcome {
             self.permits_ran_out(full, &moment);
         }
-        let statuses = event.decision.map_or(&[][..], Decision::statuses);
-        for (place, ((status, call), policy)) in
-            statuses.iter().zip(calls).zip(event.policies).enumerate()
-        {
-            if let (true, Some(key)) = (status.applies(), call.key()) {
-                let of = policy
-                    .tier(status.tier())
-                    .algorithm()
-                    .capacity()
-                    .saturating_sub(call.reserve());
+        for limit in event.limits() {
+            if let LimitState::Rate {
+                status,
+                capacity,
+                reserve,
+                key: Some(key),
+                ..
+            } = limit.state
+            {
+                let most = capacity.saturating_sub(reserve);
                 self.tightest
-                    .note((event.place(place), key), status, of, moment.micros);
+                    .note((limit.index, key), status, most, moment.micros);
             }
         }
     }
 
-    fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
+    fn happened(&self, activity: &Activity) {
         let ten = self.moment().ten();
-        match result {
-            Ok(()) => {
+        match *activity {
+            Activity::Answered {
+                after,
+                failed: None,
+            } => {
                 self.store.answers.count(ten);
                 self.store.slowest_ms.raise(ten, whole_millis(after));
             }
-            Err(_) => self.store.failures.count(ten),
-        }
-    }
-
-    fn queued(&self, policy: usize) {
-        if let Some(policy) = self.policies.get(policy) {
-            policy.queued.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn left_queue(&self, policy: usize, after: Duration) {
-        if let Some(policy) = self.policies.get(policy) {
-            policy.queued.fetch_sub(1, Ordering::Relaxed);
-            policy
-                .longest_wait_ms
-                .raise(self.moment().ten(), whole_millis(after));
-        }
-    }
-
-    fn took_permits(&self, limit: usize, permits: u64) {
-        if let Some(limit) = self.permits.get(limit) {
-            let permits = i64::try_from(permits).unwrap_or(i64::MAX);
-            let taken = limit
-                .taken
-                .fetch_add(permits, Ordering::Relaxed)
-                .saturating_add(permits);
-            limit
-                .most_taken
-                .raise(self.moment().ten(), not_negative(taken));
-        }
-    }
-
-    fn returned_permits(&self, limit: usize, permits: u64) {
-        if let Some(limit) = self.permits.get(limit) {
-            limit.taken.fetch_sub(
-                i64::try_from(permits).unwrap_or(i64::MAX),
-                Ordering::Relaxed,
-            );
+            Activity::Answered { .. } => self.store.failures.count(ten),
+            Activity::Queued { limit } => {
+                self.policies[limit].queued.fetch_add(1, Ordering::Relaxed);
+            }
+            Activity::LeftQueue { limit, after } => {
+                let policy = &self.policies[limit];
+                policy.queued.fetch_sub(1, Ordering::Relaxed);
+                policy.longest_wait_ms.raise(ten, whole_millis(after));
+            }
+            Activity::TookPermits { limit, permits } => {
+                let limit = &self.permits[limit - self.policies.len()];
+                let permits = i64::try_from(permits).unwrap_or(i64::MAX);
+                let taken = limit
+                    .taken
+                    .fetch_add(permits, Ordering::Relaxed)
+                    .saturating_add(permits);
+                limit.most_taken.raise(ten, not_negative(taken));
+            }
+            Activity::ReturnedPermits { limit, permits } => {
+                let permits = i64::try_from(permits).unwrap_or(i64::MAX);
+                self.permits[limit - self.policies.len()]
+                    .taken
+                    .fetch_sub(permits, Ordering::Relaxed);
+            }
+            _ => {}
         }
     }
 }

@@ -6,10 +6,10 @@ use super::changes::Change;
 use super::flows::{Flow, PolicyFlow};
 use super::tight_list::{KeyName, TightKey};
 use super::tightest::Tightest;
+use crate::Offender;
+use crate::Outcome;
 use crate::candidate::{Candidate, Flips};
-use crate::event::OUTCOMES;
 use crate::lock::lock;
-use crate::observe::Offender;
 use crate::observe::decider::Decider;
 
 /// How many keys are listed.
@@ -27,7 +27,7 @@ pub(super) fn data(
     reporting: bool,
 ) -> Value {
     let flows = &board.flows;
-    let outcomes: Map<String, Value> = OUTCOMES
+    let outcomes: Map<String, Value> = Outcome::LABELS
         .iter()
         .zip(flows.outcomes())
         .map(|(outcome, count)| (outcome.to_string(), count.into()))

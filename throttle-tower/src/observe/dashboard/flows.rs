@@ -4,13 +4,13 @@ use throttle_core::Decision;
 
 use super::buckets::Buckets;
 use super::changes::Changes;
-use crate::event::{Event, OUTCOMES};
 use crate::observe::decider::Decider;
+use crate::{Event, Outcome};
 
 /// Counts requests by the second. A request adds to a few numbers, and waits for nothing.
 pub(super) struct Flows {
     /// Since the start.
-    outcomes: [AtomicU64; OUTCOMES.len()],
+    outcomes: [AtomicU64; Outcome::LABELS.len()],
     pub(super) requests: Flow,
     pub(super) policies: Box<[PolicyFlow]>,
     pub(super) changes: Changes,
@@ -100,8 +100,8 @@ impl Flows {
         }
     }
 
-    /// How many requests had each of the [`OUTCOMES`], since the start.
-    pub(super) fn outcomes(&self) -> [u64; OUTCOMES.len()] {
+    /// How many requests had each of the [labels](Outcome::LABELS), since the start.
+    pub(super) fn outcomes(&self) -> [u64; Outcome::LABELS.len()] {
         self.outcomes
             .each_ref()
             .map(|count| count.load(Ordering::Relaxed))

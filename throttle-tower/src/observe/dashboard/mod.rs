@@ -20,8 +20,8 @@ use std::sync::Arc;
 use axum::Router;
 use throttle_core::Backend;
 
+use crate::ThrottleLayer;
 use crate::observe::offenders::tracker::Tracker;
-use crate::throttle::ThrottleLayer;
 use board::Board;
 use rendered::Rendered;
 use shown::Shown;

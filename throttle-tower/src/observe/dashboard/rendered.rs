@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use super::board::Board;
 use super::data::{LISTED, data};
 use super::shown::Shown;
+use crate::Offender;
 use crate::lock::lock;
-use crate::observe::Offender;
 
 /// What the readers of a page get. It is written once a second at most, however many readers there
 /// are, and no request waits for it.

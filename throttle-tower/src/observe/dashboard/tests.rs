@@ -26,10 +26,9 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::board::Board;
 use super::rendered::Rendered;
 use super::shown::Shown;
-use crate::event::Observer;
-use crate::event::{Event, Outcome};
+use crate::Offender;
+use crate::event::{Activity, BuiltInObserver, Event, Outcome, RequestSet};
 use crate::lock::lock;
-use crate::observe::Offender;
 use crate::observe::offenders::tracker::Tracker;
 use crate::plans::Tier;
 use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer, all, limit};
@@ -262,7 +261,7 @@ async fn every_field_is_documented() {
     advance(SECOND).await;
     let mut names = Vec::new();
     fields(&data(&page).await, &mut names);
-    let outcomes = crate::event::OUTCOMES;
+    let outcomes = Outcome::LABELS;
     let docs: Vec<_> = include_str!("mod.rs")
         .lines()
         .filter(|line| line.trim_start().starts_with("/// |"))
@@ -745,15 +744,23 @@ fn tokio_memory() -> MemoryBackend<impl throttle_core::Clock> {
 fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, calls: &[Call]) {
     let (parts, ()) = Request::new(()).into_parts();
     let policies = [Policy::new("per-key", Gcra::new(Rate::per_hour(4)).burst(4)).unwrap()];
+    let layer = layer_of(per_key(4));
+    let version = layer.current.with(|shared| shared.version.clone());
     let event = Event {
         outcome,
         policies: &policies,
         decision,
         parts: &parts,
         near: &[],
-        places: &[],
+        set: RequestSet {
+            policies: &policies,
+            decision,
+            calls,
+            places: &[],
+        },
+        layer: version.info(),
     };
-    board.passed_or_refused(&event, calls);
+    board.decided(&event);
 }
 
 fn board() -> Arc<Board> {
@@ -806,8 +813,14 @@ async fn page_shows_who_decides_and_since_when() {
         Some(&Decision::open(&calls, error.kind())),
         &calls,
     );
-    board.answered(7 * SECOND / 1_000, Ok(()));
-    board.answered(3 * SECOND, Err(BackendErrorKind::Timeout));
+    board.happened(&Activity::Answered {
+        after: 7 * SECOND / 1_000,
+        failed: None,
+    });
+    board.happened(&Activity::Answered {
+        after: 3 * SECOND,
+        failed: Some(BackendErrorKind::Timeout),
+    });
     advance(SECOND).await;
     let data = read(&rendered);
     assert_eq!(

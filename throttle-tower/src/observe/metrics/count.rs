@@ -12,7 +12,7 @@ use crate::event::{Event, Outcome};
 use crate::observe::decider::Decider;
 
 impl Metrics {
-    pub(super) fn count(&self, handles: &Handles, event: &Event<'_>, calls: &[Call]) {
+    pub(super) fn count(&self, handles: &Handles, event: &Event<'_>) {
         let store = self.store();
         if let Some(counter) = handles.requests(store, event.outcome) {
             counter.increment(1);
@@ -22,7 +22,7 @@ impl Metrics {
         {
             counter.increment(1);
         }
-        self.count_decision(handles, event, calls);
+        self.count_decision(handles, event);
         if let (Outcome::Refused, Some(decision)) = (event.outcome, event.decision)
             && let Some(binding) = decision.binding()
             && decision.statuses()[binding].is_violated()
@@ -31,7 +31,7 @@ impl Metrics {
         }
     }
 
-    fn count_decision(&self, handles: &Handles, event: &Event<'_>, calls: &[Call]) {
+    fn count_decision(&self, handles: &Handles, event: &Event<'_>) {
         let skip = |indices: Range<usize>| {
             // Other requests were not decided.
             if let Outcome::Admitted | Outcome::Refused | Outcome::FailedOpen(_) = event.outcome {
@@ -48,7 +48,7 @@ impl Metrics {
             let index = event.place(here);
             skip(first_left..index);
             first_left = index + 1;
-            let reserve = calls.get(here).map_or(0, Call::reserve);
+            let reserve = event.set.calls.get(here).map_or(0, Call::reserve);
             let (policy, meter) = (&handles.policies[index], &self.policies[index]);
             let result = meter.result_of(status, event.policies.get(here), reserve);
             meter.decisions(policy, reserve)[result as usize].increment(1);

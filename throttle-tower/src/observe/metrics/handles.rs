@@ -7,7 +7,7 @@ use metrics::{gauge, histogram};
 use throttle_core::BackendErrorKind;
 
 use crate::candidate::RESULTS as CANDIDATE_RESULTS;
-use crate::event::{OUTCOMES, Outcome};
+use crate::event::Outcome;
 use crate::limit::LookupResult;
 use crate::observe::decider::Decider;
 
@@ -99,7 +99,7 @@ impl StoreHandles {
             let name = "throttle_degraded_total";
             counter!(name, "layer" => layer(), "decided_by" => decider, "why" => why.label())
         };
-        let [.., open, closed] = OUTCOMES;
+        let [.., open, closed] = Outcome::LABELS;
         let [_, fallbacks @ ..] = Decider::ALL;
         let reasons = BackendErrorKind::ALL.iter();
         Self {
@@ -129,7 +129,7 @@ impl Handles {
     ) -> Self {
         describe();
         let in_flight = |name: &String| gauge!("throttle_in_flight", "layer" => layer.to_owned(), "name" => name.clone());
-        let [admitted, refused, missing_key, no_permit, ..] = OUTCOMES;
+        let [admitted, refused, missing_key, no_permit, ..] = Outcome::LABELS;
         Self {
             requests: [
                 request(layer, admitted),

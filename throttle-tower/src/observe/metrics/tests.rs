@@ -18,7 +18,7 @@ use super::shape::ShapeMetrics;
 use crate::Concurrency;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
-use crate::event::{Correction, Event, Outcome};
+use crate::event::{Activity, Event, LayerInfo, Outcome, RequestSet};
 use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its
@@ -146,13 +146,11 @@ fn corrections_are_counted_by_their_kind() {
         .metrics("api");
     with_local_recorder(&recorder, || {
         for correction in [
-            Correction::Refunded(3),
-            Correction::Charged(4),
-            Correction::Short(5),
+            Activity::Refunded { limit: 0, units: 3 },
+            Activity::Charged { limit: 0, units: 4 },
+            Activity::SettledShort { limit: 0, units: 5 },
         ] {
-            layer
-                .observers()
-                .each(|observer| observer.corrected(0, correction));
+            layer.observers().happened(correction);
         }
     });
     let text = recorder.handle().render();
@@ -184,12 +182,21 @@ fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
     };
     with_local_recorder(&recorder, || {
         layer.observers().each(|former| {
-            former.took_permits(0, 5);
+            former.happened(&Activity::TookPermits {
+                limit: 0,
+                permits: 5,
+            });
             let renewed = former
                 .renewed(&of, &of, &crate::event::Observers::default())
                 .unwrap();
-            renewed.took_permits(0, 1);
-            renewed.returned_permits(1, 2);
+            renewed.happened(&Activity::TookPermits {
+                limit: 0,
+                permits: 1,
+            });
+            renewed.happened(&Activity::ReturnedPermits {
+                limit: 1,
+                permits: 2,
+            });
         });
     });
     let text = recorder.handle().render();
@@ -243,12 +250,16 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
                 policies: &policies,
                 decision: Some(&decision),
                 near: &[],
-                places: &[],
+                set: RequestSet {
+                    policies: &policies,
+                    decision: Some(&decision),
+                    calls: &calls,
+                    places: &[],
+                },
+                layer: &LayerInfo::default(),
                 parts: &parts,
             };
-            layer
-                .observers()
-                .each(|observer| observer.passed_or_refused(&event, &calls));
+            layer.observers().each(|observer| observer.decided(&event));
         }
     });
     let text = recorder.handle().render();
@@ -307,11 +318,15 @@ fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
                 decision: Some(&decision),
                 parts: &parts,
                 near: &[],
-                places: &[],
+                set: RequestSet {
+                    policies: &policies,
+                    decision: Some(&decision),
+                    calls: &calls,
+                    places: &[],
+                },
+                layer: &LayerInfo::default(),
             };
-            layer
-                .observers()
-                .each(|observer| observer.passed_or_refused(&event, &calls));
+            layer.observers().each(|observer| observer.decided(&event));
         }
     });
     let text = recorder.handle().render();

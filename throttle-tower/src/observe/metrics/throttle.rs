@@ -1,17 +1,15 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics::{Gauge, gauge};
-use throttle_core::backend::Call;
 use throttle_core::metrics::Registered;
-use throttle_core::{Backend, BackendErrorKind, Policy, PolicyName};
+use throttle_core::{Backend, Policy, PolicyName};
 
 use super::handles::{Handles, Named, PolicyHandles, StoreHandles, candidate_counters};
 use super::level::Level;
 use crate::ThrottleLayer;
 use crate::candidate::Candidates;
 use crate::event::Backends;
-use crate::event::{BuiltOn, Correction, Observer};
+use crate::event::{Activity, BuiltInObserver, BuiltOn};
 use crate::event::{Event, Observed};
 use crate::limit::{Applied, Class, Keying, LookupResult, OnMissing, WarnAt};
 
@@ -193,14 +191,14 @@ pub(super) fn capacity(policy: &Policy) -> u64 {
     policy.algorithm().capacity()
 }
 
-impl Observer for Metrics {
+impl BuiltInObserver for Metrics {
     #[cfg(feature = "rules")]
     fn renewed(
         &self,
         _: &Observed,
         of: &Observed,
         beside: &crate::event::Observers,
-    ) -> Option<Box<dyn Observer>> {
+    ) -> Option<Box<dyn BuiltInObserver>> {
         let candidates = beside.find().cloned().unwrap_or_default();
         Some(Box::new(self.renewed(of, &candidates)))
     }
@@ -209,65 +207,54 @@ impl Observer for Metrics {
         self.backends.add(on);
     }
 
-    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
+    fn decided(&self, event: &Event<'_>) {
         self.handles.with(|handles| {
-            self.count(handles, event, calls);
+            self.count(handles, event);
             self.backends
                 .show_keys(|keys| self.keys.with(|gauge| gauge.set(keys as f64)));
         });
     }
 
-    fn answered(&self, after: Duration, result: Result<(), BackendErrorKind>) {
-        self.store.with(|store| {
-            let histogram =
-                result.map_or_else(|kind| &store.failed[kind as usize], |()| &store.decided);
-            histogram.record(after);
-        });
-    }
-
-    fn queued(&self, policy: usize) {
-        self.policies[policy]
-            .queued
-            .rise(1, self.queue_gauge(policy));
-    }
-
-    fn left_queue(&self, policy: usize, after: Duration) {
-        self.policies[policy]
-            .queued
-            .fall(1, self.queue_gauge(policy));
-        self.of_policy(policy, |handles| handles.queue_time.record(after));
-    }
-
-    fn took_permits(&self, limit: usize, permits: u64) {
-        self.in_flight[limit]
-            .1
-            .rise(permits, self.permit_gauge(limit));
-    }
-
-    fn returned_permits(&self, limit: usize, permits: u64) {
-        self.in_flight[limit]
-            .1
-            .fall(permits, self.permit_gauge(limit));
-    }
-
-    fn corrected(&self, policy: usize, correction: Correction) {
-        self.of_policy(policy, |handles| match correction {
-            Correction::Refunded(units) => handles.refunded.increment(units),
-            Correction::Charged(units) => handles.charged.increment(units),
-            Correction::Short(units) => handles.settled_short.increment(units),
-        });
-    }
-
-    fn banned(&self, policy: usize) {
-        self.of_policy(policy, |handles| handles.bans.increment(1));
-    }
-
-    fn looked_up(&self, policy: usize, result: LookupResult) {
-        self.of_policy(policy, |handles| {
-            if let Some(lookups) = &handles.lookups {
-                lookups[result as usize].increment(1);
+    fn happened(&self, activity: &Activity) {
+        match *activity {
+            Activity::Answered { after, failed } => self.store.with(|store| {
+                let histogram = failed.map_or(&store.decided, |kind| &store.failed[kind as usize]);
+                histogram.record(after);
+            }),
+            Activity::Queued { limit } => {
+                self.policies[limit].queued.rise(1, self.queue_gauge(limit));
             }
-        });
+            Activity::LeftQueue { limit, after } => {
+                self.policies[limit].queued.fall(1, self.queue_gauge(limit));
+                self.of_policy(limit, |handles| handles.queue_time.record(after));
+            }
+            Activity::TookPermits { limit, permits } => {
+                let limit = self.permit_limit(limit);
+                limit.0.rise(permits, limit.1);
+            }
+            Activity::ReturnedPermits { limit, permits } => {
+                let limit = self.permit_limit(limit);
+                limit.0.fall(permits, limit.1);
+            }
+            Activity::LookedUp { limit, result } => self.of_policy(limit, |handles| {
+                let index = LookupResult::LABELS.iter().position(|own| *own == result);
+                if let (Some(lookups), Some(index)) = (&handles.lookups, index) {
+                    lookups[index].increment(1);
+                }
+            }),
+            Activity::Refunded { limit, units } => {
+                self.of_policy(limit, |handles| handles.refunded.increment(units));
+            }
+            Activity::Charged { limit, units } => {
+                self.of_policy(limit, |handles| handles.charged.increment(units));
+            }
+            Activity::SettledShort { limit, units } => {
+                self.of_policy(limit, |handles| handles.settled_short.increment(units));
+            }
+            Activity::Banned { limit } => {
+                self.of_policy(limit, |handles| handles.bans.increment(1));
+            }
+        }
     }
 }
 
@@ -276,7 +263,10 @@ impl Metrics {
         Some(&self.handles.get()?.policies[policy].queued)
     }
 
-    fn permit_gauge(&self, limit: usize) -> Option<&Gauge> {
-        Some(&self.handles.get()?.in_flight[limit])
+    /// The permits of a limit by its index, which counts those on a rate first.
+    fn permit_limit(&self, index: usize) -> (&Level, Option<&Gauge>) {
+        let own = index - self.policies.len();
+        let gauge = self.handles.get().map(|handles| &handles.in_flight[own]);
+        (&self.in_flight[own].1, gauge)
     }
 }

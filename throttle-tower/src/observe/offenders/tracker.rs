@@ -2,15 +2,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use throttle_core::backend::Call;
 use throttle_core::{Key, Policy};
 use tokio::time::Instant;
 
 use super::offender::Offender;
 use super::recent::{Recent, Refused};
+use crate::event::BuiltInObserver;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
-use crate::event::Observer;
 use crate::event::{Event, Outcome};
 use crate::lock::{lock, try_lock};
 
@@ -29,7 +28,7 @@ pub(in crate::observe) struct Tracker {
     uncounted: AtomicU64,
 }
 
-impl Observer for Arc<Tracker> {
+impl BuiltInObserver for Arc<Tracker> {
     /// It knows limits by their places.
     #[cfg(feature = "rules")]
     fn renewed(
@@ -37,7 +36,7 @@ impl Observer for Arc<Tracker> {
         former: &Observed,
         of: &Observed,
         _: &crate::event::Observers,
-    ) -> Option<Box<dyn Observer>> {
+    ) -> Option<Box<dyn BuiltInObserver>> {
         if former.has_names_of(of) {
             None
         } else {
@@ -45,15 +44,15 @@ impl Observer for Arc<Tracker> {
         }
     }
 
-    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
-        if let Some((place, policy, key)) = refused_key(event, calls) {
+    fn decided(&self, event: &Event<'_>) {
+        if let Some((place, policy, key)) = refused_key(event) {
             self.count(place, policy, key);
         }
     }
 }
 
 /// The key of a request that a limit refused, and the policy that did.
-fn refused_key<'a>(event: &Event<'a>, calls: &'a [Call]) -> Option<(usize, &'a Policy, &'a Key)> {
+fn refused_key<'a>(event: &Event<'a>) -> Option<(usize, &'a Policy, &'a Key)> {
     let Outcome::Refused = event.outcome else {
         return None;
     };
@@ -61,7 +60,7 @@ fn refused_key<'a>(event: &Event<'a>, calls: &'a [Call]) -> Option<(usize, &'a P
     Some((
         event.place(place),
         event.policies.get(place)?,
-        calls.get(place)?.key()?,
+        event.set.calls.get(place)?.key()?,
     ))
 }
 

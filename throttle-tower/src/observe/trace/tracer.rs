@@ -1,15 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::backend::Call;
 use throttle_core::{Decision, Policy, Status};
 use tokio::time::Instant;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Span, dispatcher};
 
 use super::event_budget::EventBudget;
+use crate::event::BuiltInObserver;
 use crate::event::Observed;
-use crate::event::Observer;
 use crate::event::{Event, Outcome};
 use crate::limit::Applied;
 use crate::observe::decider::Decider;
@@ -46,12 +45,12 @@ impl Tracer {
     }
 
     /// The request's class in the policy at a place.
-    fn class(&self, place: usize, event: &Event<'_>, calls: &[Call]) -> Option<&str> {
+    fn class(&self, place: usize, event: &Event<'_>) -> Option<&str> {
         self.applied
             .get(event.place(place))?
             .priority
             .as_ref()?
-            .name(calls.get(place)?.reserve())
+            .name(event.set.calls.get(place)?.reserve())
     }
 
     /// Returns how many events were left out before this one, unless this one is.
@@ -68,29 +67,29 @@ impl Tracer {
     }
 }
 
-impl Observer for Tracer {
+impl BuiltInObserver for Tracer {
     #[cfg(feature = "rules")]
     fn renewed(
         &self,
         _: &Observed,
         of: &Observed,
         _: &crate::event::Observers,
-    ) -> Option<Box<dyn Observer>> {
+    ) -> Option<Box<dyn BuiltInObserver>> {
         Some(Box::new(Self::new(of)))
     }
 
     #[inline]
-    fn passed_or_refused(&self, event: &Event<'_>, calls: &[Call]) {
+    fn decided(&self, event: &Event<'_>) {
         // Without a subscriber that listens, this costs a look at a number that hardly ever
         // changes.
         if LevelFilter::current() != LevelFilter::OFF {
-            self.tell(event, calls);
+            self.tell(event);
         }
     }
 }
 
 impl Tracer {
-    fn tell(&self, event: &Event<'_>, calls: &[Call]) {
+    fn tell(&self, event: &Event<'_>) {
         let binding = Binding::of(event);
         if let Some(binding) = &binding
             && span_declares_fields()
@@ -98,7 +97,7 @@ impl Tracer {
             binding.record(&Span::current());
         }
         let place = binding.as_ref().map(|binding| binding.place);
-        let class = || place.and_then(|place| self.class(place, event, calls));
+        let class = || place.and_then(|place| self.class(place, event));
         let is_refusal = !event.outcome.is_passed_on();
         if event.degraded().is_some() {
             // What nobody reads is neither emitted nor left out.
@@ -119,21 +118,16 @@ impl Tracer {
                 && let Some(left_out) = self.take(event, Some(*place), |budgets| &budgets.near)
             {
                 let near = Binding::at(event, *place);
-                Fields::of(
-                    event,
-                    near.as_ref(),
-                    self.class(*place, event, calls),
-                    false,
-                )
-                .info("limit nearly used up", left_out);
+                Fields::of(event, near.as_ref(), self.class(*place, event), false)
+                    .info("limit nearly used up", left_out);
             }
         }
         if self.has_audited {
-            self.tell_audited(event, calls);
+            self.tell_audited(event);
         }
     }
 
-    fn tell_audited(&self, event: &Event<'_>, calls: &[Call]) {
+    fn tell_audited(&self, event: &Event<'_>) {
         let statuses = event.decision.map_or(&[][..], Decision::statuses);
         let would_refuse = statuses
             .iter()
@@ -144,7 +138,7 @@ impl Tracer {
                 && let Some(left_out) = self.take(event, Some(place), |budgets| &budgets.audited)
             {
                 let audited = Binding::at(event, place);
-                let class = self.class(place, event, calls);
+                let class = self.class(place, event);
                 let retry_after_ms = status.retry_after().map(in_millis);
                 Fields {
                     retry_after_ms,

@@ -8,7 +8,7 @@ use super::beside::beside;
 use crate::limit::Compiled;
 #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
 use crate::throttle::observed;
-use crate::throttle::{Next, Shared, make_share, tell_observers, unshared};
+use crate::throttle::{Next, Shared, make_share, report_built, unshared};
 
 /// What replaces the limits of a layer, on the same backend and with its options.
 ///
@@ -25,7 +25,11 @@ pub(super) fn rebuild<B: Backend>(
         concurrency,
         permit_tree,
     } = next.limits.clone().compile()?;
-    let permits = Arc::new(former.permits.replaced_by(concurrency, permit_tree));
+    let permits = Arc::new(
+        former
+            .permits
+            .replaced_by(applied.len(), concurrency, permit_tree),
+    );
     let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
     (next.adjust)(&mut options, &mut responses);
     options.observers = beside(former, next.candidate)?;
@@ -37,7 +41,7 @@ pub(super) fn rebuild<B: Backend>(
     make_share(&mut shared)?;
     #[cfg(any(feature = "metrics", feature = "offenders", feature = "tracing"))]
     renew_observers(&mut shared, former);
-    tell_observers(&shared);
+    report_built(&mut shared, Some(former.version.info()));
     Ok(shared)
 }
 
@@ -46,8 +50,4 @@ pub(super) fn rebuild<B: Backend>(
 fn renew_observers<B: Backend>(shared: &mut Shared<B>, former: &Shared<B>) {
     let (former, now) = (observed(former), observed(shared));
     shared.options.observers = shared.options.observers.renewed(&former, &now);
-    #[cfg(feature = "metrics")]
-    if !shared.options.observers.is_empty() {
-        crate::throttle::report_lookups(shared);
-    }
 }

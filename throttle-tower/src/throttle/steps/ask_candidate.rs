@@ -155,5 +155,5 @@ fn refused<B: Backend>(shared: &Arc<Shared<B>>, decision: &Decision, calls: &[Ca
 }
 
 fn is_observed<B: Backend>(shared: &Shared<B>) -> bool {
-    shared.options.on_decision.is_some() || !shared.options.observers.is_empty()
+    !shared.options.observers.is_empty()
 }

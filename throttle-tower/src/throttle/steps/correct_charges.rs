@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::ask::Calls;
 use super::{decide, strike};
-use crate::event::{Correction, Observers};
+use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
 use crate::throttle::shared::Shared;
@@ -120,7 +120,7 @@ pub(super) fn settle_receipt<B: Backend>(
 /// What a settlement changes, for the observers to be told once it is done.
 pub(super) struct Corrected {
     observers: Observers,
-    changes: SmallVec<[(usize, Correction); 2]>,
+    changes: SmallVec<[Activity; 2]>,
 }
 
 impl Corrected {
@@ -133,12 +133,15 @@ impl Corrected {
             };
         }
         let changes = receipt.items().iter().filter_map(|item| {
-            let correction = match item.taken().checked_sub(item.actual()) {
-                Some(0) => return None,
-                Some(less) => Correction::Refunded(less),
-                None => Correction::Short(item.actual() - item.taken()),
-            };
-            Some((shared.announced.place(item.policy()), correction))
+            let limit = shared.announced.place(item.policy());
+            match item.taken().checked_sub(item.actual()) {
+                Some(0) => None,
+                Some(units) => Some(Activity::Refunded { limit, units }),
+                None => Some(Activity::SettledShort {
+                    limit,
+                    units: item.actual() - item.taken(),
+                }),
+            }
         });
         Self {
             observers: observers.clone(),
@@ -149,25 +152,24 @@ impl Corrected {
     /// Tells what a decision has charged that no observer has seen.
     pub(super) fn tell_charged<B: Backend>(shared: &Shared<B>, receipt: &Receipt) {
         for item in receipt.items() {
-            tell(shared, item.policy(), Correction::Charged(item.taken()));
+            tell_charged(shared, item.policy(), item.taken());
         }
     }
 
     pub(super) fn tell(self) {
-        for (policy, correction) in self.changes {
-            self.observers
-                .each(|observer| observer.corrected(policy, correction));
+        for change in self.changes {
+            self.observers.happened(change);
         }
     }
 }
 
-/// Tells the observers of a change that is done.
-fn tell<B: Backend>(shared: &Shared<B>, place: usize, correction: Correction) {
-    let place = shared.announced.place(place);
+/// Reports a charge that is made to the observers.
+fn tell_charged<B: Backend>(shared: &Shared<B>, place: usize, units: u64) {
+    let limit = shared.announced.place(place);
     shared
         .options
         .observers
-        .each(|observer| observer.corrected(place, correction));
+        .happened(Activity::Charged { limit, units });
 }
 
 /// How often a charge of what is left is tried, when other requests take of it in between.
@@ -183,7 +185,7 @@ async fn take_what_is_left<B: Backend>(
 ) -> (Option<Receipt>, Result<(), BackendError>) {
     let (receipt, result) = try_to_take(shared, place, call, decided_by).await;
     if let Some(receipt) = &receipt {
-        tell(shared, place, Correction::Charged(receipt.taken(place)));
+        tell_charged(shared, place, receipt.taken(place));
     }
     (receipt, result)
 }

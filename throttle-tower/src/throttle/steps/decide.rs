@@ -7,6 +7,7 @@ use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::Asked;
 use super::dropped_decision::RefundedIfDropped;
+use crate::event::Activity;
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::permits::{Needs, Places};
 use crate::throttle::shared::Shared;
@@ -126,8 +127,10 @@ async fn wait_for<B: Backend>(
         deciding.await
     };
     if let Some(asked) = asked {
-        let result = decided.as_ref().map(|_| ()).map_err(BackendError::kind);
-        observers.each(|observer| observer.answered(asked.elapsed(), result));
+        observers.happened(Activity::Answered {
+            after: asked.elapsed(),
+            failed: decided.as_ref().err().map(BackendError::kind),
+        });
     }
     match decided {
         Ok(decision) => {

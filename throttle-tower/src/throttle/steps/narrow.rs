@@ -72,6 +72,7 @@ fn only<B: Backend>(whole: &Shared<B>, applies: &dyn Fn(usize) -> bool) -> Optio
     if whole.share.is_some() {
         make_share(&mut shared).ok()?;
     }
+    shared.version = whole.version.clone();
     shared.sources = Arc::clone(&whole.sources);
     // A limit that is left out may be for some routes.
     shared.uses.routes = whole.uses.routes;

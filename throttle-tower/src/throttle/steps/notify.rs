@@ -3,11 +3,11 @@ use smallvec::SmallVec;
 use throttle_core::Backend;
 use throttle_core::backend::Call;
 
-use crate::event::{Event, Outcome};
+use crate::event::{Event, Outcome, RequestSet};
 use crate::throttle::limit_report::LimitReport;
 use crate::throttle::shared::Shared;
 
-/// Calls the hook for decisions and the observers, if there are any.
+/// Calls the observers, if there are any.
 #[inline(always)]
 pub(super) fn notify<B: Backend>(
     shared: &Shared<B>,
@@ -16,7 +16,7 @@ pub(super) fn notify<B: Backend>(
     calls: &[Call],
     parts: &Parts,
 ) {
-    if shared.options.on_decision.is_some() || !shared.options.observers.is_empty() {
+    if !shared.options.observers.is_empty() {
         tell(shared, outcome, report, calls, parts);
     }
 }
@@ -35,33 +35,36 @@ fn tell<B: Backend>(
         .filter(|_| !announced.warn_at.is_empty())
         .map(LimitReport::near_places)
         .unwrap_or_default();
-    let places = announced.places();
+    let set = RequestSet {
+        policies: &announced.policies,
+        decision,
+        calls,
+        places: announced.places(),
+    };
     let event = Event {
         outcome,
-        policies: &announced.policies,
+        policies: set.policies,
         decision,
         parts,
         near: &near,
-        places,
+        set,
+        layer: shared.version.info(),
     };
-    match (&shared.options.on_decision, &announced.part) {
-        (Some(hook), None) => hook(&event),
-        (Some(hook), Some(part)) => {
+    let observers = &shared.options.observers;
+    match &announced.part {
+        None => observers.decided_given(&event),
+        Some(part) if observers.has_given() => {
             let (policies, decision) =
                 (part.policies(announced), report.map(LimitReport::decision));
             let near: SmallVec<[usize; 2]> = near.iter().map(|here| event.place(*here)).collect();
-            hook(&Event {
+            observers.decided_given(&Event {
                 policies: &policies,
                 decision,
                 near: &near,
-                places: &[],
                 ..event
             });
         }
-        (None, _) => {}
+        Some(_) => {}
     }
-    shared
-        .options
-        .observers
-        .each(|observer| observer.passed_or_refused(&event, calls));
+    observers.decided(&event);
 }

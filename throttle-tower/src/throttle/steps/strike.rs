@@ -7,6 +7,7 @@ use throttle_core::backend::{Ban, Call};
 use throttle_core::{Backend, DecidedBy, Key, Status};
 use tokio::runtime::Handle;
 
+use crate::event::Activity;
 use crate::throttle::shared::Shared;
 use crate::usage::Sent;
 
@@ -75,7 +76,7 @@ fn count<B: Backend>(
             striking
                 .options
                 .observers
-                .each(|observer| observer.banned(place));
+                .happened(Activity::Banned { limit: place });
         }
         Ok(())
     })

@@ -1,0 +1,259 @@
+//! What an observer of the program's own sees.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use throttle_core::BackendErrorKind;
+use throttle_tower::rules::{Registry, Rules};
+use throttle_tower::{
+    Activity, Concurrency, Event, Gcra, Header, LayerInfo, LimitState, MemoryBackend, Observer,
+    OnError, Outcome, Rate, ThrottleLayer, all, limit, plans,
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::common::{Remote, Text, get, keyed, memory, send_each, shared};
+
+/// Keeps what it was called with.
+#[derive(Default)]
+struct Journal {
+    layers: Mutex<Vec<LayerInfo>>,
+    activities: Mutex<Vec<Activity>>,
+}
+
+impl Observer for Journal {
+    fn built(&self, layer: &LayerInfo, _: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
+        self.layers.lock().unwrap().push(layer.clone());
+        None
+    }
+
+    fn happened(&self, activity: &Activity) {
+        self.activities.lock().unwrap().push(*activity);
+    }
+}
+
+impl Journal {
+    fn activities(&self) -> Vec<Activity> {
+        std::mem::take(&mut *self.activities.lock().unwrap())
+    }
+}
+
+fn names(layer: &LayerInfo) -> Vec<String> {
+    let names = layer.limits().iter();
+    names.map(|limit| limit.name.as_str().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_lists_the_limits_that_apply_by_their_indices_in_the_layer() {
+    let limits = all((
+        shared("elsewhere", 9).when(|parts| parts.uri.path() == "/elsewhere"),
+        shared("all", 9).priority([("high", 0), ("low", 4)], |_| "low"),
+        limit("per-key", Gcra::new(Rate::per_day(7)))
+            .by(Header::new("x-api-key"))
+            .cost(2),
+    ));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .backend(memory())
+        .unwrap()
+        .observe(move |event: &Event<'_>| {
+            for limit in event.limits() {
+                let LimitState::Rate {
+                    status,
+                    capacity,
+                    cost,
+                    reserve,
+                    key,
+                } = limit.state
+                else {
+                    continue;
+                };
+                let name = limit.info.name.as_str().to_owned();
+                let counts = [capacity, cost, reserve, status.remaining()];
+                let class = limit.class().map(str::to_owned);
+                let seen = (limit.index, name, counts, class, key.is_some());
+                log.lock().unwrap().push(seen);
+            }
+        });
+    send_each(&layer, [keyed("ada")]).await;
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            (
+                1,
+                "all".to_owned(),
+                [9, 1, 4, 4],
+                Some("low".to_owned()),
+                true
+            ),
+            (2, "per-key".to_owned(), [7, 2, 0, 5], None, true),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn activities_name_limits_by_their_indices_in_the_layer() {
+    let limits = all((
+        shared("elsewhere", 9).when(|parts| parts.uri.path() == "/elsewhere"),
+        shared("all", 9).refund_successful(),
+        Concurrency::new(2).name("jobs"),
+    ));
+    let journal = Arc::new(Journal::default());
+    let layer = ThrottleLayer::new(limits)
+        .unwrap()
+        .observe(Arc::clone(&journal));
+    assert_eq!(
+        names(&journal.layers.lock().unwrap()[0]),
+        ["elsewhere", "all", "jobs"]
+    );
+    send_each(&layer, [get()]).await;
+    let (limit, permits, units) = (2, 1, 1);
+    assert_eq!(
+        journal.activities(),
+        [
+            Activity::TookPermits { limit, permits },
+            Activity::Refunded { limit: 1, units },
+            Activity::ReturnedPermits { limit, permits },
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookups_and_answers_of_a_store_are_activities() {
+    let per_user = plans("per-user", [("free", Gcra::new(Rate::per_day(9)))])
+        .by(Header::new("x-api-key"))
+        .lookup(async |_: String| Some("free"))
+        .unknown("free");
+    let journal = Arc::new(Journal::default());
+    let remote = Remote::faltering(false);
+    let layer = ThrottleLayer::new(all((shared("all", 9), per_user)))
+        .unwrap()
+        .on_error(OnError::Closed)
+        .observe(Arc::clone(&journal))
+        .backend(remote.clone())
+        .unwrap();
+    send_each(&layer, [keyed("ada")]).await;
+    remote.trouble(Some(BackendErrorKind::Unavailable));
+    send_each(&layer, [keyed("ada")]).await;
+    let lookups = ["found", "remembered"].map(|result| Activity::LookedUp { limit: 1, result });
+    let failures = [None, Some(BackendErrorKind::Unavailable)];
+    let activities = journal.activities();
+    let is_lookup = |activity: &Activity| matches!(activity, Activity::LookedUp { .. });
+    assert_eq!(
+        activities
+            .iter()
+            .copied()
+            .filter(is_lookup)
+            .collect::<Vec<_>>(),
+        lookups
+    );
+    let answers = activities.iter().filter_map(|activity| match activity {
+        Activity::Answered { failed, .. } => Some(*failed),
+        _ => None,
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), failures);
+}
+
+/// The names of the limits of each version, and its requests.
+type Versions = Arc<Mutex<Vec<(Vec<String>, usize)>>>;
+
+/// Counts requests by version of the limits.
+#[derive(Default)]
+struct ByVersion(Versions);
+
+struct OfVersion {
+    counts: Versions,
+    index: usize,
+}
+
+impl Observer for ByVersion {
+    fn built(&self, layer: &LayerInfo, former: Option<&LayerInfo>) -> Option<Arc<dyn Observer>> {
+        let mut counts = self.0.lock().unwrap();
+        let last = counts.last().map(|(names, _)| names.clone());
+        assert_eq!(former.map(names), last, "the version before");
+        counts.push((names(layer), 0));
+        Some(Arc::new(OfVersion {
+            counts: Arc::clone(&self.0),
+            index: counts.len() - 1,
+        }))
+    }
+
+    fn decided(&self, _: &Event<'_>) {
+        unreachable!("an observer was returned for each version");
+    }
+}
+
+impl Observer for OfVersion {
+    fn decided(&self, _: &Event<'_>) {
+        self.counts.lock().unwrap()[self.index].1 += 1;
+    }
+}
+
+#[tokio::test]
+async fn observer_that_built_returns_observes_its_version_of_the_limits() {
+    let text = |name| {
+        let limit = "gcra = { rate = \"9/hour\" }\nby = \"constant\"\n";
+        format!("version = 1\n[[limit]]\nname = \"{name}\"\n{limit}")
+    };
+    let rules = Rules::from_str("rules.toml", &text("old"), Registry::new()).unwrap();
+    let (layer, file) = rules.layer(MemoryBackend::new()).unwrap();
+    let counts = ByVersion::default();
+    let read = Arc::clone(&counts.0);
+    let layer = layer.observe(counts);
+    send_each(&layer, [get()]).await;
+    file.replace(&text("new")).unwrap();
+    send_each(&layer, [get(), get()]).await;
+    let expected = [("old", 1), ("new", 2)].map(|(name, count)| (vec![name.to_owned()], count));
+    assert_eq!(*read.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn info_is_of_a_layer_in_use_and_keeps_no_store() {
+    let journal = Arc::new(Journal::default());
+    let per_key = limit("per-key", Gcra::new(Rate::per_day(9))).by(Header::new("x-api-key"));
+    let layer = ThrottleLayer::new(per_key)
+        .unwrap()
+        .observe(Arc::clone(&journal))
+        .backend(memory())
+        .unwrap();
+    let service = layer.layer(service_fn(async |_: Request<Text>| {
+        Ok::<_, Infallible>(Response::new(()))
+    }));
+    drop(layer);
+    for key in ["ada", "bob", "ada"] {
+        service.clone().oneshot(keyed(key)).await.unwrap();
+    }
+    let layers = journal.layers.lock().unwrap().clone();
+    let [without_backend, layer] = &layers[..] else {
+        panic!("built twice: {layers:?}");
+    };
+    assert!(!without_backend.is_in_use(), "the backend was replaced");
+    assert_eq!((layer.is_in_use(), layer.keys_held()), (true, Some(2)));
+    drop(service);
+    assert_eq!((layer.is_in_use(), layer.keys_held()), (false, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_observer_and_hook_sees_each_request() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = || {
+        let count = Arc::clone(&count);
+        move |event: &Event<'_>| {
+            assert!(Outcome::LABELS.contains(&event.outcome.label()));
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let layer = ThrottleLayer::new(shared("all", 1))
+        .unwrap()
+        .on_decision(counter())
+        .observe(counter())
+        .on_decision(counter());
+    let clone = layer.clone().observe(counter());
+    send_each(&layer, [get(), get()]).await;
+    assert_eq!(count.swap(0, Ordering::SeqCst), 3 * 2);
+    send_each(&clone, [get()]).await;
+    assert_eq!(count.load(Ordering::SeqCst), 4);
+}

@@ -1,0 +1,104 @@
+use throttle_core::backend::Call;
+use throttle_core::{Decision, Key, Policy, Status};
+
+use super::layer_info::{LayerInfo, LimitInfo};
+
+/// One limit and what it says about a request: see [`Event::limits`](crate::Event::limits).
+///
+/// ```
+/// use throttle_tower::{LimitState, LimitStatus};
+///
+/// fn used_up(limit: &LimitStatus<'_>) -> bool {
+///     matches!(limit.state, LimitState::Rate { status, .. } if status.remaining() == 0)
+/// }
+/// # let _ = used_up;
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct LimitStatus<'a> {
+    /// The index of the limit in [`LayerInfo::limits`].
+    pub index: usize,
+    /// The limit.
+    pub info: &'a LimitInfo,
+    /// What it says.
+    pub state: LimitState<'a>,
+}
+
+/// What a limit says about a request.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum LimitState<'a> {
+    /// Of a limit on a rate that applies.
+    Rate {
+        /// Whether it admits the request, and what is left.
+        status: &'a Status,
+        /// The units that an unused key of the request's tier has.
+        capacity: u64,
+        /// The units that the request costs.
+        cost: u64,
+        /// The units that the request's class leaves free.
+        reserve: u64,
+        /// The request's key. `Debug` does not show its content.
+        key: Option<&'a Key>,
+    },
+}
+
+impl<'a> LimitStatus<'a> {
+    /// Returns the request's [class](crate::Limit::priority), if the limit has classes.
+    #[must_use]
+    pub fn class(&self) -> Option<&'a str> {
+        let LimitState::Rate { reserve, .. } = self.state;
+        let class = self.info.classes.iter().find(|(_, own)| *own == reserve);
+        class.map(|(name, _)| name.as_str())
+    }
+}
+
+/// The set that decided a request: all limits of the layer on a rate, or those that may apply.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestSet<'a> {
+    pub(crate) policies: &'a [Policy],
+    pub(crate) decision: Option<&'a Decision>,
+    /// In the order of the policies. There are none if a key was missing, or if there were too few
+    /// permits.
+    pub(crate) calls: &'a [Call],
+    /// The indices of the policies in the layer; empty if they are all of them.
+    pub(crate) places: &'a [usize],
+}
+
+#[cfg(test)]
+impl RequestSet<'_> {
+    /// Of a request for which nothing was decided.
+    pub(crate) const EMPTY: Self = Self {
+        policies: &[],
+        decision: None,
+        calls: &[],
+        places: &[],
+    };
+}
+
+impl<'a> RequestSet<'a> {
+    /// The index in the layer of the policy at an index here.
+    #[inline]
+    pub(crate) fn index(&self, here: usize) -> usize {
+        self.places.get(here).copied().unwrap_or(here)
+    }
+
+    pub(crate) fn limits(self, layer: &'a LayerInfo) -> impl Iterator<Item = LimitStatus<'a>> {
+        let statuses = self.decision.map_or(&[][..], Decision::statuses);
+        let each = statuses.iter().zip(self.policies).enumerate();
+        each.filter(|(_, (status, _))| status.applies()).filter_map(
+            move |(here, (status, policy))| {
+                let (index, call) = (self.index(here), self.calls.get(here));
+                let state = LimitState::Rate {
+                    status,
+                    capacity: policy.tier(status.tier()).algorithm().capacity(),
+                    cost: call.map_or(0, Call::cost),
+                    reserve: call.map_or(0, Call::reserve),
+                    key: call.and_then(Call::key),
+                };
+                let info = layer.limits().get(index)?;
+                Some(LimitStatus { index, info, state })
+            },
+        )
+    }
+}

@@ -1,0 +1,47 @@
+//! Reports to observers that a layer was built, and lets its lookups report.
+
+use std::sync::Arc;
+
+use throttle_core::Backend;
+
+use super::shared::Shared;
+use crate::event::{Activity, LayerInfo};
+use crate::limit::{Applied, Keying, LookupResult};
+
+/// Reports to the observers that a layer was built, or that its limits were replaced.
+pub(crate) fn report_built<B: Backend>(shared: &mut Shared<B>, former: Option<&LayerInfo>) {
+    let observers = &shared.options.observers;
+    if observers.is_empty() {
+        return;
+    }
+    shared.options.observers = observers.built(shared.version.info(), former);
+    report_lookups(shared);
+    shared.options.observers.built_on(&shared.built_on);
+}
+
+/// Lets the layer's lookups of plans report to its observers, apart from those of other layers with
+/// the same plans.
+pub(super) fn report_lookups<B: Backend>(shared: &mut Shared<B>) {
+    let observers = &shared.options.observers;
+    let is_tiered = |limit: &Applied| matches!(limit.keying, Keying::Tiered(_));
+    if !shared.applied.iter().any(is_tiered) {
+        return;
+    }
+    let reporting = |(index, limit): (usize, &Applied)| match &limit.keying {
+        Keying::Tiered(lookup) => {
+            let observers = observers.clone();
+            let report = move |result| {
+                observers.happened(Activity::LookedUp {
+                    limit: index,
+                    result: LookupResult::LABELS[result as usize],
+                });
+            };
+            Applied {
+                keying: Keying::Tiered(lookup.reporting(Arc::new(report))),
+                ..limit.clone()
+            }
+        }
+        Keying::Extracted(_) | Keying::Future(_) => limit.clone(),
+    };
+    shared.applied = shared.applied.iter().enumerate().map(reporting).collect();
+}
