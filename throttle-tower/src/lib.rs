@@ -46,6 +46,7 @@
 //! | the 429 in an OpenAPI document | [`ThrottleLayer::openapi`] |
 //! | refusals for gRPC clients, and for those of OpenAI's API | [`Refusal`] |
 //! | custom refusals, hooks, failing stores | [`ThrottleLayer`] |
+//! | observers of your own: what a layer decides and does, by limit | [`Observer`] |
 //! | outbound calls within an upstream's rate | [`ShapeLayer`]; without a service, [`shape::Shaper`] |
 //! | jobs, messages and other work without HTTP, also in classes | [`ShapeLayer`] around a service of any request type |
 //!

@@ -47,6 +47,9 @@ pub(crate) struct Backends {
     /// The number of keys that was shown last.
     #[cfg(feature = "metrics")]
     shown: AtomicUsize,
+    /// What the layer of the last request held.
+    #[cfg(feature = "metrics")]
+    last_held: AtomicUsize,
 }
 
 impl Backends {
@@ -69,15 +72,23 @@ impl Backends {
         sum_of_keys(&mut lock(&self.all))
     }
 
-    /// Calls `show` with the keys that are held, if they are others than were shown last. Returns
+    /// Calls `show` with the keys that are held, if they are others than were shown last. `held` are
+    /// those of the present request's layer: as long as they stay the same, nothing is shown. Returns
     /// without a call while another thread shows them.
     #[cfg(feature = "metrics")]
-    pub(crate) fn show_keys(&self, show: impl Fn(usize)) {
+    pub(crate) fn show_keys(&self, held: Option<usize>, show: impl Fn(usize)) {
+        // No key held is a number, too.
+        let Some(held) = held.map(|held| held + 1) else {
+            return;
+        };
+        if self.last_held.load(Ordering::Relaxed) == held {
+            return;
+        }
         let Some(mut all) = try_lock(&self.all) else {
             return;
         };
+        self.last_held.store(held, Ordering::Relaxed);
         while let Some(keys) = sum_of_keys(&mut all)
-            // No key held is shown, too.
             && self.shown.swap(keys + 1, Ordering::Relaxed) != keys + 1
         {
             show(keys);

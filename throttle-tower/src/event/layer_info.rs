@@ -51,19 +51,15 @@ impl fmt::Debug for LayerInfo {
     }
 }
 
-/// Of no limits.
-#[cfg(test)]
-impl Default for LayerInfo {
-    fn default() -> Self {
-        LayerVersion::new(throttle_core::MemoryBackend::new(), []).info
-    }
-}
-
 /// What keeps a [`LayerInfo`] in use: a version of a layer's limits.
 #[derive(Clone)]
 pub(crate) struct LayerVersion {
     info: LayerInfo,
-    _keys: Arc<KeyCount>,
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(dead_code, reason = "it keeps the info in use")
+    )]
+    keys: Arc<KeyCount>,
 }
 
 impl LayerVersion {
@@ -73,11 +69,25 @@ impl LayerVersion {
             limits: limits.into_iter().collect(),
             keys: Arc::downgrade(&keys),
         };
-        Self { info, _keys: keys }
+        Self { info, keys }
     }
 
     pub(crate) fn info(&self) -> &LayerInfo {
         &self.info
+    }
+
+    /// The keys that the layer's store holds, if they are in this process.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn keys_held(&self) -> Option<usize> {
+        (self.keys)()
+    }
+}
+
+/// Of no limits.
+#[cfg(test)]
+impl Default for LayerVersion {
+    fn default() -> Self {
+        Self::new(throttle_core::MemoryBackend::new(), [])
     }
 }
 

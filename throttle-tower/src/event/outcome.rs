@@ -5,7 +5,7 @@ use throttle_core::{
     BackendError, BackendErrorKind, DecidedBy, Decision, Policy, PolicyName, Status,
 };
 
-use super::layer_info::LayerInfo;
+use super::layer_info::LayerVersion;
 use super::limit_status::{LimitStatus, RequestSet};
 
 /// The outcome of a request, passed to an [`Observer`](crate::Observer) and to the hook of
@@ -61,7 +61,7 @@ pub struct Event<'a> {
     /// What decided the request. For the layer's own observers, the policies and the decision are
     /// those of this set.
     pub(crate) set: RequestSet<'a>,
-    pub(crate) layer: &'a LayerInfo,
+    pub(crate) version: &'a LayerVersion,
 }
 
 /// Whether a request was passed on or refused, and why.
@@ -146,7 +146,7 @@ impl<'a> Event<'a> {
     ///
     /// [`Observer`]: crate::Observer
     pub fn limits(&self) -> impl Iterator<Item = LimitStatus<'a>> + use<'a> {
-        self.set.limits(self.layer)
+        self.set.limits(self.version.info())
     }
 
     /// Why the store did not decide the request; `None` if it did, or was not called. The number of
@@ -294,7 +294,7 @@ mod tests {
                 parts: &parts,
                 near: &[],
                 set: RequestSet::EMPTY,
-                layer: &LayerInfo::default(),
+                version: &LayerVersion::default(),
             };
             assert_eq!(event.degraded(), why, "{event:?}");
             assert_eq!(
@@ -335,7 +335,7 @@ mod tests {
             parts: &parts,
             near: &[],
             set: RequestSet::EMPTY,
-            layer: &LayerInfo::default(),
+            version: &LayerVersion::default(),
         };
         let binding = event.binding().unwrap();
         assert_eq!(
@@ -353,7 +353,7 @@ mod tests {
             parts: &parts(),
             near: &[],
             set: RequestSet::EMPTY,
-            layer: &LayerInfo::default(),
+            version: &LayerVersion::default(),
         };
         assert_eq!(
             format!("{event:?}"),

@@ -758,7 +758,7 @@ fn tell(board: &Arc<Board>, outcome: Outcome<'_>, decision: Option<&Decision>, c
             calls,
             places: &[],
         },
-        layer: version.info(),
+        version: &version,
     };
     board.decided(&event);
 }

@@ -18,7 +18,7 @@ use super::shape::ShapeMetrics;
 use crate::Concurrency;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
-use crate::event::{Activity, Event, LayerInfo, Outcome, RequestSet};
+use crate::event::{Activity, Event, LayerVersion, Outcome, RequestSet};
 use crate::{Constant, Gcra, Rate, ThrottleLayer, limit};
 
 /// What a recorder hears about each name: its kind with its unit and its help, and the kind of its
@@ -256,7 +256,7 @@ fn audited_policy_counts_what_it_would_refuse_and_others_as_ever() {
                     calls: &calls,
                     places: &[],
                 },
-                layer: &LayerInfo::default(),
+                version: &LayerVersion::default(),
                 parts: &parts,
             };
             layer.observers().each(|observer| observer.decided(&event));
@@ -324,7 +324,7 @@ fn admitted_request_of_a_class_is_near_by_what_is_beyond_its_reserve() {
                     calls: &calls,
                     places: &[],
                 },
-                layer: &LayerInfo::default(),
+                version: &LayerVersion::default(),
             };
             layer.observers().each(|observer| observer.decided(&event));
         }

@@ -210,8 +210,9 @@ impl BuiltInObserver for Metrics {
     fn decided(&self, event: &Event<'_>) {
         self.handles.with(|handles| {
             self.count(handles, event);
-            self.backends
-                .show_keys(|keys| self.keys.with(|gauge| gauge.set(keys as f64)));
+            self.backends.show_keys(event.version.keys_held(), |keys| {
+                self.keys.with(|gauge| gauge.set(keys as f64));
+            });
         });
     }
 

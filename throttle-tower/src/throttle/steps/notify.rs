@@ -48,7 +48,7 @@ fn tell<B: Backend>(
         parts,
         near: &near,
         set,
-        layer: shared.version.info(),
+        version: &shared.version,
     };
     let observers = &shared.options.observers;
     match &announced.part {
