@@ -24,6 +24,7 @@ mod names;
 mod observers;
 mod plans;
 mod random_layers;
+mod public_paths;
 mod readiness;
 mod refusing;
 mod routers;
