@@ -189,14 +189,6 @@ fn tally(layer: &str, status: StatusCode, headers: &HeaderMap) -> Tally {
             1,
         );
     }
-    if outcome == "failed_open" {
-        // The layer has one limit, of its own name, and that did not apply.
-        let policy = layer.replace("layer", "policy");
-        tally.count(
-            format!("throttle_decisions_total{{{layer},{policy},result=\"skipped\"}}"),
-            1,
-        );
-    }
     for entry in text("x-statuses")
         .split(',')
         .filter(|entry| !entry.is_empty())

@@ -1,7 +1,5 @@
 //! Counts a request.
 
-use std::ops::Range;
-
 use metrics::Counter;
 use throttle_core::backend::Call;
 use throttle_core::{Decision, Policy, Status};
@@ -32,22 +30,11 @@ impl Metrics {
     }
 
     fn count_decision(&self, handles: &Handles, event: &Event<'_>) {
-        let skip = |indices: Range<usize>| {
-            // Other requests were not decided.
-            if let Outcome::Admitted | Outcome::Refused | Outcome::FailedOpen(_) = event.outcome {
-                handles.policies[indices]
-                    .iter()
-                    .for_each(|policy| policy.skipped.increment(1));
-            }
-        };
         let is_admitted = event.decision.is_some_and(Decision::is_admitted);
         let statuses = event.decision.map_or(&[][..], Decision::statuses);
-        let mut first_left = 0;
         for (here, status) in statuses.iter().enumerate().filter(|(_, own)| own.applies()) {
             // In a layer of many limits, a decision may have only those that may apply.
             let index = event.place(here);
-            skip(first_left..index);
-            first_left = index + 1;
             let reserve = event.set.calls.get(here).map_or(0, Call::reserve);
             let (policy, meter) = (&handles.policies[index], &self.policies[index]);
             let result = meter.result_of(status, event.policies.get(here), reserve);
@@ -59,7 +46,6 @@ impl Metrics {
                 policy.overflow.increment(1);
             }
         }
-        skip(first_left..handles.policies.len());
     }
 }
 

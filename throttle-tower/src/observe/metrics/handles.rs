@@ -35,7 +35,6 @@ pub(super) struct PolicyHandles {
     /// Of the highest class, or of all requests.
     pub(super) decisions: [Counter; RESULTS],
     pub(super) lower_classes: Box<[[Counter; RESULTS]]>,
-    pub(super) skipped: Counter,
     pub(super) binding: Counter,
     pub(super) charged: Counter,
     pub(super) refunded: Counter,
@@ -210,10 +209,6 @@ impl PolicyHandles {
             lower_classes: lower_classes
                 .map(|class| decisions(layer, policy, Some(class)))
                 .collect(),
-            skipped: counter!(
-                "throttle_decisions_total",
-                &with(labels(), "result", "skipped")
-            ),
             binding: counter_if(!policy.is_audited, || {
                 counter!("throttle_binding_total", &labels())
             }),
