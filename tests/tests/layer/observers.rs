@@ -61,7 +61,7 @@ async fn event_lists_the_limits_that_apply_by_their_indices_in_the_layer() {
         .unwrap()
         .observe(move |event: &Event<'_>| {
             for limit in event.limits() {
-                let LimitState::Rate {
+                let LimitState::Units {
                     status,
                     capacity,
                     cost,

@@ -9,7 +9,7 @@ use super::layer_info::{LayerInfo, LimitInfo};
 /// use throttle_tower::{LimitState, LimitStatus};
 ///
 /// fn used_up(limit: &LimitStatus<'_>) -> bool {
-///     matches!(limit.state, LimitState::Rate { status, .. } if status.remaining() == 0)
+///     matches!(limit.state, LimitState::Units { status, .. } if status.remaining() == 0)
 /// }
 /// # let _ = used_up;
 /// ```
@@ -29,7 +29,7 @@ pub struct LimitStatus<'a> {
 #[non_exhaustive]
 pub enum LimitState<'a> {
     /// Of a limit on a rate that applies.
-    Rate {
+    Units {
         /// Whether it admits the request, and what is left.
         status: &'a Status,
         /// The units that an unused key of the request's tier has.
@@ -47,7 +47,7 @@ impl<'a> LimitStatus<'a> {
     /// Returns the request's [class](crate::Limit::priority), if the limit has classes.
     #[must_use]
     pub fn class(&self) -> Option<&'a str> {
-        let LimitState::Rate { reserve, .. } = self.state;
+        let LimitState::Units { reserve, .. } = self.state;
         let class = self.info.classes.iter().find(|(_, own)| *own == reserve);
         class.map(|(name, _)| name.as_str())
     }
@@ -89,7 +89,7 @@ impl<'a> RequestSet<'a> {
         each.filter(|(_, (status, _))| status.applies()).filter_map(
             move |(here, (status, policy))| {
                 let (index, call) = (self.index(here), self.calls.get(here));
-                let state = LimitState::Rate {
+                let state = LimitState::Units {
                     status,
                     capacity: policy.tier(status.tier()).algorithm().capacity(),
                     cost: call.map_or(0, Call::cost),

@@ -45,7 +45,7 @@ use super::outcome::Event;
 ///
 ///     fn decided(&self, event: &Event<'_>) {
 ///         for limit in event.limits() {
-///             if let LimitState::Rate { status, .. } = limit.state
+///             if let LimitState::Units { status, .. } = limit.state
 ///                 && status.is_violated()
 ///             {
 ///                 // The lock is held for an addition alone.

@@ -215,7 +215,7 @@ impl BuiltInObserver for Arc<Board> {
             self.permits_ran_out(full, &moment);
         }
         for limit in event.limits() {
-            if let LimitState::Rate {
+            if let LimitState::Units {
                 status,
                 capacity,
                 reserve,
