@@ -11,6 +11,7 @@ use throttle_core::{Backend, ConfigError, Decision};
 
 use super::ask::{self, Asked, Lookup};
 use super::decide::{self, Decided};
+use super::decision_at_once::decision_at_once;
 use super::narrow::narrow;
 use super::notify::notify;
 use super::{correct_charges, pipeline, wait_queue};
@@ -75,7 +76,7 @@ fn ask_candidate<B: Backend>(shared: &Arc<Shared<B>>, event: &Event<'_>, counts:
     }
     if lookups.is_empty() && !wait_queue::is_behind_others(shared, &asked.calls) {
         // It is large, and not moved out of the option.
-        let decision = decide::decision_at_once(shared, &asked.calls);
+        let decision = decision_at_once(shared, &asked.calls);
         if let Some(decision) = &decision
             && !wait_queue::may_wait(shared, decision)
         {

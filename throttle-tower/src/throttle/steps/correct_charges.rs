@@ -9,7 +9,8 @@ use throttle_core::{Backend, BackendError, BackendErrorKind, DecidedBy, Decision
 use tokio::runtime::Handle;
 
 use super::ask::Calls;
-use super::{decide, strike};
+use super::decision_at_once::decision_at_once;
+use super::strike;
 use crate::event::{Activity, Observers};
 use crate::limit::ChargeRules;
 use crate::throttle::local_shares::Shares;
@@ -270,7 +271,7 @@ impl<B: Backend> Ledger for Shared<B> {
         for change in changes.iter().filter(|change| change.is_at_store) {
             calls[change.place] = change.peek.clone();
         }
-        decide::decision_at_once(self, &calls)
+        decision_at_once(self, &calls)
     }
 
     fn run(self: Arc<Self>, step: Step, account: &Arc<Account>) {

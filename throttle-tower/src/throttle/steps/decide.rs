@@ -6,6 +6,7 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, Decision, Timestamp};
 
 use super::ask::Asked;
+use super::decision_at_once::{is_not_limited, not_limited};
 use super::dropped_decision::RefundedIfDropped;
 use crate::event::Activity;
 use crate::throttle::limit_report::LimitReport;
@@ -37,14 +38,6 @@ pub(super) fn at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<
     );
     note(shared, report.decided(), calls);
     Some(report)
-}
-
-/// The decision alone, as [`at_once`]. No share of this process is charged.
-pub(super) fn decision_at_once<B: Backend>(shared: &Shared<B>, calls: &[Call]) -> Option<Decision> {
-    if is_not_limited(calls) {
-        return Some(not_limited(calls));
-    }
-    shared.backend.decide_at_once(&shared.prepared, calls)
 }
 
 /// A decision with what the layer announces to the request: the terms of its own parameters and
@@ -151,16 +144,6 @@ pub(super) fn saturated<B: Backend>(shared: &Shared<B>, needs: &Needs) -> Option
         return None;
     }
     shared.permits.look(needs).err().map(Decided::Saturated)
-}
-
-#[inline]
-fn is_not_limited(calls: &[Call]) -> bool {
-    calls.iter().all(|call| call.key().is_none())
-}
-
-#[cold]
-fn not_limited(calls: &[Call]) -> Decision {
-    Decision::not_limited(calls.len())
 }
 
 /// Keeps this process's share warm.

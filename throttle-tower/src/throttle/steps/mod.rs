@@ -11,6 +11,7 @@
 //! | [`look_up`] | waits for the keys and tiers that need a lookup |
 //! | [`wait_queue`] | holds a request until there is room, where a limit waits |
 //! | [`decide`] | looks for permits, then asks the backend once |
+//! | [`decision_at_once`] | asks for the decision alone, for candidates and for headers after a settlement |
 //! | [`judge`] | takes the permits; passes the request on, or refuses it |
 //! | [`refuse`] | builds the response of a refusal |
 //! | [`strike`] | counts a strike behind a refusal or a response, for limits that ban |
@@ -29,6 +30,7 @@ pub(super) mod ask_candidate;
 mod classes;
 mod correct_charges;
 pub(super) mod decide;
+mod decision_at_once;
 mod dropped_decision;
 mod first_keys;
 mod give_back_unserved;
