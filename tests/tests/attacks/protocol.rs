@@ -16,7 +16,7 @@ use http::request::{Builder, Parts};
 use http::{Method as HttpMethod, Request, StatusCode};
 use throttle_tower::ClientIp;
 use throttle_tower::extract::{MatchedRoute, Method};
-use throttle_tower::headers::{Dialect, ResetFormat};
+use throttle_tower::headers::Dialect;
 use throttle_tower::{
     Constant, Gcra, Header, KeyExtractor, Rate, Route, Usage, Warning, all, is_preflight, limit,
 };
@@ -453,17 +453,10 @@ async fn attack_32_outside_cors_preflights_count_and_refusals_are_opaque() {
 
 #[tokio::test]
 async fn attack_32_every_field_sent_is_a_field_exposed() {
-    let dialects = [
-        Dialect::Draft11,
-        Dialect::Draft07,
-        Dialect::Draft06,
-        Dialect::Draft03,
-        Dialect::XRateLimit(ResetFormat::DeltaSeconds),
-        Dialect::XRateLimit(ResetFormat::EpochSeconds),
-        Dialect::None,
-    ];
-    for dialect in dialects {
-        let site = Site::with(three_by(ClientIp::peer()), |layer| {
+    for &dialect in Dialect::ALL {
+        let tokens = limit("tokens", three()).by(ClientIp::peer()).unit("tokens");
+        let limits = all([three_by(ClientIp::peer()), tokens]);
+        let site = Site::with(limits, |layer| {
             Router::new()
                 .route("/", any(ok))
                 .layer(layer.headers(dialect))

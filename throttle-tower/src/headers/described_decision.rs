@@ -1,3 +1,5 @@
+use std::cmp::Reverse;
+
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
 
@@ -14,4 +16,24 @@ pub(crate) struct DescribedDecision<'a> {
     /// Read only where a header or an existing `Retry-After` states wall-clock time. 0 if no header
     /// does.
     pub(crate) now_unix_us: u64,
+}
+
+impl<'a> DescribedDecision<'a> {
+    /// The policy that a dialect describes which can describe only one of these: the one with the
+    /// least remaining, as the drafts demand. On a refusal it is the violated policy with the
+    /// longest wait, because a client that waits for any other is refused again.
+    ///
+    /// `None` if the request was refused, but by none of the policies: a quota alone would mislead.
+    pub(super) fn binding(
+        &self,
+        is_one: impl Fn(&PolicyStatus<'_>) -> bool,
+    ) -> Option<&'a PolicyStatus<'a>> {
+        let is_explained = self.admitted || self.policies.iter().any(|policy| policy.violated);
+        let policies = self.policies.iter().filter(|policy| is_one(policy));
+        policies.filter(|_| is_explained).min_by_key(|policy| {
+            let refuses = policy.violated && !self.admitted;
+            let wait = refuses.then(|| policy.retry_us.unwrap_or(u64::MAX));
+            (Reverse(wait), policy.r(), Reverse(policy.reset_us))
+        })
+    }
 }

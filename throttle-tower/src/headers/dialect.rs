@@ -1,16 +1,32 @@
+use std::fmt;
+use std::str::FromStr;
+
 use http::HeaderName;
+use http::header::RETRY_AFTER;
+use throttle_core::ConfigError;
 
 use super::form::Form;
-use super::{draft11, legacy, names, openai};
+use super::{draft11, older_drafts, openai, x_ratelimit};
 
 /// The headers in which a response states its limits, and their syntax.
+///
+/// A dialect has a word in text, such as the `headers` of a rule file. The word is what
+/// [`as_str`](Self::as_str) and `Display` return, and what `FromStr` reads.
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
 ///
 /// let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
-/// let throttle = ThrottleLayer::new(per_ip)?.headers(Dialect::Draft07);
-/// assert_eq!(Dialect::default(), Dialect::Draft11);
+/// let throttle = ThrottleLayer::new(per_ip)?.headers("draft-07".parse()?);
+/// assert_eq!("draft-07".parse::<Dialect>()?, Dialect::Draft07);
+/// assert_eq!(Dialect::default().to_string(), "draft-11");
+///
+/// let error = "draft-7".parse::<Dialect>().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "dialect is \"draft-7\": it must be one of draft-11, draft-07, draft-06, draft-03, \
+///      x-ratelimit, x-ratelimit-epoch, openai, none"
+/// );
 /// # Ok::<(), throttle_tower::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -70,6 +86,33 @@ pub enum ResetFormat {
 }
 
 impl Dialect {
+    /// All dialects, the default first.
+    ///
+    /// ```
+    /// use throttle_tower::Dialect;
+    ///
+    /// for dialect in Dialect::ALL {
+    ///     assert_eq!(dialect.as_str().parse(), Ok(*dialect));
+    /// }
+    /// assert_eq!(Dialect::ALL[0], Dialect::default());
+    /// ```
+    pub const ALL: &'static [Self] = &[
+        Self::Draft11,
+        Self::Draft07,
+        Self::Draft06,
+        Self::Draft03,
+        Self::XRateLimit(ResetFormat::DeltaSeconds),
+        Self::XRateLimit(ResetFormat::EpochSeconds),
+        Self::OpenAi,
+        Self::None,
+    ];
+
+    /// The word of the dialect in text, such as `"draft-11"`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.form().word
+    }
+
     /// The headers that a page of another origin may read only if the response exposes them.
     ///
     /// Otherwise such a page can read only a few basic headers. List these in
@@ -95,11 +138,11 @@ impl Dialect {
     pub(crate) fn form(self) -> &'static Form {
         match self {
             Self::Draft11 => &draft11::DRAFT11,
-            Self::Draft07 => &legacy::DRAFT07,
-            Self::Draft06 => &legacy::DRAFT06,
-            Self::Draft03 => &legacy::DRAFT03,
-            Self::XRateLimit(ResetFormat::DeltaSeconds) => &legacy::X_SECONDS,
-            Self::XRateLimit(ResetFormat::EpochSeconds) => &legacy::X_EPOCH,
+            Self::Draft07 => &older_drafts::DRAFT07,
+            Self::Draft06 => &older_drafts::DRAFT06,
+            Self::Draft03 => &older_drafts::DRAFT03,
+            Self::XRateLimit(ResetFormat::DeltaSeconds) => &x_ratelimit::SECONDS,
+            Self::XRateLimit(ResetFormat::EpochSeconds) => &x_ratelimit::EPOCH,
             Self::OpenAi => &openai::OPENAI,
             Self::None => &NONE,
         }
@@ -107,8 +150,32 @@ impl Dialect {
 }
 
 static NONE: Form = Form {
+    word: "none",
+    exposed: &[RETRY_AFTER],
+    schemas: &[],
     policies: |_| None,
     write: |_, _, _| {},
-    exposed: &names::NONE,
     states_instants: false,
 };
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = ConfigError;
+
+    /// # Errors
+    ///
+    /// If the text is not the word of a dialect. Case and spaces count.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let dialect = Self::ALL.iter().find(|dialect| dialect.as_str() == text);
+        dialect.copied().ok_or_else(|| {
+            let words: Vec<_> = Self::ALL.iter().map(|dialect| dialect.as_str()).collect();
+            let rule = format!("it must be one of {}", words.join(", "));
+            ConfigError::new("dialect", format_args!("{text:?}"), rule)
+        })
+    }
+}

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
 use super::form::Form;
+use super::header_schema::HeaderSchema;
 use super::names::{LISTS, POLICY, RATELIMIT};
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
@@ -13,9 +14,14 @@ use super::structured::{self, Member};
 use super::value_text::Text;
 
 pub(super) static DRAFT11: Form = Form {
+    word: "draft-11",
+    exposed: &LISTS,
+    schemas: &[
+        HeaderSchema::string("Of each policy what is left: `r` units within `t` seconds."),
+        HeaderSchema::string("Of each policy the quota: `q` units in `w` seconds."),
+    ],
     policies,
     write,
-    exposed: &LISTS,
     states_instants: false,
 };
 

@@ -1,20 +1,25 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
+use super::header_schema::HeaderSchema;
 use super::policy_status::PolicyStatus;
 use super::retry_after;
 
-/// All that a dialect is beside its name. A new dialect adds one of these, and a
-/// [`Dialect`](super::Dialect).
+/// A dialect: its word, its headers, and how they are written. A new dialect is one of these in a
+/// file of its own, and a variant of [`Dialect`](super::Dialect).
 pub(crate) struct Form {
-    /// The list of policies, where the dialect has one. It is the same in each response to which
-    /// these policies apply.
+    /// Its name in text, as in a rule file.
+    pub(super) word: &'static str,
+    /// The headers that a refusal carries. `Retry-After` is the last.
+    pub(super) exposed: &'static [HeaderName],
+    /// The headers before `Retry-After`, in the order of `exposed`.
+    pub(super) schemas: &'static [HeaderSchema],
+    /// The list of policies, if the dialect has one. It is the same in each response to which these
+    /// policies apply.
     pub(super) policies: fn(&[PolicyStatus<'_>]) -> Option<HeaderValue>,
     /// Writes the list of policies and where the client stands, unless the response's own headers
     /// are stricter.
     pub(super) write: fn(&mut HeaderMap, &DescribedDecision<'_>, Option<HeaderValue>),
-    /// The headers that a page of another origin may read only if the response exposes them.
-    pub(super) exposed: &'static [HeaderName],
     /// Whether a header states an instant, for which the wall clock has to be read.
     pub(crate) states_instants: bool,
 }

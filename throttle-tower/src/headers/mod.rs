@@ -54,10 +54,10 @@
 pub(crate) mod described_decision;
 mod dialect;
 mod draft11;
-mod existing;
 pub(crate) mod form;
-mod legacy;
+mod header_schema;
 mod names;
+mod older_drafts;
 mod openai;
 pub(crate) mod openai_error;
 pub(crate) mod openapi;
@@ -70,10 +70,12 @@ pub(crate) mod retry_after;
 mod scanner;
 mod sdk_hints;
 mod shared_cache;
+mod standing;
 pub(crate) mod structured;
 #[cfg(test)]
 mod tests;
 mod value_text;
+mod x_ratelimit;
 
 pub use self::dialect::{Dialect, ResetFormat};
 pub use self::problem::Problem;

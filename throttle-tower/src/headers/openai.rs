@@ -1,87 +1,93 @@
-//! Writes the headers of OpenAI's API: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`.
+//! The headers of OpenAI's API: `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`.
 //!
 //! Source: OpenAI's documentation, "Rate limits in headers".
 
-use http::HeaderMap;
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderName};
 
 use super::described_decision::DescribedDecision;
-use super::existing;
 use super::form::Form;
-use super::legacy::{Standing, least_remaining, longest_wait};
-use super::names::{self, Trio};
+use super::header_schema::HeaderSchema;
 use super::read_upstream::go_duration;
+use super::standing::{Standing, Trio};
 use super::value_text::{Text, integer_value};
 
+static NAMES: [HeaderName; 7] = [
+    HeaderName::from_static("x-ratelimit-limit-requests"),
+    HeaderName::from_static("x-ratelimit-remaining-requests"),
+    HeaderName::from_static("x-ratelimit-reset-requests"),
+    HeaderName::from_static("x-ratelimit-limit-tokens"),
+    HeaderName::from_static("x-ratelimit-remaining-tokens"),
+    HeaderName::from_static("x-ratelimit-reset-tokens"),
+    RETRY_AFTER,
+];
+
+const RESET: HeaderSchema = HeaderSchema::string("How long until all is left again, as `1m30s`.");
+
 pub(super) static OPENAI: Form = Form {
+    word: "openai",
+    exposed: &NAMES,
+    schemas: &[
+        HeaderSchema::LIMIT,
+        HeaderSchema::REMAINING,
+        RESET,
+        HeaderSchema::LIMIT,
+        HeaderSchema::REMAINING,
+        RESET,
+    ],
     policies: |_| None,
     write: |headers, decision, _| write(headers, decision),
-    exposed: &names::OPENAI,
     states_instants: false,
 };
 
-/// Writes where the client stands by requests, and by tokens. A unit without a policy is left out;
-/// so is any other unit, because these headers have no name for it. If none of the policies
-/// refused, but another layer or a gate, nothing is written: a quota alone would mislead.
+/// Writes where the client stands by requests, and by tokens. A policy of another unit is left out,
+/// because these headers have no name for it.
 fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>) {
-    if decision.admitted || decision.policies.iter().any(|policy| policy.violated) {
-        let [requests @ .., _, _, _, _] = &names::OPENAI;
-        let [_, _, _, tokens @ .., _] = &names::OPENAI;
-        write_unit(headers, requests, decision, |unit| {
-            matches!(unit, None | Some("requests"))
-        });
-        write_unit(headers, tokens, decision, |unit| unit == Some("tokens"));
-    }
+    let [requests @ .., _, _, _, _] = &NAMES;
+    let [_, _, _, tokens @ .., _] = &NAMES;
+    write_unit(headers, requests, decision, |unit| {
+        matches!(unit, None | Some("requests"))
+    });
+    write_unit(headers, tokens, decision, |unit| unit == Some("tokens"));
 }
 
-/// Describes the policy of a unit that binds the client most: of those that refuse, the one that
-/// demands the longest wait; of a unit that did not refuse, the one with the least remaining. The
-/// headers of a unit are only meaningful together, so they are kept or replaced together. The
-/// existing ones stay if they leave the client less.
+/// The headers of a unit are only meaningful together, so they are kept or replaced together.
 fn write_unit(
     headers: &mut HeaderMap,
     trio: &Trio,
     decision: &DescribedDecision<'_>,
-    is_of_unit: impl Fn(Option<&str>) -> bool,
+    is_unit: impl Fn(Option<&str>) -> bool,
 ) {
-    let policies = || {
-        decision
-            .policies
-            .iter()
-            .filter(|policy| is_of_unit(policy.terms.unit.as_deref()))
-    };
-    let refusing = if decision.admitted {
-        None
-    } else {
-        longest_wait(policies())
-    };
-    let Some(policy) = refusing.or_else(|| least_remaining(policies())) else {
+    let Some(policy) = decision.binding(|policy| is_unit(policy.terms.unit.as_deref())) else {
         return;
     };
-    let ours = Standing::without_window(policy, millis(policy.full_after_us()));
-    let theirs = existing::trio(headers, trio, |reset| {
-        let nanos = go_duration(reset)?.as_nanos();
-        Some(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
-    });
-    if ours.replaces(theirs) {
-        let mut reset = Text::new();
-        write_go_duration(&mut reset, ours.reset);
-        ours.write(headers, trio, integer_value(ours.limit), reset.value());
-    }
+    // Whole milliseconds, rounded up, so that no wait ends early.
+    let reset = policy.full_after_us().div_ceil(1_000);
+    Standing::without_window(policy, reset).write(
+        headers,
+        trio,
+        |reset| Some(go_duration(reset).map_or(u64::MAX, millis)),
+        integer_value(policy.terms.quota.most),
+        go_text(reset).value(),
+    );
 }
 
-/// Whole milliseconds, rounded up, so that no wait ends early.
-fn millis(us: u64) -> u64 {
-    us.div_ceil(1_000)
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// As Go writes a duration: `0s`, `17ms`, `1.5s`, `6m0s`, `24h0m0s`.
-fn write_go_duration(text: &mut Text, ms: u64) {
+/// A duration as Go writes it: `0s`, `17ms`, `1.5s`, `6m0s`, `24h0m0s`.
+fn go_text(ms: u64) -> Text {
+    let mut text = Text::new();
     if (1..1_000).contains(&ms) {
         text.integer(ms).bytes(b"ms");
-        return;
+        return text;
     }
-    let (seconds, fraction) = (ms / 1_000, ms % 1_000);
-    let (minutes, hours) = (seconds / 60, seconds / 3_600);
+    let seconds = ms / 1_000;
+    let minutes = seconds / 60;
+    let hours = minutes / 60;
     if hours > 0 {
         text.integer(hours).byte(b'h');
     }
@@ -89,13 +95,13 @@ fn write_go_duration(text: &mut Text, ms: u64) {
         text.integer(minutes % 60).byte(b'm');
     }
     text.integer(seconds % 60);
-    if fraction > 0 {
-        let digits = [100, 10, 1].map(|place| b'0' + (fraction / place % 10) as u8);
-        let needed = digits
-            .iter()
-            .rposition(|digit| *digit != b'0')
-            .map_or(0, |last| last + 1);
-        text.byte(b'.').bytes(&digits[..needed]);
-    }
+    let fraction = format!(".{:03}", ms % 1_000);
+    text.bytes(
+        fraction
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .as_bytes(),
+    );
     text.byte(b's');
+    text
 }

@@ -3,12 +3,13 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::names::RETRY_AFTER_MS;
+use super::header_schema::HeaderSchema;
 use super::read_upstream::millis;
 use super::retry_after::{RetryAfter, wait};
 use super::value_text;
 use crate::time::{micros, wall_micros};
 
+static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// As long as the longest `Retry-After`.
@@ -70,8 +71,11 @@ impl SdkHints {
         self
     }
 
-    pub(super) fn names() -> [&'static HeaderName; 2] {
-        [&RETRY_AFTER_MS, &SHOULD_RETRY]
+    pub(super) fn headers() -> [(&'static HeaderName, &'static HeaderSchema); 2] {
+        const MS: HeaderSchema = HeaderSchema::integer("`retry-after` in milliseconds.");
+        const SHOULD: HeaderSchema =
+            HeaderSchema::string("`false` if the wait is long, or if no wait helps.");
+        [(&RETRY_AFTER_MS, &MS), (&SHOULD_RETRY, &SHOULD)]
     }
 
     /// Writes them on a refusal that has its `Retry-After` already. `wait_us` is its wait, or

@@ -60,7 +60,7 @@ mod tests {
     use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
-    use crate::headers::{ResetFormat, SdkHints};
+    use crate::headers::SdkHints;
     use crate::{Constant, Dialect, all, limit};
 
     /// The head and the body of a refusal that a wait does not help before long.
@@ -93,17 +93,7 @@ mod tests {
 
     #[tokio::test]
     async fn openapi_names_the_headers_and_the_fields_that_a_refusal_has() {
-        let epoch = Dialect::XRateLimit(ResetFormat::EpochSeconds);
-        let seconds = Dialect::XRateLimit(ResetFormat::DeltaSeconds);
-        let ietf = [
-            Dialect::Draft11,
-            Dialect::Draft07,
-            Dialect::Draft06,
-            Dialect::Draft03,
-        ];
-        let dialects = ietf
-            .into_iter()
-            .chain([seconds, epoch, Dialect::OpenAi, Dialect::None]);
+        let dialects = Dialect::ALL.iter().copied();
         for (dialect, with_hints) in
             dialects.flat_map(|dialect| [(dialect, false), (dialect, true)])
         {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use throttle_extra::child;
-use throttle_tower::headers::{ResetFormat, SdkHints};
+use throttle_tower::headers::SdkHints;
 use throttle_tower::{ClientIp, Dialect, Gcra, Rate, ThrottleLayer, limit};
 
 /// A whole document around the components of a layer.
@@ -50,18 +50,7 @@ fn documents_with_the_components_of_a_layer_are_valid() {
         fs::write(&file, document.to_string()).unwrap();
         file
     };
-    let formats = [ResetFormat::DeltaSeconds, ResetFormat::EpochSeconds].map(Dialect::XRateLimit);
-    let drafts = [
-        Dialect::Draft11,
-        Dialect::Draft07,
-        Dialect::Draft06,
-        Dialect::Draft03,
-    ];
-    for dialect in drafts
-        .into_iter()
-        .chain(formats)
-        .chain([Dialect::OpenAi, Dialect::None])
-    {
+    for &dialect in Dialect::ALL {
         let per_ip = limit("per-ip", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
         let plain = ThrottleLayer::new(per_ip).unwrap().headers(dialect);
         let own = plain

@@ -24,7 +24,7 @@ fn beside(dialect: Dialect, admitted: bool) -> Vec<(String, String)> {
 /// seconds away.
 #[test]
 fn policies_are_announced_and_nothing_is_said_of_where_the_client_stands() {
-    for dialect in DIALECTS {
+    for &dialect in Dialect::ALL {
         for (admitted, retry_after) in [(true, "Fri, 20 Nov 2026 09:33:01 GMT"), (false, "7")] {
             let mut expected = owned([("retry-after", retry_after)]);
             if dialect == Dialect::Draft11 {

@@ -38,7 +38,7 @@ fn unit_other_than_requests_is_named() {
 
 #[test]
 fn empty_list_is_written_by_omitting_the_header() {
-    for dialect in DIALECTS {
+    for &dialect in Dialect::ALL {
         let mut headers = HeaderMap::new();
         answer(&mut headers, dialect, &[]);
         assert!(headers.is_empty(), "{dialect:?}");
@@ -58,7 +58,7 @@ fn response_without_room_stays_without_headers() {
     {
         count += 1;
     }
-    for dialect in DIALECTS {
+    for &dialect in Dialect::ALL {
         answer(&mut headers, dialect, &[shut(terms("a", 1, 1), 1)]);
         assert_eq!(headers.len(), count, "{dialect:?}");
     }

@@ -247,7 +247,7 @@ proptest! {
                 headers.append(field, line.clone());
             }
         }
-        for dialect in DIALECTS {
+        for &dialect in Dialect::ALL {
             let mut headers = headers.clone();
             answer(&mut headers, dialect, &lines);
             let _ = crate::headers::is_public(&headers);

@@ -1,8 +1,9 @@
 mod beside_a_refusal;
+mod dialects;
 mod draft11;
 mod existing_list;
 mod existing_set;
-mod legacy;
+mod older_drafts;
 mod openai;
 mod policy_lists;
 mod problem;
@@ -24,17 +25,6 @@ use super::value_text::MAX_INTEGER;
 
 /// The moment at which the example responses are written.
 const NOW_US: u64 = 1_795_167_174_000_000;
-
-const DIALECTS: [Dialect; 8] = [
-    Dialect::Draft11,
-    Dialect::Draft07,
-    Dialect::Draft06,
-    Dialect::Draft03,
-    Dialect::XRateLimit(ResetFormat::DeltaSeconds),
-    Dialect::XRateLimit(ResetFormat::EpochSeconds),
-    Dialect::OpenAi,
-    Dialect::None,
-];
 
 fn terms(name: &str, q: u64, w: u64) -> PolicyTerms {
     PolicyTerms {

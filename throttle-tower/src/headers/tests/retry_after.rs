@@ -107,7 +107,7 @@ proptest! {
     #[test]
     fn attack_44_retry_after_is_never_early_zero_or_fractional(
         waits in prop::collection::vec(any_number(), 1..5),
-        dialect in prop::sample::select(DIALECTS.to_vec()),
+        dialect in prop::sample::select(Dialect::ALL),
     ) {
         let lines: Vec<PolicyStatus<'_>> = waits.iter().map(|us| shut(terms("a", 10, 1), *us)).collect();
         let mut headers = HeaderMap::new();

@@ -76,10 +76,8 @@ fn dialect_none_still_sends_retry_after() {
 /// mislead.
 #[test]
 fn refusal_by_none_of_the_policies_carries_no_quota() {
-    for dialect in DIALECTS
-        .into_iter()
-        .filter(|dialect| *dialect != Dialect::Draft11)
-    {
+    let one_policy = |dialect: &Dialect| *dialect != Dialect::Draft11;
+    for dialect in Dialect::ALL.iter().copied().filter(one_policy) {
         let mut headers = HeaderMap::new();
         let lines = two_policies();
         let policies = (dialect, dialect.form().policies(&lines));
@@ -264,7 +262,7 @@ proptest! {
     ) {
         let lines: Vec<PolicyStatus<'_>> = described.iter().map(|(name, numbers)| line_of(name, *numbers)).collect();
         let binding = lines.iter().map(|line| line.r()).min().unwrap();
-        for dialect in DIALECTS {
+        for &dialect in Dialect::ALL {
             let policies = (dialect, dialect.form().policies(&lines));
             let retry_after = longest_wait(&lines);
             let report = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us };
@@ -357,7 +355,7 @@ fn defaults_are_the_latest_draft_and_seconds_from_now() {
 /// What a page has to be shown is what a refusal writes.
 #[test]
 fn exposed_names_are_those_of_a_refusal() {
-    for dialect in DIALECTS {
+    for &dialect in Dialect::ALL {
         let mut exposed: Vec<&str> = dialect
             .exposed_names()
             .iter()
