@@ -6,7 +6,7 @@ use super::names::did_you_mean;
 use super::outline::by_default;
 use super::reader::{Field, Section, Word};
 use super::values;
-use crate::headers::{Dialect, ResetFormat, SdkHints};
+use crate::headers::{Dialect, SdkHints};
 use crate::throttle::{Jitter, Options, ResponseOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,22 +47,10 @@ impl Default for LayerSettings {
     }
 }
 
-const DIALECTS: [Word<Dialect>; 8] = [
-    ("draft-11", Dialect::Draft11),
-    ("draft-07", Dialect::Draft07),
-    ("draft-06", Dialect::Draft06),
-    ("draft-03", Dialect::Draft03),
-    (
-        "x-ratelimit",
-        Dialect::XRateLimit(ResetFormat::DeltaSeconds),
-    ),
-    (
-        "x-ratelimit-epoch",
-        Dialect::XRateLimit(ResetFormat::EpochSeconds),
-    ),
-    ("openai", Dialect::OpenAi),
-    ("none", Dialect::None),
-];
+fn dialects() -> Vec<Word<Dialect>> {
+    let word = |dialect: &Dialect| (dialect.as_str(), *dialect);
+    Dialect::ALL.iter().map(word).collect()
+}
 
 impl LayerSettings {
     pub(super) fn read(root: &Section<'_>) -> Self {
@@ -166,10 +154,11 @@ fn replace<T: PartialEq + Copy>(option: &mut T, former: T, new: T) {
 }
 
 fn dialect(field: &Field<'_>) -> Option<Dialect> {
-    let names = DIALECTS.map(|(name, _)| name);
-    let near = did_you_mean(field.text().unwrap_or(""), names);
+    let dialects = dialects();
+    let names: Vec<_> = dialects.iter().map(|(name, _)| *name).collect();
+    let near = did_you_mean(field.text().unwrap_or(""), names.iter().copied());
     field.expect_word(
-        &DIALECTS,
+        &dialects,
         format_args!("it must be one of {}{near}", names.join(", ")),
     )
 }
@@ -177,6 +166,7 @@ fn dialect(field: &Field<'_>) -> Option<Dialect> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::ResetFormat;
     use crate::rules::reader::read_text;
 
     #[test]
@@ -201,7 +191,7 @@ mod tests {
             read_text("", LayerSettings::read),
             (LayerSettings::default(), String::new())
         );
-        for (name, dialect) in DIALECTS {
+        for (name, dialect) in dialects() {
             let (settings, problems) = read_text(
                 &format!("[layer]\nheaders = \"{name}\""),
                 LayerSettings::read,
