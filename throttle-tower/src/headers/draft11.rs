@@ -1,7 +1,5 @@
 //! `RateLimit` and `RateLimit-Policy` in the syntax of the IETF drafts -08 to -11.
 
-use std::cmp::Reverse;
-
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::described_decision::DescribedDecision;
@@ -10,7 +8,7 @@ use super::header_schema::HeaderSchema;
 use super::names::{LISTS, POLICY, RATELIMIT};
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
-use super::structured::{self, Member};
+use super::structured;
 use super::value_text::Text;
 
 pub(super) static DRAFT11: Form = Form {
@@ -43,10 +41,10 @@ fn policies(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
 
 fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, policies: Option<HeaderValue>) {
     if let Some(policies) = policies {
-        add(headers, &POLICY, policies, their_policy_stands);
+        add(headers, &POLICY, policies);
     }
     if let Some(status) = status(decision) {
-        add(headers, &RATELIMIT, status, their_status_stands);
+        add(headers, &RATELIMIT, status);
     }
 }
 
@@ -74,67 +72,23 @@ fn status(decision: &DescribedDecision<'_>) -> Option<HeaderValue> {
     text.value()
 }
 
-/// Of two policies of one name the slower is announced: a client that keeps to it breaks neither.
-/// This does not depend on the request, so the list stays the same from one response to the next.
-fn their_policy_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
-    let Some(their_quota) = theirs.count(b"q") else {
-        return false;
-    };
-    let our_quota = ours.count(b"q").unwrap_or(u64::MAX);
-    // By the rate that they amount to. A member may leave out its window; then the quotas are all
-    // there is to compare.
-    match (theirs.count(b"w"), ours.count(b"w")) {
-        (Some(their_window), Some(our_window)) => {
-            u128::from(their_quota) * u128::from(our_window)
-                <= u128::from(our_quota) * u128::from(their_window)
-        }
-        _ => their_quota <= our_quota,
-    }
-}
-
-/// Of two statuses of one name the one that leaves less is written, with both numbers from the same
-/// source: an intermediary must not make a limit look looser than the server behind it does, and
-/// the client must pass both anyway. A member without `r` states nothing (draft -09 and later
-/// require it) and gives way.
-fn their_status_stands(theirs: &Member<'_>, ours: &Member<'_>) -> bool {
-    let of = |member: &Member<'_>| {
-        member
-            .count(b"r")
-            .map(|r| (r, Reverse(member.count(b"t").unwrap_or(0))))
-    };
-    of(theirs).is_some_and(|theirs| of(ours).is_none_or(|ours| theirs <= ours))
-}
-
-/// Sets a header, or joins our list to the existing one. A response that has no room for another
-/// header stays without it.
-#[inline(always)]
-fn add(
-    headers: &mut HeaderMap,
-    name: &HeaderName,
-    ours: HeaderValue,
-    stands: fn(&Member<'_>, &Member<'_>) -> bool,
-) {
+/// Sets a header, or adds our list to those of the response. Each member stays as it was written.
+///
+/// They become one value, because many clients read only the first line of a header. A line that
+/// does not parse is dropped: because of it, clients would ignore all of the header. A response that
+/// has no room for another header stays without it.
+fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue) {
     // Appended first: few responses have the header already, and for the others this is one search
     // instead of two.
     if let Ok(true) = headers.try_append(name, ours) {
-        join_last(headers, name, stands);
+        let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        let lists: Vec<_> = lines.filter(|line| is_list(line)).collect();
+        if let Ok(joined) = HeaderValue::from_bytes(&lists.join(&b", "[..])) {
+            let _ = headers.try_insert(name, joined);
+        }
     }
 }
 
-/// Joins the last of a header's values, which is ours, to the ones before it.
-#[cold]
-fn join_last(
-    headers: &mut HeaderMap,
-    name: &HeaderName,
-    stands: fn(&Member<'_>, &Member<'_>) -> bool,
-) {
-    let mut values = headers.get_all(name).iter();
-    let Some(ours) = values.next_back() else {
-        return;
-    };
-    if let Some(joined) =
-        structured::join(values.map(HeaderValue::as_bytes), ours.as_bytes(), stands)
-    {
-        let _ = headers.try_insert(name, joined);
-    }
+fn is_list(line: &[u8]) -> bool {
+    structured::list_counts(line, []).is_some()
 }

@@ -32,11 +32,16 @@
 //! # Headers that the response already has
 //!
 //! An inner layer or an upstream may have written the same headers. Removing or loosening them
-//! would mislead the client. Nor can they stay beside the layer's own: clients ignore a header that
-//! occurs twice where one is allowed. So lists are joined, and of two members with one name the
-//! stricter stays. Headers that can describe only one policy (OpenAI's: one of each unit) are kept
-//! or replaced together: those that leave the client less stay. A header that does not parse is
-//! replaced, because one broken member makes a client ignore all of it.
+//! would mislead the client.
+//!
+//! - **Lists are joined** (draft -11). The existing members stay as they are written, and the layer's
+//!   own follow in the same line, because many clients read only the first line of a header. If both
+//!   sides use one name, it stands twice, and both members hold.
+//! - **Headers that can describe only one policy** (OpenAI's: one of each unit) are kept or replaced
+//!   together, because clients ignore a header that occurs twice where one is allowed. Those that
+//!   leave the client less stay.
+//! - **A header that does not parse is replaced**, because one broken member makes a client ignore
+//!   all of it.
 //!
 //! # Browsers
 //!

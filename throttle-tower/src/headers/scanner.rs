@@ -1,16 +1,16 @@
-//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: a
-//! list that passes is readable for every client, so that our members can be put beside its own.
+//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: every
+//! client can read a list that passes, so the layer can add its own members to it.
 
 use smallvec::SmallVec;
 
 /// A value, of which only Integers are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bare {
+pub(super) enum BareItem {
     Integer(i64),
     Other,
 }
 
-impl Bare {
+impl BareItem {
     /// The kind of number that all rate-limit headers hold.
     pub(super) fn count(self) -> Option<u64> {
         match self {
@@ -20,75 +20,59 @@ impl Bare {
     }
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Scanner<'a> {
-    input: &'a [u8],
-    at: usize,
-}
+/// The input that is not read yet.
+pub(super) struct Scanner<'a>(&'a [u8]);
 
 impl<'a> Scanner<'a> {
     pub(super) fn new(input: &'a [u8]) -> Self {
-        Self { input, at: 0 }
-    }
-
-    pub(super) fn position(&self) -> usize {
-        self.at
-    }
-
-    /// The input between two positions, empty if there is none.
-    pub(super) fn between(&self, from: usize, to: usize) -> &'a [u8] {
-        self.input.get(from..to).unwrap_or_default()
+        Self(input)
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.at >= self.input.len()
-    }
-
-    pub(super) fn peek(&self) -> Option<u8> {
-        self.input.get(self.at).copied()
+        self.0.is_empty()
     }
 
     fn next(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
-        self.at += 1;
-        Some(byte)
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
     }
 
-    pub(super) fn eat(&mut self, byte: u8) -> Option<()> {
-        (self.next()? == byte).then_some(())
+    fn eat(&mut self, byte: u8) -> Option<()> {
+        self.0 = self.0.strip_prefix(&[byte])?;
+        Some(())
     }
 
-    fn skip(&mut self, wanted: impl Fn(u8) -> bool) {
-        while self.peek().is_some_and(&wanted) {
-            self.at += 1;
-        }
+    /// The longest start of the input that consists of such bytes.
+    fn take(&mut self, is_wanted: impl Fn(u8) -> bool) -> &'a [u8] {
+        let end = self.0.iter().position(|byte| !is_wanted(*byte));
+        let (taken, rest) = self.0.split_at(end.unwrap_or(self.0.len()));
+        self.0 = rest;
+        taken
     }
 
     pub(super) fn skip_spaces(&mut self) {
-        self.skip(|b| b == b' ');
+        self.take(|byte| byte == b' ');
     }
 
     /// Steps over the comma to the next member. `Some(false)` at the end of the list, `None` if it
     /// is broken there, which includes a comma with nothing after it.
     pub(super) fn next_member(&mut self) -> Option<bool> {
-        let white = |b| matches!(b, b' ' | b'\t');
-        self.skip(white);
+        let is_white = |byte| matches!(byte, b' ' | b'\t');
+        self.take(is_white);
         if self.is_done() {
             return Some(false);
         }
         self.eat(b',')?;
-        self.skip(white);
+        self.take(is_white);
         (!self.is_done()).then_some(true)
     }
 
-    /// The inside of a String, still escaped. Only `"` and `\` can be escaped and both must be, so
-    /// two Strings are equal exactly if their insides are.
-    pub(super) fn string(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn string(&mut self) -> Option<()> {
         self.eat(b'"')?;
-        let start = self.at;
         loop {
             match self.next()? {
-                b'"' => return Some(self.between(start, self.at - 1)),
+                b'"' => return Some(()),
                 b'\\' => {
                     matches!(self.next()?, b'"' | b'\\').then_some(())?;
                 }
@@ -98,9 +82,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    pub(super) fn parameters(&mut self, mut each: impl FnMut(&'a [u8], Bare)) -> Option<()> {
-        while self.peek() == Some(b';') {
-            self.at += 1;
+    pub(super) fn parameters(&mut self, mut each: impl FnMut(&'a [u8], BareItem)) -> Option<()> {
+        while self.eat(b';').is_some() {
             self.skip_spaces();
             let key = self.key()?;
             each(key, self.assigned()?);
@@ -109,78 +92,69 @@ impl<'a> Scanner<'a> {
     }
 
     pub(super) fn key(&mut self) -> Option<&'a [u8]> {
-        let start = self.at;
-        matches!(self.peek()?, b'a'..=b'z' | b'*').then_some(())?;
-        self.skip(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*'));
-        Some(self.between(start, self.at))
+        matches!(self.0.first()?, b'a'..=b'z' | b'*').then_some(())?;
+        Some(
+            self.take(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'*')),
+        )
     }
 
-    /// What follows a key: a value, or nothing, which stands for true.
-    pub(super) fn assigned(&mut self) -> Option<Bare> {
-        if self.peek() == Some(b'=') {
-            self.at += 1;
-            self.bare_item()
-        } else {
-            Some(Bare::Other)
+    /// The value after a key. Without one, the value is true.
+    pub(super) fn assigned(&mut self) -> Option<BareItem> {
+        match self.eat(b'=') {
+            Some(()) => self.bare_item(),
+            None => Some(BareItem::Other),
         }
     }
 
-    pub(super) fn bare_item(&mut self) -> Option<Bare> {
-        match self.peek()? {
+    pub(super) fn bare_item(&mut self) -> Option<BareItem> {
+        match self.0.first()? {
             b'-' | b'0'..=b'9' => return self.number(),
-            b'"' => self.string().map(drop)?,
-            b'a'..=b'z' | b'A'..=b'Z' | b'*' => self.skip(is_token_byte),
+            b'"' => self.string()?,
+            b'a'..=b'z' | b'A'..=b'Z' | b'*' => {
+                self.take(is_token_byte);
+            }
             b':' => self.byte_sequence()?,
             b'?' => {
-                self.at += 1;
+                self.eat(b'?')?;
                 matches!(self.next()?, b'0' | b'1').then_some(())?;
             }
             b'@' => {
-                self.at += 1;
-                matches!(self.number()?, Bare::Integer(_)).then_some(())?;
+                self.eat(b'@')?;
+                matches!(self.number()?, BareItem::Integer(_)).then_some(())?;
             }
             b'%' => self.display_string()?,
             _ => return None,
         }
-        Some(Bare::Other)
+        Some(BareItem::Other)
     }
 
     /// An Integer of at most 15 digits, or a Decimal of at most 12 and 3.
-    fn number(&mut self) -> Option<Bare> {
-        let negative = self.peek() == Some(b'-');
-        self.at += usize::from(negative);
-        let (whole, digits) = self.digits()?;
-        if self.peek() != Some(b'.') {
-            return (digits <= 15).then_some(Bare::Integer(if negative { -whole } else { whole }));
+    fn number(&mut self) -> Option<BareItem> {
+        let sign = if self.eat(b'-').is_some() { -1 } else { 1 };
+        let digits = self.digits()?;
+        if self.eat(b'.').is_some() {
+            let is_short = digits.len() <= 12 && self.digits()?.len() <= 3;
+            return is_short.then_some(BareItem::Other);
         }
-        self.at += 1;
-        let (_, decimals) = self.digits()?;
-        (digits <= 12 && decimals <= 3).then_some(Bare::Other)
+        let value: i64 = digits.parse().ok()?;
+        (digits.len() <= 15).then_some(BareItem::Integer(sign * value))
     }
 
-    /// One digit or more: their value, saturated (no caller uses a value of that many digits), and
-    /// their number.
-    fn digits(&mut self) -> Option<(i64, usize)> {
-        let start = self.at;
-        let mut value: i64 = 0;
-        while let Some(digit @ b'0'..=b'9') = self.peek() {
-            value = value
-                .saturating_mul(10)
-                .saturating_add(i64::from(digit - b'0'));
-            self.at += 1;
-        }
-        (self.at > start).then_some((value, self.at - start))
+    /// One digit or more.
+    fn digits(&mut self) -> Option<&'a str> {
+        let digits = self.take(|byte| byte.is_ascii_digit());
+        std::str::from_utf8(digits)
+            .ok()
+            .filter(|digits| !digits.is_empty())
     }
 
     /// Base64 between colons. Missing padding and non-zero spare bits pass: RFC 9651 asks parsers
     /// to allow both.
     fn byte_sequence(&mut self) -> Option<()> {
         self.eat(b':')?;
-        let start = self.at;
-        self.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'));
-        let data = self.at - start;
-        self.skip(|b| b == b'=');
-        let padding = self.at - start - data;
+        let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+        let data = self.take(is_base64).len();
+        let padding = self.take(|byte| byte == b'=').len();
         self.eat(b':')?;
         let wanted = data.next_multiple_of(4) - data;
         (wanted <= 2 && padding <= wanted).then_some(())

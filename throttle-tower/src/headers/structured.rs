@@ -1,10 +1,9 @@
-//! Lists of named members, the syntax of `RateLimit` and `RateLimit-Policy` since draft -08:
-//! written, read and joined.
+//! Structured fields (RFC 9651): Strings are written, and lists, Dictionaries and numbers are read.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use smallvec::SmallVec;
 
-use super::scanner::{Bare, Scanner};
+use super::scanner::{BareItem, Scanner};
 use super::value_text::Text;
 
 /// Writes a String. Names and units are printable ASCII, which was checked when they were
@@ -35,51 +34,28 @@ pub(crate) fn quoted(name: &str) -> Box<[u8]> {
     text.as_bytes().into()
 }
 
-/// One member of a list: a String that names a policy, and its parameters.
-#[derive(Clone, Debug)]
-pub(super) struct Member<'a> {
-    /// The whole member as it was written.
-    text: &'a [u8],
-    /// Its String, still escaped.
-    name: &'a [u8],
-    parameters: &'a [u8],
-}
-
-impl Member<'_> {
-    /// A parameter that must be a non-negative Integer. Of two with one key the last counts.
-    pub(super) fn count(&self, key: &[u8]) -> Option<u64> {
-        let mut found = None;
-        Scanner::new(self.parameters).parameters(|k, value| {
-            if k == key {
-                found = Some(value);
-            }
-        })?;
-        found.and_then(Bare::count)
-    }
-}
-
-pub(super) type Members<'a> = SmallVec<[Member<'a>; 4]>;
-
-/// Reads one header line as a list of named members; `None` if it is anything else, down to its
-/// last byte.
+/// Reads one line as a list of Strings, and returns the counts that some parameters of each have.
+/// If a key occurs twice, the last counts. `None` if the line is anything else, down to its last
+/// byte.
 ///
 /// A list with a member that is not a String is rejected too: it belongs to an older dialect. A
-/// client that expects names ignores such a header as malformed, and our members with it.
-pub(super) fn list(line: &[u8]) -> Option<Members<'_>> {
+/// client that expects names ignores such a header as malformed.
+pub(super) fn list_counts<const N: usize>(
+    line: &[u8],
+    keys: [&[u8]; N],
+) -> Option<SmallVec<[[Option<u64>; N]; 4]>> {
     let mut scanner = Scanner::new(line);
-    let mut members = Members::new();
+    let mut members = SmallVec::new();
     scanner.skip_spaces();
     loop {
-        let start = scanner.position();
-        let name = scanner.string()?;
-        let named = scanner.position();
-        scanner.parameters(|_, _| {})?;
-        let end = scanner.position();
-        members.push(Member {
-            text: scanner.between(start, end),
-            name,
-            parameters: scanner.between(named, end),
-        });
+        let mut counts = [None; N];
+        scanner.string()?;
+        scanner.parameters(|key, value| {
+            if let Some(index) = keys.iter().position(|known| *known == key) {
+                counts[index] = value.count();
+            }
+        })?;
+        members.push(counts);
         if !scanner.next_member()? {
             return Some(members);
         }
@@ -104,7 +80,7 @@ pub(super) fn single_count(line: &[u8]) -> Option<u64> {
 /// may be of any length and have a fraction, as upstreams write it. `each` gets its parameters.
 pub(super) fn single_number<'a>(
     line: &'a [u8],
-    each: impl FnMut(&'a [u8], Bare),
+    each: impl FnMut(&'a [u8], BareItem),
 ) -> Option<&'a [u8]> {
     let line = line.trim_ascii();
     let is_digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
@@ -119,8 +95,8 @@ pub(super) fn single_number<'a>(
 }
 
 /// Reads all lines of a header as one Dictionary of Items, and returns the counts that some of its
-/// keys have: of two with one key the last. The headers read here contain no inner lists. `None` if
-/// a line is anything else.
+/// keys have. If a key occurs twice, the last counts. The headers read here contain no inner lists.
+/// `None` if a line is anything else.
 pub(super) fn dictionary_counts<const N: usize>(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -131,13 +107,11 @@ pub(super) fn dictionary_counts<const N: usize>(
         let mut scanner = Scanner::new(line.as_bytes());
         scanner.skip_spaces();
         loop {
-            let place = scanner
-                .key()
-                .map(|key| keys.iter().position(|known| *known == key))?;
+            let key = scanner.key()?;
             let value = scanner.assigned()?;
             scanner.parameters(|_, _| {})?;
-            if let Some(place) = place {
-                counts[place] = value.count();
+            if let Some(index) = keys.iter().position(|known| *known == key) {
+                counts[index] = value.count();
             }
             if !scanner.next_member()? {
                 break;
@@ -145,37 +119,4 @@ pub(super) fn dictionary_counts<const N: usize>(
         }
     }
     Some(counts)
-}
-
-/// Joins the existing lines of a response with our list into one value.
-///
-/// Existing members keep their order and wording and precede ours. If a name occurs on both sides,
-/// one side is dropped: `stands(theirs, ours)` says whether the existing member is at least as
-/// strict. Existing members may use a name more than once and distinguish the uses by partition
-/// key; then ours stays only if it is stricter than each of them.
-///
-/// A line that does not parse is dropped. Clients would ignore the whole header because of it, the
-/// good lines included, so nothing readable is lost.
-///
-/// The result is one value, not a further line, because many clients read only the first line of a
-/// header.
-pub(super) fn join<'a>(
-    theirs: impl Iterator<Item = &'a [u8]>,
-    ours: &'a [u8],
-    stands: impl Fn(&Member<'_>, &Member<'_>) -> bool,
-) -> Option<HeaderValue> {
-    let mut theirs: Members<'a> = theirs.filter_map(list).flatten().collect();
-    let mut ours = list(ours)?;
-    ours.retain(|our| {
-        !theirs
-            .iter()
-            .any(|their| their.name == our.name && stands(their, our))
-    });
-    theirs.retain(|their| !ours.iter().any(|our| our.name == their.name));
-
-    let mut text = Text::new();
-    for member in theirs.iter().chain(&ours) {
-        text.next_member().bytes(member.text);
-    }
-    text.value()
 }

@@ -34,12 +34,10 @@ pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Stat
     let (mut stated, mut is_dictionary) = (Stated::default(), false);
     for (name, value) in headers {
         if *name == names::RATELIMIT {
-            match structured::list(value.as_bytes()) {
-                Some(members) => {
-                    for member in members {
-                        stated.add_counts([b"r", b"t"].map(|of| member.count(of)));
-                    }
-                }
+            match structured::list_counts(value.as_bytes(), [b"r", b"t"]) {
+                Some(members) => members
+                    .into_iter()
+                    .for_each(|counts| stated.add_counts(counts)),
                 None => is_dictionary = true,
             }
         }
