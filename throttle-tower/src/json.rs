@@ -1,24 +1,16 @@
 //! Texts inside the quotes of JSON strings, and objects of values that are JSON already.
 
-pub(crate) fn escape(body: &mut Vec<u8>, name: &str) {
-    for byte in name.bytes() {
-        match byte {
-            b'"' | b'\\' => body.extend_from_slice(&[b'\\', byte]),
-            0x00..=0x1F => {
-                body.extend_from_slice(b"\\u00");
-                body.extend([byte >> 4, byte & 0xF].map(|nibble| HEX[usize::from(nibble)]));
-            }
-            _ => body.push(byte),
-        }
-    }
-}
-
 /// The text as a string of JSON, with its quotes.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = vec![b'"'];
-    escape(&mut quoted, text);
-    quoted.push(b'"');
-    String::from_utf8(quoted).unwrap_or_default()
+    let mut quoted = "\"".to_owned();
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            '\0'..='\x1F' => quoted += &format!("\\u{:04x}", u32::from(char)),
+            _ => quoted.push(char),
+        }
+    }
+    quoted + "\""
 }
 
 /// An object. Names need no escapes, and values are JSON.
@@ -29,15 +21,3 @@ pub(crate) fn object(fields: &[(&str, String)]) -> String {
         .collect();
     format!("{{{}}}", fields.join(","))
 }
-
-pub(crate) fn escaped_len(name: &str) -> usize {
-    name.bytes()
-        .map(|byte| match byte {
-            b'"' | b'\\' => 2,
-            0x00..=0x1F => 6,
-            _ => 1,
-        })
-        .sum()
-}
-
-const HEX: &[u8; 16] = b"0123456789abcdef";

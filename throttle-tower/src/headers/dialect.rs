@@ -5,7 +5,7 @@ use http::HeaderName;
 use http::header::RETRY_AFTER;
 use throttle_core::ConfigError;
 
-use super::form::Form;
+use super::form::DialectForm;
 use super::{draft11, older_drafts, openai, x_ratelimit};
 
 /// The headers in which a response states its limits, and their syntax.
@@ -135,7 +135,7 @@ impl Dialect {
         self.form().exposed
     }
 
-    pub(crate) fn form(self) -> &'static Form {
+    pub(crate) fn form(self) -> &'static DialectForm {
         match self {
             Self::Draft11 => &draft11::DRAFT11,
             Self::Draft07 => &older_drafts::DRAFT07,
@@ -149,7 +149,7 @@ impl Dialect {
     }
 }
 
-static NONE: Form = Form {
+static NONE: DialectForm = DialectForm {
     word: "none",
     exposed: &[RETRY_AFTER],
     schemas: &[],

@@ -2,16 +2,17 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::described_decision::DescribedDecision;
-use super::form::Form;
+use super::form::DialectForm;
+use super::header_content::HeaderContent;
 use super::header_schema::HeaderSchema;
 use super::names::{LISTS, POLICY, RATELIMIT};
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
 use super::structured;
-use super::value_text::Text;
+use super::value_text::ValueText;
+use crate::json::quoted;
 
-pub(super) static DRAFT11: Form = Form {
+pub(super) static DRAFT11: DialectForm = DialectForm {
     word: "draft-11",
     exposed: &LISTS,
     schemas: &[
@@ -25,21 +26,19 @@ pub(super) static DRAFT11: Form = Form {
 
 /// `"per-ip";q=10;w=1, "uploads";q=1000000;qu="content-bytes";w=60`
 fn policies(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
-    let mut text = Text::new();
+    let mut text = ValueText::default();
     for PolicyStatus { terms, .. } in policies {
-        text.next_member()
-            .bytes(&terms.name)
-            .bytes(b";q=")
-            .integer(terms.quota.q);
+        text.next_member().bytes(terms.name.as_bytes());
+        text.bytes(b";q=").integer(terms.quota.q);
         if let Some(unit) = &terms.unit {
-            structured::string(text.bytes(b";qu="), unit);
+            text.bytes(b";qu=").bytes(quoted(unit).as_bytes());
         }
         text.bytes(b";w=").integer(terms.quota.w);
     }
     text.value()
 }
 
-fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, policies: Option<HeaderValue>) {
+fn write(headers: &mut HeaderMap, decision: &HeaderContent<'_>, policies: Option<HeaderValue>) {
     if let Some(policies) = policies {
         add(headers, &POLICY, policies);
     }
@@ -49,25 +48,17 @@ fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, policies: Op
 }
 
 /// `"per-ip";r=7;t=1, "per-user";r=640;t=55296`
-fn status(decision: &DescribedDecision<'_>) -> Option<HeaderValue> {
-    let DescribedDecision {
-        policies,
-        admitted,
-        retry_after,
-        ..
-    } = *decision;
-    let mut text = Text::new();
-    // `Retry-After` should not be earlier than any window listed beside it, and it is the exact one
-    // of the two.
-    let longest = retry_after
-        .filter(|_| !admitted)
-        .map_or(u64::MAX, RetryAfter::seconds);
-    for policy in policies.iter().filter(|policy| admitted || policy.violated) {
-        text.next_member().bytes(&policy.terms.name);
-        text.bytes(b";r=")
-            .integer(policy.r())
-            .bytes(b";t=")
-            .integer(policy.t().min(longest));
+fn status(decision: &HeaderContent<'_>) -> Option<HeaderValue> {
+    // By the draft, `Retry-After` is not earlier than any window that is listed, and of the two it
+    // is the exact one.
+    let longest = decision.wait().map_or(u64::MAX, RetryAfter::seconds);
+    let mut text = ValueText::default();
+    for policy in decision.policies {
+        if decision.admitted || policy.violated {
+            text.next_member().bytes(policy.terms.name.as_bytes());
+            text.bytes(b";r=").integer(policy.r());
+            text.bytes(b";t=").integer(policy.t().min(longest));
+        }
     }
     text.value()
 }

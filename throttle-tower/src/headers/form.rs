@@ -1,13 +1,13 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::described_decision::DescribedDecision;
+use super::header_content::HeaderContent;
 use super::header_schema::HeaderSchema;
 use super::policy_status::PolicyStatus;
 use super::retry_after;
 
 /// A dialect: its word, its headers, and how they are written. A new dialect is one of these in a
 /// file of its own, and a variant of [`Dialect`](super::Dialect).
-pub(crate) struct Form {
+pub(crate) struct DialectForm {
     /// Its name in text, as in a rule file.
     pub(super) word: &'static str,
     /// The headers that a refusal carries. `Retry-After` is the last.
@@ -19,27 +19,26 @@ pub(crate) struct Form {
     pub(super) policies: fn(&[PolicyStatus<'_>]) -> Option<HeaderValue>,
     /// Writes the list of policies and where the client stands, unless the response's own headers
     /// are stricter.
-    pub(super) write: fn(&mut HeaderMap, &DescribedDecision<'_>, Option<HeaderValue>),
+    pub(super) write: fn(&mut HeaderMap, &HeaderContent<'_>, Option<HeaderValue>),
     /// Whether a header states an instant, for which the wall clock has to be read.
     pub(crate) states_instants: bool,
 }
 
-impl Form {
+impl DialectForm {
     pub(crate) fn policies(&self, policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
         (self.policies)(policies)
     }
 
     /// Writes the headers of a decision, once per response. Writing those of several decisions, as
     /// stacked layers do, only ever tightens what the response says.
-    #[inline]
     pub(crate) fn write(
         &self,
         headers: &mut HeaderMap,
-        decision: &DescribedDecision<'_>,
+        decision: &HeaderContent<'_>,
         policies: Option<HeaderValue>,
     ) {
         (self.write)(headers, decision, policies);
-        if let (false, Some(wait)) = (decision.admitted, decision.retry_after) {
+        if let Some(wait) = decision.wait() {
             retry_after::write(headers, wait, decision.now_unix_us);
         }
     }

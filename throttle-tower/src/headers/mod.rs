@@ -53,13 +53,13 @@
 //! A shared cache may serve a response to other clients, for which its rate-limit headers are
 //! wrong: see [`is_public`].
 
-// A dialect is one `Form`, which `dialect` finds; `policy_lists` keeps what is the same in many
+// A dialect is one `DialectForm`, which `dialect` finds; `policy_lists` keeps what is the same in many
 // responses.
 
-pub(crate) mod described_decision;
 mod dialect;
 mod draft11;
 pub(crate) mod form;
+pub(crate) mod header_content;
 mod header_schema;
 mod names;
 mod older_drafts;

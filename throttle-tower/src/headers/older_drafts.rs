@@ -3,15 +3,15 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::described_decision::DescribedDecision;
-use super::form::Form;
+use super::form::DialectForm;
+use super::header_content::HeaderContent;
 use super::header_schema::HeaderSchema;
 use super::names::{LISTS, POLICY, RATELIMIT};
 use super::policy_status::PolicyStatus;
 use super::retry_after::RetryAfter;
 use super::standing::{Standing, replace};
 use super::structured::{self, single_count};
-use super::value_text::{Text, integer_value, seconds};
+use super::value_text::{ValueText, integer_value, seconds};
 
 static NAMES: [HeaderName; 5] = [
     HeaderName::from_static("ratelimit-policy"),
@@ -24,7 +24,7 @@ static NAMES: [HeaderName; 5] = [
 const QUOTAS: HeaderSchema =
     HeaderSchema::string("The quotas, each with its window `w` in seconds.");
 
-pub(super) static DRAFT07: Form = Form {
+pub(super) static DRAFT07: DialectForm = DialectForm {
     word: "draft-07",
     exposed: &LISTS,
     schemas: &[
@@ -36,7 +36,7 @@ pub(super) static DRAFT07: Form = Form {
     states_instants: false,
 };
 
-pub(super) static DRAFT06: Form = Form {
+pub(super) static DRAFT06: DialectForm = DialectForm {
     word: "draft-06",
     exposed: &NAMES,
     schemas: &[
@@ -55,7 +55,7 @@ pub(super) static DRAFT06: Form = Form {
 };
 
 /// It has no separate header for the policies: `10, 10;w=1, 1000;w=86400`.
-pub(super) static DRAFT03: Form = Form {
+pub(super) static DRAFT03: DialectForm = DialectForm {
     word: "draft-03",
     exposed: {
         let [_, exposed @ ..] = &NAMES;
@@ -69,7 +69,7 @@ pub(super) static DRAFT03: Form = Form {
     policies: quotas,
     write: |headers, decision, policies| {
         write_trio(headers, decision, |limit| {
-            let mut text = Text::new();
+            let mut text = ValueText::default();
             text.integer(limit);
             if let Some(policies) = policies {
                 text.next_member().bytes(policies.as_bytes());
@@ -86,7 +86,7 @@ pub(super) static DRAFT03: Form = Form {
 /// policies by it. If two have the same quota, the longer window wins: it is the stricter one. If
 /// the windows are equal too, the first policy wins.
 fn quotas(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
-    let mut text = Text::new();
+    let mut text = ValueText::default();
     for (index, policy) in policies.iter().enumerate() {
         let quota = policy.terms.quota;
         let loses = policies.iter().enumerate().any(|(at, other)| {
@@ -106,14 +106,14 @@ fn quotas(policies: &[PolicyStatus<'_>]) -> Option<HeaderValue> {
 /// `limit=10, remaining=7, reset=1`
 fn write_dictionary(
     headers: &mut HeaderMap,
-    decision: &DescribedDecision<'_>,
+    decision: &HeaderContent<'_>,
     policies: Option<HeaderValue>,
 ) {
     let Some((limit, ours)) = standing(decision) else {
         return;
     };
     if existing_dictionary(headers).is_none_or(|theirs| !theirs.is_as_strict_as(&ours)) {
-        let mut text = Text::new();
+        let mut text = ValueText::default();
         text.bytes(b"limit=").integer(limit);
         text.bytes(b", remaining=").integer(ours.remaining);
         text.bytes(b", reset=").integer(ours.reset);
@@ -137,7 +137,7 @@ fn existing_dictionary(headers: &HeaderMap) -> Option<Standing> {
 /// the value of the first.
 fn write_trio(
     headers: &mut HeaderMap,
-    decision: &DescribedDecision<'_>,
+    decision: &HeaderContent<'_>,
     write_limit: impl FnOnce(u64) -> Option<HeaderValue>,
 ) -> bool {
     let [_, trio @ .., _] = &NAMES;
@@ -150,12 +150,12 @@ fn write_trio(
 /// The limit of the policy to describe, and where the client stands with it. The reset is when the
 /// key equals an unused one, or on a refusal the same time as in `Retry-After`, as the drafts ask
 /// for.
-fn standing(decision: &DescribedDecision<'_>) -> Option<(u64, Standing)> {
+fn standing(decision: &HeaderContent<'_>) -> Option<(u64, Standing)> {
     let policy = decision.binding(|_| true)?;
-    let wait = decision.retry_after.filter(|_| !decision.admitted);
+    let wait = decision.wait().map(RetryAfter::seconds);
     let ours = Standing {
         remaining: policy.r(),
-        reset: wait.map_or_else(|| seconds(policy.full_after_us()), RetryAfter::seconds),
+        reset: wait.unwrap_or_else(|| seconds(policy.full_after_us())),
     };
     Some((policy.terms.quota.q, ours))
 }

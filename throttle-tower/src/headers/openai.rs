@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName};
 
-use super::described_decision::DescribedDecision;
-use super::form::Form;
+use super::form::DialectForm;
+use super::header_content::HeaderContent;
 use super::header_schema::HeaderSchema;
 use super::read_upstream::go_duration;
 use super::standing::{Standing, Trio};
-use super::value_text::{Text, integer_value};
+use super::value_text::{ValueText, integer_value};
 
 static NAMES: [HeaderName; 7] = [
     HeaderName::from_static("x-ratelimit-limit-requests"),
@@ -26,7 +26,7 @@ static NAMES: [HeaderName; 7] = [
 
 const RESET: HeaderSchema = HeaderSchema::string("How long until all is left again, as `1m30s`.");
 
-pub(super) static OPENAI: Form = Form {
+pub(super) static OPENAI: DialectForm = DialectForm {
     word: "openai",
     exposed: &NAMES,
     schemas: &[
@@ -44,7 +44,7 @@ pub(super) static OPENAI: Form = Form {
 
 /// Writes where the client stands by requests, and by tokens. A policy of another unit is left out,
 /// because these headers have no name for it.
-fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>) {
+fn write(headers: &mut HeaderMap, decision: &HeaderContent<'_>) {
     let [requests @ .., _, _, _, _] = &NAMES;
     let [_, _, _, tokens @ .., _] = &NAMES;
     write_unit(headers, requests, decision, |unit| {
@@ -57,7 +57,7 @@ fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>) {
 fn write_unit(
     headers: &mut HeaderMap,
     trio: &Trio,
-    decision: &DescribedDecision<'_>,
+    decision: &HeaderContent<'_>,
     is_unit: impl Fn(Option<&str>) -> bool,
 ) {
     let Some(policy) = decision.binding(|policy| is_unit(policy.terms.unit.as_deref())) else {
@@ -79,8 +79,8 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// A duration as Go writes it: `0s`, `17ms`, `1.5s`, `6m0s`, `24h0m0s`.
-fn go_text(ms: u64) -> Text {
-    let mut text = Text::new();
+fn go_text(ms: u64) -> ValueText {
+    let mut text = ValueText::default();
     if (1..1_000).contains(&ms) {
         text.integer(ms).bytes(b"ms");
         return text;
@@ -89,10 +89,10 @@ fn go_text(ms: u64) -> Text {
     let minutes = seconds / 60;
     let hours = minutes / 60;
     if hours > 0 {
-        text.integer(hours).byte(b'h');
+        text.integer(hours).bytes(b"h");
     }
     if minutes > 0 {
-        text.integer(minutes % 60).byte(b'm');
+        text.integer(minutes % 60).bytes(b"m");
     }
     text.integer(seconds % 60);
     let fraction = format!(".{:03}", ms % 1_000);
@@ -102,6 +102,6 @@ fn go_text(ms: u64) -> Text {
             .trim_end_matches('.')
             .as_bytes(),
     );
-    text.byte(b's');
+    text.bytes(b"s");
     text
 }

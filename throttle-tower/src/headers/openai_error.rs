@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use super::retry_after::RetryAfter;
-use crate::json::escape;
+use crate::json::quoted;
 use crate::time::micros;
 
 /// An error object as OpenAI's API has it: `{"error": {"message", "type", "param", "code"}}`.
@@ -28,39 +28,32 @@ impl OpenAiError<'_> {
             Self::Server => ("server_error", "null"),
             Self::InvalidRequest => ("invalid_request_error", "null"),
         };
-        let mut body = Vec::with_capacity(192);
-        body.extend_from_slice(br#"{"error":{"message":""#);
-        escape(&mut body, &self.message(violated));
-        body.extend_from_slice(br#"","type":""#);
-        escape(&mut body, kind);
-        body.extend_from_slice(br#"","param":null,"code":"#);
-        body.extend_from_slice(code.as_bytes());
-        body.extend_from_slice(b"}}");
-        body.into()
+        let message = quoted(&self.message(violated));
+        let kind = quoted(kind);
+        Bytes::from(format!(
+            r#"{{"error":{{"message":{message},"type":{kind},"param":null,"code":{code}}}}}"#
+        ))
     }
 
     fn message<'a>(self, violated: impl IntoIterator<Item = &'a str>) -> String {
-        let Self::RateLimit { wait, .. } = self else {
-            return match self {
-                Self::InvalidRequest => {
-                    "The request lacks what its rate limit requires.".to_owned()
-                }
-                _ => "The server cannot take the request now. Please try again later.".to_owned(),
-            };
-        };
-        let mut message = "Rate limit reached for ".to_owned();
-        for (index, name) in violated.into_iter().enumerate() {
-            message.push_str(if index == 0 { "" } else { ", " });
-            message.push_str(name);
-        }
-        match wait {
-            Some(wait) => {
+        let advice = match self {
+            Self::RateLimit {
+                wait: Some(wait), ..
+            } => {
                 let seconds = RetryAfter::from_micros(micros(wait)).seconds();
-                message.push_str(&format!(". Please try again in {seconds}s."));
+                format!("Please try again in {seconds}s.")
             }
-            None => message.push_str(". No wait helps."),
-        }
-        message
+            Self::RateLimit { wait: None, .. } => "No wait helps.".to_owned(),
+            Self::Server => {
+                return "The server cannot take the request now. Please try again later."
+                    .to_owned();
+            }
+            Self::InvalidRequest => {
+                return "The request lacks what its rate limit requires.".to_owned();
+            }
+        };
+        let names: Vec<_> = violated.into_iter().collect();
+        format!("Rate limit reached for {}. {advice}", names.join(", "))
     }
 }
 

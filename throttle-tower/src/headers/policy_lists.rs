@@ -4,26 +4,22 @@ use http::HeaderValue;
 
 use super::policy_status::PolicyStatus;
 
-/// The lists of policies that responses announce, each written once and cloned by reference from
+/// The lists of policies that responses announce. Each is written once, and cloned by reference from
 /// then on. There is one for each set of policies that apply together, in the tiers of the request.
 /// Clients expect the list to be stable.
 ///
-/// It holds few lists whatever requests come. A list for which there is no room is written for each
-/// response.
+/// It holds 16 lists whatever requests come. Without room, a list is written for each response.
 #[derive(Default)]
-pub(crate) struct PolicyLists([OnceLock<Written>; ROOM]);
+pub(crate) struct PolicyLists([OnceLock<PolicyList>; 16]);
 
-struct Written {
+struct PolicyList {
     /// The policies by the numbers of their terms.
-    of: Box<[usize]>,
-    list: Option<HeaderValue>,
+    numbers: Box<[usize]>,
+    value: Option<HeaderValue>,
 }
-
-const ROOM: usize = 16;
 
 impl PolicyLists {
     /// The list of the policies that apply. `write` writes it.
-    #[inline(always)]
     pub(crate) fn get(
         &self,
         applying: &[PolicyStatus<'_>],
@@ -31,20 +27,14 @@ impl PolicyLists {
     ) -> Option<HeaderValue> {
         let numbers = || applying.iter().map(|policy| policy.terms.number);
         for room in &self.0 {
-            let written = room.get_or_init(|| Written::new(numbers().collect(), write()));
-            if written.of.iter().copied().eq(numbers()) {
-                return written.list.clone();
+            let list = room.get_or_init(|| PolicyList {
+                numbers: numbers().collect(),
+                value: write(),
+            });
+            if list.numbers.iter().copied().eq(numbers()) {
+                return list.value.clone();
             }
         }
         write()
-    }
-}
-
-impl Written {
-    #[cold]
-    fn new(of: Box<[usize]>, list: Option<HeaderValue>) -> Self {
-        // The first clone of a value allocates its reference count.
-        drop(list.clone());
-        Self { of, list }
     }
 }

@@ -1,15 +1,17 @@
 use throttle_core::Policy;
 
 use super::quota::Quota;
-use super::{structured, value_text};
+use super::value_text;
+use crate::json::quoted;
 
 /// What a policy announces, the same in every response.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyTerms {
-    /// Its place among all that a layer may announce.
+    /// Its index among all that a layer may announce.
     pub(crate) number: usize,
-    /// A public alias, [quoted](structured::quoted): every client reads it.
-    pub(crate) name: Box<[u8]>,
+    /// A public alias, because every client reads it. It is in quotes: names are printable ASCII,
+    /// of which a String of RFC 9651 is written as one of JSON.
+    pub(crate) name: Box<str>,
     pub(crate) quota: Quota,
     /// What is counted; `None` for requests, the default of the drafts.
     pub(crate) unit: Option<Box<str>>,
@@ -25,14 +27,10 @@ impl PolicyTerms {
         number: usize,
         (class, reserve): (Option<&str>, u64),
     ) -> Self {
-        let (name, quota) = (
-            structured::quoted(policy.name()),
-            Quota::of(policy.algorithm(), reserve),
-        );
         Self {
             number,
-            name,
-            quota,
+            name: quoted(policy.name()).into(),
+            quota: Quota::of(policy.algorithm(), reserve),
             unit: policy.unit().map(Into::into),
             class: class.map(Into::into),
         }

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
-use crate::json::{escape, escaped_len};
+use crate::json::quoted;
 
 /// Why a request was refused: a problem document (RFC 9457) of the types that the rate-limit drafts
 /// register.
@@ -46,38 +46,19 @@ impl Problem {
     pub fn body<'a, I>(self, violated: I) -> Bytes
     where
         I: IntoIterator<Item = &'a str>,
-        I::IntoIter: Clone,
     {
-        let violated = violated.into_iter();
-        let head = self.head();
-        // Quotes around each name and a comma before each but the first. The sum is exact, because
-        // a vector with spare capacity would be reallocated when it becomes `Bytes`.
-        let names: usize = violated.clone().map(|name| escaped_len(name) + 3).sum();
-        let length = head.len() + names.saturating_sub(1) + TAIL.len();
-        let mut body = Vec::with_capacity(length);
-        body.extend_from_slice(head.as_bytes());
-        for (index, name) in violated.enumerate() {
-            body.extend_from_slice(if index == 0 { b"\"" } else { b",\"" });
-            escape(&mut body, name);
-            body.push(b'"');
-        }
-        body.extend_from_slice(TAIL);
-        debug_assert_eq!(body.len(), length);
-        Bytes::from(body)
-    }
-
-    const fn head(self) -> &'static str {
-        match self {
-            Self::QuotaExceeded => concat!(
-                r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","#,
-                r#""title":"Quota Exceeded","status":429,"violated-policies":["#
-            ),
-            Self::TemporaryReducedCapacity => concat!(
-                r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
-                r#""title":"Temporary Reduced Capacity","status":503,"violated-policies":["#
-            ),
-        }
+        let (kind, title) = match self {
+            Self::QuotaExceeded => ("quota-exceeded", "Quota Exceeded"),
+            Self::TemporaryReducedCapacity => {
+                ("temporary-reduced-capacity", "Temporary Reduced Capacity")
+            }
+        };
+        let status = self.status().as_u16();
+        let violated: Vec<_> = violated.into_iter().map(quoted).collect();
+        let violated = violated.join(",");
+        let head = format!(r#""type":"{TYPES}#{kind}","title":"{title}","status":{status}"#);
+        Bytes::from(format!(r#"{{{head},"violated-policies":[{violated}]}}"#))
     }
 }
 
-const TAIL: &[u8] = b"]}";
+const TYPES: &str = "https://iana.org/assignments/http-problem-types";

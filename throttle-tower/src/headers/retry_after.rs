@@ -47,7 +47,6 @@ pub(crate) fn write(headers: &mut HeaderMap, ours: RetryAfter, now_unix_us: u64)
 }
 
 /// Keeps one value: ours, which is the last, or a later one of the others.
-#[cold]
 fn keep_latest(headers: &mut HeaderMap, now_unix_us: u64) {
     // They may be dates. Nearly all responses have none, so the clock was not read before.
     let now_unix_us = if now_unix_us == 0 {

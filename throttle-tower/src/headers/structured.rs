@@ -1,38 +1,9 @@
-//! Structured fields (RFC 9651): Strings are written, and lists, Dictionaries and numbers are read.
+//! Reads structured fields (RFC 9651): lists, Dictionaries and numbers.
 
 use http::{HeaderMap, HeaderName};
 use smallvec::SmallVec;
 
 use super::scanner::{BareItem, Scanner};
-use super::value_text::Text;
-
-/// Writes a String. Names and units are printable ASCII, which was checked when they were
-/// configured.
-pub(super) fn string(text: &mut Text, string: &str) {
-    text.byte(b'"');
-    // Names rarely have anything to escape, so they are copied whole.
-    if !string.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
-        text.bytes(string.as_bytes()).byte(b'"');
-        return;
-    }
-    for piece in string
-        .as_bytes()
-        .split_inclusive(|byte| matches!(byte, b'"' | b'\\'))
-    {
-        match piece.split_last() {
-            Some((special @ (b'"' | b'\\'), plain)) => text.bytes(plain).byte(b'\\').byte(*special),
-            _ => text.bytes(piece),
-        };
-    }
-    text.byte(b'"');
-}
-
-/// A name as [`string`] writes it.
-pub(crate) fn quoted(name: &str) -> Box<[u8]> {
-    let mut text = Text::new();
-    string(&mut text, name);
-    text.as_bytes().into()
-}
 
 /// Reads one line as a list of Strings, and returns the counts that some parameters of each have.
 /// If a key occurs twice, the last counts. `None` if the line is anything else, down to its last

@@ -3,8 +3,8 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName};
 
-use super::described_decision::DescribedDecision;
-use super::form::Form;
+use super::form::DialectForm;
+use super::header_content::HeaderContent;
 use super::header_schema::HeaderSchema;
 use super::standing::Standing;
 use super::structured::single_count;
@@ -17,7 +17,7 @@ static NAMES: [HeaderName; 4] = [
     RETRY_AFTER,
 ];
 
-pub(super) static SECONDS: Form = Form {
+pub(super) static SECONDS: DialectForm = DialectForm {
     word: "x-ratelimit",
     exposed: &NAMES,
     schemas: &[
@@ -30,7 +30,7 @@ pub(super) static SECONDS: Form = Form {
     states_instants: false,
 };
 
-pub(super) static EPOCH: Form = Form {
+pub(super) static EPOCH: DialectForm = DialectForm {
     word: "x-ratelimit-epoch",
     exposed: &NAMES,
     schemas: &[
@@ -47,7 +47,7 @@ pub(super) static EPOCH: Form = Form {
 /// standard names its instant, only the custom that it is the end of the window.
 ///
 /// A reset that is no number, such as a date, may be later than ours.
-fn write(headers: &mut HeaderMap, decision: &DescribedDecision<'_>, now_us: u64) {
+fn write(headers: &mut HeaderMap, decision: &HeaderContent<'_>, now_us: u64) {
     let Some(policy) = decision.binding(|_| true) else {
         return;
     };

@@ -5,7 +5,7 @@ use super::*;
 fn beside(dialect: Dialect, admitted: bool) -> Vec<(String, String)> {
     let lines = [open(terms("ours", 10, 60), 5, 3_000_000)];
     let retry_after = Some(RetryAfter::from_micros(7_000_000));
-    let report = DescribedDecision {
+    let report = HeaderContent {
         policies: &[],
         admitted,
         retry_after,

@@ -76,7 +76,7 @@ proptest! {
         let retry_after = wait_us.map(RetryAfter::from_micros);
         let policies = (Dialect::Draft11, Dialect::Draft11.form().policies(&lines));
         let mut headers = HeaderMap::new();
-        let decision = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us: NOW_US };
+        let decision = HeaderContent { policies: &lines, admitted, retry_after, now_unix_us: NOW_US };
         write(&mut headers, &policies, &decision);
 
         let announced: List = parsed(&combined(&headers, "ratelimit-policy"));

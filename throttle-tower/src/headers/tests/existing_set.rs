@@ -181,7 +181,7 @@ fn existing_policy_list_is_removed_with_its_set() {
     write(
         &mut headers,
         &none,
-        &DescribedDecision {
+        &HeaderContent {
             policies: &lines,
             admitted: true,
             retry_after: None,

@@ -15,13 +15,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
-use super::described_decision::DescribedDecision;
 use super::dialect::{Dialect, ResetFormat};
+use super::header_content::HeaderContent;
 use super::policy_status::{PolicyStatus, PolicyTerms};
 use super::quota::Quota;
 use super::retry_after::RetryAfter;
-use super::structured;
 use super::value_text::MAX_INTEGER;
+use crate::json::quoted;
 
 /// The moment at which the example responses are written.
 const NOW_US: u64 = 1_795_167_174_000_000;
@@ -29,7 +29,7 @@ const NOW_US: u64 = 1_795_167_174_000_000;
 fn terms(name: &str, q: u64, w: u64) -> PolicyTerms {
     PolicyTerms {
         number: 0,
-        name: structured::quoted(name),
+        name: quoted(name).into(),
         quota: Quota { q, w, most: q },
         unit: None,
         class: None,
@@ -67,7 +67,7 @@ fn shut(terms: PolicyTerms, wait_us: u64) -> PolicyStatus<'static> {
 
 fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>]) {
     let admitted = !lines.iter().any(|line| line.violated);
-    let report = DescribedDecision {
+    let report = HeaderContent {
         policies: lines,
         admitted,
         retry_after: longest_wait(lines),
@@ -80,7 +80,7 @@ fn answer(headers: &mut HeaderMap, dialect: Dialect, lines: &[PolicyStatus<'_>])
 fn write(
     headers: &mut HeaderMap,
     (dialect, policies): &(Dialect, Option<HeaderValue>),
-    decision: &DescribedDecision<'_>,
+    decision: &HeaderContent<'_>,
 ) {
     dialect.form().write(headers, decision, policies.clone());
 }
@@ -161,7 +161,7 @@ fn name_of(entry: &ListEntry) -> String {
 
 /// The name of a line's policy.
 fn own_name(line: &PolicyStatus<'_>) -> String {
-    name_of(&parsed::<List>(&line.terms.name)[0])
+    name_of(&parsed::<List>(line.terms.name.as_bytes())[0])
 }
 
 fn count_of(entry: &ListEntry, key: &str) -> Option<u64> {

@@ -82,7 +82,7 @@ fn refusal_by_none_of_the_policies_carries_no_quota() {
         let lines = two_policies();
         let policies = (dialect, dialect.form().policies(&lines));
         let retry_after = Some(RetryAfter::from_micros(5_000_000));
-        let report = DescribedDecision {
+        let report = HeaderContent {
             policies: &lines,
             admitted: false,
             retry_after,
@@ -104,7 +104,7 @@ fn instant_of_a_reset_is_rounded_once() {
     let dialect = Dialect::XRateLimit(ResetFormat::EpochSeconds);
     for (now_unix_us, reset) in [(500_000, "2"), (600_000, "2"), (600_001, "3")] {
         let mut headers = HeaderMap::new();
-        let report = DescribedDecision {
+        let report = HeaderContent {
             policies: &lines,
             admitted: true,
             retry_after: None,
@@ -181,7 +181,7 @@ fn reset_of_an_admitted_response_is_not_the_wait() {
     write(
         &mut headers,
         &policies,
-        &DescribedDecision {
+        &HeaderContent {
             policies: &lines,
             admitted: true,
             retry_after,
@@ -265,7 +265,7 @@ proptest! {
         for &dialect in Dialect::ALL {
             let policies = (dialect, dialect.form().policies(&lines));
             let retry_after = longest_wait(&lines);
-            let report = DescribedDecision { policies: &lines, admitted, retry_after, now_unix_us };
+            let report = HeaderContent { policies: &lines, admitted, retry_after, now_unix_us };
             let mut headers = HeaderMap::new();
             write(&mut headers, &policies, &report);
 
@@ -306,7 +306,7 @@ fn limit_stands_alone_where_no_policy_is_announced() {
     let lines = [open(terms("a", 10, 60), 3, 1_000_000)];
     for dialect in [Dialect::Draft03, Dialect::Draft06] {
         let mut headers = HeaderMap::new();
-        let report = DescribedDecision {
+        let report = HeaderContent {
             policies: &lines,
             admitted: true,
             retry_after: None,

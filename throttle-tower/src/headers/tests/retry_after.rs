@@ -6,7 +6,7 @@ fn merged<const N: usize>(
 ) -> Vec<(String, String)> {
     let mut headers = with(existing);
     let wait = Some(RetryAfter::from_micros(wait_us));
-    let report = DescribedDecision {
+    let report = HeaderContent {
         policies: &[],
         admitted: false,
         retry_after: wait,
@@ -41,7 +41,7 @@ fn date_stays_only_if_it_is_provably_later() {
     let half_past = |wait_us| {
         let mut headers = with([("retry-after", date)]);
         let retry_after = Some(RetryAfter::from_micros(wait_us));
-        let report = DescribedDecision {
+        let report = HeaderContent {
             policies: &[],
             admitted: false,
             retry_after,
@@ -79,7 +79,7 @@ fn value_that_is_no_wait_is_replaced() {
 #[test]
 fn admitted_response_keeps_its_own_retry_after() {
     let mut headers = with([("retry-after", "7")]);
-    let report = DescribedDecision {
+    let report = HeaderContent {
         policies: &[],
         admitted: true,
         retry_after: Some(RetryAfter::MAX),

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use throttle_core::Status;
 
 use crate::headers::Dialect;
-use crate::headers::described_decision::DescribedDecision;
+use crate::headers::header_content::HeaderContent;
 use crate::headers::policy_status::PolicyStatus;
 use crate::headers::retry_after::RetryAfter;
 use crate::throttle::limit_report::LimitReport;
@@ -58,7 +58,7 @@ fn write(
     is_beside_a_refusal: bool,
 ) {
     let announced = report.announced();
-    let decision = DescribedDecision {
+    let decision = HeaderContent {
         policies: if is_beside_a_refusal { &[] } else { statuses },
         admitted: true,
         retry_after: None,
@@ -86,7 +86,7 @@ pub(in crate::throttle) fn write_refused<B>(
     describe(report, extra, |_, decided| (decided, 0), &mut statuses);
     let retry_after = wait_us.map(RetryAfter::from_micros);
     let now_unix_us = report.now_unix_us();
-    let decision = DescribedDecision {
+    let decision = HeaderContent {
         policies: &statuses,
         admitted: false,
         retry_after,

@@ -5,7 +5,7 @@ use super::retry_after::RetryAfter;
 
 /// One decision as the headers describe it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DescribedDecision<'a> {
+pub(crate) struct HeaderContent<'a> {
     /// The policies that apply, in their order. None if the decision is not to be described,
     /// because another layer has refused the request: then only the list of policies is written.
     pub(crate) policies: &'a [PolicyStatus<'a>],
@@ -18,7 +18,12 @@ pub(crate) struct DescribedDecision<'a> {
     pub(crate) now_unix_us: u64,
 }
 
-impl<'a> DescribedDecision<'a> {
+impl<'a> HeaderContent<'a> {
+    /// The wait that a refusal states.
+    pub(super) fn wait(&self) -> Option<RetryAfter> {
+        self.retry_after.filter(|_| !self.admitted)
+    }
+
     /// The policy that a dialect describes which can describe only one of these: the one with the
     /// least remaining, as the drafts demand. On a refusal it is the violated policy with the
     /// longest wait, because a client that waits for any other is refused again.
