@@ -33,53 +33,44 @@ pub(super) fn wait(headers: &HeaderMap) -> Option<Duration> {
 /// The delay of the first `RetryInfo` among a status' details.
 fn retry_delay(status: &[u8]) -> Option<Duration> {
     const INFOS: u64 = 3;
-    let infos = Fields(status)
-        .filter(|field| field.number == INFOS)
-        .filter_map(|any| {
-            let mut fields = Fields(any.bytes);
-            let name = fields.clone().find(|field| field.number == 1)?;
-            let is_retry_info =
-                name.bytes.rsplit(|byte| *byte == b'/').next() == Some(b"google.rpc.RetryInfo");
-            if is_retry_info {
-                fields.find(|field| field.number == 2)
-            } else {
-                None
-            }
-        });
+    let infos = ProtobufFields(status).filter(|field| field.number == INFOS);
     let delay = infos
-        .filter_map(|info| Fields(info.bytes).find(|field| field.number == 1))
-        .next()?;
-    let whole = |number| {
-        Fields(delay.bytes)
-            .find(|field| field.number == number)
-            .map_or(0, |field| field.value)
-    };
+        .filter(|any| field(any.bytes, 1).is_some_and(|name| is_retry_info(name.bytes)))
+        .find_map(|any| field(field(any.bytes, 2)?.bytes, 1))?;
+    let whole = |number| field(delay.bytes, number).map_or(0, |field| field.value);
     // A negative number is one with its highest bit set.
-    let (seconds, nanos) = (i64::try_from(whole(1)).ok()?, u32::try_from(whole(2)).ok()?);
+    let seconds = i64::try_from(whole(1)).ok()?;
+    let nanos = u32::try_from(whole(2)).ok()?;
     Some(
         Duration::from_secs(seconds.unsigned_abs())
             .saturating_add(Duration::from_nanos(nanos.into())),
     )
 }
 
+fn is_retry_info(name: &[u8]) -> bool {
+    name.rsplit(|byte| *byte == b'/').next() == Some(b"google.rpc.RetryInfo")
+}
+
+fn field(message: &[u8], number: u64) -> Option<ProtobufField<'_>> {
+    ProtobufFields(message).find(|field| field.number == number)
+}
+
 /// One field of a protobuf message: a number, or bytes. Other kinds are passed over.
-struct Field<'a> {
+struct ProtobufField<'a> {
     number: u64,
     value: u64,
     bytes: &'a [u8],
 }
 
 /// The fields of a message, until the first that cannot be read.
-#[derive(Clone)]
-struct Fields<'a>(&'a [u8]);
+struct ProtobufFields<'a>(&'a [u8]);
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Field<'a>;
+impl<'a> Iterator for ProtobufFields<'a> {
+    type Item = ProtobufField<'a>;
 
-    fn next(&mut self) -> Option<Field<'a>> {
+    fn next(&mut self) -> Option<ProtobufField<'a>> {
         let tag = self.varint()?;
-        let (number, kind) = (tag >> 3, tag & 7);
-        let (value, bytes) = match kind {
+        let (value, bytes) = match tag & 7 {
             0 => (self.varint()?, &[][..]),
             1 => (0, self.take(8)?),
             2 => {
@@ -89,15 +80,15 @@ impl<'a> Iterator for Fields<'a> {
             5 => (0, self.take(4)?),
             _ => return None,
         };
-        Some(Field {
-            number,
+        Some(ProtobufField {
+            number: tag >> 3,
             value,
             bytes,
         })
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ProtobufFields<'a> {
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {

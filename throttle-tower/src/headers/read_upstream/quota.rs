@@ -4,14 +4,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::allowance::Allowance;
 use super::spellings::{Refill, Reset, Spelling};
-use super::time_text;
+use super::time_text::{self, longest};
 use crate::headers::structured;
 
 /// More than any API counts. Larger numbers count as this one.
 const MOST: u64 = 999_999_999_999_999;
 
 /// What one header states of a quota.
-pub(super) struct Quota {
+pub(super) struct UpstreamQuota {
     spelling: &'static Spelling,
     remaining: u64,
     /// All of it, where the same header states that.
@@ -26,16 +26,17 @@ pub(super) enum Statement {
     UsedUpFor(Duration),
 }
 
-impl Quota {
+impl UpstreamQuota {
     /// `None` if the header states no quota, or cannot be read.
     pub(super) fn read(name: &HeaderName, value: &HeaderValue) -> Option<Self> {
-        let (spelling, text) = (Spelling::of(name)?, value.as_bytes());
+        let spelling = Spelling::of(name)?;
+        let text = value.as_bytes();
         if matches!(spelling.refill, Refill::SteadyUsed) {
             let slash = text.iter().position(|byte| *byte == b'/')?;
-            let (used, limit) = (count(&text[..slash])?, count(&text[slash + 1..])?);
+            let limit = count(&text[slash + 1..])?;
             return Some(Self {
                 spelling,
-                remaining: limit.saturating_sub(used),
+                remaining: limit.saturating_sub(count(&text[..slash])?),
                 limit: Some(limit),
                 period: None,
             });
@@ -66,15 +67,15 @@ impl Quota {
         headers: &HeaderMap,
         now_unix_us: &impl Fn() -> u64,
     ) -> Option<Statement> {
-        let is_at_once = matches!(self.spelling.refill, Refill::AtOnce);
-        if !is_at_once && !self.is_used_up() {
+        let is_at_reset = matches!(self.spelling.refill, Refill::AtReset);
+        if !is_at_reset && !self.is_used_up() {
             return None;
         }
         let mut resets = self.spelling.resets.iter();
         let until_reset = resets
             .clone()
             .find_map(|reset| self.until_end(reset, headers, now_unix_us));
-        if let (true, Some(within)) = (is_at_once, until_reset) {
+        if let (true, Some(within)) = (is_at_reset, until_reset) {
             return Some(Statement::Left(Allowance {
                 remaining: self.remaining,
                 within,
@@ -86,7 +87,7 @@ impl Quota {
         let whole_in =
             until_reset.or_else(|| resets.find_map(|reset| self.period(reset, headers)))?;
         Some(Statement::UsedUpFor(match self.spelling.refill {
-            Refill::AtOnce | Refill::Unknown => whole_in,
+            Refill::AtReset | Refill::Unknown => whole_in,
             Refill::Steady(limit) => part(
                 whole_in,
                 headers.get(limit).and_then(|value| count(value.as_bytes())),
@@ -115,23 +116,10 @@ impl Quota {
             Reset::Period(name) => longest(headers, name, time_text::seconds),
             Reset::PeriodMillis(name) => longest(headers, name, time_text::millis),
             Reset::PeriodOf(period) => Some(*period),
-            Reset::PeriodBeside => self.period.map(Duration::from_secs),
+            Reset::PeriodParameter => self.period.map(Duration::from_secs),
             Reset::End(_) | Reset::EndMillis(_) => None,
         }
     }
-}
-
-/// The longest of all lines of a header that can be read.
-fn longest(
-    headers: &HeaderMap,
-    name: &str,
-    read: impl Fn(&[u8]) -> Option<Duration>,
-) -> Option<Duration> {
-    headers
-        .get_all(name)
-        .into_iter()
-        .filter_map(|value| read(value.as_bytes()))
-        .max()
 }
 
 /// In how long the next unit is there, if all come back bit by bit. All of it, if the limit is not

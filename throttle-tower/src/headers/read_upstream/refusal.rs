@@ -3,8 +3,9 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
-use super::quota::Quota;
+use super::quota::UpstreamQuota;
 use super::stated::clock;
+use super::time_text::longest;
 use super::{grpc, time_text};
 
 /// The status by which Anthropic's API says that it is overloaded; no registry has it.
@@ -13,8 +14,8 @@ const OVERLOADED: u16 = 529;
 /// Whether the upstream refused a call because of its limits or its load, so that a later call may
 /// succeed, and the wait that the response then states. The program may know that it did.
 ///
-/// An error with a stated wait is such a refusal, whatever its status. A success with one is not:
-/// it may ask the client to look again at what it has begun.
+/// An error with a stated wait is such a refusal, whatever its status. A success with one is not: it
+/// may state when the client should ask again for a result.
 pub(crate) fn refusal(
     status: StatusCode,
     headers: &HeaderMap,
@@ -38,7 +39,7 @@ pub(crate) fn refusal(
     (refuses || wait.is_some(), wait)
 }
 
-/// Headers that state a wait beside `Retry-After`.
+/// Headers that state a wait, as `Retry-After` does.
 const IN_SECONDS: [&str; 3] = [
     "x-ratelimit-retry-after",
     "x-rate-limit-retry-after-seconds",
@@ -49,20 +50,14 @@ const IN_MILLIS: [&str; 3] = ["retry-after-ms", "x-ms-retry-after-ms", "x-amz-re
 /// How long a refusal asks to wait, by the longest of its statements; `None` if it states none,
 /// or 0.
 pub(super) fn wait(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Option<Duration> {
-    let longest = |name: &str, read: &dyn Fn(&[u8]) -> Option<Duration>| {
-        headers
-            .get_all(name)
-            .into_iter()
-            .filter_map(|value| read(value.as_bytes()))
-            .max()
-    };
-    let seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
-    let seconds = seconds
-        .filter_map(|name| longest(name, &|text| time_text::retry_after(text, &now_unix_us)))
+    let seconds = |text: &[u8]| time_text::retry_after(text, &now_unix_us);
+    let in_seconds = std::iter::once(RETRY_AFTER.as_str()).chain(IN_SECONDS);
+    let seconds = in_seconds
+        .filter_map(|name| longest(headers, name, seconds))
         .max();
-    let millis = IN_MILLIS
-        .iter()
-        .filter_map(|name| longest(name, &time_text::millis))
+    let in_millis = IN_MILLIS.iter();
+    let millis = in_millis
+        .filter_map(|name| longest(headers, name, time_text::millis))
         .max();
     let stated = match (seconds, millis) {
         // Both state one wait, which one of them can only round up.
@@ -81,6 +76,6 @@ fn is_rounded_up(exact: Duration, seconds: Duration) -> bool {
 fn nothing_remains(headers: &HeaderMap) -> bool {
     headers
         .iter()
-        .filter_map(|(name, value)| Quota::read(name, value))
+        .filter_map(|(name, value)| UpstreamQuota::read(name, value))
         .any(|quota| quota.is_used_up())
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use self::Refill::{AtOnce, Steady, SteadyUsed, Unknown};
-use self::Reset::{End, EndMillis, Period, PeriodBeside, PeriodMillis, PeriodOf};
+use self::Refill::{AtReset, Steady, SteadyUsed, Unknown};
+use self::Reset::{End, EndMillis, Period, PeriodMillis, PeriodOf, PeriodParameter};
 
-/// How an API spells one quota: the header that states what is left, and those beside it.
+/// How an API spells one quota: the header that states what is left, and those that say when it is whole
+/// again.
 pub(super) struct Spelling {
     pub(super) remaining: &'static str,
     /// When the quota is whole again: the first that can be read counts.
@@ -17,8 +18,8 @@ pub(super) struct Spelling {
 
 /// How the units of a quota come back.
 pub(super) enum Refill {
-    /// Calls, at once.
-    AtOnce,
+    /// Calls, all of them at the reset.
+    AtReset,
     /// Calls, bit by bit; the header that states all of them.
     Steady(&'static str),
     /// The same, and the header states calls used and all of them, as in `32/40`.
@@ -38,32 +39,17 @@ pub(super) enum Reset {
     PeriodMillis(&'static str),
     /// A period that no header states, and which may have just begun.
     PeriodOf(Duration),
-    /// The parameter `w` of what is left: seconds, which may have just begun.
-    PeriodBeside,
+    /// Seconds, which may have just begun, in the parameter `w` of what is left.
+    PeriodParameter,
 }
 
 impl Spelling {
     /// The spelling in which this header states what is left.
-    #[inline]
     pub(super) fn of(name: &HeaderName) -> Option<&'static Self> {
-        let name = name.as_str();
-        // Hardly any other header of a response has the length of one of these.
-        if LENGTHS >> name.len().min(127) & 1 == 0 {
-            return None;
-        }
-        SPELLINGS.iter().find(|spelling| spelling.remaining == name)
+        let index = SPELLINGS.binary_search_by_key(&name.as_str(), |spelling| spelling.remaining);
+        SPELLINGS.get(index.ok()?)
     }
 }
-
-/// A bit for the length of each name.
-const LENGTHS: u128 = {
-    let (mut lengths, mut row) = (0, 0);
-    while row < SPELLINGS.len() {
-        lengths |= 1 << SPELLINGS[row].remaining.len();
-        row += 1;
-    }
-    lengths
-};
 
 const SECOND: Reset = PeriodOf(Duration::from_secs(1));
 const MINUTE: Reset = PeriodOf(Duration::from_secs(60));
@@ -78,7 +64,7 @@ const fn row(remaining: &'static str, resets: &'static [Reset], refill: Refill) 
     }
 }
 
-/// By name. The tests name the APIs.
+/// Sorted by name. The tests name the APIs.
 #[rustfmt::skip]
 const SPELLINGS: &[Spelling] = &[
     row("anthropic-ratelimit-input-tokens-remaining", &[End("anthropic-ratelimit-input-tokens-reset")], Unknown),
@@ -86,44 +72,44 @@ const SPELLINGS: &[Spelling] = &[
     row("anthropic-ratelimit-requests-remaining", &[End("anthropic-ratelimit-requests-reset")],
         Steady("anthropic-ratelimit-requests-limit")),
     row("anthropic-ratelimit-tokens-remaining", &[End("anthropic-ratelimit-tokens-reset")], Unknown),
-    row("fitbit-rate-limit-remaining", &[End("fitbit-rate-limit-reset")], AtOnce),
-    row("gw-ratelimit-remaining", &[EndMillis("gw-ratelimit-reset")], AtOnce),
-    row("ratelimit-remaining", &[End("ratelimit-reset"), PeriodBeside], AtOnce),
-    row("x-appminlimit-remaining", &[MINUTE], AtOnce),
-    row("x-bapi-limit-status", &[End("x-bapi-limit-reset-timestamp")], AtOnce),
-    row("x-daylimit-remaining", &[DAY], AtOnce),
-    row("x-hubspot-ratelimit-remaining", &[PeriodMillis("x-hubspot-ratelimit-interval-milliseconds")], AtOnce),
-    row("x-minlimit-remaining", &[MINUTE], AtOnce),
-    row("x-rate-limit-api-key-remaining", &[PeriodMillis("x-rate-limit-api-key-interval-ms")], AtOnce),
-    row("x-rate-limit-api-token-remaining", &[PeriodMillis("x-rate-limit-api-token-interval-ms")], AtOnce),
-    row("x-rate-limit-remaining", &[End("x-rate-limit-reset")], AtOnce),
-    row("x-rate-limit-remaining-day", &[DAY], AtOnce),
-    row("x-rate-limit-remaining-minute", &[MINUTE], AtOnce),
-    row("x-rate-limit-requests-left", &[EndMillis("x-rate-limit-time-reset-ms")], AtOnce),
+    row("fitbit-rate-limit-remaining", &[End("fitbit-rate-limit-reset")], AtReset),
+    row("gw-ratelimit-remaining", &[EndMillis("gw-ratelimit-reset")], AtReset),
+    row("ratelimit-remaining", &[End("ratelimit-reset"), PeriodParameter], AtReset),
+    row("x-appminlimit-remaining", &[MINUTE], AtReset),
+    row("x-bapi-limit-status", &[End("x-bapi-limit-reset-timestamp")], AtReset),
+    row("x-daylimit-remaining", &[DAY], AtReset),
+    row("x-hubspot-ratelimit-remaining", &[PeriodMillis("x-hubspot-ratelimit-interval-milliseconds")], AtReset),
+    row("x-minlimit-remaining", &[MINUTE], AtReset),
+    row("x-rate-limit-api-key-remaining", &[PeriodMillis("x-rate-limit-api-key-interval-ms")], AtReset),
+    row("x-rate-limit-api-token-remaining", &[PeriodMillis("x-rate-limit-api-token-interval-ms")], AtReset),
+    row("x-rate-limit-remaining", &[End("x-rate-limit-reset")], AtReset),
+    row("x-rate-limit-remaining-day", &[DAY], AtReset),
+    row("x-rate-limit-remaining-minute", &[MINUTE], AtReset),
+    row("x-rate-limit-requests-left", &[EndMillis("x-rate-limit-time-reset-ms")], AtReset),
     row("x-ratelimit-complexity-remaining", &[End("x-ratelimit-complexity-reset")], Unknown),
-    row("x-ratelimit-endpoint-requests-remaining", &[End("x-ratelimit-endpoint-requests-reset")], AtOnce),
+    row("x-ratelimit-endpoint-requests-remaining", &[End("x-ratelimit-endpoint-requests-reset")], AtReset),
     row("x-ratelimit-remaining", &[
         End("x-ratelimit-reset-after"), End("x-ratelimit-reset"), End("x-ratelimit-next"),
         Period("x-ratelimit-interval-seconds"),
-    ], AtOnce),
-    row("x-ratelimit-remaining-day", &[DAY], AtOnce),
-    row("x-ratelimit-remaining-hour", &[HOUR], AtOnce),
-    row("x-ratelimit-remaining-minute", &[MINUTE], AtOnce),
-    row("x-ratelimit-remaining-req-minute", &[MINUTE], AtOnce),
+    ], AtReset),
+    row("x-ratelimit-remaining-day", &[DAY], AtReset),
+    row("x-ratelimit-remaining-hour", &[HOUR], AtReset),
+    row("x-ratelimit-remaining-minute", &[MINUTE], AtReset),
+    row("x-ratelimit-remaining-req-minute", &[MINUTE], AtReset),
     row("x-ratelimit-remaining-requests", &[End("x-ratelimit-reset-requests")],
         Steady("x-ratelimit-limit-requests")),
     row("x-ratelimit-remaining-requests-day", &[End("x-ratelimit-reset-requests-day"), DAY], Unknown),
     row("x-ratelimit-remaining-requests-hour", &[End("x-ratelimit-reset-requests-hour"), HOUR], Unknown),
     row("x-ratelimit-remaining-requests-minute", &[End("x-ratelimit-reset-requests-minute"), MINUTE], Unknown),
-    row("x-ratelimit-remaining-second", &[SECOND], AtOnce),
+    row("x-ratelimit-remaining-second", &[SECOND], AtReset),
     row("x-ratelimit-remaining-tokens", &[End("x-ratelimit-reset-tokens")], Unknown),
     row("x-ratelimit-remaining-tokens-day", &[End("x-ratelimit-reset-tokens-day"), DAY], Unknown),
     row("x-ratelimit-remaining-tokens-hour", &[End("x-ratelimit-reset-tokens-hour"), HOUR], Unknown),
     row("x-ratelimit-remaining-tokens-minute", &[End("x-ratelimit-reset-tokens-minute"), MINUTE], Unknown),
-    row("x-ratelimit-requests-remaining", &[End("x-ratelimit-requests-reset")], AtOnce),
-    row("x-remaining-this-second", &[SECOND], AtOnce),
-    row("x-remaining-today", &[DAY], AtOnce),
-    row("x-sentry-rate-limit-remaining", &[End("x-sentry-rate-limit-reset")], AtOnce),
+    row("x-ratelimit-requests-remaining", &[End("x-ratelimit-requests-reset")], AtReset),
+    row("x-remaining-this-second", &[SECOND], AtReset),
+    row("x-remaining-today", &[DAY], AtReset),
+    row("x-sentry-rate-limit-remaining", &[End("x-sentry-rate-limit-reset")], AtReset),
     row("x-shopify-shop-api-call-limit", &[PeriodOf(Duration::from_secs(20))], SteadyUsed),
 ];
 

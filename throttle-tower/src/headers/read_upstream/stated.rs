@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::{AGE, DATE};
 
 use super::allowance::Allowance;
-use super::quota::{Quota, Statement};
+use super::quota::{Statement, UpstreamQuota};
 use super::time_text::http_date;
 use crate::headers::{names, structured};
 use crate::time::wall_micros;
@@ -21,7 +21,7 @@ pub(crate) fn clock(headers: &HeaderMap) -> u64 {
 
 /// What the headers of a response state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stated {
+pub(crate) struct UpstreamLimits {
     /// How much may still be used until a reset.
     pub(crate) allowance: Option<Allowance>,
     /// How long a call has to wait for a quota that is used up, where the headers state when all of
@@ -30,38 +30,32 @@ pub(crate) struct Stated {
 }
 
 /// The strictest statements of all headers. The clock is read only if a header needs it.
-pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> Stated {
-    let (mut stated, mut is_dictionary) = (Stated::default(), false);
-    for (name, value) in headers {
-        if *name == names::RATELIMIT {
-            match structured::list_counts(value.as_bytes(), [b"r", b"t"]) {
-                Some(members) => members
-                    .into_iter()
-                    .for_each(|counts| stated.add_counts(counts)),
-                None => is_dictionary = true,
-            }
+pub(crate) fn stated(headers: &HeaderMap, now_unix_us: impl Fn() -> u64) -> UpstreamLimits {
+    let mut limits = UpstreamLimits::default();
+    for line in headers.get_all(&names::RATELIMIT) {
+        let members = structured::list_counts(line.as_bytes(), [b"r", b"t"]);
+        for counts in members.into_iter().flatten() {
+            limits.add_counts(counts);
         }
-        match Quota::read(name, value).and_then(|quota| quota.statement(headers, &now_unix_us)) {
-            Some(Statement::Left(allowance)) => stated.add(allowance),
+    }
+    // Drafts 07 and earlier write what is left and the reset into one header.
+    let keys = [&b"remaining"[..], b"reset"];
+    let counts = structured::dictionary_counts(headers, &names::RATELIMIT, keys);
+    limits.add_counts(counts.unwrap_or_default());
+    for (name, value) in headers {
+        let quota = UpstreamQuota::read(name, value);
+        match quota.and_then(|quota| quota.statement(headers, &now_unix_us)) {
+            Some(Statement::Left(allowance)) => limits.add(allowance),
             Some(Statement::UsedUpFor(wait)) if !wait.is_zero() => {
-                stated.used_up = stated.used_up.max(Some(wait));
+                limits.used_up = limits.used_up.max(Some(wait));
             }
             _ => {}
         }
     }
-    if is_dictionary {
-        // What is left and the reset, as drafts 07 and earlier write them into one header.
-        let counts = structured::dictionary_counts(
-            headers,
-            &names::RATELIMIT,
-            [&b"remaining"[..], b"reset"],
-        );
-        stated.add_counts(counts.unwrap_or_default());
-    }
-    stated
+    limits
 }
 
-impl Stated {
+impl UpstreamLimits {
     /// So many units for so many seconds.
     fn add_counts(&mut self, counts: [Option<u64>; 2]) {
         if let [Some(remaining), Some(seconds)] = counts {

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use http::HeaderMap;
+
 use crate::headers::structured;
 use crate::time::micros;
 
@@ -10,6 +12,16 @@ use crate::time::micros;
 const FIRST_INSTANT: u64 = 1_000_000_000;
 /// Numbers from here on are instants in milliseconds since 1970.
 const FIRST_IN_MILLIS: u64 = 1_000_000_000_000;
+
+/// The longest of all lines of a header that can be read.
+pub(super) fn longest(
+    headers: &HeaderMap,
+    name: &str,
+    read: impl Fn(&[u8]) -> Option<Duration>,
+) -> Option<Duration> {
+    let lines = headers.get_all(name).into_iter();
+    lines.filter_map(|value| read(value.as_bytes())).max()
+}
 
 /// How long until a reset, in each form that APIs write: a number, a duration of Go, an instant of
 /// RFC 3339, a date of HTTP.
@@ -45,12 +57,7 @@ pub(super) fn retry_after(text: &[u8], now_unix_us: &impl Fn() -> u64) -> Option
 
 /// Seconds with or without a fraction, rounded up to nanoseconds.
 pub(super) fn seconds(text: &[u8]) -> Option<Duration> {
-    let text = text.trim_ascii();
-    // Most have none.
-    match whole(text) {
-        Some(seconds) if !text.is_empty() => Some(Duration::from_secs(seconds)),
-        _ => nanos(text, 1_000_000_000),
-    }
+    nanos(text.trim_ascii(), 1_000_000_000)
 }
 
 /// Milliseconds with or without a fraction, as in `retry-after-ms: 250.5`; rounded up to
@@ -174,25 +181,25 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// A decimal number of units, at most [`Duration::MAX`]; digits beyond the ninth behind the point
+/// A decimal number of units, at most [`Duration::MAX`]. Digits beyond the ninth after the point
 /// count as one more of the ninth.
 fn nanos(text: &[u8], unit_nanos: u64) -> Option<Duration> {
     const DIGITS: usize = 9;
     let point = text.iter().position(|byte| *byte == b'.');
-    let (before, behind) = match point {
+    let (units, fraction) = match point {
         Some(point) => (&text[..point], &text[point + 1..]),
         None => (text, &[][..]),
     };
-    if before.is_empty() && behind.is_empty() {
+    if units.is_empty() && fraction.is_empty() {
         return None;
     }
-    let (kept, cut) = behind.split_at(behind.len().min(DIGITS));
+    let (kept, cut) = fraction.split_at(fraction.len().min(DIGITS));
     let mut billionths = whole(kept)?.checked_mul(10_u64.pow((DIGITS - kept.len()) as u32))?;
     if whole(cut)? > 0 {
         billionths += 1;
     }
-    let units = u128::from(whole(before)?) * 1_000_000_000 + u128::from(billionths);
-    let nanos = units
+    let parts = u128::from(whole(units)?) * 1_000_000_000 + u128::from(billionths);
+    let nanos = parts
         .saturating_mul(u128::from(unit_nanos))
         .div_ceil(1_000_000_000);
     let whole_seconds = u64::try_from(nanos / 1_000_000_000);
