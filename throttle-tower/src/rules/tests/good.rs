@@ -15,6 +15,8 @@ use crate::{OnError, OnMissing};
 
 pub(in crate::rules) const EVERYTHING: &str = include_str!("good/everything.toml");
 
+const BOUNDS: &str = include_str!("good/bounds.toml");
+
 fn compiled(text: &str) -> Compiled {
     let rules =
         Rules::from_str("f.toml", text, registry()).unwrap_or_else(|error| panic!("{error}"));
@@ -23,6 +25,12 @@ fn compiled(text: &str) -> Compiled {
 
 fn built(algorithm: impl IntoAlgorithm) -> Algorithm {
     algorithm.into_algorithm().unwrap()
+}
+
+#[test]
+fn number_at_its_bound_is_accepted() {
+    let policies = compiled(BOUNDS).set.policies().len();
+    assert_eq!(policies, BOUNDS.matches("[[limit]]").count() + 1);
 }
 
 #[test]
