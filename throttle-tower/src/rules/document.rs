@@ -12,7 +12,7 @@ use super::client_ip;
 use super::compose::compose;
 use super::context::{Context, Defaults};
 use super::entry::{Entry, KINDS};
-use super::layer_settings::LayerSettings;
+use super::layer_settings::{LAYER, LayerSettings};
 use super::matching::{self, Matcher};
 use super::outline::Outline;
 use super::problem::{Problems, RulesError};
@@ -127,7 +127,11 @@ pub(super) fn read_table<'a>(
         client_ip: client_ip::read(&root),
         defaults: Defaults::read(&root),
     };
-    let settings = LayerSettings::read(&root);
+    let settings = root
+        .field("layer", "")
+        .and_then(|layer| layer.checked(&LAYER));
+    let settings = settings.as_ref().map(LayerSettings::read);
+    let settings = settings.unwrap_or_default();
     let when = matching::read_layer(&root, registry);
     let candidate = Named::read(&root);
     let entries = read_entries(&root, &context);

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::names::did_you_mean;
-use super::outline::by_default;
-use super::reader::{Field, Section, Word};
-use super::values;
-use crate::headers::{Dialect, SdkHints};
+use super::file_value::FileValue;
+use super::form::FieldForm::One;
+use super::form::Presence::{Optional, Usual};
+use super::form::ValueForm::{self, Flag, Number, Table, Words};
+use super::form::{TableForm, Word, words};
+use super::values::DURATION;
+use crate::headers::{Dialect, ResetFormat, SdkHints};
 use crate::throttle::{Jitter, Options, ResponseOptions};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,67 +49,97 @@ impl Default for LayerSettings {
     }
 }
 
-fn dialects() -> Vec<Word<Dialect>> {
-    let word = |dialect: &Dialect| (dialect.as_str(), *dialect);
-    Dialect::ALL.iter().map(word).collect()
-}
+const DIALECTS: [Word<Dialect>; 8] = [
+    ("draft-11", Dialect::Draft11),
+    ("draft-07", Dialect::Draft07),
+    ("draft-06", Dialect::Draft06),
+    ("draft-03", Dialect::Draft03),
+    (
+        "x-ratelimit",
+        Dialect::XRateLimit(ResetFormat::DeltaSeconds),
+    ),
+    (
+        "x-ratelimit-epoch",
+        Dialect::XRateLimit(ResetFormat::EpochSeconds),
+    ),
+    ("openai", Dialect::OpenAi),
+    ("none", Dialect::None),
+];
+
+pub(super) const LAYER: ValueForm = Table(
+    &TableForm {
+        name: "layer",
+        about: "Headers, and bounds of the layer.",
+        fields: &[
+            One(
+                "headers",
+                "Which headers tell clients of the limits.",
+                Usual("draft-11"),
+                Words(
+                    || words(&DIALECTS),
+                    "it must be one of draft-11, draft-07, draft-06, draft-03, x-ratelimit, \
+                     x-ratelimit-epoch, openai, none",
+                ),
+            ),
+            One(
+                "sdk-hints",
+                "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait \
+                 is longer than this.",
+                Optional,
+                DURATION,
+            ),
+            One(
+                "retry-jitter",
+                "By how many percent Retry-After is lengthened at most, so that not all retry at \
+                 once.",
+                Usual("0"),
+                Number(0, 100),
+            ),
+            One(
+                "max-waiting",
+                "How many requests may wait at once for limits with wait-up-to.",
+                Usual("10000"),
+                Number(0, u64::MAX),
+            ),
+            One(
+                "report-in-response",
+                "Whether admitted responses carry a report for outer layers.",
+                Usual("false"),
+                Flag,
+            ),
+            One(
+                "grpc-refusals",
+                "Whether refused gRPC requests get the response that gRPC clients read.",
+                Usual("true"),
+                Flag,
+            ),
+            One(
+                "unavailable-retry-after",
+                "The Retry-After of a 503. Without it a 503 has none.",
+                Optional,
+                DURATION,
+            ),
+        ],
+    },
+    "it must be a table: [layer]",
+);
 
 impl LayerSettings {
-    pub(super) fn read(root: &Section<'_>) -> Self {
-        let definition = ("layer", "Headers, and bounds of the layer.");
-        let section = root
-            .field("layer", "")
-            .and_then(|field| field.section(definition, "it must be a table: [layer]"));
-        let Some(section) = section else {
-            return Self::default();
-        };
+    pub(super) fn read(layer: &FileValue<'_>) -> Self {
         let usual = Self::default();
-        let flag = |name, usual, about| {
-            section
-                .field(name, by_default(usual, about))
-                .as_ref()
-                .and_then(Field::boolean)
-                .unwrap_or(usual)
-        };
-        let duration = |name, about: &'static str| {
-            section
-                .field(name, about)
-                .as_ref()
-                .and_then(values::duration)
-        };
-        let headers = section.field(
-            "headers",
-            by_default("draft-11", "Which headers tell clients of the limits."),
-        );
-        let jitter =
-            "By how many percent Retry-After is lengthened at most, so that not all retry at once.";
-        let jitter = section
-            .field("retry-jitter", by_default(0, jitter))
-            .and_then(|field| field.number(0, 100));
-        let waiting = "How many requests may wait at once for limits with wait-up-to.";
-        let waiting = section.field("max-waiting", by_default(usual.max_waiting, waiting));
-        let waiting = waiting.and_then(|field| field.number(0, u64::MAX));
-        let hints = "Refusals tell SDKs in milliseconds when to retry, and not to retry if the \
-            wait is longer than this.";
-        let report = "Whether admitted responses carry a report for outer layers.";
-        let grpc = "Whether refused gRPC requests get the response that gRPC clients read.";
-        let unavailable = "The Retry-After of a 503. Without it a 503 has none.";
-        let settings = Self {
-            headers: headers.as_ref().and_then(dialect).unwrap_or(usual.headers),
-            sdk_hints: duration("sdk-hints", hints)
-                .map(|longest| SdkHints::default().give_up_after(longest)),
-            retry_jitter: jitter
-                .and_then(|percent| u8::try_from(percent).ok())
-                .unwrap_or(usual.retry_jitter),
-            max_waiting: waiting
-                .and_then(|most| usize::try_from(most).ok())
-                .unwrap_or(usual.max_waiting),
-            report_in_response: flag("report-in-response", usual.report_in_response, report),
-            grpc_refusals: flag("grpc-refusals", usual.grpc_refusals, grpc),
-            unavailable_retry_after: duration("unavailable-retry-after", unavailable),
-        };
-        section.finish();
-        settings
+        let percent = layer.at("retry-jitter").number();
+        let most = layer.at("max-waiting").number();
+        let hints = layer.at("sdk-hints").duration();
+        let is_on = |name: &str, usual: bool| layer.at(name).flag().unwrap_or(usual);
+        Self {
+            headers: layer.at("headers").word(&DIALECTS).unwrap_or(usual.headers),
+            sdk_hints: hints.map(|longest| SdkHints::default().give_up_after(longest)),
+            retry_jitter: percent.map_or(usual.retry_jitter, |percent| percent as u8),
+            max_waiting: most.map_or(usual.max_waiting, |most| most as usize),
+            report_in_response: is_on("report-in-response", usual.report_in_response),
+            grpc_refusals: is_on("grpc-refusals", usual.grpc_refusals),
+            unavailable_retry_after: layer.at("unavailable-retry-after").duration(),
+        }
     }
 
     /// Changes the options of a layer with the `former` settings to these. An option that the
@@ -153,21 +185,18 @@ fn replace<T: PartialEq + Copy>(option: &mut T, former: T, new: T) {
     }
 }
 
-fn dialect(field: &Field<'_>) -> Option<Dialect> {
-    let dialects = dialects();
-    let names: Vec<_> = dialects.iter().map(|(name, _)| *name).collect();
-    let near = did_you_mean(field.text().unwrap_or(""), names.iter().copied());
-    field.expect_word(
-        &dialects,
-        format_args!("it must be one of {}{near}", names.join(", ")),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::ResetFormat;
-    use crate::rules::reader::read_text;
+    use crate::rules::{Registry, Rules};
+
+    fn read(text: &str) -> Result<LayerSettings, String> {
+        let text = format!("version = 1\nlimit = []\n{text}");
+        let rules = Rules::from_str("f", &text, Registry::new());
+        rules
+            .map(|rules| rules.document.settings)
+            .map_err(|error| error.to_string())
+    }
 
     #[test]
     fn settings_are_read_as_they_are_written() {
@@ -183,20 +212,11 @@ mod tests {
             grpc_refusals: false,
             unavailable_retry_after: Some(Duration::from_secs(2)),
         };
-        assert_eq!(
-            read_text(text, LayerSettings::read),
-            (settings, String::new())
-        );
-        assert_eq!(
-            read_text("", LayerSettings::read),
-            (LayerSettings::default(), String::new())
-        );
-        for (name, dialect) in dialects() {
-            let (settings, problems) = read_text(
-                &format!("[layer]\nheaders = \"{name}\""),
-                LayerSettings::read,
-            );
-            assert_eq!((settings.headers, problems), (dialect, String::new()));
+        assert_eq!(read(text), Ok(settings));
+        assert_eq!(read(""), Ok(LayerSettings::default()));
+        for (name, dialect) in DIALECTS {
+            let settings = read(&format!("[layer]\nheaders = \"{name}\""));
+            assert_eq!(settings.map(|settings| settings.headers), Ok(dialect));
         }
     }
 
@@ -218,18 +238,12 @@ mod tests {
             ("openai", Dialect::OpenAi),
             ("none", Dialect::None),
         ] {
-            let (settings, _) = read_text(
-                &format!("layer = {{ headers = \"{name}\" }}"),
-                LayerSettings::read,
-            );
-            assert_eq!(
-                settings,
-                LayerSettings {
-                    headers: expected,
-                    ..LayerSettings::default()
-                },
-                "{name}"
-            );
+            let settings = read(&format!("layer = {{ headers = \"{name}\" }}"));
+            let expected = LayerSettings {
+                headers: expected,
+                ..LayerSettings::default()
+            };
+            assert_eq!(settings, Ok(expected), "{name}");
         }
         let text = "[layer]\nreport_in_response = true\nmax_waiting = 7\nretry_jitter = 0";
         let expected = LayerSettings {
@@ -237,10 +251,7 @@ mod tests {
             report_in_response: true,
             ..LayerSettings::default()
         };
-        assert_eq!(
-            read_text(text, LayerSettings::read),
-            (expected, String::new())
-        );
+        assert_eq!(read(text), Ok(expected));
     }
 
     #[test]
@@ -272,8 +283,7 @@ mod tests {
                 "layer.unavailable-retry-after is 1: it must be ",
             ),
         ] {
-            let (settings, problems) = read_text(&format!("layer = {value}"), LayerSettings::read);
-            assert_eq!(settings, LayerSettings::default(), "{value}");
+            let problems = read(&format!("layer = {value}")).unwrap_err();
             assert!(problems.contains(problem), "{value}: {problems}");
         }
     }

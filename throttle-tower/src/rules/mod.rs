@@ -319,7 +319,9 @@ mod document;
 mod entry;
 mod explain;
 mod file;
+mod file_value;
 pub(crate) mod followers;
+mod form;
 mod handle;
 mod key;
 mod layer_settings;
@@ -336,6 +338,7 @@ mod status;
 mod tests;
 mod value_text;
 mod values;
+mod walk;
 #[cfg(feature = "watch")]
 mod watch;
 
@@ -557,7 +560,7 @@ impl Rules {
                 error.to_string(),
             );
         };
-        let message = format!("{}: {}", limit.owner, reader::without_policy(error));
+        let message = format!("{}: {}", limit.owner, file_value::without_policy(error));
         self.problem(Some(limit.span.clone()), message)
     }
 

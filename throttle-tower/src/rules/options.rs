@@ -211,7 +211,7 @@ pub(super) fn report(section: &Section<'_>, error: &ConfigError) {
         "strike_if" => Some("strike-if"),
         same => FIELDS.into_iter().find(|field| *field == same),
     };
-    let message = super::reader::without_policy(error);
+    let message = super::file_value::without_policy(error);
     match name.and_then(|name| section.field_if_written(name)) {
         Some(field) => field.problem_as(message),
         None => section.problem(message),

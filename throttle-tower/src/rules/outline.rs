@@ -14,6 +14,8 @@ use std::rc::Rc;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::form::ValueForm;
+
 /// The notes of a dry run.
 pub(super) struct Outline<'a> {
     /// What a dry run reads for each value: a text, a number, a table, and a list of a text.
@@ -79,4 +81,5 @@ pub(super) enum Form {
     Flag,
     Words(Vec<&'static str>),
     List(Forms),
+    Walked(&'static ValueForm),
 }

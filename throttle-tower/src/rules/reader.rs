@@ -13,6 +13,8 @@ use throttle_core::ConfigError;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::file_value::{FileValue, without_policy};
+use super::form::ValueForm;
 use super::names::{did_you_mean, listed};
 use super::outline::{About, Content, Definition, Form, Forms, Known, Outline};
 use super::problem::Problems;
@@ -62,8 +64,7 @@ pub(super) struct Field<'a> {
 /// A field of which a table has one of several: its name, what it is for, and what reads it.
 pub(super) type Row<R> = (&'static str, &'static str, R);
 
-/// A word of the format, and what it means.
-pub(super) type Word<T> = (&'static str, T);
+pub(super) use super::form::Word;
 
 impl<'a> Section<'a> {
     /// The whole document.
@@ -327,6 +328,14 @@ impl<'a> Field<'a> {
 
     pub(super) fn is_list(&self) -> bool {
         self.value.is_array()
+    }
+
+    /// The value, compared with its form.
+    pub(super) fn checked(&self, form: &'static ValueForm) -> Option<FileValue<'a>> {
+        self.note(Form::Walked(form));
+        let (owner, path) = (self.owner.as_str().into(), self.name.clone());
+        let value = FileValue::new(owner, path, self.value, self.span.clone(), self.problems);
+        self.outline.is_none().then(|| value.walk(form))
     }
 
     /// Notes a form of the value.
@@ -607,13 +616,4 @@ fn with_owner(owner: &str, message: impl Display) -> String {
     } else {
         format!("{owner}: {message}")
     }
-}
-
-/// The text of an error without the policy, which messages name by themselves.
-pub(super) fn without_policy(error: &ConfigError) -> String {
-    let text = error.to_string();
-    let policy = error.policy().map(|policy| format!("policy {policy:?}: "));
-    policy
-        .and_then(|policy| text.strip_prefix(&policy).map(str::to_owned))
-        .unwrap_or(text)
 }

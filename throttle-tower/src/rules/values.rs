@@ -4,7 +4,25 @@ use std::time::Duration;
 
 use throttle_core::Rate;
 
+use super::file_value::FileValue;
+use super::form::ValueForm::{self, Text};
 use super::reader::Field;
+
+const DURATION_RULE: &str =
+    "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
+
+/// A duration from 1 microsecond.
+pub(super) const DURATION: ValueForm = Text("duration", DURATION_RULE, |text| {
+    read_duration(text)
+        .is_none()
+        .then(|| DURATION_RULE.to_owned())
+});
+
+impl FileValue<'_> {
+    pub(super) fn duration(&self) -> Option<Duration> {
+        read_duration(self.text()?)
+    }
+}
 
 /// A rate, or else a problem.
 pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {

@@ -5,6 +5,7 @@
 //! text. Two things are written here, because the reader has them as code: the forms of
 //! [texts](patterns), and what must hold [between fields](rules).
 
+mod forms;
 pub(super) mod patterns;
 mod rules;
 mod table;
@@ -18,9 +19,10 @@ use toml::de::DeTable;
 
 use self::table::{any_of, reference, table};
 use crate::rules::document;
+use crate::rules::form::Word;
+use crate::rules::layer_settings::LAYER;
 use crate::rules::outline::{About, Content, Definition, Form, Known, Outline};
 use crate::rules::problem::Problems;
-use crate::rules::reader::Word;
 use crate::rules::registry::{CONDITIONS, HEADER, KEYS, REFUNDS, Registry};
 
 /// The whole schema, of the draft that editors of TOML read.
@@ -46,6 +48,9 @@ pub(super) fn schema() -> Value {
         .keys()
         .map(|name| (name.to_string(), value(name, &noted)))
         .collect();
+    for form in [&LAYER] {
+        forms::value(form, &mut definitions);
+    }
     let mut root = definitions.remove("").unwrap();
     let by_hand = patterns::TEXTS
         .iter()
@@ -121,6 +126,7 @@ fn of_form(form: &Form) -> Value {
         Form::Part => json!({ "type": "number", "minimum": 0.000_001, "maximum": 0.999_999 }),
         Form::Flag => json!({ "type": "boolean", "default": false }),
         Form::Words(words) => json!({ "enum": words }),
+        Form::Walked(form) => forms::value(form, &mut Map::new()),
         Form::List(forms) => {
             let items = any_form(&forms.borrow());
             json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true })
@@ -129,20 +135,22 @@ fn of_form(form: &Form) -> Value {
 }
 
 fn described(value: Value, about: &About) -> Value {
+    described_as(value, about.text, about.default.as_deref())
+}
+
+fn described_as(value: Value, about: &str, usual: Option<&str>) -> Value {
     // What stands beside a reference is ignored.
-    let is_reference =
-        value.get("$ref").is_some() && (!about.text.is_empty() || about.default.is_some());
+    let is_reference = value.get("$ref").is_some() && (!about.is_empty() || usual.is_some());
     let mut value = if is_reference {
         json!({ "allOf": [value] })
     } else {
         value
     };
-    if !about.text.is_empty() {
-        value["description"] = about.text.into();
+    if !about.is_empty() {
+        value["description"] = about.into();
     }
-    if let Some(default) = &about.default {
-        value["default"] =
-            serde_json::from_str(default).unwrap_or_else(|_| default.as_str().into());
+    if let Some(usual) = usual {
+        value["default"] = serde_json::from_str(usual).unwrap_or_else(|_| usual.into());
     }
     value
 }
