@@ -199,6 +199,74 @@ catches! {
     law_01_peek_never_consumes(token_bucket), law_03_remaining_is_exact(fixed_window)
 }
 
+/// The same calls, each peek charged its cost.
+fn charging(calls: &[Call]) -> Vec<Call> {
+    let charging = |call: &Call| {
+        let key = call.key()?.clone();
+        Some(
+            Call::from(key)
+                .costing(call.cost())
+                .reserving(call.reserve()),
+        )
+    };
+    calls
+        .iter()
+        .map(|call| charging(call).unwrap_or(Call::SKIP))
+        .collect()
+}
+
+catches! {
+    /// A peek with a cost is a charge.
+    PeekWithACostCharges {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            honest(naive, set, &charging(calls))
+        }
+    }
+    law_01_peek_answers_as_a_charge_and_charges_nothing(gcra),
+    law_01_peek_answers_as_a_charge_and_charges_nothing(sliding_log), law_01_peeks_in_a_set_stand_for_charged_calls,
+    law_08_traces_equal_the_model(fixed_window)
+}
+
+catches! {
+    /// A peek answers as a charge does, and leaves its charge in the answer alone.
+    PeekSaysThatItCharges {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            match calls.iter().all(|call| call.is_peek()) {
+                true => honest(&copy_of(naive), set, &charging(calls)),
+                false => honest(naive, set, calls),
+            }
+        }
+    }
+    law_01_peek_answers_as_a_charge_and_charges_nothing(token_bucket), law_08_traces_equal_the_model(gcra)
+}
+
+catches! {
+    /// A peek is always admitted, whatever it costs.
+    PeekHasNoCost {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let without = |call: &Call| if call.is_peek() { call.clone().costing(0) } else { call.clone() };
+            honest(naive, set, &calls.iter().map(without).collect::<Vec<_>>())
+        }
+    }
+    law_01_peek_answers_as_a_charge_and_charges_nothing(leaky_bucket), law_01_peeks_in_a_set_stand_for_charged_calls,
+    law_08_traces_equal_the_model(sliding_window)
+}
+
+catches! {
+    /// A refused peek refuses nothing but itself: the charged calls of its set are charged.
+    RefusedPeekIsNoRefusal {
+        fn decide(naive: &Naive, set: &PolicySet, calls: &[Call]) -> Decision {
+            let decision = honest(naive, set, calls);
+            if !decision.is_admitted() && !calls.iter().all(|call| call.is_peek()) {
+                let skipped = |call: &Call| if call.is_peek() { Call::SKIP } else { call.clone() };
+                let _ = honest(naive, set, &calls.iter().map(skipped).collect::<Vec<_>>());
+            }
+            decision
+        }
+    }
+    law_01_peeks_in_a_set_stand_for_charged_calls, law_08_composites_equal_the_model
+}
+
 catches! {
     /// Every request is of the highest class.
     IgnoresReserves {

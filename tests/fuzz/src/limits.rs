@@ -95,9 +95,14 @@ pub fn calls(of: &mut Unstructured<'_>, set: &PolicySet, keys: u64) -> Result<Ve
         if flags % 16 == 0 {
             return Ok(Call::SKIP);
         }
-        let call = Call::peek(Key::from(key))
+        let call = Call::from(Key::from(key))
             .costing(cost)
             .in_tier(flags >> 4 & 3);
+        let call = if flags >> 6 == 0 {
+            call.peeking()
+        } else {
+            call
+        };
         let call = if flags & 4 == 0 {
             call.reserving(of.int_in_range(0..=4)?)
         } else {

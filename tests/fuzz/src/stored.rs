@@ -87,7 +87,7 @@ impl Store {
             .set(START.after_micros(if of.ratio(1, 2)? { 0 } else { micros(of)? }));
         self.put(value);
         let state = State::from_wire(&by, value);
-        let calls = [Call::peek(key())
+        let calls = [Call::from(key())
             .costing(of.int_in_range(0..=6)?)
             .reserving(of.int_in_range(0..=2)?)];
         let answer = self

@@ -46,7 +46,7 @@ pub(crate) fn take(memory: &Memory, name: &str, burst: u64, units: u64) -> u64 {
         throttle_core::Policy::new(name, Gcra::new(Rate::per_minute(1)).burst(burst)).unwrap();
     let prepared = memory.prepare(PolicySet::new(policy).unwrap()).unwrap();
     memory
-        .decide_now(&prepared, &[Call::peek(Key::CONSTANT).costing(units)])
+        .decide_now(&prepared, &[Call::from(Key::CONSTANT).costing(units)])
         .remaining()
 }
 

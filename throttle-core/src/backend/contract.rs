@@ -79,6 +79,11 @@ pub struct ExceptedKey {
 /// A call may have to leave [units free](Call::reserving). It is asked with its cost and the
 /// reserve together, charged its cost, and reports what is left beyond the reserve.
 ///
+/// ## Peeks
+///
+/// A call may be a [peek](Call::peeking). It is decided with its cost, as a part of its set, and
+/// charged nothing: no state changes.
+///
 /// ## Time
 ///
 /// The clock may step in either direction, and several clocks may be in use; the algorithms hold

@@ -75,6 +75,7 @@ mod forgetting;
 mod isolation;
 mod model;
 mod parameters;
+mod peeks;
 mod race;
 mod random;
 mod sample;
@@ -122,6 +123,10 @@ pub use parameters::{
     law_01_other_parameters_consume_nothing, law_02_waits_under_other_parameters_are_tight,
     law_06_racers_under_all_parameters_share_one_budget,
     law_09_keys_keep_what_they_used_under_gone_parameters,
+};
+pub use peeks::{
+    law_01_peek_answers_as_a_charge_and_charges_nothing,
+    law_01_peeks_in_a_set_stand_for_charged_calls,
 };
 pub use race::{law_06_exactly_k, law_06_exactly_k_of_mixed_costs};
 pub use sample::Sample;

@@ -28,6 +28,7 @@ macro_rules! __conformance_suite {
             $crate::$cases! { $harness;
                 law_01_deny_never_consumes
                 law_01_peek_never_consumes
+                law_01_peek_answers_as_a_charge_and_charges_nothing
                 law_01_other_parameters_consume_nothing
                 law_02_retry_is_tight
                 law_02_waits_under_other_parameters_are_tight
@@ -57,6 +58,7 @@ macro_rules! __conformance_suite {
                 law_11_reset_one_key
             }
             $crate::__conformance_once! { $harness;
+                law_01_peeks_in_a_set_stand_for_charged_calls
                 law_05_any_charges_by_its_rule
                 law_05_nested_charges_all_or_nothing
                 law_05_saturated_member_under_contention

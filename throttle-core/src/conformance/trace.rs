@@ -206,7 +206,7 @@ impl<'h, H: Harness> Trace<'h, H> {
         let mut calls = Vec::new();
         for policy in set.policies() {
             let key = common.unwrap_or_else(|| self.random.below(3));
-            let call = Call::peek(Key::from(key));
+            let call = Call::from(Key::from(key));
             let call = match self.random.below(2) {
                 _ if !policy.is_tiered() => call,
                 // Where each limit is reserved by itself, a reservation that is given back has been
@@ -224,7 +224,12 @@ impl<'h, H: Harness> Trace<'h, H> {
                 _ => u64::MAX,
             };
             let skip = common.is_none() && self.random.chance(10);
-            calls.push(if skip { Call::SKIP } else { call.costing(cost) });
+            let call = call.costing(cost);
+            calls.push(match self.random.below(100) {
+                _ if skip => Call::SKIP,
+                0..=14 => call.peeking(),
+                _ => call,
+            });
         }
         let expected = self.model.decide(set, self.now, &calls);
         let decision = fixture.decide(&calls);

@@ -101,6 +101,7 @@ impl Store {
                 place,
                 cell,
                 cost,
+                is_peek: calls[place].is_peek(),
                 tier: parameters.tier,
                 overflow,
             });

@@ -10,8 +10,8 @@
 //!
 //! A key without a slot counts as unused. If it is charged it gets a slot, after all known states
 //! are written, because that moves slots. It takes locks that are free. A request that would have
-//! to wait for one, or that meets a full store, is decided anew on the [general
-//! way](Store::decide_located).
+//! to wait for one, that meets a full store, or that peeks with a cost, is decided anew on the
+//! [general way](Store::decide_located).
 
 use std::borrow::Cow;
 
@@ -188,7 +188,7 @@ impl<'a> Request<'a> {
     }
 
     /// The same for a key without a slot, a call with a reserve, and a state beside the table or of
-    /// other parameters.
+    /// other parameters. A peek with a cost is left to the general way.
     #[inline(never)]
     fn ask_unusual<'b>(
         &'b self,
@@ -199,6 +199,9 @@ impl<'a> Request<'a> {
         found: &mut Found<'b>,
     ) -> bool {
         let call = &self.calls[place];
+        if call.is_peek() && call.cost > 0 {
+            return false;
+        }
         let parameters = self.set.policies[place].parameters(call.tier());
         let words = Words {
             instant: 0,

@@ -15,8 +15,9 @@ pub(crate) struct PolicyCell<'a> {
     /// The policy's place in the set.
     pub(crate) place: usize,
     pub(crate) cell: Cell<'a>,
-    /// 0 peeks.
     pub(crate) cost: u64,
+    /// Whether the cost is not charged.
+    pub(crate) is_peek: bool,
     pub(crate) tier: u8,
     /// Whether the key shares an overflow bucket.
     pub(crate) overflow: bool,
@@ -32,6 +33,7 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
         cost,
         tier,
         overflow,
+        ..
     } in &*cells
     {
         let status = &mut statuses[*place];
@@ -40,11 +42,22 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
         summary.ask(*place, status);
     }
     conclude(set, summary, statuses);
-    for PolicyCell { place, cell, .. } in cells {
+    for PolicyCell {
+        place,
+        cell,
+        is_peek,
+        ..
+    } in &mut *cells
+    {
         let status = &mut statuses[*place];
         if status.taken.cost > 0 {
-            let (delay, taken) = cell.take(status.taken.cost);
-            status.taken = taken;
+            let delay = if *is_peek {
+                cell.clone().take(status.taken.cost).0
+            } else {
+                let (delay, taken) = cell.take(status.taken.cost);
+                status.taken = taken;
+                delay
+            };
             // An audited policy delays no request.
             summary.delay = summary.delay.max(if set.policies()[*place].is_audited() {
                 0
@@ -56,6 +69,10 @@ pub(crate) fn decide(set: &PolicySet, cells: &mut [PolicyCell<'_>]) -> Decision 
         summary.answer(*place, status);
     }
     sum_up(set, summary, statuses);
+    // Only here: until now the charge says which member of an `any` is chosen.
+    for peek in cells.iter().filter(|cell| cell.is_peek) {
+        statuses[peek.place].taken = Taken::default();
+    }
     decision.in_one_form()
 }
 
@@ -283,6 +300,7 @@ impl PolicySet {
                 place,
                 cell,
                 cost: call.cost,
+                is_peek: call.is_peek(),
                 tier,
                 overflow: false,
             })

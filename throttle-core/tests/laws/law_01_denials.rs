@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use throttle_core::backend::Call;
+use throttle_core::backend::{Call, Receipt};
 use throttle_core::{Gcra, Key, Policy, PolicySet, Rate, Timestamp};
 
-use crate::support::machines::{InMemory, Machine, Pure};
+use crate::support::machines::{InMemory, Machine, Pure, calls};
 use crate::support::reference::reported;
 use crate::support::spec::Tree;
 use crate::support::strategies::{for_every_kind, for_every_tree};
@@ -43,6 +43,53 @@ fn states_stay(case: &Case) -> TestCaseResult {
         }
     }
     Ok(())
+}
+
+/// A peek with its cost leaves every state as it was, and is decided as the charged call that
+/// follows it: what is left is what that call leaves and takes.
+fn peeks_answer_as_charges(case: &Case, mut machine: impl Machine) -> TestCaseResult {
+    let (step, mut t) = (case.tree.step(), case.start);
+    for raw in &case.raws {
+        t = clamp(t.saturating_add(raw.micros(step, true)));
+        let costs = raw.costs(&machine.capacities());
+        let asked = calls(&Key::from("trace"), &costs);
+        let peeks: Vec<_> = asked.iter().cloned().map(Call::peeking).collect();
+        let peek = machine.decide_calls(t, &peeks);
+        prop_assert_eq!(&machine.decide_calls(t, &peeks), &peek, "a second peek");
+        prop_assert!(Receipt::of(&peek, &peeks).is_none());
+        let charged = machine.decide_calls(t, &asked);
+        let context = format!("{costs:?} at {t}: {peek:?}, then {charged:?}");
+        prop_assert_eq!(peek.is_admitted(), charged.is_admitted(), "{}", context);
+        prop_assert_eq!(peek.retry_after(), charged.retry_after(), "{}", context);
+        prop_assert_eq!(peek.delay(), charged.delay(), "{}", context);
+        if !peek.is_admitted() {
+            prop_assert_eq!(&peek, &charged, "{}", context);
+        }
+        for (one, other) in peek.statuses().iter().zip(charged.statuses()) {
+            prop_assert_eq!(one.charged(), 0, "{}", context);
+            prop_assert_eq!(one.is_violated(), other.is_violated(), "{}", context);
+            prop_assert_eq!(one.retry_after(), other.retry_after(), "{}", context);
+            let left = other.remaining() + other.charged();
+            prop_assert!(
+                one.remaining() == left || other.charged() > 0,
+                "{}",
+                context
+            );
+            prop_assert!(one.remaining() >= left, "{}", context);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn law_01_02_peek_waits_as_a_charge_and_leaves_the_state_equal() {
+    for_every_tree(
+        |trees| cases(trees, 50),
+        |case| {
+            peeks_answer_as_charges(case, Pure::new(&case.tree))?;
+            peeks_answer_as_charges(case, InMemory::new(&case.tree))
+        },
+    );
 }
 
 /// The instant at which a refused request would be admitted does not move, however often the

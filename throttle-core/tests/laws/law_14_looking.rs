@@ -29,9 +29,12 @@ fn looking_changes_nothing(case: &Case) -> TestCaseResult {
             machine.clock.set(Timestamp::from_micros(t));
         }
         for key in 0..4_u64 {
-            let _ = observed
-                .backend
-                .decide_now(&prepared, &vec![Call::peek(Key::from(key)); costs.len()]);
+            let key = Key::from(key);
+            let without_cost = vec![Call::peek(key.clone()); costs.len()];
+            let peeks: Vec<_> = calls(&key, &costs).into_iter().map(Call::peeking).collect();
+            for look in [without_cost, peeks] {
+                let _ = observed.backend.decide_now(&prepared, &look);
+            }
         }
         let _ = (format!("{:?}", observed.backend), observed.backend.keys());
         let decision = observed.backend.decide_now(&prepared, &asked);

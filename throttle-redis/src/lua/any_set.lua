@@ -51,8 +51,9 @@ end
 
 local key, word = decided, 2 + count + decided
 
--- Behind an `r`, each request's costs are followed by as many reserves: the units that it leaves
--- free. The texts above take no such calls: there is a word too many, and it is no cost.
+-- After an `r`, each request's costs are followed by as many reserves: the units that it leaves
+-- free. A negative cost is that of a peek, which charges nothing. The texts above take no such
+-- calls: there is a word too many, and it is no cost.
 local reserves = ARGV[word + 1] == 'r'
 if reserves then word = word + 1 end
 
@@ -110,7 +111,8 @@ local function decide_rest()
     word = costs + (reserves and 2 * count or count)
     for i = 1, count do
       if own[i] then
-        local cost, cell = ARGV[costs + i] + 0, cell_of(own[i], i)
+        local signed, cell = ARGV[costs + i] + 0, cell_of(own[i], i)
+        local cost = max(signed, -signed)
         local reserve = reserves and ARGV[costs + count + i] + 0 or 0
         local value, told, p = cell.value, cell.value or '', cell.by
         local kind, is_treated = p.kind, cell.treatment and cell.treatment ~= 'l'
@@ -140,6 +142,7 @@ local function decide_rest()
             told = kind.tell(value, p.at, now, max(cost, 1) + reserve, p[1], p[2])
           end
         end
+        if signed < 0 then payloads[i] = nil end
         if cell.over then told = cell.over .. told end
         parts[#parts + 1] = pack('<I4c0', #told, told)
       end

@@ -76,23 +76,32 @@ impl Ask {
         !self.prepared.set.is_tiered() && self.calls.iter().all(|call| call.own().is_none())
     }
 
-    /// One word per policy: the cost, or nothing where it does not apply.
+    /// One word per policy: the cost, negative if it is not charged, or nothing where the policy
+    /// does not apply.
     fn costs(&self) -> impl Iterator<Item = CostText> + '_ {
         self.calls.iter().map(|call| match call.key() {
+            Some(_) if peeks_with_a_cost(call) => {
+                let mut text = cost_text(call.cost());
+                text.insert(0, b'-');
+                text
+            }
             Some(_) => cost_text(call.cost()),
             None => CostText::new(),
         })
     }
 }
 
-/// The words that say what some requests cost. If one of them has a reserve, they begin with
-/// [`RESERVES`], and each request's costs are followed by as many reserves.
+fn peeks_with_a_cost(call: &Call) -> bool {
+    call.is_peek() && call.cost() > 0
+}
+
+/// The words that say what some requests cost. If one of them has a reserve or peeks with a cost,
+/// they begin with [`RESERVES`], and each request's costs are followed by as many reserves.
 pub(crate) fn words<'a>(
     asks: impl Iterator<Item = &'a Ask> + Clone,
 ) -> impl Iterator<Item = CostText> {
-    let has_reserves = asks
-        .clone()
-        .any(|ask| ask.calls.iter().any(|call| call.reserve() > 0));
+    let is_unusual = |call: &Call| call.reserve() > 0 || peeks_with_a_cost(call);
+    let has_reserves = asks.clone().any(|ask| ask.calls.iter().any(is_unusual));
     let each = asks.flat_map(move |ask| {
         let reserves = || ask.calls.iter().map(|call| cost_text(call.reserve()));
         ask.costs()

@@ -31,7 +31,7 @@ impl Wanted {
                 if cost == 0 {
                     Call::SKIP
                 } else {
-                    Call::peek(self.key.clone()).costing(cost)
+                    Call::from(self.key.clone()).costing(cost)
                 }
             })
             .collect()

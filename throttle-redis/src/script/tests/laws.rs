@@ -116,8 +116,13 @@ fn play(tree: &Tree, start: i64, steps: &[Step], world: World, told_time: bool, 
                         let key = &keys
                             [step.dice[3].rotate_right((index * 8 + policy) as u32) as usize % 2];
                         let capacity = of.algorithm().capacity();
-                        call(key, step.cost(index, policy, capacity, alone && index > 0))
-                            .reserving(step.reserve(index, policy, capacity))
+                        let call =
+                            call(key, step.cost(index, policy, capacity, alone && index > 0))
+                                .reserving(step.reserve(index, policy, capacity));
+                        match step.peeks(index, policy) {
+                            true => call.peeking(),
+                            false => call,
+                        }
                     };
                     let mut call: Vec<_> = machine
                         .set()

@@ -237,6 +237,13 @@ impl Step {
         }
     }
 
+    /// Whether one policy's call is a peek, whatever it costs: in a quarter of the steps, every
+    /// second one.
+    pub(super) fn peeks(&self, call: usize, policy: usize) -> bool {
+        let die = self.dice[3].rotate_left((call * 7 + policy * 5) as u32);
+        self.dice[2] >> 17 & 3 == 0 && die >> 9 & 1 == 0
+    }
+
     /// The cost of one policy in one call: `None` does not apply.
     pub(super) fn cost(
         &self,

@@ -1,7 +1,7 @@
 use http::request::Parts;
 use smallvec::SmallVec;
 use throttle_core::backend::Call;
-use throttle_core::{Backend, Cost, Key};
+use throttle_core::{Backend, Key};
 
 use super::narrow::{self, Holding};
 use super::{classes, first_keys, missing_key, refuse};
@@ -90,16 +90,11 @@ pub(super) fn call<B: Backend>(
             if !shared.applied[policy].key_seen.is_settled() {
                 first_keys::key_found(shared, policy, parts);
             }
-            Ok(costing(key, cost))
+            Ok(Call::from(key).costing(cost))
         }
-        None => missing_key::call_without_key(shared, policy, costing(Key::missing(), cost), parts),
-    }
-}
-
-#[inline]
-fn costing(key: Key, cost: u64) -> Call {
-    match Cost::new(cost) {
-        Ok(cost) => Call::new(key, cost),
-        Err(_) => Call::peek(key),
+        None => {
+            let call = Call::from(Key::missing()).costing(cost);
+            missing_key::call_without_key(shared, policy, call, parts)
+        }
     }
 }
