@@ -64,8 +64,8 @@ mod tests {
 
     use crate::usage::MissingUsage;
     use crate::{
-        Concurrency, Constant, Gcra, InFlight, LimitReport, MissingInFlight, MissingLimitReport,
-        Rate, ThrottleLayer, Usage, all, limit,
+        Constant, Gcra, InFlight, LimitReport, MissingLimitReport, MissingPermit, Permit, Rate,
+        ThrottleLayer, Usage, all, limit,
     };
 
     /// What a handler gets that needs the value, and one that does not.
@@ -87,7 +87,11 @@ mod tests {
             .by(Constant)
             .cost(3)
             .settled_later();
-        let layer = ThrottleLayer::new(all((tokens, Concurrency::new(5)))).unwrap();
+        let layer = ThrottleLayer::new(all((
+            tokens,
+            limit("in-flight", InFlight::new(5)).by(Constant),
+        )))
+        .unwrap();
         let service = layer.layer(service_fn(async |request: Request<()>| {
             let (mut parts, ()) = request.into_parts();
             for _ in 0..2 {
@@ -101,7 +105,7 @@ mod tests {
                     [report.ok(), optional].map(|report| report.unwrap().decision().remaining()),
                     [6, 6]
                 );
-                let (permits, optional) = extracted::<InFlight>(&mut parts).await;
+                let (permits, optional) = extracted::<Permit>(&mut parts).await;
                 assert_eq!(
                     [permits.ok(), optional].map(|permits| permits.unwrap().permits().count()),
                     [1, 1]
@@ -128,10 +132,10 @@ mod tests {
             (report.unwrap_err(), optional.is_none()),
             (MissingLimitReport, true)
         );
-        let (permits, optional) = extracted::<InFlight>(&mut parts).await;
+        let (permits, optional) = extracted::<Permit>(&mut parts).await;
         assert_eq!(
             (permits.unwrap_err(), optional.is_none()),
-            (MissingInFlight, true)
+            (MissingPermit, true)
         );
     }
 
@@ -150,15 +154,14 @@ mod tests {
                 an Option<LimitReport>"
         );
         assert_eq!(
-            said(&MissingInFlight),
-            "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, \
-                or take an \
-             Option<InFlight>"
+            said(&MissingPermit),
+            "the request holds no permit; add a limit on requests in flight to the route's \
+             ThrottleLayer, or take an Option<Permit>"
         );
         for response in [
             MissingUsage.into_response(),
             MissingLimitReport.into_response(),
-            MissingInFlight.into_response(),
+            MissingPermit.into_response(),
             crate::usage::UsageError::Settled {
                 name: "p".to_owned(),
             }
@@ -203,12 +206,7 @@ mod tests {
         let unknown = crate::usage::UsageError::Settled {
             name: "p".to_owned(),
         };
-        let said: [&dyn Error; 4] = [
-            &MissingUsage,
-            &MissingLimitReport,
-            &MissingInFlight,
-            &unknown,
-        ];
+        let said: [&dyn Error; 4] = [&MissingUsage, &MissingLimitReport, &MissingPermit, &unknown];
         let expected = said.map(|error| (tracing::Level::ERROR, error.to_string()));
         let log = Log::default();
         let listener = tracing_subscriber::registry().with(log.clone());
@@ -218,7 +216,7 @@ mod tests {
                 log.0.lock().unwrap().clear();
                 let _ = MissingUsage.into_response();
                 let _ = MissingLimitReport.into_response();
-                let _ = MissingInFlight.into_response();
+                let _ = MissingPermit.into_response();
                 let _ = unknown.clone().into_response();
                 if log.0.lock().unwrap().len() == expected.len() {
                     break;

@@ -28,11 +28,13 @@ pub(crate) use inner_service_accessors;
 mod tests {
     use tower_layer::Layer;
 
-    use crate::{Concurrency, LeakyBucket, Rate, ShapeLayer, ThrottleLayer};
+    use crate::{Constant, InFlight, LeakyBucket, Rate, ShapeLayer, ThrottleLayer, limit};
 
     #[test]
     fn inner_service_is_read_changed_and_taken_out() {
-        let mut throttle = ThrottleLayer::new(Concurrency::new(1)).unwrap().layer(7);
+        let mut throttle = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant))
+            .unwrap()
+            .layer(7);
         assert_eq!(*throttle.get_ref(), 7);
         *throttle.get_mut() += 1;
         assert_eq!((*throttle.get_ref(), throttle.into_inner()), (8, 8));

@@ -55,7 +55,7 @@
 //! | feature | default | gives |
 //! |---|---|---|
 //! | `tracing` | yes | logs why an axum extractor answers 500, and [warnings](Warning) unless [`on_warning`](ThrottleLayer::on_warning) is set; with [`traced`](ThrottleLayer::traced), logs refusals |
-//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`InFlight`] as extractors; `ThrottleLayer::status`, a route that tells what is left |
+//! | `axum` | no | the route's template and the peer's address from axum; [`LimitReport`], [`Usage`] and [`Permit`] as extractors; `ThrottleLayer::status`, a route that tells what is left |
 //! | `tonic` | no | the peer's address from tonic's server. gRPC requests are refused in its words without it |
 //! | `unicode` | no | `Header::normalize_identity` |
 //! | `metrics` | no | [`metrics`](mod@metrics) of layers and shapers, through the facade of the `metrics` crate |
@@ -115,7 +115,7 @@ pub use extract::{Constant, Header, Host, KeyExtractor, Route};
 #[doc(inline)]
 pub use headers::Dialect;
 #[doc(inline)]
-pub use limit::{Concurrency, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
+pub use limit::{InFlight, Limit, LimitTree, OnError, OnMissing, all, any, is_preflight, limit};
 #[cfg(feature = "offenders")]
 pub use observe::Offender;
 #[cfg(feature = "metrics")]
@@ -125,11 +125,11 @@ pub use plans::plans;
 #[doc(inline)]
 pub use shape::{ShapeLayer, TokioClock};
 pub use throttle::{
-    InFlight, LimitReport, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
+    LimitReport, Permit, Reason, Refusal, ResponseFuture, Throttle, ThrottleBody, ThrottleLayer,
     Warning,
 };
 #[cfg(feature = "axum")]
-pub use throttle::{MissingInFlight, MissingLimitReport};
+pub use throttle::{MissingLimitReport, MissingPermit};
 /// The crate of the algorithms and of the in-memory backend, for names that are not at this root.
 pub use throttle_core;
 #[doc(inline)]

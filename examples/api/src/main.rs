@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use throttle_tower::throttle_core::snapshot::Saver;
 use throttle_tower::throttle_core::{Limiter, Policy, PolicySet};
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, Gcra, LimitReport, MemoryBackend, Rate, SlidingLog,
+    ClientIp, Constant, Dialect, Gcra, InFlight, LimitReport, MemoryBackend, Rate, SlidingLog,
     ThrottleLayer, TrustedProxies, all, extract, limit, plans,
 };
 use tokio::net::TcpListener;
@@ -133,8 +133,8 @@ fn app(store: MemoryBackend, settings: Settings) -> anyhow::Result<Router> {
     // Outside authentication: what protects the server.
     let outside = ThrottleLayer::new(all((
         limit("per-ip", Gcra::new(Rate::per_second(20)).burst(40)).by(client()),
-        Concurrency::new(500),
-        Concurrency::new(20).name("in-flight-per-ip").by(client()),
+        limit("in-flight", InFlight::new(500)).by(Constant),
+        limit("in-flight-per-ip", InFlight::new(20)).by(client()),
     )))?
     .backend(store)?
     .response(error::refused);

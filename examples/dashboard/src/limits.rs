@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use throttle_tower::{
-    ClientIp, Concurrency, Gcra, Header, KeyExtractor, OnError, Rate, Route, ThrottleLayer,
+    ClientIp, Constant, Gcra, Header, InFlight, KeyExtractor, OnError, Rate, Route, ThrottleLayer,
     TokenBucket, TrustedProxies, all, limit, plans,
 };
 
@@ -63,8 +63,8 @@ pub fn layer() -> anyhow::Result<ThrottleLayer> {
             .unit("rows")
             .cost(estimate)
             .settled_later(),
-        Concurrency::new(64),
-        Concurrency::new(4).name("in-flight-per-key").by(api_key()),
+        limit("in-flight", InFlight::new(64)).by(Constant),
+        limit("in-flight-per-key", InFlight::new(4)).by(api_key()),
     ));
     Ok(ThrottleLayer::new(limits)?
         .on_error(OnError::local(PROCESSES))

@@ -17,7 +17,7 @@ use axum::response::Response;
 use axum::routing::any;
 use throttle_tower::throttle_core::{Limiter, Policy};
 use throttle_tower::{
-    ClientIp, Concurrency, ConfigError, Gcra, Header, InFlight, Key, KeyExtractor, Rate,
+    ClientIp, ConfigError, Constant, Gcra, Header, InFlight, Key, KeyExtractor, Permit, Rate,
     ThrottleLayer, all, limit,
 };
 use tokio::net::TcpListener;
@@ -62,10 +62,8 @@ async fn main() -> anyhow::Result<()> {
 fn throttle() -> Result<ThrottleLayer, ConfigError> {
     ThrottleLayer::new(all((
         limit("connects", Gcra::new(Rate::per_second(1)).burst(10)).by(ClientIp::peer()),
-        Concurrency::new(10_000),
-        Concurrency::new(20)
-            .name("in-flight-per-ip")
-            .by(ClientIp::peer()),
+        limit("in-flight", InFlight::new(10_000)).by(Constant),
+        limit("in-flight-per-ip", InFlight::new(20)).by(ClientIp::peer()),
     )))
 }
 
@@ -92,16 +90,16 @@ fn user(parts: &Parts) -> Key {
 
 async fn upgrade(
     State(messages): State<Limiter>,
-    in_flight: InFlight,
+    permit: Permit,
     parts: Parts,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    upgrade.on_upgrade(async move |socket| serve(socket, &messages, user(&parts), in_flight).await)
+    upgrade.on_upgrade(async move |socket| serve(socket, &messages, user(&parts), permit).await)
 }
 
-/// Echoes what the limiter admits. `_in_flight` is dropped with the connection, or the permit would
+/// Echoes what the limiter admits. `_permit` is dropped with the connection, or the permit would
 /// be free at once.
-async fn serve(mut socket: WebSocket, messages: &Limiter, user: Key, _in_flight: InFlight) {
+async fn serve(mut socket: WebSocket, messages: &Limiter, user: Key, _permit: Permit) {
     let mut refused = 0;
     while let Some(message) = receive(&mut socket).await {
         // Pings count, too: they are answered.

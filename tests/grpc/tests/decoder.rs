@@ -9,8 +9,7 @@ use http_body_util::{BodyExt, Full};
 use proptest::prelude::*;
 use throttle_core::{Gcra, ManualClock, MemoryBackend, Rate};
 use throttle_tower::{
-    Concurrency, Constant, Dialect, Limit, OnMissing, Refusal, ThrottleBody, ThrottleLayer, all,
-    limit,
+    Constant, Dialect, InFlight, Limit, OnMissing, Refusal, ThrottleBody, ThrottleLayer, all, limit,
 };
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -139,7 +138,7 @@ async fn where_no_wait_helps_a_client_learns_it() {
 
 #[tokio::test]
 async fn other_refusals_have_their_own_codes() {
-    let permits = layer(Concurrency::new(1));
+    let permits = layer(limit("in-flight", InFlight::new(1)).by(Constant));
     let held = service(&permits).call(request("application/grpc"));
     let full = refused(&permits, "application/grpc").await;
     drop(held);

@@ -12,8 +12,8 @@ use http::uri::PathAndQuery;
 use throttle_core::{FixedWindow, Gcra, Key, LeakyBucket, Rate};
 use throttle_tower::shape::ShapeError;
 use throttle_tower::{
-    ClientIp, Concurrency, Dialect, KeyExtractor, OnMissing, ShapeLayer, ThrottleLayer, Usage,
-    limit,
+    ClientIp, Constant, Dialect, InFlight, KeyExtractor, OnMissing, ShapeLayer, ThrottleLayer,
+    Usage, limit,
 };
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -178,7 +178,7 @@ async fn peer_of_a_tonic_server_is_found_and_its_client_reads_the_refusal() {
 
 #[tokio::test]
 async fn permit_of_a_stream_is_held_until_its_trailers() {
-    let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+    let layer = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
     let channel = connect(layer.clone()).await;
     for _ in 0..50 {
         let mut numbers = stream(&channel).await.unwrap();

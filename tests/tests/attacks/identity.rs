@@ -16,8 +16,7 @@ use throttle_tower::client_ip::{ClientIp, IpPrefix, TrustedProxies};
 use throttle_tower::extract::{Extension, from_fn};
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{
-    Concurrency, ConfigError, Gcra, Header, KeyExtractor, OnMissing, Rate, ThrottleLayer, all,
-    limit,
+    ConfigError, Gcra, Header, InFlight, KeyExtractor, OnMissing, Rate, ThrottleLayer, all, limit,
 };
 
 const XFF: &str = "x-forwarded-for";
@@ -307,9 +306,7 @@ async fn attack_19_a_missing_key_is_shared_skipped_or_rejected() {
             3
         );
     }
-    let in_flight = Concurrency::new(1)
-        .name("per-key")
-        .by(Header::new("x-api-key"));
+    let in_flight = limit("per-key", InFlight::new(1)).by(Header::new("x-api-key"));
     let reject = OnMissing::Reject(StatusCode::OK);
     for limits in [
         keyed(reject).into_limit_tree(),

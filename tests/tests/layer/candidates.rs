@@ -19,7 +19,7 @@ use throttle_tower::candidate::Flips;
 use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
-    Concurrency, Constant, Decision, FixedWindow, Gcra, Header, Limit, LimitReport, MemoryBackend,
+    Constant, Decision, FixedWindow, Gcra, Header, InFlight, Limit, LimitReport, MemoryBackend,
     OnError, OnMissing, Rate, SlidingLog, ThrottleLayer, all, limit,
 };
 use tower::{Layer, ServiceExt};
@@ -465,7 +465,7 @@ fn candidate_without_an_honest_meaning_does_not_build() {
     let (store, own) = (memory(), memory());
     let with =
         |limits: Limit| refused(live(&store).candidate("v2", ThrottleLayer::new(limits).unwrap()));
-    let starts = "candidate is a limit that acts on responses: Concurrency, refunds, strike_if \
+    let starts = "candidate is a limit that acts on responses: InFlight, refunds, strike_if \
         and settled_later do, and";
     for limits in [
         shared("q", 1).refund_failed(),
@@ -478,7 +478,7 @@ fn candidate_without_an_honest_meaning_does_not_build() {
             "{error}"
         );
     }
-    let permits = ThrottleLayer::new(Concurrency::new(1).name("c")).unwrap();
+    let permits = ThrottleLayer::new(limit("c", InFlight::new(1)).by(Constant)).unwrap();
     let error = refused(live(&store).candidate("v2", permits));
     assert!(
         error.starts_with(&format!("policy \"c\": {starts}")),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, BackendErrorKind, ManualClock};
 use throttle_tower::{
-    Concurrency, Constant, FixedWindow, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer,
+    Constant, FixedWindow, InFlight, LimitReport, MemoryBackend, OnError, Rate, ThrottleLayer,
     Usage, all, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
@@ -172,7 +172,7 @@ async fn charge_of_every_limit_is_given_back_where_permits_run_out() {
     let limits = all((
         shared("first", BURST),
         shared(TOKENS, BURST).cost(4),
-        Concurrency::new(1),
+        limit("in-flight", InFlight::new(1)).by(Constant),
     ));
     let layer = ThrottleLayer::new(limits)
         .unwrap()

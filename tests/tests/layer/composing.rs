@@ -3,7 +3,7 @@
 use http::StatusCode;
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, OnMissing, Rate, ThrottleLayer, all, any, limit,
+    Constant, Gcra, Header, InFlight, OnMissing, Rate, ThrottleLayer, all, any, limit,
 };
 use tower::{Layer, ServiceExt};
 
@@ -78,7 +78,7 @@ fn mistake_in_a_limit_is_an_error_when_the_layer_is_built() {
 #[test]
 fn name_that_stands_twice_in_a_layer_is_an_error() {
     let rate = |name: &str| shared(name, 1).into_limit_tree();
-    let permits = |name: &str| Concurrency::new(1).name(name).into_limit_tree();
+    let permits = |name: &str| limit(name, InFlight::new(1)).by(Constant).into_limit_tree();
     for (limits, is_right) in [
         ([rate("a"), rate("b"), rate("b")], false),
         ([rate("a"), permits("b"), permits("b")], false),

@@ -16,7 +16,7 @@ use throttle_tower::limit::Ban;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::usage::Usage;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, LeakyBucket, LimitTree, MemoryBackend, OnError, OnMissing,
+    Constant, Gcra, Header, InFlight, LeakyBucket, LimitTree, MemoryBackend, OnError, OnMissing,
     Rate, ShapeLayer, ThrottleLayer, all, any, limit, plans,
 };
 use tokio::sync::Semaphore;
@@ -171,7 +171,7 @@ async fn series_that_can_never_count_is_not_registered() {
             &["missing_key"],
         ),
         (
-            all((shared("p", 9), Concurrency::new(1).name("jobs"))),
+            all((shared("p", 9), limit("jobs", InFlight::new(1)).by(Constant))),
             &["no_permit", "refunded", "missing_key", "throttle_in_flight"],
         ),
     ] {
@@ -443,11 +443,14 @@ async fn lookups_say_how_they_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn recorder_that_is_installed_late_counts_from_then_on_and_has_all_levels() {
-    let layer = ThrottleLayer::new(all((shared("all", 3), Concurrency::new(9).name("jobs"))))
-        .unwrap()
-        .backend(memory())
-        .unwrap()
-        .metrics("api");
+    let layer = ThrottleLayer::new(all((
+        shared("all", 3),
+        limit("jobs", InFlight::new(9)).by(Constant),
+    )))
+    .unwrap()
+    .backend(memory())
+    .unwrap()
+    .metrics("api");
     let gate = Arc::new(Semaphore::new(0));
     let service = layer.layer(service_fn({
         let gate = Arc::clone(&gate);
@@ -489,8 +492,8 @@ async fn permits_in_flight_and_saturation_are_shown() {
     let gate = Arc::new(Semaphore::new(0));
     let series = metered(async {
         let limits = all((
-            Concurrency::new(3).name("all"),
-            Concurrency::new(2).name("jobs"),
+            limit("all", InFlight::new(3)).by(Constant),
+            limit("jobs", InFlight::new(2)).by(Constant),
         ));
         let layer = ThrottleLayer::new(limits).unwrap().metrics("api");
         let service = layer.layer(service_fn(async |_: Request<Text>| {
@@ -636,7 +639,7 @@ async fn charge_that_is_given_back_because_permits_ran_out_was_charged() {
     let series = metered(async {
         let remote = Remote::slow(0, 0);
         let rates = ["first", "second"].map(|name| shared(name, 9).on_error(OnError::Closed));
-        let limits = all((all(rates), Concurrency::new(1).name("jobs")));
+        let limits = all((all(rates), limit("jobs", InFlight::new(1)).by(Constant)));
         let layer = ThrottleLayer::new(limits)
             .unwrap()
             .backend(remote.clone())
@@ -932,7 +935,7 @@ async fn docs_list_every_metric_with_its_type_and_its_labels() {
             shared("a", 1).priority([("class", 0)], |_| "class"),
             shared("b", 1).wait_up_to(Duration::from_secs(1)),
         ]),
-        Concurrency::new(2),
+        limit("in-flight", InFlight::new(2)).by(Constant),
     ));
     let candidate = ThrottleLayer::new(shared("a", 1)).unwrap();
     let layer = ThrottleLayer::new(limits)

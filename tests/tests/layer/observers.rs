@@ -8,8 +8,8 @@ use http::{Request, Response};
 use throttle_core::BackendErrorKind;
 use throttle_tower::rules::{Registry, Rules};
 use throttle_tower::{
-    Activity, Concurrency, Event, Gcra, Header, LayerInfo, LimitState, MemoryBackend, Observer,
-    OnError, Outcome, Rate, ThrottleLayer, all, limit, plans,
+    Activity, Constant, Event, Gcra, Header, InFlight, LayerInfo, LimitState, MemoryBackend,
+    Observer, OnError, Outcome, Rate, ThrottleLayer, all, limit, plans,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -99,7 +99,7 @@ async fn activities_name_limits_by_their_indices_in_the_layer() {
     let limits = all((
         shared("elsewhere", 9).when(|parts| parts.uri.path() == "/elsewhere"),
         shared("all", 9).refund_successful(),
-        Concurrency::new(2).name("jobs"),
+        limit("jobs", InFlight::new(2)).by(Constant),
     ));
     let journal = Arc::new(Journal::default());
     let layer = ThrottleLayer::new(limits)

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use http::{Request, Response, StatusCode};
 use throttle_tower::headers::ResetFormat;
 use throttle_tower::{
-    Concurrency, Constant, Dialect, Gcra, Header, InFlight, OnError, OnMissing, Rate,
-    ThrottleLayer, all, limit,
+    Constant, Dialect, Gcra, Header, InFlight, OnError, OnMissing, Permit, Rate, ThrottleLayer,
+    all, limit,
 };
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt};
@@ -165,7 +165,7 @@ async fn store_is_not_asked_about_a_request_that_it_need_not_decide() {
         let remote = Remote::faltering(at_once);
         let limits = all((
             shared("p", 9).when(|parts| parts.uri.path() != "/free"),
-            Concurrency::new(1),
+            limit("in-flight", InFlight::new(1)).by(Constant),
         ));
         let layer = ThrottleLayer::new(limits)
             .unwrap()
@@ -205,7 +205,7 @@ async fn store_is_not_asked_after_a_lookup_that_leaves_no_key_or_permit() {
         .on_missing(OnMissing::Skip);
     let limits = all((
         keyed.when(|parts| parts.uri.path() != "/free"),
-        Concurrency::new(1),
+        limit("in-flight", InFlight::new(1)).by(Constant),
     ));
     let layer = ThrottleLayer::new(limits)
         .unwrap()
@@ -236,11 +236,12 @@ async fn store_is_not_asked_after_a_lookup_that_leaves_no_key_or_permit() {
 
 #[tokio::test]
 async fn request_that_needs_no_permit_gets_none() {
-    let permits = Concurrency::new(1)
+    let permits = limit("in-flight", InFlight::new(1))
+        .by(Constant)
         .cost(|parts: &http::request::Parts| u64::from(parts.uri.path() != "/free"));
     let layer = ThrottleLayer::new(permits).unwrap();
     let service = layer.layer(tower::service_fn(async |request: Request<Text>| {
-        let permit = request.extensions().get::<InFlight>().is_some();
+        let permit = request.extensions().get::<Permit>().is_some();
         Ok::<_, std::convert::Infallible>(Response::new(Text::from(permit.to_string())))
     }));
     for (path, permit) in [("/free", "false"), ("/", "true")] {

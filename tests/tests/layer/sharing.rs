@@ -9,7 +9,8 @@ use http::StatusCode;
 use throttle_core::BoxBackend;
 use throttle_tower::headers::Dialect;
 use throttle_tower::{
-    ClientIp, Concurrency, Gcra, LimitReport, OnError, Rate, Throttle, ThrottleLayer, all, limit,
+    ClientIp, Constant, Gcra, InFlight, LimitReport, OnError, Rate, Throttle, ThrottleLayer, all,
+    limit,
 };
 use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
@@ -160,7 +161,7 @@ fn settle_hook_set_before_the_backend_hears_its_failures() {
 
 #[tokio::test]
 async fn clones_with_other_options_share_the_permits() {
-    let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+    let layer = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
     let (one, two) = (
         layer.clone().layer(Strict::default()),
         layer.headers(Dialect::None).layer(Strict::default()),

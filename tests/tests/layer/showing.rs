@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use http::Request;
 use throttle_tower::{
-    Concurrency, Gcra, Header, InFlight, LimitReport, Rate, ThrottleLayer, Usage, all, limit,
+    Constant, Gcra, Header, InFlight, LimitReport, Permit, Rate, ThrottleLayer, Usage, all, limit,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -28,7 +28,10 @@ async fn debug_shows_what_a_request_holds() {
         .by(Header::new("x-api-key"))
         .cost(7)
         .settled_later();
-    let limits = all((tokens, Concurrency::new(9).name("uploads").cost(3)));
+    let limits = all((
+        tokens,
+        limit("uploads", InFlight::new(9)).by(Constant).cost(3),
+    ));
     let layer = ThrottleLayer::new(limits)
         .unwrap()
         .backend(memory())
@@ -36,7 +39,7 @@ async fn debug_shows_what_a_request_holds() {
     let service = layer.layer(service_fn(async |request: Request<Text>| {
         let extensions = request.extensions();
         assert_eq!(
-            format!("{:?}", extensions.get::<InFlight>().unwrap()),
+            format!("{:?}", extensions.get::<Permit>().unwrap()),
             r#"{"uploads": 3}"#
         );
         assert_eq!(

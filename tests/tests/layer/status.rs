@@ -18,8 +18,8 @@ use throttle_core::{BoxBackend, ManualClock, MemoryBackend, Timestamp};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::{
-    Concurrency, Dialect, FixedWindow, Gcra, Header, LimitTree, OnError, Rate, Route,
-    ThrottleLayer, all, limit, plans,
+    Dialect, FixedWindow, Gcra, Header, InFlight, LimitTree, OnError, Rate, Route, ThrottleLayer,
+    all, limit, plans,
 };
 use tokio::net::TcpListener;
 
@@ -80,7 +80,7 @@ fn limits() -> LimitTree {
             .when(is_login)
             .unit("attempts"),
         limit("per-route", Gcra::new(Rate::per_minute(100))).by((client(), Route)),
-        Concurrency::new(4).name("in \"flight\"").by(client()),
+        limit("in \"flight\"", InFlight::new(4)).by(client()),
     ))
 }
 

@@ -14,8 +14,8 @@ use throttle_test_servers::Shared;
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, Constant, Gcra, Header, Limit, MemoryBackend, OnError, Rate, ThrottleLayer, all,
-    any, limit,
+    Constant, Gcra, Header, InFlight, Limit, MemoryBackend, OnError, Rate, ThrottleLayer, all, any,
+    limit,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -125,7 +125,7 @@ async fn charge_queue_takes_no_more_than_can_be_admitted() {
 async fn charge_queued_request_holds_no_permit() {
     let layer = paused(all((
         ten("held").wait_up_to(Duration::from_secs(10)),
-        Concurrency::new(1),
+        limit("in-flight", InFlight::new(1)).by(Constant),
     )));
     let app = app(&layer);
     assert_eq!(send(&app, 1).await.status(), StatusCode::OK);

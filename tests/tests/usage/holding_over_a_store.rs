@@ -15,7 +15,7 @@ use throttle_core::{Backend, BackendError, Clock, Decision, Key, MemorySet, Poli
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Concurrency, ConfigError, Constant, Gcra, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer,
+    ConfigError, Constant, Gcra, InFlight, Limit, MemoryBackend, Rate, Throttle, ThrottleLayer,
     all, limit,
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -401,7 +401,10 @@ async fn law_07_charge_queued_request_is_admitted_after_a_step_back() {
 #[tokio::test(start_paused = true)]
 async fn store_is_not_asked_about_a_queued_request_that_finds_no_permit() {
     let limited = one_each(100 * MS, 1_000 * MS).when(|parts| parts.uri.path() != "/free");
-    let site = Site::new(true, all((limited, Concurrency::new(1))));
+    let site = Site::new(
+        true,
+        all((limited, limit("in-flight", InFlight::new(1)).by(Constant))),
+    );
     site.admit().await;
     let held = site.held();
     let free = Request::get("/free").body(()).unwrap();

@@ -22,7 +22,7 @@ use hyper::body::Frame;
 use hyper_util::rt::TokioIo;
 use throttle_core::{Clock, SystemClock, Timestamp};
 use throttle_tower::{
-    Concurrency, FixedWindow, InFlight, MemoryBackend, Rate, ThrottleLayer, all, any, limit,
+    Constant, FixedWindow, InFlight, MemoryBackend, Permit, Rate, ThrottleLayer, all, any, limit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
@@ -72,7 +72,10 @@ impl hyper::body::Body for Late {
 async fn attack_37_permits_are_held_to_the_end_of_the_body() {
     for store in Store::both().await {
         let (name, bodies) = (store.name, Arc::new(Semaphore::new(0)));
-        let limits = all((budget("requests", 100), Concurrency::new(2)));
+        let limits = all((
+            budget("requests", 100),
+            limit("in-flight", InFlight::new(2)).by(Constant),
+        ));
         let site = Site::new(store, limits, app(&bodies)).await;
         let first = site.send("/slow", &[]).await;
         let second = site.send("/slow", &[]).await;
@@ -147,7 +150,7 @@ impl hyper::body::Body for Once {
 #[tokio::test]
 async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
     for end in [Ok("done"), Err("broken")] {
-        let layer = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let layer = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
         let handler = move |_: Request<()>| {
             std::future::ready(Ok::<_, Infallible>(http::Response::new(Once(
                 Some(end),
@@ -167,7 +170,7 @@ async fn charge_permit_returns_with_the_last_frame_and_with_an_error() {
 #[tokio::test]
 async fn charge_saturation_of_nested_pools_names_all_that_are_to_blame() {
     let bodies = Arc::new(Semaphore::new(0));
-    let pool = |name: &str, most| Concurrency::new(most).name(name);
+    let pool = |name: &str, most| limit(name, InFlight::new(most)).by(Constant);
     let inner = any([pool("spent", 1), pool("spare", 9)]).charge_every_admitting();
     let nested = any((pool("own", 1), all((inner, pool("lane", 1))))).charge_every_admitting();
     let site = Site::new(Store::memory(), nested, app(&bodies)).await;
@@ -193,7 +196,10 @@ async fn law_05_charge_no_more_are_in_flight_than_permitted() {
             "done"
         };
         let name = store.name;
-        let pools = any([Concurrency::new(2).name("a"), Concurrency::new(3).name("b")]);
+        let pools = any([
+            limit("a", InFlight::new(2)).by(Constant),
+            limit("b", InFlight::new(3)).by(Constant),
+        ]);
         let limits = all((budget("requests", 100_000), pools));
         let layer = layer(&store, limits);
         let app = Router::new().route("/", get(handler)).layer(layer.clone());
@@ -238,7 +244,10 @@ async fn attack_35_permit_returns_wherever_the_client_disconnects() {
     for store in Store::both().await {
         let layer = layer(
             &store,
-            all((budget("requests", 100_000), Concurrency::new(1))),
+            all((
+                budget("requests", 100_000),
+                limit("in-flight", InFlight::new(1)).by(Constant),
+            )),
         );
         let handler = || async {
             tokio::task::yield_now().await;
@@ -295,7 +304,7 @@ async fn attack_35_permit_returns_wherever_the_client_disconnects() {
 /// permit.
 #[tokio::test]
 async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
-    let upgrade = |permit: InFlight, mut request: AxumRequest| async move {
+    let upgrade = |permit: Permit, mut request: AxumRequest| async move {
         let connection = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
             let mut connection = TokioIo::new(connection.await.unwrap());
@@ -312,7 +321,12 @@ async fn attack_33_a_permit_is_held_to_the_end_of_an_upgrade() {
             .unwrap()
     };
     let app = Router::new().route("/", get(upgrade));
-    let site = Site::new(Store::memory(), Concurrency::new(1), app).await;
+    let site = Site::new(
+        Store::memory(),
+        limit("in-flight", InFlight::new(1)).by(Constant),
+        app,
+    )
+    .await;
     let response = site.upgrade("/", "hello").await;
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
     let mut connection = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
@@ -355,7 +369,7 @@ fn hundred_and_one_permit(clock: &Meanwhile) -> ThrottleLayer<MemoryBackend<Mean
         hundred
             .by(throttle_tower::Constant)
             .cost(|parts: &Parts| number(parts, "x-cost")),
-        Concurrency::new(1),
+        limit("in-flight", InFlight::new(1)).by(Constant),
     ));
     ThrottleLayer::new(limits)
         .unwrap()
@@ -412,10 +426,11 @@ async fn law_10_charge_is_given_back_when_permits_run_out_meanwhile() {
 /// Nested layers: the handler's permit is that of all of them.
 #[tokio::test]
 async fn charge_stacked_layers_hand_over_their_permits_together() {
-    let layer = |name: &str| ThrottleLayer::new(Concurrency::new(1).name(name)).unwrap();
+    let layer =
+        |name: &str| ThrottleLayer::new(limit(name, InFlight::new(1)).by(Constant)).unwrap();
     let (outer, inner) = (layer("outer"), layer("inner"));
     let (send, mut kept) = tokio::sync::mpsc::unbounded_channel();
-    let handler = move |permit: InFlight| async move { send.send(permit).unwrap() };
+    let handler = move |permit: Permit| async move { send.send(permit).unwrap() };
     let app = Router::new()
         .route("/", get(handler))
         .layer(inner.clone())

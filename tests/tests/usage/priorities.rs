@@ -11,9 +11,10 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use throttle_core::{Backend, IntoAlgorithm, ManualClock};
 use throttle_tower::limit::IntoLimitTree;
+use throttle_tower::limit::{LimitKind, Rated};
 use throttle_tower::{
-    Concurrency, Constant, FixedWindow, Gcra, Header, InFlight, IntervalBucket, Limit, LimitReport,
-    MemoryBackend, Rate, SlidingLog, ThrottleLayer, Usage, all, any, limit, plans,
+    Constant, FixedWindow, Gcra, Header, InFlight, IntervalBucket, Limit, LimitReport,
+    MemoryBackend, Permit, Rate, SlidingLog, ThrottleLayer, Usage, all, any, limit, plans,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -29,7 +30,7 @@ fn class_of(parts: &Parts) -> String {
 }
 
 /// One limit of twenty units in three classes.
-fn api(algorithm: impl IntoAlgorithm) -> Limit {
+fn api(algorithm: impl LimitKind<Family = Rated>) -> Limit {
     limit("api", algorithm)
         .by(Constant)
         .priority(CLASSES, class_of)
@@ -241,7 +242,9 @@ async fn request_of_an_unknown_class_is_in_the_lowest_and_warned_of_once() {
     let hook = Arc::clone(&warnings);
     let layer = ThrottleLayer::new(all((
         smooth(),
-        Concurrency::new(20).priority(CLASSES, class_of),
+        limit("in-flight", InFlight::new(20))
+            .by(Constant)
+            .priority(CLASSES, class_of),
     )))
     .unwrap();
     let app = app(layer.on_warning(move |warning| hook.lock().unwrap().push(warning.to_string())));
@@ -266,12 +269,15 @@ async fn request_of_an_unknown_class_is_in_the_lowest_and_warned_of_once() {
 
 #[tokio::test]
 async fn permits_are_taken_only_while_the_reserve_stays_free() {
-    let layer =
-        ThrottleLayer::new(Concurrency::new(5).priority([("critical", 0), ("batch", 3)], class_of))
-            .unwrap();
-    let held: Arc<Mutex<Vec<InFlight>>> = Arc::default();
+    let layer = ThrottleLayer::new(
+        limit("in-flight", InFlight::new(5))
+            .by(Constant)
+            .priority([("critical", 0), ("batch", 3)], class_of),
+    )
+    .unwrap();
+    let held: Arc<Mutex<Vec<Permit>>> = Arc::default();
     let keep = Arc::clone(&held);
-    let handler = move |permit: InFlight| async move { keep.lock().unwrap().push(permit) };
+    let handler = move |permit: Permit| async move { keep.lock().unwrap().push(permit) };
     let app = Router::new()
         .route("/critical", get(handler.clone()))
         .route("/batch", get(handler))

@@ -66,7 +66,7 @@
 //! * Its observers, hooks and warnings work as those of any layer. It has no headers, and no
 //!   request carries its report.
 //!
-//! A candidate with a [`Concurrency`](crate::Concurrency), or with what depends on the response
+//! A candidate with a limit on [requests in flight](crate::InFlight), or with what depends on the response
 //! ([refunds](crate::Limit::refund_if), [`settled_later`](crate::Limit::settled_later),
 //! [`strike_if`](crate::Limit::strike_if)), does not build, because no request passes through it.
 //! Where a reload brings such a limit, nothing is decided until another reload removes it.

@@ -45,7 +45,7 @@ pub enum Activity {
         /// How long the request was in the queue.
         after: Duration,
     },
-    /// A request has taken permits of a [`Concurrency`](crate::Concurrency).
+    /// A request has taken permits of a limit on [requests in flight](crate::InFlight).
     TookPermits {
         /// Its index.
         limit: usize,

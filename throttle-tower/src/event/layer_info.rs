@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttle_core::{Backend, Policy, PolicyName};
 
-use crate::limit::{Applied, Class, Concurrency, Keying, Priority, WarnAt};
+use crate::limit::{Applied, Keying, PermitLimit, WarnAt};
 
 /// Reads how many keys a backend holds, if they are in this process.
 type KeyCount = dyn Fn() -> Option<usize> + Send + Sync;
@@ -99,7 +99,7 @@ pub struct LimitInfo {
     pub name: PolicyName,
     /// The policy of a limit on a rate, with its tiers.
     pub policy: Option<Policy>,
-    /// The most permits of a [`Concurrency`](crate::Concurrency), of one key.
+    /// The most permits of a limit on [requests in flight](crate::InFlight), of one key.
     pub permits: Option<u64>,
     /// The [classes](crate::Limit::priority), the highest first, with the units or permits that each
     /// leaves free. Empty without classes.
@@ -120,10 +120,26 @@ pub struct LimitInfo {
 impl LimitInfo {
     pub(crate) fn of_rate(policy: &Policy, limit: &Applied) -> Self {
         Self {
-            name: policy.policy_name().clone(),
             policy: Some(policy.clone()),
+            ..Self::new(limit, policy.policy_name())
+        }
+    }
+
+    pub(crate) fn of_permits(limit: &PermitLimit) -> Self {
+        Self {
+            permits: Some(limit.most),
+            ..Self::new(&limit.applied, &limit.name)
+        }
+    }
+
+    fn new(limit: &Applied, name: &PolicyName) -> Self {
+        let priority = limit.priority.as_deref();
+        let classes = priority.map(|priority| priority.classes().into());
+        Self {
+            name: name.clone(),
+            policy: None,
             permits: None,
-            classes: classes(limit.priority.as_deref()),
+            classes: classes.unwrap_or_default(),
             warn_at_millionths: limit.warn_at.map(WarnAt::millionths),
             wait_up_to: limit.wait_up_to,
             bans: limit.charge_rules.ban.is_some(),
@@ -131,24 +147,4 @@ impl LimitInfo {
             corrects: limit.charge_rules.may_change(),
         }
     }
-
-    pub(crate) fn of_permits(name: &PolicyName, limit: &Concurrency) -> Self {
-        Self {
-            name: name.clone(),
-            policy: None,
-            permits: Some(limit.most),
-            classes: classes(limit.priority.as_deref()),
-            warn_at_millionths: None,
-            wait_up_to: None,
-            bans: false,
-            looks_up: false,
-            corrects: false,
-        }
-    }
-}
-
-fn classes(priority: Option<&Priority>) -> Box<[Class]> {
-    priority
-        .map(|priority| priority.classes().into())
-        .unwrap_or_default()
 }

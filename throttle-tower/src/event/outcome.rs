@@ -82,7 +82,7 @@ pub enum Outcome<'a> {
     Refused,
     /// A required key was missing.
     MissingKey,
-    /// These `Concurrency` limits had too few permits left.
+    /// These limits on [requests in flight](crate::InFlight) had too few permits left.
     NoPermit(&'a [PolicyName]),
     /// The store failed and the limits that apply are open.
     FailedOpen(&'a BackendError),

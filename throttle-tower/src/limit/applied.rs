@@ -21,9 +21,11 @@ use crate::client_ip::ClientIp;
 use crate::client_ip::first_requests::FirstRequests;
 use crate::extract::KeyExtractor;
 
-/// How a policy is applied to requests.
+/// How a limit is applied to requests.
 #[derive(Clone)]
 pub(crate) struct Applied {
+    /// The index of the limit in the layer, once it is known.
+    pub(crate) index: usize,
     pub(crate) keying: Keying,
     pub(crate) cost: Option<CostOf>,
     pub(crate) when: Option<Arc<dyn Condition>>,
@@ -66,6 +68,7 @@ impl Applied {
         Self {
             by_route: uses(KeyExtractor::uses_route),
             by_peer: uses(|extractor| extractor.client_ip().is_some()),
+            index: 0,
             for_some_routes: false,
             keying,
             cost: None,

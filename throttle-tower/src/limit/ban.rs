@@ -6,6 +6,7 @@ use http::{HeaderMap, StatusCode};
 use throttle_core::ConfigError;
 use throttle_core::backend::Ban;
 
+use super::applied::Applied;
 use super::single::Limit;
 use crate::extract::KeyExtractor;
 
@@ -90,12 +91,14 @@ impl Limit {
         });
         self
     }
+}
 
+impl Applied {
     /// # Errors
     ///
     /// If the ban cannot be, or could be used by one client against another.
     pub(super) fn check_ban(&self) -> Result<(), ConfigError> {
-        let rules = &self.applied.charge_rules;
+        let rules = &self.charge_rules;
         let Some(ban) = rules.ban else {
             let rule = "strikes count toward a ban; add one: .ban(Ban::after(5)), in a file ban = \
                 { after = 5 }";
@@ -104,7 +107,7 @@ impl Limit {
             });
         };
         ban.check()?;
-        let keying = &self.applied.keying;
+        let keying = &self.keying;
         if rules.bans_spoofable || !keying.extractor().is_some_and(KeyExtractor::is_spoofable) {
             return Ok(());
         }

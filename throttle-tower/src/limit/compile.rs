@@ -7,17 +7,31 @@ use throttle_core::{AnyCharge, ConfigError, PolicyName, PolicySet, PolicyTree};
 
 use super::applied::Applied;
 use super::compose::{LimitTree, Tree};
-use super::concurrency::Concurrency;
+use super::counted::Counted;
 
 pub(crate) struct Compiled {
     pub(crate) set: PolicySet,
     /// How each policy of the set is applied.
     pub(crate) applied: Arc<[Applied]>,
-    pub(crate) concurrency: Vec<(PolicyName, Concurrency)>,
-    pub(crate) permit_tree: Option<PermitTree>,
+    pub(crate) permits: PermitSet,
 }
 
-/// A composition of limits on requests in flight, each by its place.
+/// The limits on requests in flight, and their composition.
+#[derive(Default)]
+pub(crate) struct PermitSet {
+    pub(crate) limits: Vec<PermitLimit>,
+    pub(crate) tree: Option<PermitTree>,
+}
+
+/// A limit on requests in flight.
+pub(crate) struct PermitLimit {
+    pub(crate) name: PolicyName,
+    /// The permits of a key.
+    pub(crate) most: u64,
+    pub(crate) applied: Applied,
+}
+
+/// A composition of limits on requests in flight, each by its index among them.
 #[derive(Clone, Debug)]
 pub(crate) enum PermitTree {
     Limit(usize),
@@ -32,13 +46,10 @@ impl LimitTree {
     /// of limits.
     pub(crate) fn compile(self) -> Result<Compiled, ConfigError> {
         let mut limits = Limits::default();
-        let (policies, permit_tree) = limits.split(self, false)?;
+        let (policies, tree) = limits.split(self, false)?;
         let set = policies.map_or_else(|| Ok(PolicySet::none()), PolicySet::new)?;
-        let Limits {
-            applied,
-            concurrency,
-        } = limits;
-        let names = concurrency.iter().map(|(name, _)| name.as_str());
+        let Limits { applied, permits } = limits;
+        let names = permits.iter().map(|limit| limit.name.as_str());
         let names: Vec<&str> = set
             .policies()
             .iter()
@@ -61,8 +72,10 @@ impl LimitTree {
         Ok(Compiled {
             set,
             applied: applied.into(),
-            concurrency,
-            permit_tree,
+            permits: PermitSet {
+                limits: permits,
+                tree,
+            },
         })
     }
 }
@@ -71,7 +84,7 @@ impl LimitTree {
 #[derive(Default)]
 struct Limits {
     applied: Vec<Applied>,
-    concurrency: Vec<(PolicyName, Concurrency)>,
+    permits: Vec<PermitLimit>,
 }
 
 impl Limits {
@@ -82,19 +95,29 @@ impl Limits {
         tree: LimitTree,
         in_any: bool,
     ) -> Result<(Option<PolicyTree>, Option<PermitTree>), ConfigError> {
-        let first = self.concurrency.len();
+        let first = self.permits.len();
         Ok(match tree.0 {
             Tree::Limit(limit) => {
-                let policy = limit.policy()?;
-                if in_any && limit.applied.charge_rules.ban.is_some() {
-                    return Err(ban_in_any().in_policy(policy.name()));
+                let counted = limit.counted()?;
+                let mut applied = limit.applied;
+                applied.index = self.applied.len() + first;
+                match counted {
+                    Counted::Units(policy) => {
+                        if in_any && applied.charge_rules.ban.is_some() {
+                            return Err(ban_in_any().in_policy(policy.name()));
+                        }
+                        self.applied.push(applied.with_least_estimate());
+                        (Some(policy.into()), None)
+                    }
+                    Counted::Permits(name, most) => {
+                        self.permits.push(PermitLimit {
+                            name,
+                            most,
+                            applied,
+                        });
+                        (None, Some(PermitTree::Limit(first)))
+                    }
                 }
-                self.applied.push(limit.applied.with_least_estimate());
-                (Some(policy.into()), None)
-            }
-            Tree::InFlight(limit) => {
-                self.concurrency.push((limit.check()?, *limit));
-                (None, Some(PermitTree::Limit(first)))
             }
             #[cfg(feature = "rules")]
             Tree::Nothing => (None, None),
@@ -115,7 +138,7 @@ impl Limits {
                 (policies, permits) if policies.is_empty() => {
                     (None, Some(PermitTree::Any(permits, charge)))
                 }
-                _ => return Err(mixed_any(&self.concurrency[first].0)),
+                _ => return Err(mixed_any(&self.permits[first].name)),
             },
         })
     }
@@ -142,26 +165,25 @@ fn ban_in_any() -> ConfigError {
     ConfigError::new("ban", "in an any", rule)
 }
 
-fn mixed_any(concurrency: &PolicyName) -> ConfigError {
+fn mixed_any(permits: &PolicyName) -> ConfigError {
     let rule = "permits are counted in this process and rates by the store, so one decision \
-        cannot choose between \
-                them; put the Concurrency beside the any, as in all((Concurrency::new(20), \
-                any(…)))";
-    ConfigError::new("any", "a mix of Concurrency and rates", rule).in_policy(concurrency.as_str())
+        cannot choose between them; put the limit on requests in flight next to the any, as in \
+        all((in_flight, any(…)))";
+    ConfigError::new("any", "a mix of InFlight and rates", rule).in_policy(permits.as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limit::{IntoLimitTree, all, any, limit};
-    use crate::{Constant, Gcra, Limit, Rate, ThrottleLayer};
+    use crate::{Constant, Gcra, InFlight, Limit, Rate, ThrottleLayer};
 
     fn rate(name: &str) -> Limit {
         limit(name, Gcra::new(Rate::per_minute(9))).by(Constant)
     }
 
-    fn permits(name: &str) -> Concurrency {
-        Concurrency::new(9).name(name)
+    fn permits(name: &str) -> Limit<InFlight> {
+        limit(name, InFlight::new(9)).by(Constant)
     }
 
     /// The names of both halves, and the tree of the permits.
@@ -169,15 +191,16 @@ mod tests {
         let compiled = limits.into_limit_tree().compile().expect("it is right");
         let policies = compiled.set.policies();
         assert_eq!(compiled.applied.len(), policies.len());
-        let concurrency = compiled
-            .concurrency
+        let permits = compiled
+            .permits
+            .limits
             .iter()
-            .map(|(name, _)| name.as_str().to_owned());
+            .map(|limit| limit.name.as_str().to_owned());
         let policies = policies.iter().map(|policy| policy.name().to_owned());
         (
             policies.collect(),
-            concurrency.collect(),
-            format!("{:?}", compiled.permit_tree),
+            permits.collect(),
+            format!("{:?}", compiled.permits.tree),
         )
     }
 
@@ -243,11 +266,9 @@ mod tests {
                 permits("first"),
                 any((rate("own"), permits("mixed")))
             ))),
-            "policy \"mixed\": any is a mix of Concurrency and rates: permits are counted in this \
-                process and rates by \
-             the store, so one decision cannot choose between them; put the Concurrency beside \
-             the any, as in \
-             all((Concurrency::new(20), any(…)))"
+            "policy \"mixed\": any is a mix of InFlight and rates: permits are counted in this \
+             process and rates by the store, so one decision cannot choose between them; put the \
+             limit on requests in flight next to the any, as in all((in_flight, any(…)))"
         );
         let nothing = || Vec::<Limit>::new();
         for empty in [

@@ -1,6 +1,5 @@
 use throttle_core::AnyCharge;
 
-use super::concurrency::Concurrency;
 use super::single::Limit;
 
 /// A composition of limits: what [`all`] and [`any`] return, and what a single limit converts into.
@@ -19,8 +18,7 @@ pub struct LimitTree(pub(super) Tree);
 
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
-    Limit(Box<Limit>),
-    InFlight(Box<Concurrency>),
+    Limit(Box<Limit<()>>),
     All(Vec<LimitTree>),
     Any(Vec<LimitTree>, AnyCharge),
     #[cfg(feature = "rules")]
@@ -29,8 +27,9 @@ pub(super) enum Tree {
 
 /// Admits a request if every member admits it. Then every member is charged; otherwise none is.
 ///
-/// Members of one type are written as a list, and members of several types (a limit, plans, a
-/// [`Concurrency`], another composition) as a tuple: `all([a, b])`, but `all((a, any([b, c])))`.
+/// Members of one type are written as a list, and members of several types (a limit on a rate or
+/// plans, a limit on requests in flight, another composition) as a tuple: `all([a, b])`, but
+/// `all((a, any([b, c])))`.
 ///
 /// ```
 /// use throttle_tower::{ClientIp, Constant, Gcra, Rate, ThrottleLayer, all, limit};
@@ -49,15 +48,15 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
 /// for example the client's own budget before a shared pool. A request to which no member applies
 /// is admitted. Members are written as those of [`all`] are.
 ///
-/// They are either all limits on rates, or all [`Concurrency`] limits: permits are counted in
-/// this process and rates by the store, so one decision cannot choose between them. A layer refuses
-/// to build with a mix. Put the `Concurrency` beside the `any` instead:
-/// `all((Concurrency::new(20), any(…)))`.
+/// They are either all limits on rates, or all limits on [requests in flight](crate::InFlight):
+/// permits are counted in this process and rates by the store, so one decision cannot choose
+/// between them. A layer refuses to build with a mix. Put the limit on requests in flight next to
+/// the `any` instead: `all((in_flight, any(…)))`.
 ///
 /// ```
 /// use throttle_tower::{
-///     CalendarQuota, ClientIp, Concurrency, Constant, Gcra, Header, OnMissing, Rate,
-///     ThrottleLayer, all, any, limit,
+///     CalendarQuota, ClientIp, Constant, Gcra, Header, InFlight, OnMissing, Rate, ThrottleLayer,
+///     all, any, limit,
 /// };
 ///
 /// let burst = limit("burst", Gcra::new(Rate::per_second(10))).by(ClientIp::peer());
@@ -68,10 +67,8 @@ pub fn all(members: impl IntoMembers) -> LimitTree {
 ///     .on_missing(OnMissing::Skip);
 /// let pool = limit("pool", CalendarQuota::daily(50_000)).by(Constant);
 /// assert!(ThrottleLayer::new(all((burst, any([own.clone(), pool])))).is_ok());
-/// assert!(
-///     ThrottleLayer::new(any((own, Concurrency::new(20)))).is_err(),
-///     "a mix of both kinds"
-/// );
+/// let exports = limit("exports", InFlight::new(20)).by(Constant);
+/// assert!(ThrottleLayer::new(any((own, exports))).is_err(), "a mix of both kinds");
 /// ```
 pub fn any(members: impl IntoMembers) -> LimitTree {
     LimitTree(Tree::Any(members.into_members(), AnyCharge::First))
@@ -94,29 +91,22 @@ impl LimitTree {
     }
 }
 
-impl From<Limit> for LimitTree {
-    fn from(limit: Limit) -> Self {
-        Self(Tree::Limit(Box::new(limit)))
+impl<F> From<Limit<F>> for LimitTree {
+    fn from(limit: Limit<F>) -> Self {
+        Self(Tree::Limit(Box::new(limit.of_any_kind())))
     }
 }
 
-impl From<Concurrency> for LimitTree {
-    fn from(concurrency: Concurrency) -> Self {
-        Self(Tree::InFlight(Box::new(concurrency)))
-    }
-}
-
-/// What a layer can enforce: a [`Limit`], a [`Concurrency`], [plans](crate::plans()), or a
-/// composition of several.
+/// What a layer can enforce: a [`Limit`], [plans](crate::plans()), or a composition of several.
 ///
 /// ```
 /// use throttle_tower::limit::IntoLimitTree;
-/// use throttle_tower::{Concurrency, ConfigError, ThrottleLayer};
+/// use throttle_tower::{ConfigError, Constant, InFlight, ThrottleLayer, limit};
 ///
 /// fn layer(limits: impl IntoLimitTree) -> Result<ThrottleLayer, ConfigError> {
 ///     ThrottleLayer::new(limits)
 /// }
-/// assert!(layer(Concurrency::new(20)).is_ok());
+/// assert!(layer(limit("exports", InFlight::new(20)).by(Constant)).is_ok());
 /// ```
 ///
 /// # Contract
@@ -141,13 +131,7 @@ impl IntoLimitTree for LimitTree {
     }
 }
 
-impl IntoLimitTree for Limit {
-    fn into_limit_tree(self) -> LimitTree {
-        self.into()
-    }
-}
-
-impl IntoLimitTree for Concurrency {
+impl<F> IntoLimitTree for Limit<F> {
     fn into_limit_tree(self) -> LimitTree {
         self.into()
     }
@@ -157,10 +141,11 @@ impl IntoLimitTree for Concurrency {
 ///
 /// ```
 /// use throttle_tower::limit::IntoMembers;
-/// use throttle_tower::{Concurrency, Constant, Gcra, Rate, limit};
+/// use throttle_tower::{Constant, Gcra, InFlight, Rate, limit};
 ///
 /// let per_second = limit("all", Gcra::new(Rate::per_second(10))).by(Constant);
-/// assert_eq!((per_second, Concurrency::new(20)).into_members().len(), 2);
+/// let exports = limit("exports", InFlight::new(20)).by(Constant);
+/// assert_eq!((per_second, exports).into_members().len(), 2);
 /// ```
 ///
 /// # Contract
@@ -216,12 +201,18 @@ members!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Constant, Gcra, Rate, limit};
+    use crate::{Constant, Gcra, InFlight, Rate, limit};
+
+    fn in_flight(name: &str) -> Limit<InFlight> {
+        limit(name, InFlight::new(1)).by(Constant)
+    }
 
     fn names(members: impl IntoMembers) -> String {
         let name = |member: LimitTree| match member.0 {
-            Tree::Limit(limit) => limit.policy().expect("it is right").name().to_owned(),
-            Tree::InFlight(limit) => limit.check().expect("it is right").as_str().to_owned(),
+            Tree::Limit(limit) => {
+                let counted = limit.counted().expect("it is right");
+                counted.name().as_str().to_owned()
+            }
             other => panic!("{other:?}"),
         };
         members.into_members().into_iter().map(name).collect()
@@ -231,7 +222,7 @@ mod tests {
     fn members_keep_their_order_in_each_form() {
         let rate = |name: &str| limit(name, Gcra::new(Rate::per_minute(9))).by(Constant);
         let [a, b, c, d] = ["a", "b", "c", "d"].map(rate);
-        let [e, f, g, h] = ["e", "f", "g", "h"].map(|name| Concurrency::new(1).name(name));
+        let [e, f, g, h] = ["e", "f", "g", "h"].map(in_flight);
         assert_eq!(names([c.clone(), a.clone(), b.clone()]), "cab");
         assert_eq!(names(vec![b.clone(), a.clone()]), "ba");
         let (a, b, c, d) = (|| a.clone(), || b.clone(), || c.clone(), || d.clone());
@@ -248,7 +239,7 @@ mod tests {
 
     #[test]
     fn only_an_any_is_made_to_charge_every_member_that_admits() {
-        let members = || [Concurrency::new(1).name("a"), Concurrency::new(1).name("b")];
+        let members = || [in_flight("a"), in_flight("b")];
         let charge = |tree: LimitTree| match tree.0 {
             Tree::Any(_, charge) => Some(charge),
             _ => None,

@@ -66,7 +66,8 @@ mod tests {
     use crate::extract::from_fn;
     use crate::plans::plans;
     use crate::{
-        Concurrency, InFlight, LimitReport, OnMissing, ThrottleLayer, Usage, Warning, all, limit,
+        Constant, InFlight, LimitReport, OnMissing, Permit, ThrottleLayer, Usage, Warning, all,
+        limit,
     };
 
     /// What was called.
@@ -108,7 +109,7 @@ mod tests {
                     std::future::ready(Some("free"))
                 })
                 .unknown("free"),
-            Concurrency::new(1),
+            limit("in-flight", InFlight::new(1)).by(Constant),
         ));
         let layer = ThrottleLayer::new(limits).unwrap().report_in_response(true);
         layer
@@ -122,7 +123,7 @@ mod tests {
             let found = request.extensions();
             let is_untouched = found.get::<LimitReport>().is_none()
                 && found.get::<Usage>().is_none()
-                && found.get::<InFlight>().is_none();
+                && found.get::<Permit>().is_none();
             let mut response = Response::new(());
             if !is_untouched {
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

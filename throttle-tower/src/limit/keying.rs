@@ -120,7 +120,7 @@ impl Keying {
     }
 
     /// The extractor that reads the request's head; `None` for a closure that returns a future.
-    pub(super) fn extractor(&self) -> Option<&dyn KeyExtractor> {
+    pub(crate) fn extractor(&self) -> Option<&dyn KeyExtractor> {
         match self {
             Self::Extracted(extractor) => Some(extractor),
             Self::Tiered(lookup) => Some(lookup.extractor()),

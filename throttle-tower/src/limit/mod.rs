@@ -2,7 +2,7 @@
 //! several are composed.
 //!
 //! [`limit()`] starts a limit, [`Limit`] has its options, and [`all`] and [`any`] compose limits.
-//! [`Concurrency`] limits requests in flight instead of a rate. [`Ban`] says how long keys are
+//! A limit on requests in flight is one of the kind [`InFlight`]. [`Ban`] says how long keys are
 //! refused that do not stop.
 
 // `single` and `charge_options` hold the options of one limit, and `compile` splits a composition
@@ -18,12 +18,13 @@ mod charge_options;
 mod charge_rules;
 mod compile;
 mod compose;
-mod concurrency;
 mod condition;
 mod cost;
+mod counted;
 #[cfg(feature = "rules")]
 pub(crate) mod explained;
 mod keying;
+mod kind;
 mod on_error;
 mod on_missing;
 mod priority;
@@ -34,15 +35,14 @@ use throttle_core::{Algorithm, ConfigError};
 
 pub(crate) use applied::{Applied, Audit};
 pub(crate) use charge_rules::ChargeRules;
-pub(crate) use compile::{Compiled, PermitTree};
+pub(crate) use compile::{Compiled, PermitLimit, PermitSet, PermitTree};
 pub use compose::{IntoLimitTree, IntoMembers, LimitTree, all, any};
-pub use concurrency::Concurrency;
-pub(crate) use concurrency::Need;
 pub(crate) use condition::{Condition, ConditionIndex, Numbers};
 pub use cost::IntoCost;
 pub(crate) use keying::{
     Found, FoundTier, Keying, LookedUp, LookupReport, LookupResult, TierLookup,
 };
+pub use kind::{InFlight, LimitKind, Rated};
 pub use on_error::OnError;
 pub use on_missing::OnMissing;
 pub(crate) use priority::{Class, Priority, check_classes};

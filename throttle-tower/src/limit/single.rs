@@ -1,23 +1,26 @@
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use throttle_core::{ConfigError, IntoAlgorithm, Key, Policy};
+use throttle_core::{ConfigError, Key, Policy};
 use tokio::time::timeout;
 
 use super::applied::Applied;
 use super::condition::Condition;
 use super::cost::IntoCost;
+use super::counted::Counted;
 use super::keying::{FoundTier, Keying, TierLookup};
+use super::kind::{LimitKind, Rated};
 use super::on_error::OnError;
 use super::on_missing::OnMissing;
 use super::priority::{Priority, class_of};
 use super::warn_at::WarnAt;
 use crate::extract::KeyExtractor;
 
-/// Starts a limit: a public name and an algorithm. Next, set [the key](Unkeyed::by) that it is
-/// applied by.
+/// Starts a limit: a public name and a kind, which is an algorithm for a rate or
+/// [`InFlight`](crate::InFlight). Next, set [the key](Unkeyed::by) that it is applied by.
 ///
 /// A mistake in it is reported when the layer is built.
 ///
@@ -29,9 +32,10 @@ use crate::extract::KeyExtractor;
 /// let error = ThrottleLayer::new(per_ip(Rate::per_second(0))).unwrap_err();
 /// assert_eq!(error.policy(), Some("per-ip"));
 /// ```
-pub fn limit(name: impl Into<String>, algorithm: impl IntoAlgorithm) -> Unkeyed {
+pub fn limit<K: LimitKind>(name: impl Into<String>, kind: K) -> Unkeyed<K::Family> {
     Unkeyed {
-        policy: Policy::new(&name.into(), algorithm),
+        counted: kind.counted(&name.into()),
+        family: PhantomData,
     }
 }
 
@@ -46,16 +50,19 @@ pub fn limit(name: impl Into<String>, algorithm: impl IntoAlgorithm) -> Unkeyed 
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "say whose budget it is with `.by(…)`"]
-pub struct Unkeyed {
-    policy: Result<Policy, ConfigError>,
+pub struct Unkeyed<F = Rated> {
+    counted: Result<Counted, ConfigError>,
+    family: PhantomData<F>,
+}
+
+impl<F> Unkeyed<F> {
+    /// Gives each key of `extractor` its own budget.
+    pub fn by(self, extractor: impl KeyExtractor) -> Limit<F> {
+        Limit::new(self.counted, Keying::Extracted(Arc::new(extractor)))
+    }
 }
 
 impl Unkeyed {
-    /// Gives each key of `extractor` its own budget.
-    pub fn by(self, extractor: impl KeyExtractor) -> Limit {
-        Limit::new(self.policy, Keying::Extracted(Arc::new(extractor)))
-    }
-
     /// Gives each key its own budget, where a future returns the key: for example a session that is
     /// looked up in a store. The closure clones from the request's head what the future needs.
     ///
@@ -90,9 +97,9 @@ impl Unkeyed {
     /// # Panics
     ///
     /// The request panics outside of a tokio runtime with timers enabled.
-    pub fn by_async<F, Fut, K>(self, extractor: F) -> Limit
+    pub fn by_async<E, Fut, K>(self, extractor: E) -> Limit
     where
-        F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+        E: Fn(&Parts) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Option<K>> + Send + 'static,
         K: Into<Key>,
     {
@@ -105,11 +112,14 @@ impl Unkeyed {
                 )
             })
         }));
-        Limit::new(self.policy, keying)
+        Limit::new(self.counted, keying)
     }
 }
 
-/// A policy with the key that it is applied by, what a request costs, and when it applies.
+/// A limit with the key that it is applied by, what a request costs, and when it applies.
+///
+/// `Limit`, which is `Limit<Rated>`, limits a rate and has all settings. `Limit<InFlight>` limits
+/// requests in flight: it has the settings of its key, its cost, its condition and its classes.
 ///
 /// ```
 /// use http::request::Parts;
@@ -128,35 +138,40 @@ impl Unkeyed {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a limit does nothing until a layer is built with it"]
-pub struct Limit {
-    policy: Result<Policy, ConfigError>,
+pub struct Limit<F = Rated> {
+    counted: Result<Counted, ConfigError>,
     unit: Option<String>,
     /// The cost of every request, where it is a number.
     constant_cost: Option<u64>,
     pub(crate) applied: Applied,
+    family: PhantomData<F>,
 }
 
-impl Limit {
-    fn new(policy: Result<Policy, ConfigError>, keying: Keying) -> Self {
+impl<F> Limit<F> {
+    fn new(counted: Result<Counted, ConfigError>, keying: Keying) -> Self {
         Self {
-            policy,
+            counted,
             unit: None,
             constant_cost: None,
             applied: Applied::by(keying),
+            family: PhantomData,
         }
     }
 
-    /// A limit whose keys are in tiers.
-    pub(crate) fn tiered(
-        policy: Result<Policy, ConfigError>,
-        lookup: impl TierLookup + 'static,
-    ) -> Self {
-        Self::new(policy, Keying::Tiered(Arc::new(lookup)))
+    /// The same limit, for a composition of limits of all kinds.
+    pub(super) fn of_any_kind(self) -> Limit<()> {
+        Limit {
+            counted: self.counted,
+            unit: self.unit,
+            constant_cost: self.constant_cost,
+            applied: self.applied,
+            family: PhantomData,
+        }
     }
 
-    /// Sets what a request costs, in units: a number, or a function of the request's head. A cost
-    /// of 0 peeks: it charges nothing, and is admitted even if nothing is left. For a limit that is
-    /// [settled later](Self::settled_later), a cost of 0 counts as 1. Defaults to 1.
+    /// Sets what a request costs, in units or permits: a number, or a function of the request's
+    /// head. A cost of 0 peeks: it charges nothing, and is admitted even if nothing is left. For a
+    /// limit that is [settled later](Limit::settled_later), a cost of 0 counts as 1. Defaults to 1.
     ///
     /// If a constant cost exceeds what the limit can admit at one instant, building the layer
     /// fails. For a limit with tiers, the largest tier counts; requests in a tier that admits less
@@ -213,6 +228,138 @@ impl Limit {
     pub fn on_missing(mut self, rule: OnMissing) -> Self {
         self.applied.on_missing = rule;
         self
+    }
+
+    /// Shares the limit's budget between classes of requests: names, the highest first, each with
+    /// the units that its requests leave free for the classes above. `class_of_request` returns the
+    /// name of a request's class. Defaults to no classes, and no reserve.
+    ///
+    /// A limit on [requests in flight](crate::InFlight) shares its permits in the same way: what
+    /// follows says units for both.
+    ///
+    /// A request is admitted if its cost and the reserve of its class are available, and is charged
+    /// the cost alone. So its `Retry-After`, what remains in its headers, and its
+    /// [report](crate::LimitReport) are those of its class, and exact. The quota in its headers is
+    /// what its class gets if the others send nothing.
+    ///
+    /// **The program assigns the class**: by the route, by a customer's contract, by an extension
+    /// that authentication has inserted. It must not come from a header, because a client that
+    /// chooses its class chooses the highest. If `class_of_request` returns the name of no class,
+    /// the request is in the lowest class, and the layer [warns](crate::Warning::UnknownClass)
+    /// once.
+    ///
+    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all
+    ///   requests are of a low class, they get the rest of the burst, or of the window, and no
+    ///   more. A bucket that refills all the time, such as [`Gcra`](throttle_core::Gcra), still
+    ///   admits them at its whole rate; a window admits them at the rest of its count.
+    /// * **A reserve protects no more than it holds.** While the highest class uses more than the
+    ///   rate, every lower one is refused, and no reserve protects requests of the highest class
+    ///   from each other.
+    /// * **It is the request's, not the key's.** Layers that name one limit share its budget, and
+    ///   each decides by the classes that it has.
+    /// * **A held request is passed.** A request that [waits](Limit::wait_up_to) queues with those
+    ///   of its key and class, until its own reserve is free. Higher classes pass it, as many as
+    ///   come: the bound is its longest wait, and then it is refused. Its queue forecasts turns as
+    ///   if no other class came. A request that costs more than the reserves of two classes differ
+    ///   by may wait for units that the lower class takes.
+    /// * Usage that a handler settles may take from the reserve, because the work is done by then.
+    ///   While a response streams, its running charges leave the reserve free.
+    ///
+    /// Building the layer fails without a class, with two of one name, with reserves that do not
+    /// ascend, or with a reserve that a tier, or the constant cost, leaves no room beside. Requests
+    /// with [parameters of their own](crate::plans::Tier::own) that hold no more than the reserve
+    /// of their class are refused without a `Retry-After`.
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use throttle_tower::{Constant, Gcra, Rate, Route, ThrottleLayer, limit};
+    ///
+    /// let class_of = |parts: &Parts| match Route::template(parts) {
+    ///     Some("/checkout") => "critical",
+    ///     Some("/export") => "batch",
+    ///     _ => "normal",
+    /// };
+    /// let api = |batch| {
+    ///     limit("api", Gcra::new(Rate::per_second(100)).burst(200))
+    ///         .by(Constant)
+    ///         .priority(
+    ///             [("critical", 0), ("normal", 40), ("batch", batch)],
+    ///             class_of,
+    ///         )
+    /// };
+    /// assert!(ThrottleLayer::new(api(120)).is_ok());
+    /// assert!(
+    ///     ThrottleLayer::new(api(200)).is_err(),
+    ///     "no request of the class would ever be admitted"
+    /// );
+    /// ```
+    pub fn priority<N: Into<String>, C: AsRef<str>>(
+        self,
+        classes: impl IntoIterator<Item = (N, u64)>,
+        class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
+    ) -> Self {
+        self.in_classes(Priority::new(classes, class_of(class_of_request)))
+    }
+
+    pub(crate) fn in_classes(mut self, priority: Arc<Priority>) -> Self {
+        self.applied.priority = Some(priority);
+        self
+    }
+
+    /// What the limit counts.
+    ///
+    /// # Errors
+    ///
+    /// If a setting of the limit is wrong.
+    pub(crate) fn counted(&self) -> Result<Counted, ConfigError> {
+        let counted = self.counted.clone()?;
+        self.check(&counted)
+            .map_err(|error| error.in_policy(counted.name().as_str()))?;
+        let Counted::Units(policy) = counted else {
+            return Ok(counted);
+        };
+        let policy = match &self.unit {
+            Some(unit) => policy.with_unit(unit)?,
+            None => policy,
+        };
+        let policy = match self.applied.audit {
+            Some(audit) => audit.policy(policy, &self.applied)?,
+            None => policy,
+        };
+        Ok(Counted::Units(policy))
+    }
+
+    fn check(&self, counted: &Counted) -> Result<(), ConfigError> {
+        let (least, most) = counted.capacities();
+        if let Some(cost) = self.constant_cost.filter(|cost| *cost > most) {
+            let (units, bound) = match counted {
+                Counted::Units(_) => ("units", "the burst"),
+                Counted::Permits(..) => ("permits", "the number of permits"),
+            };
+            let rule = format!(
+                "the limit admits at most {most} {units} at once, so that every request would be \
+                 refused; lower the cost, or raise {bound} to at least the cost"
+            );
+            return Err(ConfigError::new("cost", cost, rule));
+        }
+        self.applied.keying.check()?;
+        self.applied.on_missing.check()?;
+        if let Some(priority) = &self.applied.priority {
+            // In some tier, or, if all requests cost the same, in every tier.
+            priority.check(least, 1)?;
+            priority.check(most, self.constant_cost.unwrap_or(1))?;
+        }
+        self.applied.check_ban()
+    }
+}
+
+impl Limit {
+    /// A limit whose keys are in tiers.
+    pub(crate) fn tiered(
+        policy: Result<Policy, ConfigError>,
+        lookup: impl TierLookup + 'static,
+    ) -> Self {
+        Self::new(policy.map(Counted::Units), Keying::Tiered(Arc::new(lookup)))
     }
 
     /// Sets how long a key [that a future resolves to](Unkeyed::by_async) may take. After that the
@@ -273,8 +420,7 @@ impl Limit {
     ///   it does not end) the next request takes the turn. Once it is polled again, it has the next
     ///   turn within its own `longest`; after that it is refused if others wait.
     /// * If several limits of an `all` refuse, the request queues only if all of them have a
-    ///   `wait_up_to`. A queued request holds no permits of a [`Concurrency`](crate::Concurrency).
-    ///   The tokio runtime must have its timers enabled.
+    ///   `wait_up_to`. A queued request holds no [permits](crate::InFlight). The tokio runtime must have its timers enabled.
     ///
     /// ```
     /// use std::time::Duration;
@@ -286,79 +432,6 @@ impl Limit {
     /// ```
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.applied.wait_up_to = Some(longest);
-        self
-    }
-
-    /// Shares the limit's budget between classes of requests: names, the highest first, each with
-    /// the units that its requests leave free for the classes above. `class_of_request` returns the
-    /// name of a request's class. Defaults to no classes, and no reserve.
-    ///
-    /// A request is admitted if its cost and the reserve of its class are available, and is charged
-    /// the cost alone. So its `Retry-After`, what remains in its headers, and its
-    /// [report](crate::LimitReport) are those of its class, and exact. The quota in its headers is
-    /// what its class gets if the others send nothing.
-    ///
-    /// **The program assigns the class**: by the route, by a customer's contract, by an extension
-    /// that authentication has inserted. It must not come from a header, because a client that
-    /// chooses its class chooses the highest. If `class_of_request` returns the name of no class,
-    /// the request is in the lowest class, and the layer [warns](crate::Warning::UnknownClass)
-    /// once.
-    ///
-    /// * **A reserve is not lent out.** Units that the higher classes do not use stay free: if all
-    ///   requests are of a low class, they get the rest of the burst, or of the window, and no
-    ///   more. A bucket that refills all the time, such as [`Gcra`](throttle_core::Gcra), still
-    ///   admits them at its whole rate; a window admits them at the rest of its count.
-    /// * **A reserve protects no more than it holds.** While the highest class uses more than the
-    ///   rate, every lower one is refused, and no reserve protects requests of the highest class
-    ///   from each other.
-    /// * **It is the request's, not the key's.** Layers that name one limit share its budget, and
-    ///   each decides by the classes that it has.
-    /// * **A held request is passed.** A request that [waits](Self::wait_up_to) queues with those
-    ///   of its key and class, until its own reserve is free. Higher classes pass it, as many as
-    ///   come: the bound is its longest wait, and then it is refused. Its queue forecasts turns as
-    ///   if no other class came. A request that costs more than the reserves of two classes differ
-    ///   by may wait for units that the lower class takes.
-    /// * Usage that a handler settles may take from the reserve, because the work is done by then.
-    ///   While a response streams, its running charges leave the reserve free.
-    ///
-    /// Building the layer fails without a class, with two of one name, with reserves that do not
-    /// ascend, or with a reserve that a tier, or the constant cost, leaves no room beside. Requests
-    /// with [parameters of their own](crate::plans::Tier::own) that hold no more than the reserve
-    /// of their class are refused without a `Retry-After`.
-    ///
-    /// ```
-    /// use http::request::Parts;
-    /// use throttle_tower::{Constant, Gcra, Rate, Route, ThrottleLayer, limit};
-    ///
-    /// let class_of = |parts: &Parts| match Route::template(parts) {
-    ///     Some("/checkout") => "critical",
-    ///     Some("/export") => "batch",
-    ///     _ => "normal",
-    /// };
-    /// let api = |batch| {
-    ///     limit("api", Gcra::new(Rate::per_second(100)).burst(200))
-    ///         .by(Constant)
-    ///         .priority(
-    ///             [("critical", 0), ("normal", 40), ("batch", batch)],
-    ///             class_of,
-    ///         )
-    /// };
-    /// assert!(ThrottleLayer::new(api(120)).is_ok());
-    /// assert!(
-    ///     ThrottleLayer::new(api(200)).is_err(),
-    ///     "no request of the class would ever be admitted"
-    /// );
-    /// ```
-    pub fn priority<N: Into<String>, C: AsRef<str>>(
-        self,
-        classes: impl IntoIterator<Item = (N, u64)>,
-        class_of_request: impl Fn(&Parts) -> C + Send + Sync + 'static,
-    ) -> Self {
-        self.in_classes(Priority::new(classes, class_of(class_of_request)))
-    }
-
-    pub(crate) fn in_classes(mut self, priority: Arc<Priority>) -> Self {
-        self.applied.priority = Some(priority);
         self
     }
 
@@ -413,78 +486,10 @@ impl Limit {
     pub fn warn_at(mut self, part: f64) -> Self {
         let warn_at = WarnAt::of(part);
         self.applied.warn_at = warn_at.as_ref().ok().copied();
-        self.policy = self.policy.and_then(|policy| match warn_at {
-            Ok(_) => Ok(policy),
-            Err(error) => Err(error.in_policy(policy.name())),
+        self.counted = self.counted.and_then(|counted| match warn_at {
+            Ok(_) => Ok(counted),
+            Err(error) => Err(error.in_policy(counted.name().as_str())),
         });
         self
-    }
-
-    /// The policy that a backend decides about.
-    ///
-    /// # Errors
-    ///
-    /// If a setting of the limit is wrong.
-    pub(crate) fn policy(&self) -> Result<Policy, ConfigError> {
-        let policy = self.policy.clone()?;
-        self.check_cost(&policy)?;
-        let checked = self
-            .applied
-            .keying
-            .check()
-            .and_then(|()| self.applied.on_missing.check());
-        let checked = checked
-            .and_then(|()| self.check_classes(&policy))
-            .and_then(|()| self.check_ban());
-        checked.map_err(|error| error.in_policy(policy.name()))?;
-        let policy = match &self.unit {
-            Some(unit) => policy.with_unit(unit)?,
-            None => policy,
-        };
-        match self.applied.audit {
-            Some(audit) => audit.policy(policy, &self.applied),
-            None => Ok(policy),
-        }
-    }
-
-    /// # Errors
-    ///
-    /// If requests of a class would never be admitted: in some tier, or, where all cost the same,
-    /// in every tier.
-    fn check_classes(&self, policy: &Policy) -> Result<(), ConfigError> {
-        let Some(priority) = &self.applied.priority else {
-            return Ok(());
-        };
-        let capacities = || {
-            policy
-                .tiers()
-                .map(|(_, tier)| tier)
-                .chain([policy])
-                .map(|tier| tier.algorithm().capacity())
-        };
-        priority.check(capacities().min().unwrap_or(0), 1)?;
-        priority.check(
-            capacities().max().unwrap_or(0),
-            self.constant_cost.unwrap_or(1),
-        )
-    }
-
-    /// # Errors
-    ///
-    /// If the cost is a number that no state of the policy admits.
-    fn check_cost(&self, policy: &Policy) -> Result<(), ConfigError> {
-        let tiers = policy.tiers().map(|(_, tier)| tier.algorithm().capacity());
-        let most = tiers.max().unwrap_or_else(|| policy.algorithm().capacity());
-        match self.constant_cost {
-            Some(cost) if cost > most => {
-                let rule = format!(
-                    "the limit admits at most {most} units at once, so that every request would \
-                        be refused; lower the \
-                     cost, or raise the burst to at least the cost"
-                );
-                Err(ConfigError::new("cost", cost, rule).in_policy(policy.name()))
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -4,19 +4,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{ConfigError, PolicyName};
+use throttle_core::PolicyName;
 
 use super::algorithm;
 use super::context::Context;
 use super::key;
-use super::matching::{self, Matcher};
+use super::matching::Matcher;
 use super::options::{self, Cost, Options};
 use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section};
 use super::registry::{KeySource, Lookup, registered};
 use super::value_text::Fields;
 use super::values;
-use crate::limit::{Concurrency, Limit, LimitTree, limit};
+use crate::extract::Constant;
+use crate::limit::{InFlight, Limit, LimitTree, limit};
 use crate::plans::{Plans, plans};
 
 /// A limit of a file without its settings: where it stands, and what is asked of it once the limits
@@ -165,22 +166,14 @@ fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read 
     with_options(section, limit, options)
 }
 
-/// A problem if a setting is wrong in itself or with another one.
-fn with_options(section: &Section<'_>, limit: Option<Limit>, options: Options) -> Read {
+fn with_options<F: 'static>(
+    section: &Section<'_>,
+    limit: Option<Limit<F>>,
+    options: Options<F>,
+) -> Read {
     let (needs_on_error, matcher) = (!options.has_on_error, Arc::clone(&options.matcher));
-    let tree = limit
-        .map(|limit| options.apply(limit))
-        .and_then(|limit| match limit.policy() {
-            Ok(_) => Some(limit.into()),
-            // The name was checked before, whatever else is wrong.
-            Err(error) if error.field() == "policy name" => None,
-            Err(error) => {
-                options::report(section, &error);
-                None
-            }
-        });
     Read {
-        tree,
+        tree: limit.and_then(|limit| options.apply(section, limit)),
         needs_on_error,
         matcher,
     }
@@ -361,16 +354,17 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
     let most = most.and_then(|field| field.number(1, u64::MAX));
     let rule = "permits are taken at once; register an extractor with Registry::key";
     let by = section.field("by", by_default("constant", key::BY));
-    let key = by.map(|by| key::read_at_once(&by, context, rule));
     let cost = options::cost(
         section,
         "How many permits a request needs, or a registered cost.",
         1,
         context.registry,
     );
-    check_permits(section, most, cost.as_ref());
-    let matcher = Arc::new(matching::read(section, context.registry));
-    let on_missing = options::missing_rule(section, context);
+    if let (Some(field), Some(Cost::Units(0))) = (section.field_if_written("cost"), &cost) {
+        field.problem("a request that needs no permit is not limited; write a number from 1");
+    }
+    let mut options = Options::of_each_family(section, cost, context);
+    options.has_on_error = true;
     options::refuse_idle_missing_rule(section);
     if let (None, Some(field)) = (
         section.field_if_written("by"),
@@ -381,60 +375,14 @@ fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) ->
             together; remove it",
         );
     }
-    let priority = options::priority(section, context.registry);
-    let tree = (|| {
-        let mut limit = Concurrency::new(most?).name(name);
-        if let Some(priority) = priority {
-            limit = limit.in_classes(priority);
-        }
-        if let Some(key) = key {
-            limit = limit.by(key?);
-        }
-        limit = match cost {
-            None => limit,
-            Some(Cost::Units(units)) => limit.cost(units),
-            Some(Cost::Of(cost)) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
-        };
-        if !matcher.is_empty() {
-            let matcher = Arc::clone(&matcher);
-            limit = if matcher.uses_route() {
-                limit.for_some_routes()
-            } else {
-                limit
-            };
-            limit = limit.when(move |parts| matcher.matches(parts));
-        }
-        let limit = on_missing.map_or(limit.clone(), |rule| limit.on_missing(rule));
-        let classes_are_wrong = |error: &ConfigError| ["class", "reserve"].contains(&error.field());
-        match limit.check().err().filter(classes_are_wrong) {
-            Some(error) => options::report(section, &error),
-            None => return Some(limit.into()),
-        }
-        None
-    })();
-    Read {
-        tree,
-        needs_on_error: false,
-        matcher,
-    }
-}
-
-/// A number of permits that no request needs, or that no request is given, is a mistake.
-fn check_permits(section: &Section<'_>, most: Option<u64>, cost: Option<&Cost>) {
-    let (Some(field), Some(Cost::Units(cost))) = (section.field_if_written("cost"), cost) else {
-        return;
+    let key = match by {
+        Some(by) => key::read_at_once(&by, context, rule),
+        None => Some(Arc::new(Constant) as key::Extractor),
     };
-    match most {
-        _ if *cost == 0 => {
-            field.problem("a request that needs no permit is not limited; write a number from 1");
-        }
-        Some(most) if *cost > most => {
-            field.problem(format_args!(
-                "every request would be refused, because most is {most}; write at most {most}"
-            ));
-        }
-        _ => {}
-    }
+    let limit = most
+        .zip(key)
+        .map(|(most, key)| limit(name, InFlight::new(most)).by(key));
+    with_options(section, limit, options)
 }
 
 #[cfg(test)]

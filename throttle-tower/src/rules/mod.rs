@@ -124,7 +124,7 @@
 //! | [`[layer]`](#defaults-and-the-layer) | headers, and bounds of the layer |
 //! | [`[[limit]]`](#limits) | a [`limit`](crate::limit()) |
 //! | [`[[plans]]`](#plans) | a limit that depends on the client's plan: [`plans`](mod@crate::plans) |
-//! | [`[[concurrency]]`](#requests-in-flight) | a limit of requests in flight: [`Concurrency`](crate::Concurrency) |
+//! | [`[[concurrency]]`](#requests-in-flight) | a limit on requests in flight: [`InFlight`](crate::InFlight) |
 //! | [`compose`](#composition) | before the first `[[limit]]`: how they are composed; by default all of them must admit a request |
 //! | [`candidate`](#a-candidate) | at the top, before the first section: another file, whose limits are only counted |
 //! | [`when`](#defaults-and-the-layer) | at the top, before the first section: which requests the layer applies to; by default all |

@@ -14,7 +14,7 @@ use super::outline::{About, Form, by_default};
 use super::reader::{Field, Section, Word};
 use super::registry::{CostOf, REFUNDS, Registry, registered};
 use super::values;
-use crate::limit::{Limit, OnError, OnMissing, Priority};
+use crate::limit::{Limit, LimitTree, OnError, OnMissing, Priority, Rated};
 
 impl Defaults {
     pub(super) fn read(root: &Section<'_>) -> Self {
@@ -40,23 +40,77 @@ pub(super) enum Cost {
     Of(CostOf),
 }
 
-/// What a limit and plans can say beside their algorithms and keys.
-#[derive(Default)]
-pub(super) struct Options {
+/// What a limit of a family can say next to its algorithm and its key.
+pub(super) struct Options<F = Rated> {
     pub(super) matcher: Arc<Matcher>,
     pub(super) has_on_error: bool,
-    settings: Vec<Setting>,
+    settings: Vec<Setting<F>>,
 }
 
-type Setting = Box<dyn FnOnce(Limit) -> Limit>;
+type Setting<F = Rated> = Box<dyn FnOnce(Limit<F>) -> Limit<F>>;
+
+impl<F: 'static> Options<F> {
+    /// What limits of each family can say.
+    pub(super) fn of_each_family(
+        section: &Section<'_>,
+        cost: Option<Cost>,
+        context: &Context<'_>,
+    ) -> Self {
+        let mut options = Self {
+            matcher: Arc::new(matching::read(section, context.registry)),
+            has_on_error: false,
+            settings: Vec::new(),
+        };
+        options.add_matcher();
+        options.add(cost, |limit, cost| match cost {
+            Cost::Units(units) => limit.cost(units),
+            Cost::Of(cost) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
+        });
+        let on_missing = on_missing(section).or(context.defaults.on_missing);
+        options.add(on_missing, Limit::on_missing);
+        options.add(priority(section, context.registry), Limit::in_classes);
+        options
+    }
+
+    fn add<T: 'static>(&mut self, value: Option<T>, set: fn(Limit<F>, T) -> Limit<F>) {
+        self.settings
+            .extend(value.map(|value| Box::new(move |limit| set(limit, value)) as Setting<F>));
+    }
+
+    fn add_matcher(&mut self) {
+        self.add(
+            Some(Arc::clone(&self.matcher)).filter(|matcher| !matcher.is_empty()),
+            |limit, matcher| {
+                let limit = if matcher.uses_route() {
+                    limit.for_some_routes()
+                } else {
+                    limit
+                };
+                limit.on_condition(matcher)
+            },
+        );
+    }
+
+    /// The limit with these options. A problem if a setting is wrong in itself or with another one.
+    pub(super) fn apply(self, section: &Section<'_>, limit: Limit<F>) -> Option<LimitTree> {
+        let limit = self
+            .settings
+            .into_iter()
+            .fold(limit, |limit, set| set(limit));
+        match limit.counted() {
+            Ok(_) => Some(limit.into()),
+            // The name was checked before, whatever else is wrong.
+            Err(error) if error.field() == "policy name" => None,
+            Err(error) => {
+                report(section, &error);
+                None
+            }
+        }
+    }
+}
 
 impl Options {
     pub(super) fn read(section: &Section<'_>, context: &Context<'_>) -> Self {
-        let mut options = Self {
-            matcher: Arc::new(matching::read(section, context.registry)),
-            ..Self::default()
-        };
-        options.add_matcher();
         let cost = cost(
             section,
             "How many units a request takes, or a registered cost.",
@@ -64,12 +118,7 @@ impl Options {
             context.registry,
         );
         let costs_nothing = matches!(cost, Some(Cost::Units(0)));
-        options.add(cost, |limit, cost| match cost {
-            Cost::Units(units) => limit.cost(units),
-            Cost::Of(cost) => limit.cost(move |parts: &http::request::Parts| cost(parts)),
-        });
-        options.add(missing_rule(section, context), Limit::on_missing);
-        options.add(priority(section, context.registry), Limit::in_classes);
+        let mut options = Self::of_each_family(section, cost, context);
         let on_error = on_error(section).or(context.defaults.on_error);
         options.has_on_error = on_error.is_some();
         options.add(on_error, Limit::on_error);
@@ -143,31 +192,6 @@ impl Options {
             Limit::key_deadline,
         );
         options
-    }
-
-    fn add<T: 'static>(&mut self, value: Option<T>, set: fn(Limit, T) -> Limit) {
-        self.settings
-            .extend(value.map(|value| Box::new(move |limit| set(limit, value)) as Setting));
-    }
-
-    fn add_matcher(&mut self) {
-        self.add(
-            Some(Arc::clone(&self.matcher)).filter(|matcher| !matcher.is_empty()),
-            |limit, matcher| {
-                let limit = if matcher.uses_route() {
-                    limit.for_some_routes()
-                } else {
-                    limit
-                };
-                limit.on_condition(matcher)
-            },
-        );
-    }
-
-    pub(super) fn apply(self, limit: Limit) -> Limit {
-        self.settings
-            .into_iter()
-            .fold(limit, |limit, set| set(limit))
     }
 }
 
@@ -286,7 +310,7 @@ fn strikes(section: &Section<'_>) -> Option<Vec<StatusCode>> {
 }
 
 /// The classes of requests that share a limit, the one with the least reserve first.
-pub(super) fn priority(section: &Section<'_>, registry: &Registry) -> Option<Arc<Priority>> {
+fn priority(section: &Section<'_>, registry: &Registry) -> Option<Arc<Priority>> {
     let (function, table) = (
         "classes = \"importance\"",
         "reserve = { interactive = 0, batch = 40 }",
@@ -336,11 +360,6 @@ pub(super) fn priority(section: &Section<'_>, registry: &Registry) -> Option<Arc
         _ => {}
     }
     Some(Priority::new(classes?, of?))
-}
-
-/// The limit's own rule for requests without a key, or the file's.
-pub(super) fn missing_rule(section: &Section<'_>, context: &Context<'_>) -> Option<OnMissing> {
-    on_missing(section).or(context.defaults.on_missing)
 }
 
 /// A rule for requests without a key would look as if there were any.

@@ -15,7 +15,7 @@ pin_project! {
     /// ```
     /// use http::{Request, Response};
     /// use http_body_util::{BodyExt, Empty};
-    /// use throttle_tower::{Concurrency, ThrottleBody, ThrottleLayer};
+    /// use throttle_tower::{Constant, InFlight, ThrottleBody, ThrottleLayer, limit};
     /// use tower::{Layer, ServiceExt, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
@@ -24,7 +24,7 @@ pin_project! {
     /// let inner = service_fn(async |_: Request<()>| {
     ///     Ok::<_, std::convert::Infallible>(Response::new(Body::new()))
     /// });
-    /// let throttle = ThrottleLayer::new(Concurrency::new(1))?;
+    /// let throttle = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant))?;
     /// let body: ThrottleBody<Body> = throttle
     ///     .layer(inner)
     ///     .oneshot(Request::new(()))
@@ -131,7 +131,7 @@ mod tests {
     use tower::{Layer, ServiceExt, service_fn};
 
     use super::*;
-    use crate::{Concurrency, ThrottleLayer};
+    use crate::{Constant, InFlight, ThrottleLayer, limit};
 
     /// Does not know that trailers are its end.
     #[derive(Default)]
@@ -158,7 +158,8 @@ mod tests {
             ];
             Ok::<_, Infallible>(Response::new(Frames(frames.into())))
         });
-        let throttle = ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let throttle =
+            ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
         let mut body = throttle
             .layer(inner)
             .oneshot(Request::new(()))

@@ -85,7 +85,10 @@ pub(crate) fn unshared<B: Backend>(
     let announced = Arc::new(announced);
     let rates = announced.policies.iter().zip(&*applied);
     let rates = rates.map(|(policy, limit)| LimitInfo::of_rate(policy, limit));
-    let version = LayerVersion::new(backend.clone(), rates.chain(permits.infos()));
+    let version = LayerVersion::new(
+        backend.clone(),
+        rates.chain(permits.limits().iter().map(LimitInfo::of_permits)),
+    );
     let uses = OptionalSteps::of(&applied, &permits);
     // Over a store, requests of one set share batches and scripts, which is worth more than to
     // leave out a few limits. A queue is known by the place of its limit.
@@ -197,7 +200,8 @@ mod tests {
 
     #[test]
     fn limit_that_delays_is_an_error_in_a_throttle() {
-        let delays = limit("queue", LeakyBucket::new(Rate::per_second(1))).by(Constant);
+        let bucket = LeakyBucket::new(Rate::per_second(1)).build().unwrap();
+        let delays = limit("queue", bucket).by(Constant);
         let error = ThrottleLayer::new(delays).unwrap_err();
         assert_eq!(
             (error.policy(), error.field(), error.value()),

@@ -26,7 +26,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// # Errors
     ///
     /// If there is a candidate of this name, if `layer` has its keys where this layer has them, or
-    /// if one of its limits needs to see responses: a `Concurrency`, refunds, `strike_if` and
+    /// if one of its limits needs to see responses: one on requests in flight, refunds, `strike_if` and
     /// `settled_later`. A store behind a [`BoxBackend`](throttle_core::BoxBackend) on one side only
     /// is not recognized.
     pub fn candidate<C: Backend>(

@@ -36,13 +36,13 @@ pin_project! {
     ///
     /// ```
     /// use http::{Request, Response};
-    /// use throttle_tower::{Concurrency, ResponseFuture, ThrottleLayer};
+    /// use throttle_tower::{Constant, InFlight, ResponseFuture, ThrottleLayer, limit};
     /// use tower::{Layer, Service, service_fn};
     ///
     /// let inner = service_fn(|_: Request<()>| async {
     ///     Ok::<_, std::convert::Infallible>(Response::new("hello"))
     /// });
-    /// let throttle = ThrottleLayer::new(Concurrency::new(1))?;
+    /// let throttle = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant))?;
     /// let response: ResponseFuture<_, _> = throttle.layer(inner).call(Request::new(()));
     /// assert_eq!(throttle.in_flight("in-flight"), Some(1));
     /// drop(response);

@@ -1,6 +1,6 @@
 use http::{HeaderMap, StatusCode};
 
-use super::permits::InFlight;
+use super::permit::Permit;
 use crate::usage::{Open, Standings};
 
 /// What a request holds until its response's body has ended. Nothing for most requests, so that is
@@ -13,14 +13,14 @@ struct Holding {
     /// The charges that may still change. Dropped first: the next request with the permit finds
     /// them settled.
     open: Option<Open>,
-    _permits: Option<InFlight>,
+    _permit: Option<Permit>,
 }
 
 impl Held {
-    pub(super) fn new(open: Option<Open>, permits: Option<InFlight>) -> Self {
+    pub(super) fn new(open: Option<Open>, permit: Option<Permit>) -> Self {
         Self(Some(Box::new(Holding {
             open,
-            _permits: permits,
+            _permit: permit,
         })))
     }
 

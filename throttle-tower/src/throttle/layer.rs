@@ -110,10 +110,9 @@ impl ThrottleLayer {
         let Compiled {
             set,
             applied,
-            concurrency,
-            permit_tree,
+            permits,
         } = limits.into_limit_tree().compile()?;
-        let permits = Arc::new(Permits::new(applied.len(), concurrency, permit_tree));
+        let permits = Arc::new(Permits::new(permits));
         let options = (Options::default(), ResponseOptions::default());
         let shared = build(MemoryBackend::new(), set, applied, permits, options)?;
         Ok(Self {
@@ -155,10 +154,9 @@ impl<B: Backend> ThrottleLayer<B> {
         let Compiled {
             set,
             applied,
-            concurrency,
-            permit_tree,
+            permits,
         } = limits.into_limit_tree().compile()?;
-        let permits = Arc::new(Permits::new(applied.len(), concurrency, permit_tree));
+        let permits = Arc::new(Permits::new(permits));
         let shared = self.current.with(|own| {
             let mut options = Options {
                 observers: Observers::default(),
@@ -368,8 +366,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.grpc_refusals = on)
     }
 
-    /// Sets the `Retry-After` of responses with status 503: those of a
-    /// [`Concurrency`](crate::Concurrency) without enough free permits, and those of a store that
+    /// Sets the `Retry-After` of responses with status 503: those of limits on [requests in
+    /// flight](crate::InFlight) without enough free permits, and those of a store that
     /// fails while limits are [`Closed`](crate::OnError::Closed). It is rounded up to whole
     /// seconds, at least one. The layer cannot know how long those states last, and clients without
     /// a wait of their own retry at once. The response of gRPC has it as its pushback. Defaults to
@@ -378,12 +376,12 @@ impl<B: Backend> ThrottleLayer<B> {
     /// ```
     /// use http::{Request, Response};
     /// use std::time::Duration;
-    /// use throttle_tower::{Concurrency, ThrottleLayer};
+    /// use throttle_tower::{Constant, InFlight, ThrottleLayer, limit};
     /// use tower::{Layer, Service, ServiceExt, service_fn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let throttle = ThrottleLayer::new(Concurrency::new(1))?
+    /// let throttle = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant))?
     ///     .unavailable_retry_after(Duration::from_secs(2));
     /// let inner =
     ///     service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(())));
@@ -446,8 +444,8 @@ impl<B: Backend> ThrottleLayer<B> {
         self.with_options(|options| options.max_waiting = requests)
     }
 
-    /// Returns how many permits of a [`Concurrency`](crate::Concurrency) are taken now, of all keys
-    /// together; `None` if no limit has that name.
+    /// Returns how many permits of a limit on [requests in flight](crate::InFlight) are taken now, of
+    /// all keys together; `None` if no such limit has that name.
     #[must_use]
     pub fn in_flight(&self, name: &str) -> Option<u64> {
         self.current.with(|shared| shared.permits.taken(name))

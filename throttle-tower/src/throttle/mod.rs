@@ -28,6 +28,7 @@ mod observed;
 mod openapi;
 mod optional_steps;
 mod options;
+mod permit;
 mod permits;
 mod queues;
 mod refusal;
@@ -66,9 +67,9 @@ pub(crate) use next::Next;
 pub(crate) use observed::observed;
 #[cfg(feature = "rules")]
 pub(crate) use options::{Jitter, Options};
-pub use permits::InFlight;
 #[cfg(feature = "axum")]
-pub use permits::MissingInFlight;
+pub use permit::MissingPermit;
+pub use permit::Permit;
 pub use refusal::{Reason, Refusal};
 #[cfg(feature = "rules")]
 pub(crate) use report_built::report_built;

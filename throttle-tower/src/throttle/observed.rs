@@ -89,6 +89,9 @@ pub(crate) fn observed<B: Backend>(shared: &Shared<B>) -> Observed {
     Observed {
         policies: Arc::clone(&shared.announced.policies),
         applied: Arc::clone(&shared.applied),
-        permits: shared.permits.names().cloned().collect(),
+        permits: {
+            let permits = shared.permits.limits().iter();
+            permits.map(|limit| limit.name.clone()).collect()
+        },
     }
 }

@@ -11,8 +11,8 @@ impl<B: Backend> ThrottleLayer<B> {
     /// [`response`](Self::response) of the program's own the schema is left out, and the response
     /// has no `content`.
     ///
-    /// It does not describe what gRPC clients get, nor the 503 of
-    /// [`Concurrency`](crate::Concurrency) and of failing stores.
+    /// It does not describe what gRPC clients get, nor the 503 of limits on [requests in
+    /// flight](crate::InFlight) and of failing stores.
     ///
     /// ```
     /// use serde_json::{Value, json};

@@ -31,8 +31,8 @@ impl OptionalSteps {
         let has_classes = applied.iter().any(|limit| limit.priority.is_some());
         let any =
             |uses: fn(&ChargeRules) -> bool| applied.iter().any(|limit| uses(&limit.charge_rules));
-        let for_some_routes =
-            applied.iter().any(|limit| limit.for_some_routes) || permits.are_for_some_routes();
+        let all = permits.limits().iter().map(|limit| &limit.applied);
+        let for_some_routes = applied.iter().chain(all).any(|limit| limit.for_some_routes);
         Self {
             accounts: any(ChargeRules::may_change),
             handlers: any(|rules| rules.settled_later),

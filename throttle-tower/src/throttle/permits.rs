@@ -1,306 +1,168 @@
-//! Permits of requests in flight.
+//! Permits of requests in flight: how many are taken, and which of them a request gets.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
-#[cfg(feature = "rules")]
-use std::time::Duration;
 
-use http::StatusCode;
-use http::request::Parts;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
+use throttle_core::backend::Call;
 use throttle_core::{AnyCharge, Key, PolicyName};
 
-use crate::event::{Activity, LimitInfo, Observers};
-#[cfg(feature = "rules")]
-use crate::limit::explained::{ExplainedLimit, KeyLeft, Verdict};
-use crate::limit::{Concurrency, Need, PermitTree, Priority};
+use crate::event::{Activity, Observers};
+use crate::limit::{PermitLimit, PermitSet, PermitTree};
 use crate::lock::lock;
 
 /// All of a layer's limits on requests in flight, and how many permits of each are taken.
+#[derive(Default)]
 pub(crate) struct Permits {
-    /// The index of the first one among the layer's limits: those on a rate come before.
-    first: usize,
-    limits: Vec<PermitLimit>,
-    tree: Option<PermitTree>,
+    set: PermitSet,
+    /// The index of each limit's count.
+    counts: Vec<usize>,
     taken: Arc<Mutex<Counts>>,
 }
 
-struct PermitLimit {
-    name: PolicyName,
-    limit: Concurrency,
-    /// The place of its count.
-    count: usize,
-}
-
-/// The permits that are taken, by key. One lock for all, so that a request takes all its permits in
-/// one step.
+/// The permits that are taken, by limit and key. One lock for all, so that a request takes all its
+/// permits in one step.
 #[derive(Default)]
-struct Counts {
-    /// The place of each limit's count.
-    places: HashMap<PolicyName, usize>,
-    by_place: Vec<HashMap<Key, u64>>,
-}
+struct Counts(Vec<(PolicyName, HashMap<Key, u64>)>);
 
 impl Counts {
-    /// Where a limit counts: limits of one name, which replace each other, count together.
-    fn place(&mut self, name: &PolicyName) -> usize {
-        if let Some(place) = self.places.get(name) {
-            return *place;
-        }
-        self.places.insert(name.clone(), self.by_place.len());
-        self.by_place.push(HashMap::new());
-        self.by_place.len() - 1
+    /// The index of a limit's count. Limits of one name, which replace each other, count together.
+    fn index(&mut self, name: &PolicyName) -> usize {
+        let known = self.0.iter().position(|(own, _)| own == name);
+        known.unwrap_or_else(|| {
+            self.0.push((name.clone(), HashMap::new()));
+            self.0.len() - 1
+        })
     }
 }
 
-/// What a request needs of each limit.
-pub(crate) type Needs = SmallVec<[Option<Need>; 2]>;
+/// What a request needs: a call for each limit on requests in flight, whose cost is in permits.
+pub(crate) type Needs = SmallVec<[Call; 1]>;
 
-type Taken = SmallVec<[(usize, Key, u64); 2]>;
+/// Limits on requests in flight, by their indices among them.
+pub(crate) type Indices = SmallVec<[usize; 2]>;
+
+type TakenPermits = SmallVec<[(usize, Key, u64); 2]>;
 
 impl Permits {
-    pub(crate) fn new(
-        first: usize,
-        limits: Vec<(PolicyName, Concurrency)>,
-        tree: Option<PermitTree>,
-    ) -> Self {
-        Self::counting(Arc::default(), first, limits, tree)
+    pub(crate) fn new(set: PermitSet) -> Self {
+        Self::default().replaced_by(set)
     }
 
     /// Limits that replace these while requests are in flight. One of the same name counts on.
-    #[cfg(feature = "rules")]
-    pub(crate) fn replaced_by(
-        &self,
-        first: usize,
-        limits: Vec<(PolicyName, Concurrency)>,
-        tree: Option<PermitTree>,
-    ) -> Self {
-        Self::counting(Arc::clone(&self.taken), first, limits, tree)
-    }
-
-    fn counting(
-        taken: Arc<Mutex<Counts>>,
-        first: usize,
-        limits: Vec<(PolicyName, Concurrency)>,
-        tree: Option<PermitTree>,
-    ) -> Self {
-        let mut counts = lock(&taken);
-        let limit = |(name, limit)| PermitLimit {
-            count: counts.place(&name),
-            name,
-            limit,
-        };
-        let limits = limits.into_iter().map(limit).collect();
-        drop(counts);
+    pub(crate) fn replaced_by(&self, set: PermitSet) -> Self {
+        let mut taken = self.lock();
+        let counts = set.limits.iter().map(|limit| taken.index(&limit.name));
         Self {
-            first,
-            limits,
-            tree,
-            taken,
+            counts: counts.collect(),
+            set,
+            taken: Arc::clone(&self.taken),
         }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.limits.is_empty()
+        self.set.limits.is_empty()
     }
 
-    /// Whether a limit applies to some routes only.
-    pub(crate) fn are_for_some_routes(&self) -> bool {
-        self.limits.iter().any(|limit| limit.limit.for_some_routes)
-    }
-
-    /// The limits that have classes.
-    pub(crate) fn priorities(&self) -> impl Iterator<Item = (&PolicyName, &Priority)> {
-        self.limits
-            .iter()
-            .filter_map(|limit| Some((&limit.name, &**limit.limit.priority.as_ref()?)))
-    }
-
-    pub(crate) fn infos(&self) -> impl Iterator<Item = LimitInfo> {
-        self.limits
-            .iter()
-            .map(|own| LimitInfo::of_permits(&own.name, &own.limit))
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &PolicyName> {
-        self.limits.iter().map(|limit| &limit.name)
+    pub(crate) fn limits(&self) -> &[PermitLimit] {
+        &self.set.limits
     }
 
     /// How many permits of a limit are taken, of all keys together.
     pub(crate) fn taken(&self, name: &str) -> Option<u64> {
-        let place = self.names().position(|own| own.as_str() == name)?;
-        Some(
-            self.lock().by_place[self.limits[place].count]
-                .values()
-                .sum(),
-        )
+        let mut limits = self.limits().iter();
+        let index = limits.position(|own| own.name.as_str() == name)?;
+        Some(self.lock().0[self.counts[index]].1.values().sum())
     }
 
-    /// The permits that a request needs.
-    ///
-    /// # Errors
-    ///
-    /// The name and the status, where a required key is missing.
-    pub(crate) fn ask(&self, parts: &Parts) -> Result<Needs, (&PolicyName, StatusCode)> {
-        self.limits
-            .iter()
-            .map(|limit| {
-                limit
-                    .limit
-                    .ask(parts)
-                    .map_err(|status| (&limit.name, status))
-            })
-            .collect()
-    }
-
-    /// What the limits would do with a request, and whether it would get all its permits.
-    #[cfg(feature = "rules")]
-    pub(crate) fn explain(&self, parts: &Parts) -> (Vec<ExplainedLimit>, bool) {
-        let explained =
-            self.limits.iter().map(
-                |PermitLimit { name, limit, count }| match limit.ask(parts) {
-                    Err(status) => ExplainedLimit::new(name, Verdict::RefusesWithoutKey(status)),
-                    Ok(None) => ExplainedLimit::new(name, Verdict::Skips(String::new())),
-                    Ok(Some(Need {
-                        key,
-                        permits: cost,
-                        most,
-                    })) => {
-                        let (units, has_key) =
-                            (self.free(most, *count, &key), key != Key::missing());
-                        let retry_after = (cost <= units).then_some(Duration::ZERO);
-                        let (of, resets_in) = (limit.most, Duration::ZERO);
-                        let (reserve, is_excepted) = (of - most, false);
-                        let left = KeyLeft {
-                            cost,
-                            has_key,
-                            tier: 0,
-                            is_excepted,
-                            reserve,
-                            units,
-                            of,
-                            retry_after,
-                            resets_in,
-                        };
-                        ExplainedLimit::looked(
-                            name,
-                            left,
-                            limit.priority.as_ref(),
-                            Verdict::Refuses,
-                        )
-                    }
-                },
-            );
-        let has_permits = self.ask(parts).is_ok_and(|needs| self.look(&needs).is_ok());
-        (explained.collect(), has_permits)
-    }
-
-    /// How many permits are free for the key of a request, and of how many. Limits for which it has
-    /// no key are left out.
-    #[cfg(feature = "axum")]
-    pub(super) fn left(&self, parts: &Parts) -> impl Iterator<Item = (&PolicyName, u64, u64)> {
-        self.limits
-            .iter()
-            .filter_map(|PermitLimit { name, limit, count }| {
-                let key = limit.key_of_its_own(parts)?;
-                let most = limit.most_for(parts);
-                Some((name, self.free(most, *count, &key), most))
-            })
-    }
-
+    /// How many permits are free for the key and the class of a call.
     #[cfg(any(feature = "axum", feature = "rules"))]
-    fn free(&self, most: u64, count: usize, key: &Key) -> u64 {
-        most.saturating_sub(self.lock().by_place[count].get(key).copied().unwrap_or(0))
+    pub(crate) fn free(&self, index: usize, call: &Call) -> u64 {
+        self.free_of(&self.lock(), index, call)
+    }
+
+    fn free_of(&self, taken: &Counts, index: usize, call: &Call) -> u64 {
+        let counts = &taken.0[self.counts[index]].1;
+        let taken = call.key().and_then(|key| counts.get(key)).copied();
+        let most = self.set.limits[index].most.saturating_sub(call.reserve());
+        most.saturating_sub(taken.unwrap_or(0))
     }
 
     /// Looks whether there are enough permits, and takes none.
     ///
     /// # Errors
     ///
-    /// The places of the limits that have too few left.
-    pub(crate) fn look(&self, needs: &Needs) -> Result<(), Places> {
-        self.choose(&self.lock(), needs).map(drop)
+    /// The limits that have too few left.
+    pub(crate) fn look(&self, calls: &[Call]) -> Result<(), Indices> {
+        self.choose(&self.lock(), calls).map(drop)
     }
 
     /// Takes all permits that a request needs in one step, or none.
     ///
     /// # Errors
     ///
-    /// The places of the limits that have too few left.
+    /// The limits that have too few left.
     #[inline]
     pub(crate) fn enter(
         self: &Arc<Self>,
-        needs: &Needs,
+        calls: &[Call],
         observers: &Observers,
-    ) -> Result<Option<InFlight>, Places> {
-        if self.limits.is_empty() {
+    ) -> Result<Option<Arc<HeldPermits>>, Indices> {
+        if self.is_empty() {
             Ok(None)
         } else {
-            self.take(needs, observers)
+            self.take(calls, observers)
         }
     }
 
     fn take(
         self: &Arc<Self>,
-        needs: &Needs,
+        calls: &[Call],
         observers: &Observers,
-    ) -> Result<Option<InFlight>, Places> {
+    ) -> Result<Option<Arc<HeldPermits>>, Indices> {
         let mut taken = self.lock();
-        let mut own = Taken::new();
-        for place in self.choose(&taken, needs)? {
-            if let Some(Need { key, permits, .. }) = needs[place].clone() {
-                *taken.by_place[self.limits[place].count]
-                    .entry(key.clone())
-                    .or_default() += permits;
-                own.push((place, key, permits));
+        let mut own = TakenPermits::new();
+        for index in self.choose(&taken, calls)? {
+            let call = &calls[index];
+            if let Some(key) = call.key() {
+                let count = &mut taken.0[self.counts[index]].1;
+                *count.entry(key.clone()).or_default() += call.cost();
+                own.push((index, key.clone(), call.cost()));
             }
         }
         drop(taken);
         if own.is_empty() {
             return Ok(None);
         }
-        let (permits, observers) = (
-            AssertUnwindSafe(Arc::clone(self)),
-            AssertUnwindSafe(observers.clone()),
-        );
-        let held = Arc::new(HeldPermits {
-            permits,
+        let held = HeldPermits {
+            permits: AssertUnwindSafe(Arc::clone(self)),
             own,
-            observers,
-        });
-        for (place, _, permits) in &held.own {
-            held.observers.happened(Activity::TookPermits {
-                limit: self.first + place,
-                permits: *permits,
-            });
-        }
-        Ok(Some(InFlight(smallvec![held])))
+            observers: AssertUnwindSafe(observers.clone()),
+        };
+        held.report(|limit, permits| Activity::TookPermits { limit, permits });
+        Ok(Some(Arc::new(held)))
     }
 
-    /// The places of the limits of which the request needs permits.
-    fn choose(&self, taken: &Counts, needs: &Needs) -> Result<Places, Places> {
-        let Some(tree) = &self.tree else {
-            return Ok(Places::new());
-        };
+    /// The limits of which the request needs permits.
+    fn choose(&self, taken: &Counts, calls: &[Call]) -> Result<Indices, Indices> {
         let mut choice = Choice {
-            limits: &self.limits,
+            permits: self,
             taken,
-            needs,
-            places: Places::new(),
-            full: Places::new(),
+            calls,
+            chosen: Indices::new(),
+            full: Indices::new(),
         };
-        match choice.admits(tree) {
+        match self.set.tree.as_ref().and_then(|tree| choice.admits(tree)) {
             Some(false) => Err(choice.full),
-            Some(true) | None => Ok(choice.places),
+            Some(true) | None => Ok(choice.chosen),
         }
     }
 
-    pub(crate) fn names_of(&self, full: &Places) -> Vec<PolicyName> {
+    pub(crate) fn names_of(&self, full: &Indices) -> Vec<PolicyName> {
         full.iter()
-            .filter_map(|place| Some(self.limits.get(*place)?.name.clone()))
+            .map(|index| self.set.limits[*index].name.clone())
             .collect()
     }
 
@@ -309,24 +171,21 @@ impl Permits {
     }
 }
 
-/// Limits, by their places.
-pub(crate) type Places = SmallVec<[usize; 2]>;
-
-/// Chooses the permits of one request. Each limit is in one place of the composition, so choosing
+/// Chooses the permits of one request. Each limit stands once in the composition, so choosing
 /// changes no count that a later choice depends on.
 struct Choice<'a> {
-    limits: &'a [PermitLimit],
+    permits: &'a Permits,
     taken: &'a Counts,
-    needs: &'a Needs,
-    places: Places,
-    full: Places,
+    calls: &'a [Call],
+    chosen: Indices,
+    full: Indices,
 }
 
 impl Choice<'_> {
     /// Whether a composition admits the request; `None` where none of it applies.
     fn admits(&mut self, tree: &PermitTree) -> Option<bool> {
         match tree {
-            PermitTree::Limit(place) => self.one_admits(*place),
+            PermitTree::Limit(index) => self.one_admits(*index),
             PermitTree::All(members) => {
                 let mut admits = None;
                 for member in members {
@@ -341,7 +200,7 @@ impl Choice<'_> {
             PermitTree::Any(members, charge) => {
                 let (mut admits, blamed) = (None, self.full.len());
                 for member in members {
-                    let before = self.places.len();
+                    let before = self.chosen.len();
                     match self.admits(member) {
                         Some(true) => {
                             admits = Some(true);
@@ -350,7 +209,7 @@ impl Choice<'_> {
                             }
                         }
                         Some(false) => {
-                            self.places.truncate(before);
+                            self.chosen.truncate(before);
                             admits = admits.or(Some(false));
                         }
                         None => {}
@@ -366,20 +225,15 @@ impl Choice<'_> {
         }
     }
 
-    fn one_admits(&mut self, place: usize) -> Option<bool> {
-        let Need { key, permits, most } = self.needs.get(place)?.as_ref()?;
-        let taken = self.taken.by_place[self.limits[place].count]
-            .get(key)
-            .copied()
-            .unwrap_or(0);
-        let admits = taken
-            .checked_add(*permits)
-            .is_some_and(|after| after <= *most);
-        if admits {
-            self.places.push(place);
+    fn one_admits(&mut self, index: usize) -> Option<bool> {
+        let call = self.calls.get(index).filter(|call| call.cost() > 0)?;
+        let admits = call.cost() <= self.permits.free_of(self.taken, index, call);
+        let indices = if admits {
+            &mut self.chosen
         } else {
-            self.full.push(place);
-        }
+            &mut self.full
+        };
+        indices.push(index);
         Some(admits)
     }
 }
@@ -394,130 +248,46 @@ fn leave(taken: &mut HashMap<Key, u64>, key: &Key, cost: u64) {
     }
 }
 
-/// The permits of one request in flight: see [`Concurrency`].
-///
-/// The layer inserts it into the extensions of a request that holds permits, and holds them itself
-/// until the response body ends or is dropped. The permits are released when the last clone is
-/// dropped. A handler whose work continues after the response, or on a connection that has switched
-/// protocols, keeps a clone. With the feature `axum` it is an extractor.
-///
-/// If several layers hold permits for the request, it represents all of them.
-///
-/// ```
-/// use http::{Request, Response};
-/// use throttle_tower::{Concurrency, InFlight, ThrottleLayer};
-/// use tower::{Layer, ServiceExt, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let throttle = ThrottleLayer::new(Concurrency::new(20).name("exports"))?;
-/// let export = throttle.layer(service_fn(async |request: Request<()>| {
-///     let permit: InFlight = request
-///         .extensions()
-///         .get()
-///         .cloned()
-///         .expect("the layer has a Concurrency limit");
-///     assert_eq!(permit.permits().collect::<Vec<_>>(), [("exports", 1)]);
-///     // The work goes on after the response, so it keeps the permit.
-///     tokio::spawn(async move {
-///         work().await;
-///         drop(permit)
-///     });
-///     Ok::<_, std::convert::Infallible>(Response::new(()))
-/// }));
-/// drop(export.oneshot(Request::new(())).await?);
-/// assert_eq!(throttle.in_flight("exports"), Some(1));
-/// # async fn work() { tokio::time::sleep(std::time::Duration::from_secs(1)).await }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-#[must_use = "dropping it may return the permits"]
-pub struct InFlight(SmallVec<[Arc<HeldPermits>; 1]>);
-
-impl InFlight {
-    /// The permits held, by the name of their limit, those of the outermost layer first.
-    pub fn permits(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.0.iter().flat_map(|permits| permits.by_name())
-    }
-
-    /// These permits and those of the layers around this one.
-    pub(super) fn inside(self, outer: Option<&Self>) -> Self {
-        let outer = outer.into_iter().flat_map(|outer| outer.0.iter().cloned());
-        Self(outer.chain(self.0).collect())
-    }
-}
-
-impl fmt::Debug for InFlight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.permits()).finish()
-    }
-}
-
-struct HeldPermits {
+/// The permits that a layer holds for one request.
+pub(crate) struct HeldPermits {
     /// The user's closures in it may be of any kind, but none runs when permits are returned.
     permits: AssertUnwindSafe<Arc<Permits>>,
-    own: Taken,
+    own: TakenPermits,
     observers: AssertUnwindSafe<Observers>,
 }
 
 impl HeldPermits {
-    fn by_name(&self) -> impl Iterator<Item = (&str, u64)> {
+    /// The permits by the name of their limit.
+    pub(super) fn by_name(&self) -> impl Iterator<Item = (&str, u64)> {
+        let limits = self.permits.limits();
         self.own
             .iter()
-            .map(|(place, _, cost)| (self.permits.limits[*place].name.as_str(), *cost))
+            .map(|(index, _, permits)| (limits[*index].name.as_str(), *permits))
+    }
+
+    fn report(&self, activity: impl Fn(usize, u64) -> Activity) {
+        for (index, _, permits) in &self.own {
+            let limit = self.permits.limits()[*index].applied.index;
+            self.observers.happened(activity(limit, *permits));
+        }
     }
 }
 
 impl Drop for HeldPermits {
     fn drop(&mut self) {
         let mut taken = self.permits.lock();
-        for (place, key, cost) in &self.own {
-            leave(
-                &mut taken.by_place[self.permits.limits[*place].count],
-                key,
-                *cost,
-            );
+        for (index, key, permits) in &self.own {
+            leave(&mut taken.0[self.permits.counts[*index]].1, key, *permits);
         }
         drop(taken);
-        for (place, _, permits) in &self.own {
-            self.observers.happened(Activity::ReturnedPermits {
-                limit: self.permits.first + place,
-                permits: *permits,
-            });
-        }
+        self.report(|limit, permits| Activity::ReturnedPermits { limit, permits });
     }
-}
-
-#[cfg(feature = "axum")]
-crate::axum_extractor::extractor! {
-    InFlight,
-    "the request holds no permit; add a Concurrency limit to the route's ThrottleLayer, or take \
-        an Option<InFlight>";
-    /// The rejection of a handler that takes an [`InFlight`] where the request holds no permit:
-    /// status 500.
-    ///
-    /// ```
-    /// use throttle_tower::{InFlight, MissingInFlight};
-    ///
-    /// async fn export(permit: Result<InFlight, MissingInFlight>) -> Result<(), MissingInFlight> {
-    ///     drop(permit?);
-    ///     Ok(())
-    /// }
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # use axum::extract::FromRequestParts;
-    /// # let (mut parts, ()) = http::Request::new(()).into_parts();
-    /// # let permit = InFlight::from_request_parts(&mut parts, &()).await;
-    /// assert!(export(permit).await.is_err(), "there is no layer");
-    /// # }
-    /// ```
-    MissingInFlight
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Constant, InFlight, all, limit};
 
     #[test]
     fn key_without_permits_taken_is_forgotten() {
@@ -536,35 +306,27 @@ mod tests {
         most: &[u64],
         needs: &[&[u64]],
     ) -> Vec<Result<Vec<usize>, Vec<usize>>> {
-        let limit = |(place, most): (usize, &u64)| {
-            let name = PolicyName::new(&place.to_string()).unwrap();
-            (name, Concurrency::new(*most))
+        let limit = |(index, most): (usize, &u64)| {
+            limit(index.to_string(), InFlight::new(*most)).by(Constant)
         };
-        let permits = Permits::new(
-            0,
-            most.iter().enumerate().map(limit).collect(),
-            Some(tree.clone()),
-        );
+        let limits: Vec<_> = most.iter().enumerate().map(limit).collect();
+        let set = all(limits).compile().unwrap().permits;
+        let tree = Some(tree.clone());
+        let permits = Permits::new(PermitSet { tree, ..set });
         let mut taken = permits.lock();
         let mut ask = |needs: &&[u64]| {
-            let need = |(permits, most): (&u64, &u64)| Need {
-                key: Key::CONSTANT,
-                permits: *permits,
-                most: *most,
-            };
-            let needs = needs
+            let calls = needs
                 .iter()
-                .zip(most)
-                .map(|(permits, most)| (*permits > 0).then(|| need((permits, most))));
-            let needs: Needs = needs.collect();
-            let places = permits
-                .choose(&taken, &needs)
+                .map(|permits| Call::peek(Key::CONSTANT).costing(*permits));
+            let calls: Vec<Call> = calls.collect();
+            let chosen = permits
+                .choose(&taken, &calls)
                 .map_err(|full| full.to_vec())?;
-            for place in &places {
-                let Need { key, permits, .. } = needs[*place].clone().unwrap();
-                *taken.by_place[*place].entry(key).or_default() += permits;
+            for index in &chosen {
+                let count = &mut taken.0[*index].1;
+                *count.entry(Key::CONSTANT).or_default() += calls[*index].cost();
             }
-            Ok(places.to_vec())
+            Ok(chosen.to_vec())
         };
         needs.iter().map(&mut ask).collect()
     }

@@ -63,9 +63,9 @@ pub struct Refusal<'a> {
 /// Why a request is refused.
 ///
 /// ```
-/// use throttle_tower::{Reason, ThrottleLayer, Concurrency};
+/// use throttle_tower::{Constant, InFlight, Reason, ThrottleLayer, limit};
 ///
-/// let throttle = ThrottleLayer::new(Concurrency::new(20))?.response(|refusal| {
+/// let throttle = ThrottleLayer::new(limit("in-flight", InFlight::new(20)).by(Constant))?.response(|refusal| {
 ///     let mut response = refusal.default_response();
 ///     if let Reason::NoPermit(limits) = refusal.reason {
 ///         assert_eq!(limits[0].as_str(), "in-flight");

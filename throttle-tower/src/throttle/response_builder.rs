@@ -75,7 +75,7 @@ mod tests {
     use crate::failing_backend::FailingBackend;
     use crate::limit::Unkeyed;
     use crate::{
-        Concurrency, Constant, Limit, LimitReport, OnError, OnMissing, Throttle, ThrottleBody,
+        Constant, InFlight, Limit, LimitReport, OnError, OnMissing, Throttle, ThrottleBody,
         ThrottleLayer, limit,
     };
 
@@ -191,7 +191,10 @@ mod tests {
                 check(ask(&with_key).await, 429);
                 check(ask(&keyed(None)).await, 401);
             }
-            let full = echoing(ThrottleLayer::new(Concurrency::new(1)).unwrap(), later);
+            let full = echoing(
+                ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap(),
+                later,
+            );
             let held = service(&full).call(request());
             check(ask(&full).await, 503);
             drop(held);

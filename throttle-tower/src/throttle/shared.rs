@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use throttle_core::Backend;
+use throttle_core::{Backend, PolicyName};
 
 use super::announced::Announced;
 use super::local_shares::Shares;
@@ -35,6 +35,12 @@ pub(crate) struct Shared<B: Backend> {
     pub(crate) announced: Arc<Announced>,
     /// The same for the requests to which not all limits apply, if limits have conditions.
     pub(super) narrowed: Option<Narrowed<Arc<Self>>>,
+}
+
+impl<B: Backend> Shared<B> {
+    pub(super) fn name_of(&self, limit: &Applied) -> &PolicyName {
+        &self.version.info().limits()[limit.index].name
+    }
 }
 
 impl<B: Backend> Clone for Shared<B> {

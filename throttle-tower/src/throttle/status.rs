@@ -64,7 +64,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | field | value |
     /// |---|---|
     /// | `policy` | the name |
-    /// | `limit`, `window` | units in so many seconds, as in `RateLimit-Policy`; of [requests in flight](crate::Concurrency) the permits, and null |
+    /// | `limit`, `window` | units in so many seconds, as in `RateLimit-Policy`; of [requests in flight](crate::InFlight) the permits, and null |
     /// | `remaining` | units left now |
     /// | `reset` | seconds until all are left, if no request comes |
     /// | `unit` | what is counted: `requests`, `concurrent-requests`, or the limit's [own](crate::Limit::unit) |
@@ -122,7 +122,7 @@ async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body
         Err(Refused::Now(response)) => return response.map(Body::from),
         Err(Refused::Later(building)) => return building.await.map(Body::from),
     };
-    let mut response = Response::new(Body::from(body(&report, shared, parts)));
+    let mut response = Response::new(Body::from(body(&report, shared, parts).await));
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -137,14 +137,7 @@ async fn respond<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Response<Body
 ///
 /// The response, where the store has failed and a limit is closed then.
 async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitReport, Refused> {
-    let call = async |limit: &Applied| match limit.by_route {
-        true => Call::SKIP,
-        false => match limit.find(parts).await {
-            (Some(key), tier) => limit.in_class(tier.of(Call::peek(key)), parts),
-            (None, _) => Call::SKIP,
-        },
-    };
-    let calls = join_all(shared.applied.iter().map(call)).await;
+    let calls = join_all(shared.applied.iter().map(|limit| peek(limit, parts))).await;
     let decision = match calls.iter().all(|call| call.key().is_none()) {
         true => Decision::not_limited(calls.len()),
         false => match shared.backend.decide(&shared.prepared, &calls).await {
@@ -165,7 +158,7 @@ async fn look<B: Backend>(shared: &Shared<B>, parts: &Parts) -> Result<LimitRepo
     Ok(report(shared, decision, &calls))
 }
 
-fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> String {
+async fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> String {
     let (announced, null) = (report.announced(), || "null".to_owned());
     let mut limits = Vec::new();
     for (place, (policy, status)) in announced
@@ -202,10 +195,15 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
             ),
         ]));
     }
-    limits.extend(shared.permits.left(parts).map(|(name, free, most)| {
-        object(&[
-            ("policy", quoted(name.as_str())),
-            ("limit", most.to_string()),
+    for (index, limit) in shared.permits.limits().iter().enumerate() {
+        let call = peek(&limit.applied, parts).await;
+        if call.key().is_none() {
+            continue;
+        }
+        let free = shared.permits.free(index, &call);
+        limits.push(object(&[
+            ("policy", quoted(limit.name.as_str())),
+            ("limit", (limit.most - call.reserve()).to_string()),
             ("window", null()),
             ("remaining", free.to_string()),
             ("reset", 0.to_string()),
@@ -214,9 +212,20 @@ fn body<B: Backend>(report: &LimitReport, shared: &Shared<B>, parts: &Parts) -> 
             ("class", null()),
             ("admitted", (free > 0).to_string()),
             ("retry_after", if free > 0 { 0.to_string() } else { null() }),
-        ])
-    }));
+        ]));
+    }
     format!(r#"{{"limits":[{}]}}"#, limits.join(","))
+}
+
+/// The key of a request to any route in a limit, with a cost of 0; none if the key is the route.
+async fn peek(limit: &Applied, parts: &Parts) -> Call {
+    if limit.by_route {
+        return Call::SKIP;
+    }
+    match limit.find(parts).await {
+        (Some(key), tier) => limit.in_class(tier.of(Call::peek(key)), parts),
+        (None, _) => Call::SKIP,
+    }
 }
 
 /// Whole seconds, rounded up.

@@ -17,8 +17,8 @@ use throttle_tower::rules::{Handle, Registry, Rules};
 use throttle_tower::shape::Shaper;
 use throttle_tower::throttle_core::Backend;
 use throttle_tower::{
-    Concurrency, Event, Gcra, Header, LeakyBucket, MemoryBackend, OnError, Rate, ThrottleLayer,
-    Usage, all, limit,
+    Constant, Event, Gcra, Header, InFlight, LeakyBucket, MemoryBackend, OnError, Rate,
+    ThrottleLayer, Usage, all, limit,
 };
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -150,7 +150,9 @@ impl App {
             "permits",
             all([
                 per_key("permits").into(),
-                throttle_tower::LimitTree::from(Concurrency::new(PERMITS)),
+                throttle_tower::LimitTree::from(
+                    limit("in-flight", InFlight::new(PERMITS)).by(Constant),
+                ),
             ]),
         );
         let settled = in_memory("settled", per_key("settled").cost(4).settled_later().into());

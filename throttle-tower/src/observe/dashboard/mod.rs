@@ -102,7 +102,7 @@ impl<B: Backend> ThrottleLayer<B> {
     /// | `decided_by.changes` | the last 20 times that this changed from one second to another, newest first: `seconds_ago`, `from` (null at first), `to` and `why`, the [label](throttle_core::BackendErrorKind::label) of the store's error or null |
     /// | `rules_changes` | the last 20 times that [rules](crate::rules) replaced the limits, newest first, in seconds ago |
     /// | `store` | `answers`, `failures` and `slowest_ms`: decisions of the last two minutes that had to be waited for |
-    /// | `permits` | of each [`Concurrency`](crate::Concurrency): `name`, `taken` now, `most_taken` at once and requests `refused` in the last two minutes |
+    /// | `permits` | of each limit on [requests in flight](crate::InFlight): `name`, `taken` now, `most_taken` at once and requests `refused` in the last two minutes |
     /// | `keys_held` | keys in memory now, or null if the backend is elsewhere |
     /// | `offenders` | the ten keys that were [refused most](Self::offenders): `policy`, `key` (the same digest as above), `refused`, and `shown`, their text or null |
     /// | `candidates` | of each [candidate](Self::candidate) that the layer has: `name`, and requests by what it would have done: `both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided` |

@@ -31,7 +31,7 @@ use crate::event::{Activity, BuiltInObserver, Event, Outcome, RequestSet};
 use crate::lock::lock;
 use crate::observe::offenders::tracker::Tracker;
 use crate::plans::Tier;
-use crate::{Concurrency, Constant, Gcra, Header, LimitTree, Rate, ThrottleLayer, all, limit};
+use crate::{Constant, Gcra, Header, InFlight, LimitTree, Rate, ThrottleLayer, all, limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -254,7 +254,10 @@ fn fields(data: &Value, found: &mut Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn every_field_is_documented() {
-    let (throttle, page) = page_of(all((per_key(1), Concurrency::new(1))));
+    let (throttle, page) = page_of(all((
+        per_key(1),
+        limit("in-flight", InFlight::new(1)).by(Constant),
+    )));
     for _ in 0..2 {
         send(&throttle, "ada").await;
     }
@@ -366,7 +369,10 @@ async fn admitted(page: &Router) -> Vec<u64> {
 async fn requests_are_counted_in_their_seconds_however_many_came_before() {
     for limits in [
         LimitTree::from(per_key(1 << 20)),
-        all((per_key(1 << 20), Concurrency::new(9))),
+        all((
+            per_key(1 << 20),
+            limit("in-flight", InFlight::new(9)).by(Constant),
+        )),
         both(),
     ] {
         let (throttle, page) = page_of(limits);
@@ -479,7 +485,10 @@ fn tightest(data: &Value) -> Vec<(u64, u64)> {
 async fn key_that_a_burst_uses_up_is_shown_with_nothing_left() {
     for limits in [
         LimitTree::from(per_key(3_000)),
-        all((per_key(3_000), Concurrency::new(9))),
+        all((
+            per_key(3_000),
+            limit("in-flight", InFlight::new(9)).by(Constant),
+        )),
         all((per_key(3_000), total())),
     ] {
         let (throttle, page) = page_of(limits);
@@ -661,7 +670,10 @@ async fn hostile_keys_do_not_grow_the_page() {
 
 #[tokio::test(start_paused = true)]
 async fn permits_are_counted_while_they_are_held() {
-    let (throttle, page) = page_of(all((per_key(100), Concurrency::new(2))));
+    let (throttle, page) = page_of(all((
+        per_key(100),
+        limit("in-flight", InFlight::new(2)).by(Constant),
+    )));
     let inner =
         service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::from("held"))));
     let service = throttle.layer(inner);

@@ -47,7 +47,7 @@
 //! | `throttle_degraded_total` | counter | `decided_by` (`local`, `open`, `closed`), `why` (as above, but for `none`) | requests that the store did not decide | any |
 //! | `throttle_queued_requests` | gauge, requests | `policy` | requests that wait now ([`wait_up_to`](crate::Limit::wait_up_to)) | near `max_waiting` |
 //! | `throttle_queue_seconds` | histogram, seconds | `policy` | how long requests waited, those that left without a turn included | |
-//! | `throttle_in_flight` | gauge, permits | `name` | permits of a [`Concurrency`](crate::Concurrency) that are taken | at its maximum for long |
+//! | `throttle_in_flight` | gauge, permits | `name` | permits of a limit on [requests in flight](crate::InFlight) that are taken | at its maximum for long |
 //! | `throttle_plan_lookups_total` | counter | `policy`, `result` (`remembered`, `found`, `unknown`, `failed`, `invalid`, `turned_away`) | tiers of [plans](mod@crate::plans): from the cache, looked up, not known to the lookup, failed or late, looked up with parameters that the limit cannot have, and not looked up because too many lookups ran. If several layers have the same plans, each reports the lookups of its own requests | `failed`, `invalid`, `turned_away` |
 //! | `throttle_candidate_total` | counter | `candidate`, `result` (`both_admit`, `both_refuse`, `would_refuse`, `would_admit`, `not_decided`) | requests by what a [candidate](mod@crate::candidate) would have done to them. What it decides in the background is counted when it is decided | `not_decided` |
 //!

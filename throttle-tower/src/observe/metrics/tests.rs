@@ -15,7 +15,7 @@ use throttle_core::{Backend, Key, ManualClock, MemoryBackend, Policy, PolicySet}
 use super::handles::{Handles, Named, StoreHandles, candidate_counters};
 use super::shape::ShapeMetrics;
 #[cfg(feature = "rules")]
-use crate::Concurrency;
+use crate::InFlight;
 #[cfg(feature = "rules")]
 use crate::event::Observed;
 use crate::event::{Activity, Event, LayerVersion, Outcome, RequestSet};
@@ -171,7 +171,7 @@ fn corrections_are_counted_by_their_kind() {
 #[test]
 fn permits_in_flight_count_on_by_their_names_when_limits_are_replaced() {
     let recorder = PrometheusBuilder::new().build_recorder();
-    let layer = ThrottleLayer::new(Concurrency::new(9).name("exports"))
+    let layer = ThrottleLayer::new(limit("exports", InFlight::new(9)).by(Constant))
         .unwrap()
         .metrics("api");
     let permits = ["new", "exports"].map(|name| PolicyName::new(name).unwrap());

@@ -14,7 +14,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::tracker::Tracker;
 use crate::limit::Limit;
-use crate::{Concurrency, Header, ThrottleLayer, all, limit};
+use crate::{Constant, Header, InFlight, ThrottleLayer, all, limit};
 
 fn per_key(name: &str) -> Limit {
     limit(name, Gcra::new(Rate::per_day(1)).burst(1)).by(Header::new("x-api-key"))
@@ -266,7 +266,7 @@ async fn requests_without_a_key_are_listed_as_missing() {
 async fn only_refusals_by_limits_are_listed() {
     let limits = all([
         per_key("per-key").into(),
-        crate::LimitTree::from(Concurrency::new(1)),
+        crate::LimitTree::from(limit("in-flight", InFlight::new(1)).by(Constant)),
     ]);
     let layer = ThrottleLayer::new(limits).unwrap().track_offenders();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::event_budget::PER_SECOND;
 use crate::failing_backend::FailingBackend;
-use crate::{Concurrency, Header, OnError, OnMissing, ThrottleLayer, all, limit};
+use crate::{Constant, Header, InFlight, OnError, OnMissing, ThrottleLayer, all, limit};
 
 type Fields = BTreeMap<&'static str, String>;
 
@@ -193,7 +193,7 @@ async fn refusals_without_a_decision_are_logged() {
     let missing = per_key("a", 1).on_missing(OnMissing::Reject(StatusCode::UNAUTHORIZED));
     let layer = ThrottleLayer::new(missing).unwrap().traced();
     assert_eq!(send(&layer, None).await, StatusCode::UNAUTHORIZED);
-    let layer = ThrottleLayer::new(Concurrency::new(1).name("full"))
+    let layer = ThrottleLayer::new(limit("full", InFlight::new(1)).by(Constant))
         .unwrap()
         .traced();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
@@ -432,9 +432,8 @@ async fn a_refusal_that_no_wait_ends_has_no_wait() {
 #[tokio::test(start_paused = true)]
 async fn of_several_limits_without_a_permit_the_first_is_named() {
     let (log, _guard) = Log::capture();
-    let limits =
-        all(["a", "b", "c"]
-            .map(|name| Concurrency::new(if name == "a" { 2 } else { 1 }).name(name)));
+    let limits = all(["a", "b", "c"]
+        .map(|name| limit(name, InFlight::new(if name == "a" { 2 } else { 1 })).by(Constant)));
     let layer = ThrottleLayer::new(limits).unwrap().traced();
     let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(())));
     let held = layer.layer(inner).oneshot(Request::new(())).await.unwrap();

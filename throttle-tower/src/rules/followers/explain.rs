@@ -85,7 +85,7 @@ pub(crate) async fn explain<B: Backend>(
         limits.push(limit);
         waits.push(wait);
     }
-    let (permits, has_permits) = shared.permits.explain(parts);
+    let (permits, has_permits) = explain_permits(&shared, parts).await;
     limits.extend(permits);
     let wait = if rejects || !has_permits {
         NEVER
@@ -105,6 +105,41 @@ pub(crate) async fn explain<B: Backend>(
         retry_after,
         layer_skips: None,
     })
+}
+
+/// What the limits on requests in flight would do, and whether the request would get all its
+/// permits.
+async fn explain_permits<B: Backend>(
+    shared: &Shared<B>,
+    parts: &Parts,
+) -> (Vec<ExplainedLimit>, bool) {
+    let (mut explained, mut calls) = (Vec::new(), Vec::new());
+    for (index, limit) in shared.permits.limits().iter().enumerate() {
+        let (asked, look) = ask(&limit.applied, parts).await;
+        let cost = asked.as_ref().map_or(0, |(cost, _)| *cost);
+        explained.push(match asked {
+            Err(verdict) => ExplainedLimit::new(&limit.name, verdict),
+            Ok((cost, has_key)) => {
+                let units = shared.permits.free(index, &look);
+                let left = KeyLeft {
+                    cost,
+                    has_key,
+                    tier: 0,
+                    is_excepted: false,
+                    reserve: look.reserve(),
+                    units,
+                    of: limit.most,
+                    retry_after: (cost <= units).then_some(Duration::ZERO),
+                    resets_in: Duration::ZERO,
+                };
+                let priority = limit.applied.priority.as_ref();
+                ExplainedLimit::looked(&limit.name, left, priority, Verdict::Refuses)
+            }
+        });
+        calls.push(look.costing(cost));
+    }
+    let has_permits = shared.permits.look(&calls).is_ok();
+    (explained, has_permits)
 }
 
 /// Whether a limit holds a request that it admits after so long.
@@ -131,7 +166,8 @@ fn skipped<B: Backend>(shared: &Shared<B>, why: String) -> Explanation {
         .policies()
         .iter()
         .map(Policy::policy_name);
-    let names = policies.chain(shared.permits.names());
+    let permits = shared.permits.limits().iter().map(|limit| &limit.name);
+    let names = policies.chain(permits);
     let limits = names
         .map(|name| ExplainedLimit::new(name, Verdict::Skips(String::new())))
         .collect();

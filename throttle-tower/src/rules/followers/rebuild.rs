@@ -22,14 +22,9 @@ pub(super) fn rebuild<B: Backend>(
     let Compiled {
         set,
         applied,
-        concurrency,
-        permit_tree,
+        permits,
     } = next.limits.clone().compile()?;
-    let permits = Arc::new(
-        former
-            .permits
-            .replaced_by(applied.len(), concurrency, permit_tree),
-    );
+    let permits = Arc::new(former.permits.replaced_by(permits));
     let (mut options, mut responses) = (former.options.clone(), former.announced.options.clone());
     (next.adjust)(&mut options, &mut responses);
     options.observers = beside(former, next.candidate)?;

@@ -9,7 +9,7 @@ use throttle_core::{
 };
 
 use super::bad::registry;
-use crate::limit::{Applied, Ban, Compiled, Need, WarnAt};
+use crate::limit::{Applied, Ban, Compiled, PermitLimit, WarnAt};
 use crate::rules::{Registry, Rules};
 use crate::{OnError, OnMissing};
 
@@ -251,9 +251,10 @@ fn composition_has_the_shape_of_the_file() {
     ];
     assert_eq!(shape[..start.len()], start);
     let names: Vec<_> = compiled
-        .concurrency
+        .permits
+        .limits
         .iter()
-        .map(|(name, limit)| (name.as_str(), limit.most))
+        .map(|limit| (limit.name.as_str(), limit.most))
         .collect();
     assert_eq!(names, [("in-flight", 200), ("uploads", 4)]);
 }
@@ -438,53 +439,51 @@ fn permits_are_asked_for_as_the_file_says() {
         request.body(()).unwrap().into_parts().0
     };
     let compiled = compiled(EVERYTHING);
-    let [in_flight, uploads] = [0, 1].map(|place| &compiled.concurrency[place].1);
-    let need = |key, permits, most| Ok(Some(Need { key, permits, most }));
+    let [in_flight, uploads] = [0, 1].map(|index| &compiled.permits.limits[index]);
     assert_eq!(
-        in_flight.ask(&parts("GET", None)),
-        need(Key::CONSTANT, 1, 200)
+        needed(in_flight, &parts("GET", None)),
+        Some((Some(Key::CONSTANT), 1))
     );
-    assert_eq!(uploads.ask(&parts("GET", None)), Ok(None), "it is for PUT");
-    assert_eq!(
-        uploads.ask(&parts("PUT", None)),
-        need(Key::missing(), 2, 4),
-        "its own rule"
-    );
+    assert_eq!(needed(uploads, &parts("GET", None)), None, "it is for PUT");
+    assert_eq!(needed(uploads, &parts("PUT", None)), Some((None, 2)));
+    assert_eq!(uploads.applied.on_missing, OnMissing::Share);
     let keys = [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 1]]
-        .map(|peer| uploads.ask(&parts("PUT", Some(peer))));
+        .map(|peer| needed(uploads, &parts("PUT", Some(peer))));
     assert!(keys[0] != keys[1] && keys[0] == keys[2], "{keys:?}");
     assert!(
-        keys.iter()
-            .all(|key| matches!(key, Ok(Some(Need { permits: 2, .. })))),
+        keys.iter().all(|need| matches!(need, Some((Some(_), 2)))),
         "{keys:?}"
     );
 }
 
+/// The key and the permits of a request to which a limit applies.
+fn needed(limit: &PermitLimit, parts: &http::request::Parts) -> Option<(Option<Key>, u64)> {
+    let Applied {
+        when, cost, keying, ..
+    } = &limit.applied;
+    let applies = when.as_ref().is_none_or(|when| when.holds(parts));
+    let cost = cost.as_ref().map_or(1, |cost| cost(parts));
+    let key = keying.extractor().and_then(|key| key.extract(parts));
+    applies.then_some((key, cost))
+}
+
 #[test]
 fn requests_without_a_key_take_permits_by_the_rule_of_the_file() {
-    let (parts, ()) = http::Request::new(()).into_parts();
-    let shared = || {
-        Ok(Some(Need {
-            key: Key::missing(),
-            permits: 1,
-            most: 2,
-        }))
-    };
+    let reject = OnMissing::Reject(StatusCode::UNAUTHORIZED);
     for (defaults, rest, expected) in [
-        ("", "", shared()),
-        ("on-missing = \"skip\"", "", Ok(None)),
-        ("on-missing = \"skip\"", "on-missing = \"share\"", shared()),
+        ("", "", OnMissing::Share),
+        ("on-missing = \"skip\"", "", OnMissing::Skip),
         (
-            "",
-            "on-missing = { reject = 401 }",
-            Err(StatusCode::UNAUTHORIZED),
+            "on-missing = \"skip\"",
+            "on-missing = \"share\"",
+            OnMissing::Share,
         ),
+        ("", "on-missing = { reject = 401 }", reject),
     ] {
         let limit = format!("[[concurrency]]\nmost = 2\nby = \"header:x-user\"\n{rest}");
         let compiled = compiled(&format!("version = 1\n[defaults]\n{defaults}\n{limit}"));
         assert_eq!(
-            compiled.concurrency[0].1.ask(&parts),
-            expected,
+            compiled.permits.limits[0].applied.on_missing, expected,
             "{defaults} {rest}"
         );
     }
@@ -493,13 +492,8 @@ fn requests_without_a_key_take_permits_by_the_rule_of_the_file() {
 #[test]
 fn every_permit_may_be_taken_by_one_request() {
     let compiled = compiled("version = 1\n[[concurrency]]\nmost = 2\ncost = 2");
-    assert_eq!(
-        (
-            compiled.concurrency[0].0.as_str(),
-            compiled.concurrency[0].1.most
-        ),
-        ("in-flight", 2)
-    );
+    let limit = &compiled.permits.limits[0];
+    assert_eq!((limit.name.as_str(), limit.most), ("in-flight", 2));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::bad::registry;
 use super::requests::Fallible;
 use crate::rules::{Change, Handle, Registry, Rules};
 use crate::shape::TokioClock;
-use crate::{Dialect, InFlight, ThrottleLayer};
+use crate::{Dialect, Permit, ThrottleLayer};
 
 type Memory = MemoryBackend<ManualClock>;
 
@@ -293,7 +293,7 @@ async fn permits_of_requests_in_flight_count_on() {
         service_fn(move |request: Request<()>| {
             held.lock()
                 .unwrap()
-                .push(request.extensions().get::<InFlight>().cloned());
+                .push(request.extensions().get::<Permit>().cloned());
             async { Ok::<_, Infallible>(Response::new(())) }
         })
     };

@@ -4,8 +4,8 @@ use throttle_core::backend::Call;
 use throttle_core::{Backend, Key};
 
 use super::narrow::{self, Holding};
-use super::{classes, first_keys, missing_key, refuse};
-use crate::limit::{Found, Keying, LookedUp};
+use super::{classes, first_keys, missing_key};
+use crate::limit::{Applied, Found, Keying, LookedUp, PermitLimit};
 use crate::throttle::permits::Needs;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
@@ -17,7 +17,7 @@ pub(crate) type Calls = SmallVec<[Call; 3]>;
 #[derive(Default)]
 pub(in crate::throttle) struct Asked {
     pub(super) calls: Calls,
-    /// Permits.
+    /// Of the limits on requests in flight.
     pub(super) needs: Needs,
 }
 
@@ -28,7 +28,7 @@ pub(in crate::throttle) struct Lookup {
     pub(super) key: LookedUp,
 }
 
-/// Finds a request's key and cost for every policy, or the lookup of its key. It fills `asked` in
+/// Finds a request's key and cost for every limit, or the lookup of its key. It fills `asked` in
 /// place, because calls are large.
 ///
 /// # Errors
@@ -54,10 +54,10 @@ pub(super) fn ask<B: Backend>(
         };
         let call = match &limit.keying {
             Keying::Extracted(extractor) => {
-                call(shared, policy, cost, extractor.extract(parts), parts)?
+                call(shared, limit, cost, extractor.extract(parts), parts)?
             }
             Keying::Tiered(lookup) => match lookup.find(parts) {
-                Found::Now(key, tier) => tier.of(call(shared, policy, cost, key, parts)?),
+                Found::Now(key, tier) => tier.of(call(shared, limit, cost, key, parts)?),
                 Found::Later(key) => later(key),
             },
             Keying::Future(key) => later(key(parts, limit.key_deadline)),
@@ -65,14 +65,23 @@ pub(super) fn ask<B: Backend>(
         asked.calls.push(call);
     }
     if shared.uses.permits_or_classes {
+        for PermitLimit { applied: limit, .. } in shared.permits.limits() {
+            let applies = limit.when.as_ref().is_none_or(|when| when.holds(parts));
+            let need = match limit.keying.extractor().filter(|_| applies) {
+                Some(extractor) => {
+                    let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
+                    call(shared, limit, cost, extractor.extract(parts), parts)?
+                }
+                None => Call::SKIP,
+            };
+            asked.needs.push(limit.in_class(need, parts));
+        }
         classes::reserve(shared, &mut asked.calls, parts);
-        let missing = |(name, status)| refuse::missing_key(shared, name, status, parts);
-        asked.needs = shared.permits.ask(parts).map_err(missing)?;
     }
     Ok(())
 }
 
-/// One policy's call, once it is known whether there is a key.
+/// The call of one limit, once it is known whether there is a key.
 ///
 /// # Errors
 ///
@@ -80,21 +89,21 @@ pub(super) fn ask<B: Backend>(
 #[inline(always)]
 pub(super) fn call<B: Backend>(
     shared: &Shared<B>,
-    policy: usize,
+    limit: &Applied,
     cost: u64,
     key: Option<Key>,
     parts: &Parts,
 ) -> Result<Call, Box<Refused>> {
     match key {
         Some(key) => {
-            if !shared.applied[policy].key_seen.is_settled() {
-                first_keys::key_found(shared, policy, parts);
+            if !limit.key_seen.is_settled() {
+                first_keys::key_found(shared, limit, parts);
             }
             Ok(Call::from(key).costing(cost))
         }
         None => {
             let call = Call::from(Key::missing()).costing(cost);
-            missing_key::call_without_key(shared, policy, call, parts)
+            missing_key::call_without_key(shared, limit, call, parts)
         }
     }
 }

@@ -43,10 +43,16 @@ pub(crate) fn check_candidate<B: Backend>(shared: &Shared<B>) -> Result<(), Conf
         .iter()
         .position(|limit| limit.charge_rules.may_change());
     let corrected = corrected.map(|place| shared.announced.policies[place].policy_name());
-    let rule = "Concurrency, refunds, strike_if and settled_later do, and a candidate sees no \
+    let rule = "InFlight, refunds, strike_if and settled_later do, and a candidate sees no \
         response; leave this \
                 limit out of the candidate";
-    match shared.permits.names().next().or(corrected) {
+    match shared
+        .permits
+        .limits()
+        .first()
+        .map(|limit| &limit.name)
+        .or(corrected)
+    {
         None => Ok(()),
         Some(name) => Err(
             ConfigError::new("candidate", "a limit that acts on responses", rule)

@@ -15,13 +15,11 @@ pub(super) fn reserve<B: Backend>(shared: &Shared<B>, calls: &mut [Call], parts:
     for (limit, call) in shared.applied.iter().zip(calls) {
         *call = limit.in_class(mem::replace(call, Call::SKIP), parts);
     }
-    let of_rates = shared.announced.policies.iter().zip(&*shared.applied);
-    let of_rates = of_rates
-        .filter_map(|(policy, limit)| Some((policy.policy_name(), &**limit.priority.as_ref()?)));
-    for (name, priority) in of_rates.chain(shared.permits.priorities()) {
-        if let Some(lowest) = priority.unwarned() {
+    let permits = shared.permits.limits().iter().map(|limit| &limit.applied);
+    for limit in shared.applied.iter().chain(permits) {
+        if let Some(lowest) = limit.priority.as_ref().and_then(|own| own.unwarned()) {
             let warning = Warning::UnknownClass {
-                policy: name.clone(),
+                policy: shared.name_of(limit).clone(),
                 class: lowest.to_owned(),
             };
             shared.announced.options.watch.warn(&warning);

@@ -10,7 +10,7 @@ use super::decision_at_once::{is_not_limited, not_limited};
 use super::dropped_decision::RefundedIfDropped;
 use crate::event::Activity;
 use crate::throttle::limit_report::LimitReport;
-use crate::throttle::permits::{Needs, Places};
+use crate::throttle::permits::{Indices, Needs};
 use crate::throttle::shared::Shared;
 
 /// What is known about a request once it was decided. It holds no permit yet.
@@ -22,7 +22,7 @@ pub(crate) enum Decided {
     Made(Decision),
     Failed(BackendError),
     /// There were too few permits, so the backend was not asked.
-    Saturated(Places),
+    Saturated(Indices),
 }
 
 /// The decision, if the backend makes one without waiting.

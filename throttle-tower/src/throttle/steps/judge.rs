@@ -11,7 +11,7 @@ use super::{correct_charges, give_back_unserved, refuse};
 use crate::event::Outcome;
 use crate::throttle::in_progress::Held;
 use crate::throttle::limit_report::LimitReport;
-use crate::throttle::permits::InFlight;
+use crate::throttle::permit::Permit;
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 use crate::usage::{Open, Usage};
@@ -77,11 +77,11 @@ pub(super) fn judge_decided<B: Backend>(
         }
         return Judged::Refuse(refuse::over_limit(shared, report, &asked.calls, parts));
     }
-    let permits = match shared
+    let permit = match shared
         .permits
         .enter(&asked.needs, &shared.options.observers)
     {
-        Ok(permits) => permits,
+        Ok(held) => held.map(Permit::new),
         Err(full) => {
             // They ran out while the backend decided.
             give_back_unserved::refund_all(shared, decision, &asked.calls);
@@ -92,10 +92,10 @@ pub(super) fn judge_decided<B: Backend>(
     let watch = &report.announced().options.watch;
     let route_is_missing =
         shared.uses.routes && watch.suspects(shared.uses, &shared.applied, &asked.calls, parts);
-    let held = if permits.is_none() && !shared.uses.accounts {
+    let held = if permit.is_none() && !shared.uses.accounts {
         Held::default()
     } else {
-        hand_out(shared, decision, &asked.calls, parts, permits)
+        hand_out(shared, decision, &asked.calls, parts, permit)
     };
     parts.extensions.insert(report.clone());
     Judged::Pass(Admitted {
@@ -144,17 +144,17 @@ fn judge_failure<B: Backend>(
     )
 }
 
-/// Gives the handler its permits and its usage, and returns what the request holds.
+/// Gives the handler its permit and its usage, and returns what the request holds.
 #[inline(never)]
 fn hand_out<B: Backend>(
     shared: &Arc<Shared<B>>,
     decision: &Decision,
     calls: &[Call],
     parts: &mut Parts,
-    permits: Option<InFlight>,
+    permit: Option<Permit>,
 ) -> Held {
-    if let Some(permits) = &permits {
-        let all = permits.clone().inside(parts.extensions.get());
+    if let Some(permit) = &permit {
+        let all = permit.clone().inside(parts.extensions.get());
         parts.extensions.insert(all);
     }
     let account = shared
@@ -164,5 +164,5 @@ fn hand_out<B: Backend>(
     if let (Some(account), true) = (&account, shared.uses.handlers) {
         parts.extensions.insert(Usage::new(Arc::clone(account)));
     }
-    Held::new(account.map(Open::new), permits)
+    Held::new(account.map(Open::new), permit)
 }

@@ -26,10 +26,9 @@ pub(super) async fn look_up<B: Backend>(
                 next += 1;
                 continue;
             };
-            match call(shared, *policy, *cost, key, parts) {
-                Ok(call) => {
-                    asked.calls[*policy] = shared.applied[*policy].in_class(tier.of(call), parts);
-                }
+            let limit = &shared.applied[*policy];
+            match call(shared, limit, *cost, key, parts) {
+                Ok(call) => asked.calls[*policy] = limit.in_class(tier.of(call), parts),
                 Err(refusal) => return Poll::Ready(Err(refusal)),
             }
             // In order: of several keys that are missing at once, the first one's rule decides.

@@ -5,7 +5,7 @@ use throttle_core::Backend;
 use throttle_core::backend::Call;
 
 use super::refuse;
-use crate::limit::OnMissing;
+use crate::limit::{Applied, OnMissing};
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 use crate::throttle::warning;
@@ -19,14 +19,11 @@ use crate::throttle::warning;
 #[cold]
 pub(super) fn call_without_key<B: Backend>(
     shared: &Shared<B>,
-    policy: usize,
+    limit: &Applied,
     shared_budget: Call,
     parts: &Parts,
 ) -> Result<Call, Box<Refused>> {
-    let (limit, name) = (
-        &shared.applied[policy],
-        shared.announced.policies[policy].policy_name(),
-    );
+    let name = shared.name_of(limit);
     if let Some(warning) = warning::missing_key(limit, name, &shared.sources, parts) {
         shared.announced.options.watch.warn(&warning);
     }

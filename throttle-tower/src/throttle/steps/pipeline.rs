@@ -18,10 +18,6 @@ use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
 
 /// How far a request comes without waiting.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for each request that waits"
-)]
 pub(in crate::throttle) enum Started<B: Backend> {
     Judged(Judged),
     /// It has to wait for a key, the store or its turn.

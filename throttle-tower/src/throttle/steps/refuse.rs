@@ -14,7 +14,7 @@ use crate::event::Outcome;
 use crate::headers::retry_after::{self, RetryAfter};
 use crate::limit::{Applied, OnError};
 use crate::throttle::limit_report::LimitReport;
-use crate::throttle::permits::Places;
+use crate::throttle::permits::Indices;
 use crate::throttle::refusal::{NO_STORE, Reason, Refusal, RefusedByThrottle};
 use crate::throttle::response_builder::Refused;
 use crate::throttle::shared::Shared;
@@ -72,7 +72,7 @@ pub(super) fn missing_key<B: Backend>(
 
 /// The refusal of a request for which too few permits are free.
 #[cold]
-pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Places, parts: &Parts) -> Refused {
+pub(super) fn saturated<B: Backend>(shared: &Shared<B>, full: &Indices, parts: &Parts) -> Refused {
     let names = shared.permits.names_of(full);
     notify(shared, Outcome::NoPermit(&names), None, &[], parts);
     unavailable(shared, Reason::NoPermit(&names), parts)
@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
     use crate::failing_backend::FailingBackend;
-    use crate::{Concurrency, Constant, OnMissing, Refusal, ThrottleLayer, limit};
+    use crate::{Constant, InFlight, OnMissing, Refusal, ThrottleLayer, limit};
 
     /// The head of a response to a request of gRPC or not, while another one is under way.
     async fn refused<C: Backend>(layer: &ThrottleLayer<C>, grpc: bool) -> (StatusCode, HeaderMap) {
@@ -237,7 +237,8 @@ mod tests {
 
     #[tokio::test]
     async fn refusal_with_503_says_when_to_retry_only_if_that_is_set() {
-        let full = || ThrottleLayer::new(Concurrency::new(1)).unwrap();
+        let full =
+            || ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant)).unwrap();
         let closed = || {
             let limits = limit("p", Gcra::new(Rate::per_second(1)))
                 .by(Constant)
@@ -317,7 +318,7 @@ mod tests {
                     .insert("retry-after", own.parse().unwrap());
                 response
             };
-            let full = ThrottleLayer::new(Concurrency::new(1))
+            let full = ThrottleLayer::new(limit("in-flight", InFlight::new(1)).by(Constant))
                 .unwrap()
                 .unavailable_retry_after(two)
                 .response(response);
