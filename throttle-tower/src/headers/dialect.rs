@@ -35,7 +35,7 @@ pub enum Dialect {
     /// `RateLimit` and `RateLimit-Policy` as lists of named policies: the syntax of the IETF drafts
     /// -08 to -11.
     ///
-    /// The only dialect that describes several policies at once.
+    /// The only dialect that states of several policies what is left.
     #[default]
     Draft11,
     /// `RateLimit: limit=10, remaining=7, reset=1`, and `RateLimit-Policy` as a list of quotas.
@@ -63,8 +63,8 @@ pub enum Dialect {
     None,
 }
 
-/// What the number in `X-RateLimit-Reset` counts. No standard defines it, so choose what your
-/// clients expect.
+/// The meaning of the number in `X-RateLimit-Reset`. No standard defines it, so choose the one that
+/// your clients expect.
 ///
 /// ```
 /// use throttle_tower::Dialect;
@@ -115,8 +115,8 @@ impl Dialect {
 
     /// The headers that a page of another origin may read only if the response exposes them.
     ///
-    /// Otherwise such a page can read only a few basic headers. List these in
-    /// `Access-Control-Expose-Headers`, and place the CORS layer *outside* the limiter, or a
+    /// Without that, the page can read only a few basic headers. List these in
+    /// `Access-Control-Expose-Headers`, and add the CORS layer *outside* the limiter. Inside it, a
     /// refusal reaches the page as an unexplained network error. (`*` in that header does not cover
     /// requests with credentials.)
     ///

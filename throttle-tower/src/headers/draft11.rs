@@ -66,8 +66,8 @@ fn status(decision: &HeaderContent<'_>) -> Option<HeaderValue> {
 /// Sets a header, or adds our list to those of the response. Each member stays as it was written.
 ///
 /// They become one value, because many clients read only the first line of a header. A line that
-/// does not parse is dropped: because of it, clients would ignore all of the header. A response that
-/// has no room for another header stays without it.
+/// does not parse is dropped: because of it, clients would ignore all of the header. A response
+/// without room for another header stays without it.
 fn add(headers: &mut HeaderMap, name: &HeaderName, ours: HeaderValue) {
     // Appended first: few responses have the header already, and for the others this is one search
     // instead of two.

@@ -17,10 +17,10 @@ pub(crate) struct DialectForm {
     /// The list of policies, if the dialect has one. It is the same in each response to which these
     /// policies apply.
     pub(super) policies: fn(&[PolicyStatus<'_>]) -> Option<HeaderValue>,
-    /// Writes the list of policies and where the client stands, unless the response's own headers
-    /// are stricter.
+    /// Writes the list of policies and what remains of them. Headers of the response that are
+    /// stricter stay.
     pub(super) write: fn(&mut HeaderMap, &HeaderContent<'_>, Option<HeaderValue>),
-    /// Whether a header states an instant, for which the wall clock has to be read.
+    /// Set if a header states an instant, for which the wall clock is read.
     pub(crate) states_instants: bool,
 }
 

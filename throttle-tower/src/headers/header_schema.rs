@@ -25,7 +25,7 @@ impl HeaderSchema {
         }
     }
 
-    /// A Header Object. It is valid in OpenAPI 3.0, too, which has no `const`.
+    /// Returns a Header Object.
     pub(super) fn object(&self) -> String {
         object(&[
             ("description", quoted(self.text)),

@@ -34,12 +34,12 @@
 //! An inner layer or an upstream may have written the same headers. Removing or loosening them
 //! would mislead the client.
 //!
-//! - **Lists are joined** (draft -11). The existing members stay as they are written, and the layer's
-//!   own follow in the same line, because many clients read only the first line of a header. If both
-//!   sides use one name, it stands twice, and both members hold.
-//! - **Headers that can describe only one policy** (OpenAI's: one of each unit) are kept or replaced
-//!   together, because clients ignore a header that occurs twice where one is allowed. Those that
-//!   leave the client less stay.
+//! - **Lists are joined** (draft -11). The existing members stay as they are written. The layer's
+//!   own follow in the same line, because many clients read only the first line of a header. If
+//!   both sides use one name, the list has two members of that name, and both hold.
+//! - **Headers that can describe only one policy** (OpenAI's: one of each unit) are kept or
+//!   replaced together, because clients ignore a header that occurs twice where one is allowed.
+//!   Those that leave the client less stay.
 //! - **A header that does not parse is replaced**, because one broken member makes a client ignore
 //!   all of it.
 //!
@@ -53,8 +53,8 @@
 //! A shared cache may serve a response to other clients, for which its rate-limit headers are
 //! wrong: see [`is_public`].
 
-// A dialect is one `DialectForm`, which `dialect` finds; `policy_lists` keeps what is the same in many
-// responses.
+// A dialect is one `DialectForm`, which `dialect` finds. `policy_lists` keeps the values that are
+// the same in many responses.
 
 mod dialect;
 mod draft11;

@@ -109,12 +109,13 @@ fn write_dictionary(
     decision: &HeaderContent<'_>,
     policies: Option<HeaderValue>,
 ) {
-    let Some((limit, ours)) = standing(decision) else {
+    let Some(policy) = decision.binding(|_| true) else {
         return;
     };
+    let ours = standing(policy, decision.wait());
     if existing_dictionary(headers).is_none_or(|theirs| !theirs.is_as_strict_as(&ours)) {
         let mut text = ValueText::default();
-        text.bytes(b"limit=").integer(limit);
+        text.bytes(b"limit=").integer(policy.terms.quota.q);
         text.bytes(b", remaining=").integer(ours.remaining);
         text.bytes(b", reset=").integer(ours.reset);
         replace(headers, &RATELIMIT, text.value());
@@ -141,21 +142,26 @@ fn write_trio(
     write_limit: impl FnOnce(u64) -> Option<HeaderValue>,
 ) -> bool {
     let [_, trio @ .., _] = &NAMES;
-    standing(decision).is_some_and(|(limit, ours)| {
-        let reset = integer_value(ours.reset);
-        ours.write(headers, trio, single_count, write_limit(limit), reset)
-    })
+    let Some(policy) = decision.binding(|_| true) else {
+        return false;
+    };
+    let ours = standing(policy, decision.wait());
+    let limit = write_limit(policy.terms.quota.q);
+    ours.write(
+        headers,
+        trio,
+        single_count,
+        limit,
+        integer_value(ours.reset),
+    )
 }
 
-/// The limit of the policy to describe, and where the client stands with it. The reset is when the
-/// key equals an unused one, or on a refusal the same time as in `Retry-After`, as the drafts ask
-/// for.
-fn standing(decision: &HeaderContent<'_>) -> Option<(u64, Standing)> {
-    let policy = decision.binding(|_| true)?;
-    let wait = decision.wait().map(RetryAfter::seconds);
-    let ours = Standing {
+/// The reset is when the key equals an unused one, or on a refusal the same time as in
+/// `Retry-After`, as the drafts ask for.
+fn standing(policy: &PolicyStatus<'_>, wait: Option<RetryAfter>) -> Standing {
+    let wait = wait.map(RetryAfter::seconds);
+    Standing {
         remaining: policy.r(),
         reset: wait.unwrap_or_else(|| seconds(policy.full_after_us())),
-    };
-    Some((policy.terms.quota.q, ours))
+    }
 }

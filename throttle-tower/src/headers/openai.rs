@@ -42,7 +42,7 @@ pub(super) static OPENAI: DialectForm = DialectForm {
     states_instants: false,
 };
 
-/// Writes where the client stands by requests, and by tokens. A policy of another unit is left out,
+/// Writes what remains by requests, and by tokens. A policy of another unit is left out,
 /// because these headers have no name for it.
 fn write(headers: &mut HeaderMap, decision: &HeaderContent<'_>) {
     let [requests @ .., _, _, _, _] = &NAMES;

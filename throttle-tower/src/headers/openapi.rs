@@ -1,4 +1,4 @@
-//! What OpenAPI documents say about a refusal: its headers and its problem document. All of it is
+//! Describes a refusal for OpenAPI documents: its headers and its problem document. All of it is
 //! valid in OpenAPI 3.0, too, which has no `const`.
 
 use super::dialect::Dialect;

@@ -4,9 +4,9 @@ use http::HeaderValue;
 
 use super::policy_status::PolicyStatus;
 
-/// The lists of policies that responses announce. Each is written once, and cloned by reference from
-/// then on. There is one for each set of policies that apply together, in the tiers of the request.
-/// Clients expect the list to be stable.
+/// The lists of policies that responses announce. Each is written once, and then cloned by
+/// reference. There is one for each set of policies that apply together, in the tiers of the
+/// request. Clients expect the list to be stable.
 ///
 /// It holds 16 lists whatever requests come. Without room, a list is written for each response.
 #[derive(Default)]

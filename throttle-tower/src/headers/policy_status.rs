@@ -4,7 +4,7 @@ use super::quota::Quota;
 use super::value_text;
 use crate::json::quoted;
 
-/// What a policy announces, the same in every response.
+/// The announcement of a policy, the same in every response.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyTerms {
     /// Its index among all that a layer may announce.
@@ -13,15 +13,15 @@ pub(crate) struct PolicyTerms {
     /// of which a String of RFC 9651 is written as one of JSON.
     pub(crate) name: Box<str>,
     pub(crate) quota: Quota,
-    /// What is counted; `None` for requests, the default of the drafts.
+    /// The unit that is counted. `None` for requests, the default of the drafts.
     pub(crate) unit: Option<Box<str>>,
     /// The class of the requests to which this is announced.
     pub(crate) class: Option<Box<str>>,
 }
 
 impl PolicyTerms {
-    /// What a policy announces under its first parameters to requests that leave a reserve free.
-    /// Finding that out takes longer than writing a header.
+    /// The announcement of a policy under its first parameters to requests that leave a reserve
+    /// free. Making it takes longer than writing a header.
     pub(crate) fn of(
         policy: &Policy,
         number: usize,
@@ -37,14 +37,14 @@ impl PolicyTerms {
     }
 }
 
-/// Where one client stands with one policy.
+/// The status of one client under one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyStatus<'a> {
     pub(crate) terms: &'a PolicyTerms,
     pub(crate) remaining: u64,
     /// The time within which no more than `remaining` may be used; for a violated policy, the wait.
     pub(crate) effective_us: u64,
-    /// The time until the key cannot be told from an unused one.
+    /// The time until the key equals an unused one.
     pub(crate) reset_us: u64,
     pub(crate) violated: bool,
     /// For a violated policy only: `None` when no wait can help.

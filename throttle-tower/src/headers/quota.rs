@@ -14,7 +14,7 @@ pub(crate) struct Quota {
     pub(crate) q: u64,
     /// At least 1: drafts from -09 on forbid a window of no seconds.
     pub(crate) w: u64,
-    /// What can remain at most, as the dialects announce it that have no window beside it.
+    /// The most that can remain, which dialects without windows announce.
     pub(crate) most: u64,
 }
 
@@ -45,8 +45,8 @@ impl Quota {
 
     pub(super) fn new(rate: Rate, capacity: u64) -> Self {
         let (count, period_us) = (u128::from(rate.count()), u128::from(rate.period_micros()));
-        // What a window of so many seconds admits, in parts of a unit, of which `period_us` make
-        // one.
+        // The units that a window of so many seconds admits, in parts of which `period_us` make a
+        // unit.
         let parts_in = |seconds: u128| seconds * MICROS_PER_SECOND * count;
         let units_in = |seconds: u128| parts_in(seconds) / period_us;
         let seconds_of = |units: u128| (units * period_us).div_ceil(count * MICROS_PER_SECOND);

@@ -1,4 +1,4 @@
-//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there: every
+//! Reads the parts of a structured field (RFC 9651 §4.2), as strictly as the algorithms there. Each
 //! client can read a list that passes, so the layer can add its own members to it.
 
 use smallvec::SmallVec;

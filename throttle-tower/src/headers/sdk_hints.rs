@@ -7,7 +7,7 @@ use super::header_schema::HeaderSchema;
 use super::read_upstream::millis;
 use super::retry_after::{RetryAfter, wait};
 use super::value_text;
-use crate::time::{micros, wall_micros};
+use crate::time::micros;
 
 static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -16,12 +16,12 @@ static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const MAX_MILLIS: u64 = 1_000_000_000_000;
 
 /// Headers for the SDKs of LLM providers, which no standard defines. Responses to requests beyond a
-/// limit carry them beside `Retry-After`; other refusals do not.
+/// limit carry them in addition to `Retry-After`. Other refusals do not.
 ///
 /// * `retry-after-ms`: the same wait in milliseconds, rounded up. A client that reads it comes back
 ///   up to a second sooner, and never early.
 /// * `x-should-retry: false`: where the wait is longer than [`give_up_after`](Self::give_up_after),
-///   or no wait helps. A client that reads it returns the error at once.
+///   or no wait helps. A client that reads it returns the error immediately.
 ///
 /// What clients do at their default settings, as measured in November 2026; tests repeat it for the
 /// two headers:
@@ -34,8 +34,8 @@ const MAX_MILLIS: u64 = 1_000_000_000_000;
 /// | `@anthropic-ai/sdk` 1.12 | is obeyed | sleeps for it | returns the error |
 /// | `urllib3` 2.8, `got` 14.6, `ky` 1.14 | is ignored: `Retry-After` counts | sleeps for it | is ignored |
 ///
-/// So nothing in a response wakes a client of the last row: where waits may be long, tell its users
-/// to bound them. None of these clients reads `RateLimit`. gRPC clients read [other
+/// So no header shortens the wait of a client of the last row: where waits may be long, its users
+/// should bound them. None of these clients reads `RateLimit`. gRPC clients read [other
 /// headers](crate::Refusal::grpc_response).
 ///
 /// ```
@@ -106,7 +106,7 @@ fn later_retry_after(headers: &HeaderMap, wait_us: u64) -> Option<u64> {
     if is_own {
         None
     } else {
-        wait(value, wall_micros()).map(micros)
+        wait(value, 0).map(micros)
     }
 }
 
@@ -116,8 +116,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// What is written beside what is there already: the milliseconds, and whether a retry is
-    /// refused.
+    /// The hints of a response that has some headers already: the milliseconds, and whether a retry
+    /// is refused.
     fn written(
         existing: &[(&'static str, &'static str)],
         wait_us: Option<u64>,

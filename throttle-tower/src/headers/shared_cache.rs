@@ -45,9 +45,9 @@ fn offers_sharing(mut line: &[u8]) -> bool {
     }
 }
 
-/// Where the first directive ends: at the first comma outside quotes. If the quotes do not close,
-/// at the first comma: caches differ on such a line, and one that ignores the quotes may find a
-/// `public` behind them.
+/// The end of the first directive: the first comma outside quotes. If the quotes do not close, it
+/// is the first comma of all: caches differ on such a line, and one that ignores the quotes may
+/// find a `public` after them.
 fn directive_end(line: &[u8]) -> usize {
     let mut quoted = false;
     let mut escaped = false;

@@ -1,4 +1,4 @@
-//! Where the client stands with one policy, as those dialects state it that describe only one.
+//! What remains of one policy, as the dialects state it that can describe only one.
 //!
 //! The headers are only meaningful together, so they are kept or replaced together. Those of the
 //! response stay if they are complete, readable and leave less; or, if they leave as much, if they

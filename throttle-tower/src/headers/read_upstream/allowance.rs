@@ -8,8 +8,8 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Whether it binds the next calls before another one: less may still be used, or it stays used
-    /// up for longer.
+    /// Returns whether it binds the next calls before another one does: less may still be used, or
+    /// as little for longer.
     pub(super) fn is_stricter(&self, other: &Self) -> bool {
         (other.remaining, self.within) > (self.remaining, other.within)
     }

@@ -10,7 +10,7 @@ use crate::headers::structured;
 /// More than any API counts. Larger numbers count as this one.
 const MOST: u64 = 999_999_999_999_999;
 
-/// What one header states of a quota.
+/// A quota as one header states it.
 pub(super) struct UpstreamQuota {
     spelling: &'static Spelling,
     remaining: u64,
@@ -20,7 +20,7 @@ pub(super) struct UpstreamQuota {
     period: Option<u64>,
 }
 
-/// What a quota says of the calls to come.
+/// The effect of a quota on later calls.
 pub(super) enum Statement {
     Left(Allowance),
     UsedUpFor(Duration),
@@ -67,33 +67,24 @@ impl UpstreamQuota {
         headers: &HeaderMap,
         now_unix_us: &impl Fn() -> u64,
     ) -> Option<Statement> {
-        let is_at_reset = matches!(self.spelling.refill, Refill::AtReset);
-        if !is_at_reset && !self.is_used_up() {
-            return None;
-        }
-        let mut resets = self.spelling.resets.iter();
-        let until_reset = resets
-            .clone()
-            .find_map(|reset| self.until_end(reset, headers, now_unix_us));
-        if let (true, Some(within)) = (is_at_reset, until_reset) {
-            return Some(Statement::Left(Allowance {
-                remaining: self.remaining,
-                within,
-            }));
+        let resets = self.spelling.resets.iter();
+        let mut ends = resets.clone();
+        let until_reset = ends.find_map(|reset| self.until_end(reset, headers, now_unix_us));
+        if let (Refill::AtReset, Some(within)) = (&self.spelling.refill, until_reset) {
+            let remaining = self.remaining;
+            return Some(Statement::Left(Allowance { remaining, within }));
         }
         if !self.is_used_up() {
             return None;
         }
-        let whole_in =
-            until_reset.or_else(|| resets.find_map(|reset| self.period(reset, headers)))?;
-        Some(Statement::UsedUpFor(match self.spelling.refill {
-            Refill::AtReset | Refill::Unknown => whole_in,
-            Refill::Steady(limit) => part(
-                whole_in,
-                headers.get(limit).and_then(|value| count(value.as_bytes())),
-            ),
-            Refill::SteadyUsed => part(whole_in, self.limit),
-        }))
+        let mut periods = resets.filter_map(|reset| self.period(reset, headers));
+        let whole_in = until_reset.or_else(|| periods.next())?;
+        let limit = match self.spelling.refill {
+            Refill::AtReset | Refill::Unknown => None,
+            Refill::Steady(limit) => headers.get(limit).and_then(|limit| count(limit.as_bytes())),
+            Refill::SteadyUsed => self.limit,
+        };
+        Some(Statement::UsedUpFor(part(whole_in, limit)))
     }
 
     fn until_end(
@@ -122,8 +113,8 @@ impl UpstreamQuota {
     }
 }
 
-/// In how long the next unit is there, if all come back bit by bit. All of it, if the limit is not
-/// known.
+/// The time until the next unit, if the units come back one by one. Without a limit they come back
+/// together.
 fn part(whole_in: Duration, limit: Option<u64>) -> Duration {
     let nanos = whole_in
         .as_nanos()

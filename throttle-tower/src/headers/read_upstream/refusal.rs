@@ -11,11 +11,12 @@ use super::{grpc, time_text};
 /// The status by which Anthropic's API says that it is overloaded; no registry has it.
 const OVERLOADED: u16 = 529;
 
-/// Whether the upstream refused a call because of its limits or its load, so that a later call may
-/// succeed, and the wait that the response then states. The program may know that it did.
+/// Returns whether the upstream refused a call because of its limits or its load, so that a later
+/// call may succeed, and the wait that the response states. `is_refused` is set if the program
+/// knows that it did.
 ///
-/// An error with a stated wait is such a refusal, whatever its status. A success with one is not: it
-/// may state when the client should ask again for a result.
+/// An error with a stated wait is such a refusal, whatever its status. A success with one is not:
+/// it may state when the client should ask again for a result.
 pub(crate) fn refusal(
     status: StatusCode,
     headers: &HeaderMap,

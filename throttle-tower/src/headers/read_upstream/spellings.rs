@@ -7,8 +7,8 @@ use http::HeaderName;
 use self::Refill::{AtReset, Steady, SteadyUsed, Unknown};
 use self::Reset::{End, EndMillis, Period, PeriodMillis, PeriodOf, PeriodParameter};
 
-/// How an API spells one quota: the header that states what is left, and those that say when it is whole
-/// again.
+/// How an API spells one quota: the header that states what is left, and those that state when it
+/// is whole again.
 pub(super) struct Spelling {
     pub(super) remaining: &'static str,
     /// When the quota is whole again: the first that can be read counts.

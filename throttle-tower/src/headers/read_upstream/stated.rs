@@ -1,4 +1,4 @@
-//! What an upstream says may still be used, in any spelling.
+//! Reads how much of an upstream may still be used, in any spelling.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn clock(headers: &HeaderMap) -> u64 {
         .unwrap_or_else(wall_micros)
 }
 
-/// What the headers of a response state.
+/// The strictest statements in the headers of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UpstreamLimits {
     /// How much may still be used until a reset.

@@ -77,32 +77,26 @@ pub(in crate::headers) fn http_date(text: &[u8]) -> Option<u64> {
 /// Source: the documentation of Go's `time.ParseDuration`. A sign is not read, because no wait is
 /// negative.
 pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
-    let mut rest = text.trim_ascii();
+    let is_number = |char: char| char.is_ascii_digit() || char == '.';
+    let mut rest = std::str::from_utf8(text.trim_ascii()).ok()?;
     if rest.is_empty() {
         return None;
     }
     let mut total = Duration::ZERO;
     while !rest.is_empty() {
-        let unit_at = rest
-            .iter()
-            .position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
-        let (number, behind) = rest.split_at(unit_at);
-        let unit_len = behind
-            .iter()
-            .position(|byte| byte.is_ascii_digit() || *byte == b'.')
-            .unwrap_or(behind.len());
-        let (unit, next) = behind.split_at(unit_len);
+        let (number, units) = rest.split_at(rest.find(|char| !is_number(char))?);
+        let (unit, next) = units.split_at(units.find(is_number).unwrap_or(units.len()));
         let unit_nanos = match unit {
-            b"ns" => 1,
+            "ns" => 1,
             // Both of Unicode's letters for micro.
-            b"us" | b"\xc2\xb5s" | b"\xce\xbcs" => 1_000,
-            b"ms" => 1_000_000,
-            b"s" => 1_000_000_000,
-            b"m" => 60_000_000_000,
-            b"h" => 3_600_000_000_000,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
             _ => return None,
         };
-        total = total.saturating_add(nanos(number, unit_nanos)?);
+        total = total.saturating_add(nanos(number.as_bytes(), unit_nanos)?);
         rest = next;
     }
     Some(total)
@@ -111,28 +105,18 @@ pub(crate) fn go_duration(text: &[u8]) -> Option<Duration> {
 /// An instant of RFC 3339, such as `2026-11-21T12:00:00.5-05:00`, in µs since 1970, rounded up. An
 /// instant before 1970 is 1970. The seconds may be missing, as in Jira's `2026-11-21T12:00Z`.
 fn rfc3339(text: &[u8]) -> Option<u64> {
-    let text = text.trim_ascii();
-    let (date, time) = (text.get(..10)?, text.get(11..16)?);
-    let [_, _, _, _, b'-', _, _, b'-', _, _] = date else {
-        return None;
+    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+    let (date, time) = text.split_once(['T', 't', ' '])?;
+    let (time, offset) = time.split_at(time.find(['Z', 'z', '+', '-'])?);
+    let (time, fraction) = time.split_at(time.find('.').unwrap_or(time.len()));
+    let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+    let [hour, minute, second] = match numbers(time, ':', [2, 2, 2]) {
+        Some(numbers) => numbers,
+        None => {
+            let [hour, minute] = numbers(time, ':', [2, 2])?;
+            [hour, minute, 0]
+        }
     };
-    let [_, _, b':', _, _] = time else {
-        return None;
-    };
-    if !matches!(text[10], b'T' | b't' | b' ') {
-        return None;
-    }
-    let (second, rest) = match &text[16..] {
-        [b':', tens, ones, rest @ ..] => ([*tens, *ones], rest),
-        rest => (*b"00", rest),
-    };
-    let number = |digits: &[u8]| i64::try_from(whole(digits)?).ok();
-    let (year, month, day) = (
-        number(&date[..4])?,
-        number(&date[5..7])?,
-        number(&date[8..])?,
-    );
-    let (hour, minute, second) = (number(&time[..2])?, number(&time[3..])?, number(&second)?);
     // A leap second is the sixtieth.
     if !((1..=12).contains(&month)
         && (1..=31).contains(&day)
@@ -142,23 +126,17 @@ fn rfc3339(text: &[u8]) -> Option<u64> {
     {
         return None;
     }
-    let (fraction, offset) = match rest.split_first() {
-        Some((b'.', behind)) => {
-            let digits = behind
-                .iter()
-                .take_while(|byte| byte.is_ascii_digit())
-                .count();
-            (seconds(&rest[..=digits])?, &behind[digits..])
-        }
-        _ => (Duration::ZERO, rest),
+    let fraction = match fraction {
+        "" => Duration::ZERO,
+        _ => seconds(fraction.as_bytes())?,
     };
     let east = match offset {
-        b"Z" | b"z" => 0,
-        [sign @ (b'+' | b'-'), hours @ .., b':', m1, m2] if hours.len() == 2 => {
-            let minutes = number(hours)? * 60 + number(&[*m1, *m2])?;
-            if *sign == b'+' { minutes } else { -minutes }
+        "Z" | "z" => 0,
+        _ => {
+            let [hours, minutes] = numbers(&offset[1..], ':', [2, 2])?;
+            let sign = if offset.starts_with('-') { -1 } else { 1 };
+            sign * (hours * 60 + minutes)
         }
-        _ => return None,
     };
     let since_1970 =
         (days_since_1970(year, month, day) * 24 + hour) * 3_600 + (minute - east) * 60 + second;
@@ -166,6 +144,17 @@ fn rfc3339(text: &[u8]) -> Option<u64> {
         .unwrap_or(0)
         .saturating_mul(1_000_000);
     Some(at_us.saturating_add(u64::try_from(fraction.as_nanos().div_ceil(1_000)).ok()?))
+}
+
+/// Numbers of so many digits, with a separator between them.
+fn numbers<const N: usize>(text: &str, separator: char, lengths: [usize; N]) -> Option<[i64; N]> {
+    let mut parts = text.split(separator);
+    let mut numbers = [0; N];
+    for (number, length) in numbers.iter_mut().zip(lengths) {
+        let digits = parts.next().filter(|part| part.len() == length)?;
+        *number = i64::try_from(whole(digits.as_bytes())?).ok()?;
+    }
+    parts.next().is_none().then_some(numbers)
 }
 
 /// Days of the Gregorian calendar, by counting the years from March on, so that a leap day is a
