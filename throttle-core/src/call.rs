@@ -98,6 +98,12 @@ impl Call {
         self
     }
 
+    /// The same call, charged its cost.
+    pub(crate) const fn charging(mut self) -> Self {
+        self.terms &= !PEEK;
+        self
+    }
+
     /// Sets the tier of the policy, by its [number](crate::Policy::tier_named). Defaults to 0, the
     /// first. An unknown number stands for the first tier.
     #[must_use]

@@ -7,7 +7,7 @@ use crate::call::Call;
 
 /// Uses up what the key of a call has left of the policy at a place in the set. From this instant
 /// on the key recovers as after any other charge, by the parameters that the call carries. The
-/// call's cost and reserve do not matter.
+/// call's cost and reserve do not matter, nor whether it is a peek.
 ///
 /// An exception of the key is lifted first, so that it does not stand over the state. A request
 /// that is decided between the steps takes from what is left, as it would have before.
@@ -47,7 +47,7 @@ pub async fn drain<B: Backend>(
         return Ok(());
     };
     let mut calls = vec![Call::SKIP; policies.len()];
-    calls[policy] = call.clone().costing(1).reserving(0);
+    calls[policy] = call.clone().charging().costing(1).reserving(0);
     let mut decision = backend.decide(prepared, &calls).await?;
     if decision.statuses()[policy].is_excepted() && !decision.statuses()[policy].is_banned() {
         backend.except(prepared, policy, key, None).await?;

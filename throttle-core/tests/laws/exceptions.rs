@@ -92,7 +92,7 @@ impl Twins {
     fn drain(&self) -> Result<(), String> {
         let (memory, prepared) = (self.memory.clone(), Arc::clone(&self.prepared));
         now(Box::pin(async move {
-            drain(&memory, &prepared, 0, &Call::from(key()).reserving(1)).await
+            drain(&memory, &prepared, 0, &Call::peek(key()).reserving(1)).await
         }))
     }
 
