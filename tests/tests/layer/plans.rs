@@ -15,15 +15,18 @@ use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use throttle_core::BackendErrorKind;
-use throttle_core::{Backend, BoxBackend, ManualClock, MemoryBackend, Timestamp};
+use throttle_core::backend::Call;
+use throttle_core::{
+    Backend, BackendErrorKind, BoxBackend, Key, Limiter, ManualClock, MemoryBackend, Policy,
+    PolicySet, Timestamp,
+};
 use throttle_redis::{RedisBackend, Single};
 use throttle_test_servers::Shared;
 use throttle_tower::limit::IntoLimitTree;
 use throttle_tower::shape::TokioClock;
 use throttle_tower::{
-    Constant, Gcra, Header, Limit, LimitReport, OnError, OnMissing, Rate, ThrottleLayer, all, any,
-    limit, plans,
+    Constant, FixedWindow, Gcra, Header, Limit, LimitReport, OnError, OnMissing, Rate,
+    ThrottleLayer, all, any, limit, plans,
 };
 use tokio::net::TcpListener;
 use tower::ServiceExt;
@@ -394,6 +397,80 @@ async fn request_that_is_refused_is_looked_up_where_attempts_count() {
     );
 }
 
+/// A request that is refused before its lookup is admitted after its wait, and not earlier, if its
+/// tier is still the last known one.
+#[tokio::test]
+async fn law_02_wait_before_a_lookup_counts_the_last_known_tier() {
+    let one = |name: &str, rate| {
+        limit(name, Gcra::new(rate).burst(1))
+            .by(Constant)
+            .on_error(OnError::Closed)
+    };
+    for store in [memory(), redis()] {
+        for (has_pool, requests, expected) in [(false, 6, "4"), (true, 7, "3")] {
+            let table = Table::default();
+            let total = one("total", Rate::per_second(1));
+            let pool = one("pool", Rate::new(1, Duration::from_secs(8)));
+            let plan = table.plans();
+            let limits = match has_pool {
+                false => all((plan, total)).into_limit_tree(),
+                true => all((any((plan, pool)), total)).into_limit_tree(),
+            };
+            let server = Server::start(limits, store.backend.clone()).await;
+            // All of the plan and of the pool is used up.
+            for _ in 0..requests {
+                assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK);
+                store.clock.advance(Duration::from_secs(1));
+            }
+            assert_eq!(server.ask(Some("bob")).await.status(), StatusCode::OK);
+            let lookups = table.lookups.load(Ordering::SeqCst);
+            let wait = server.wait("ada").await;
+            assert_eq!(table.lookups.load(Ordering::SeqCst), lookups, "none");
+            assert_eq!(wait, expected);
+            let wait = Duration::from_secs(wait.parse().unwrap());
+            store.clock.advance(wait - Duration::from_micros(1));
+            assert_eq!(
+                server.ask(Some("ada")).await.status(),
+                StatusCode::TOO_MANY_REQUESTS
+            );
+            store.clock.advance(Duration::from_micros(1));
+            assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK);
+            store.clock.advance(Duration::from_secs(3_600));
+        }
+    }
+}
+
+/// Attempts count beside a plan whether or not its tier is remembered.
+#[tokio::test]
+async fn attempts_in_an_any_are_charged_before_a_lookup() {
+    let hundred = || FixedWindow::new(Rate::per_hour(100));
+    let attempts = limit("attempts", hundred()).by(Constant).charge_refused();
+    let once = limit("total", FixedWindow::new(Rate::per_hour(1))).by(Constant);
+    let (store, table) = (memory(), Table::default());
+    let plan = table.remembered_for(Duration::from_secs(600));
+    let limits = all((any((plan, attempts)), once));
+    let server = Server::start(limits, store.backend.clone()).await;
+    let policy = Policy::new("attempts", hundred()).unwrap();
+    let limiter = Limiter::new(store.backend.clone(), PolicySet::new(policy).unwrap()).unwrap();
+    let used = async || {
+        100 - limiter
+            .decide(&[Call::peek(Key::CONSTANT)])
+            .await
+            .unwrap()
+            .remaining()
+    };
+    assert_eq!(server.ask(Some("ada")).await.status(), StatusCode::OK);
+    assert_eq!(used().await, 0, "the plan pays");
+    for (who, charged) in [("ada", 1), ("ada", 2), ("eve", 3), ("bob", 4)] {
+        assert_eq!(
+            server.ask(Some(who)).await.status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+        assert_eq!(used().await, charged, "{who}");
+    }
+    assert_eq!(table.lookups.load(Ordering::SeqCst), 1, "of the first");
+}
+
 /// A request that may wait is held, not refused by the peek.
 #[tokio::test(start_paused = true)]
 async fn request_that_can_be_held_is_looked_up_and_admitted() {
@@ -440,10 +517,9 @@ async fn law_05_request_admitted_after_a_refusing_peek_is_charged_once() {
             Timestamp::from_micros(1_790_000_000_000_000 + second * 1_000_000)
         }
     }
-    // A peek and a decision; a peek, the decision for the wait, its refund, and the decision; a
-    // peek and its decision.
+    // A peek and a decision; a peek, the peek for the wait, and the decision; both peeks.
     let times = Script(Arc::new(Mutex::new(
-        vec![0, 0, 0, 60, 60, 60, 60, 60].into_iter(),
+        vec![0, 0, 0, 60, 60, 60, 60].into_iter(),
     )));
     let table = Table::default();
     let limits = behind_one_a_minute(&table).into_iter().next().unwrap();

@@ -130,11 +130,11 @@ impl Applied {
                 Found::Now(extractor.extract(parts), FoundTier::Numbered(0))
             }
             Keying::Tiered(lookup) => lookup.find(parts),
-            Keying::Future(key) => Found::Later(key(parts, self.key_deadline)),
+            Keying::Future(key) => return key(parts, self.key_deadline).await,
         };
         match found {
             Found::Now(key, tier) => (key, tier),
-            Found::Later(key) => key.await,
+            Found::Later { key, .. } => key.await,
         }
     }
 

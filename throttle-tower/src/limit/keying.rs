@@ -103,8 +103,12 @@ pub(crate) type LookupReport = Arc<dyn Fn(LookupResult) + Send + Sync>;
 
 pub(crate) enum Found {
     Now(Option<Key>, FoundTier),
-    /// The lookup starts when it is first polled.
-    Later(LookedUp),
+    Later {
+        /// The lookup starts when it is first polled.
+        key: LookedUp,
+        /// The key with the tier that it was last known to be in, if there is one.
+        last: Option<(Key, FoundTier)>,
+    },
 }
 
 impl Keying {

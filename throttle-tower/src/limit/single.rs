@@ -90,6 +90,9 @@ impl Unkeyed {
     ///     });
     /// ```
     ///
+    /// In memory, a request that other limits refuse in any case is answered before its future is
+    /// polled. Its wait is then that of the other limits.
+    ///
     /// # Cancel safety
     ///
     /// A request that is dropped while its key is looked up has been charged nothing.

@@ -358,7 +358,7 @@ mod tests {
             let built = plans("p", tiers)
                 .by(Constant)
                 .lookup(move |_| async move { Some(answer) });
-            let Found::Later(key) = built.lookup.find(&parts) else {
+            let Found::Later { key, .. } = built.lookup.find(&parts) else {
                 panic!("no tier is remembered")
             };
             assert_eq!(key.await.1.number(), expected, "{answer:?}");
@@ -380,7 +380,7 @@ mod tests {
             built.lookup.find(&parts)
         };
         for user in 0..10_000 {
-            let Found::Later(key) = find(user) else {
+            let Found::Later { key, .. } = find(user) else {
                 panic!("{user} was never looked up")
             };
             key.await;

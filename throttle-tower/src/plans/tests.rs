@@ -73,7 +73,7 @@ fn tiers() -> [(&'static str, Gcra); 3] {
 
 fn later(found: Found) -> LookedUp {
     match found {
-        Found::Later(key) => key,
+        Found::Later { key, .. } => key,
         Found::Now(..) => panic!("known at once"),
     }
 }
@@ -81,7 +81,7 @@ fn later(found: Found) -> LookedUp {
 async fn tier(lookup: &CachedTierLookup, identity: &str) -> u8 {
     match lookup.find(&parts(identity)) {
         Found::Now(_, tier) => tier.number(),
-        Found::Later(key) => key.await.1.number(),
+        Found::Later { key, .. } => key.await.1.number(),
     }
 }
 
@@ -511,7 +511,7 @@ async fn identities_never_looked_up_share_a_budget_while_lookups_fail() {
     lookup.unknown.as_missing = true;
     let find = async |identity: &str| match lookup.find(&parts(identity)) {
         Found::Now(key, tier) => (key, tier.number()),
-        Found::Later(key) => {
+        Found::Later { key, .. } => {
             let (key, tier) = key.await;
             (key, tier.number())
         }

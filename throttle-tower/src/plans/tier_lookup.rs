@@ -168,8 +168,15 @@ impl CachedTierLookup {
             let (key, tier) = self.unknown.budget(key, IdentityTier::Unknown);
             return Found::Now(key, tier);
         };
+        let last = lock(&self.shared.table)
+            .cache
+            .last(digest)
+            .and_then(|tier| {
+                let (key, tier) = self.unknown.budget(key.clone(), tier);
+                Some((key?, tier))
+            });
         let this = self.clone();
-        Found::Later(Box::pin(async move {
+        let key = Box::pin(async move {
             let tier = match this.join(digest, identity) {
                 Ok((joined, over)) => match timeout_at(over, joined).await {
                     Ok(tier) => tier,
@@ -184,7 +191,8 @@ impl CachedTierLookup {
                 Err(tier) => tier,
             };
             this.unknown.budget(key, tier)
-        }))
+        });
+        Found::Later { key, last }
     }
 
     /// Joins the running lookup of the identity, or starts one.

@@ -26,6 +26,8 @@ pub(in crate::throttle) struct Lookup {
     pub(super) policy: usize,
     pub(super) cost: u64,
     pub(super) key: LookedUp,
+    /// The call of the key in its last known tier, without a class.
+    pub(super) last: Option<Call>,
 }
 
 /// Finds a request's key and cost for every limit, or the lookup of its key. It fills `asked` in
@@ -48,8 +50,13 @@ pub(super) fn ask<B: Backend>(
             continue;
         }
         let cost = limit.cost.as_ref().map_or(1, |cost| cost(parts));
-        let mut later = |key| {
-            lookups.push(Lookup { policy, cost, key });
+        let mut later = |key, last| {
+            lookups.push(Lookup {
+                policy,
+                cost,
+                key,
+                last,
+            });
             Call::SKIP
         };
         let call = match &limit.keying {
@@ -58,9 +65,12 @@ pub(super) fn ask<B: Backend>(
             }
             Keying::Tiered(lookup) => match lookup.find(parts) {
                 Found::Now(key, tier) => tier.of(call(shared, limit, cost, key, parts)?),
-                Found::Later(key) => later(key),
+                Found::Later { key, last } => {
+                    let last = last.map(|(key, tier)| tier.of(Call::from(key).costing(cost)));
+                    later(key, last)
+                }
             },
-            Keying::Future(key) => later(key(parts, limit.key_deadline)),
+            Keying::Future(key) => later(key(parts, limit.key_deadline), None),
         };
         asked.calls.push(call);
     }

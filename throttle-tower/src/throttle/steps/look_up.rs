@@ -21,7 +21,10 @@ pub(super) async fn look_up<B: Backend>(
 ) -> Result<(), Box<Refused>> {
     poll_fn(|cx| {
         let mut next = 0;
-        while let Some(Lookup { policy, cost, key }) = lookups.get_mut(next) {
+        while let Some(lookup) = lookups.get_mut(next) {
+            let Lookup {
+                policy, cost, key, ..
+            } = lookup;
             let Poll::Ready((key, tier)) = key.as_mut().poll(cx) else {
                 next += 1;
                 continue;

@@ -11,7 +11,7 @@ use super::decide::{self, Decided};
 use super::judge::{Admitted, Judged, judge, judge_decided};
 use super::look_up::look_up;
 use super::narrow::narrow;
-use super::refuse_early::{Early, refuse_early};
+use super::refuse_early::{Early, Unknown, refuse_early};
 use super::wait_queue;
 use crate::event::Outcome;
 use crate::throttle::response_builder::Refused;
@@ -82,12 +82,16 @@ pub(in crate::throttle) async fn finish<B: Backend>(
 pub(super) async fn decided<B: Backend>(
     shared: &Arc<Shared<B>>,
     asked: &mut Asked,
-    lookups: Vec<Lookup>,
+    mut lookups: Vec<Lookup>,
     parts: &Parts,
 ) -> Result<Decided, Box<Refused>> {
     if !lookups.is_empty() {
-        let unknown: SmallVec<[usize; 2]> = lookups.iter().map(|lookup| lookup.policy).collect();
-        let early = refuse_early(shared, asked, &unknown).await;
+        let unknown = lookups.iter_mut().map(|lookup| Unknown {
+            policy: lookup.policy,
+            last: lookup.last.take(),
+        });
+        let unknown: SmallVec<[Unknown; 1]> = unknown.collect();
+        let early = refuse_early(shared, asked, &unknown, parts).await;
         if let Early::Refused(decided) = early {
             return Ok(*decided);
         }

@@ -2,46 +2,67 @@
 //! decision.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::request::Parts;
+use smallvec::SmallVec;
 use throttle_core::backend::Call;
 use throttle_core::{Backend, BackendError, PolicyNode, PolicySet, Status};
 
 use super::ask::{Asked, Calls};
 use super::decide::{self, Decided};
-use super::{give_back_unserved, refuse, wait_queue};
-use crate::limit::Keying;
+use super::{refuse, wait_queue};
+use crate::limit::{Applied, Keying};
 use crate::throttle::shared::Shared;
 
 /// What is known of a request before its lookups.
 pub(super) enum Early {
     /// The decision depends on the lookups.
     Undecided,
-    /// The request is refused whatever they return.
+    /// The request is refused whatever they return. Its calls are those that the decision is about.
     Refused(Box<Decided>),
     /// The store failed. It is not asked again, because a request waits for it no longer than one
     /// deadline.
     Failed(BackendError),
 }
 
-/// Looks at the limits whose keys and tiers are known. `unknown` are the places of the others.
+/// A limit whose key is looked up.
+pub(super) struct Unknown {
+    pub(super) policy: usize,
+    /// The call of the key in its last known tier, without a class.
+    pub(super) last: Option<Call>,
+}
+
+/// Peeks at the limits whose keys and tiers are known.
 ///
-/// In memory a look is synchronous. Over a store it is a question of its own, which only lookups of
+/// A key whose tier is looked up counts in its last known tier. It cannot refuse the request, and
+/// it can make the wait longer: a client that has used up its plan, too, is not asked to come back
+/// sooner. The wait does not count limits of which no key is known.
+///
+/// In memory a peek is synchronous. Over a store it is a question of its own, which only lookups of
 /// tiers are worth: their results are remembered, so that few requests need one.
 pub(super) async fn refuse_early<B: Backend>(
     shared: &Arc<Shared<B>>,
-    asked: &Asked,
-    unknown: &[usize],
+    asked: &mut Asked,
+    unknown: &[Unknown],
+    parts: &Parts,
 ) -> Early {
-    let calls = &asked.calls;
     if let Some(saturated) = decide::saturated(shared, &asked.needs) {
         return Early::Refused(Box::new(saturated));
     }
-    let needs_key = |policy: &usize| shared.applied[*policy].charge_rules.charge_refused;
-    if calls.iter().all(|call| call.cost() == 0) || unknown.iter().any(needs_key) {
+    let limit = |unknown: &Unknown| &shared.applied[unknown.policy];
+    let counts_attempts = |unknown| limit(unknown).charge_rules.charge_refused;
+    if asked.calls.iter().all(|call| call.cost() == 0) || unknown.iter().any(counts_attempts) {
         return Early::Undecided;
     }
-    let peek: Calls = calls.iter().map(|call| call.clone().costing(0)).collect();
-    let is_tiered = |policy: &usize| matches!(shared.applied[*policy].keying, Keying::Tiered(_));
+    let mut calls: Calls = asked.calls.iter().cloned().collect();
+    for one in unknown {
+        if let Some(last) = one.last.clone() {
+            calls[one.policy] = limit(one).in_class(last, parts);
+        }
+    }
+    let is_tiered = |unknown| matches!(limit(unknown).keying, Keying::Tiered(_));
+    let peek = peeking(&calls);
     let peeked = match shared.backend.decide_at_once(&shared.prepared, &peek) {
         Some(decision) => Ok(decision),
         None if unknown.iter().any(is_tiered) => {
@@ -51,32 +72,39 @@ pub(super) async fn refuse_early<B: Backend>(
     };
     let decision = match peeked {
         Ok(decision) => decision,
-        Err(error) => return failed(shared, error, calls),
+        Err(error) => return failed(shared, error, &asked.calls),
     };
     let known = Known {
         set: B::set(&shared.prepared),
-        calls,
+        applied: &shared.applied,
         statuses: decision.statuses(),
         unknown,
     };
-    if known.refuses(0) != Some(true) {
+    if known.refuses(0, Lookups::Admit) != Some(true) {
         return Early::Undecided;
     }
-    // A peek does not tell how long to wait. Refused, this charges nothing either.
+    known.keep_decisive(&mut calls);
     let decisive = Asked {
-        calls: known.decisive(),
+        calls: peeking(&calls),
         needs: asked.needs.clone(),
     };
     match decide::decide(shared, &decisive).await {
-        Decided::Failed(error) => failed(shared, error, calls),
-        Decided::Made(decision) if decision.is_admitted() => {
-            // Units have become free in between.
-            give_back_unserved::refund_all(shared, &decision, &decisive.calls);
+        Decided::Failed(error) => failed(shared, error, &asked.calls),
+        // Units have become free in between, or the request is held until some are.
+        Decided::Made(decision)
+            if decision.is_admitted() || wait_queue::may_wait(shared, &decision) =>
+        {
             Early::Undecided
         }
-        Decided::Made(decision) if wait_queue::may_wait(shared, &decision) => Early::Undecided,
-        decided => Early::Refused(Box::new(decided)),
+        decided => {
+            asked.calls = calls;
+            Early::Refused(Box::new(decided))
+        }
     }
+}
+
+fn peeking(calls: &[Call]) -> Calls {
+    calls.iter().cloned().map(Call::peeking).collect()
 }
 
 fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -> Early {
@@ -86,58 +114,78 @@ fn failed<B: Backend>(shared: &Shared<B>, error: BackendError, calls: &[Call]) -
     Early::Refused(Box::new(Decided::Failed(error)))
 }
 
-/// What a peek tells of a composition while some keys are unknown.
+/// What a peek tells of a composition while some keys are looked up.
 struct Known<'a> {
     set: &'a PolicySet,
-    calls: &'a [Call],
+    applied: &'a [Applied],
     statuses: &'a [Status],
-    unknown: &'a [usize],
+    unknown: &'a [Unknown],
+}
+
+/// What the limits do whose keys are looked up.
+#[derive(Clone, Copy)]
+enum Lookups {
+    Admit,
+    /// As in the last known tier; without one, they admit.
+    DecideByLast,
 }
 
 impl Known<'_> {
-    /// Whether a part of the composition refuses whatever the unknown keys are; `None` if no policy
-    /// below applies.
-    fn refuses(&self, node: usize) -> Option<bool> {
+    fn is_looked_up(&self, policy: usize) -> bool {
+        self.unknown.iter().any(|unknown| unknown.policy == policy)
+    }
+
+    /// Whether a policy that applies refuses.
+    fn violates(&self, policy: usize) -> bool {
+        self.statuses[policy].retry_after() != Some(Duration::ZERO)
+    }
+
+    /// Whether a part of the composition refuses; `None` if no policy below applies.
+    fn refuses(&self, node: usize, lookups: Lookups) -> Option<bool> {
         let below = || {
             self.set
                 .members(node)
-                .filter_map(|member| self.refuses(member))
+                .filter_map(|member| self.refuses(member, lookups))
         };
         match self.set.node(node) {
-            PolicyNode::Policy(policy) if self.unknown.contains(&policy) => Some(false),
-            PolicyNode::Policy(policy) => {
-                let status = self
-                    .statuses
-                    .get(policy)
-                    .filter(|status| status.is_enforced())?;
-                Some(self.calls[policy].cost() > status.remaining())
+            PolicyNode::Policy(policy) if self.is_looked_up(policy) => {
+                Some(matches!(lookups, Lookups::DecideByLast) && self.violates(policy))
             }
+            PolicyNode::Policy(policy) => self.statuses[policy]
+                .is_enforced()
+                .then(|| self.violates(policy)),
             PolicyNode::All => below().reduce(|refused, refuses| refused || refuses),
             PolicyNode::Any(_) => below().reduce(|refused, refuses| refused && refuses),
         }
     }
 
-    /// The calls without those of an `any` that an unknown member may still admit, because its
-    /// other members are not to blame.
-    fn decisive(&self) -> Calls {
-        let mut calls: Calls = self.calls.iter().cloned().collect();
-        for (node, (kind, end)) in self.set.tree().enumerate() {
-            let policies = || {
-                self.set
-                    .tree()
-                    .take(end)
-                    .skip(node)
-                    .filter_map(|(kind, _)| match kind {
-                        PolicyNode::Policy(policy) => Some(policy),
-                        PolicyNode::All | PolicyNode::Any(_) => None,
-                    })
-            };
-            let is_open = policies().any(|policy| self.unknown.contains(&policy))
-                && self.refuses(node) != Some(true);
-            if matches!(kind, PolicyNode::Any(_)) && is_open {
-                policies().for_each(|policy| calls[policy] = Call::SKIP);
+    /// Skips what is not to blame: a key that is looked up and not used up in its last known tier,
+    /// and the members of an `any` that such a key may still admit. Of these, limits for which
+    /// attempts count stay while they admit, because a refused attempt is charged to them.
+    fn keep_decisive(&self, calls: &mut [Call]) {
+        for policy in 0..calls.len() {
+            if self.is_looked_up(policy) && !self.violates(policy) {
+                calls[policy] = Call::SKIP;
             }
         }
-        calls
+        for (node, (kind, end)) in self.set.tree().enumerate() {
+            let below = self.set.tree().take(end).skip(node);
+            let policies = below.filter_map(|(kind, _)| match kind {
+                PolicyNode::Policy(policy) => Some(policy),
+                PolicyNode::All | PolicyNode::Any(_) => None,
+            });
+            let policies: SmallVec<[usize; 8]> = policies.collect();
+            let is_open = policies.iter().any(|policy| self.is_looked_up(*policy))
+                && self.refuses(node, Lookups::DecideByLast) != Some(true);
+            if !matches!(kind, PolicyNode::Any(_)) || !is_open {
+                continue;
+            }
+            for policy in policies {
+                let counts_attempts = self.applied[policy].charge_rules.charge_refused;
+                if !counts_attempts || self.violates(policy) {
+                    calls[policy] = Call::SKIP;
+                }
+            }
+        }
     }
 }

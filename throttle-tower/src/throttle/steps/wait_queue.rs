@@ -288,11 +288,7 @@ impl<B: Backend> Waiting<'_, B> {
 
     /// Refuses a request that other requests are before, by a peek.
     async fn refuse_behind(&self, key: &QueueKey) -> Decided {
-        let peek: Calls = self
-            .calls
-            .iter()
-            .map(|call| call.clone().costing(0))
-            .collect();
+        let peek: Calls = self.calls.iter().cloned().map(Call::peeking).collect();
         match self
             .shared
             .backend
@@ -300,14 +296,20 @@ impl<B: Backend> Waiting<'_, B> {
             .await
         {
             Ok(decision) => {
-                let own = self.calls.get(key.0).map_or(0, Call::cost);
+                let units = self.calls.get(key.0).map_or(0, Call::cost);
                 let algorithm = self.algorithm(key.0);
                 let turn = algorithm
-                    .and_then(|algorithm| self.shared.queues.admits_by(key, algorithm, own));
+                    .and_then(|algorithm| self.shared.queues.admits_by(key, algorithm, units));
                 let wait = turn.map_or(Duration::ZERO, |turn| {
                     turn.saturating_duration_since(Instant::now())
                 });
-                Decided::Made(decision.refused(key.0, wait))
+                let own = decision.retry_after();
+                // Another limit may refuse it for longer.
+                Decided::Made(if own.is_none_or(|own| own > wait) {
+                    decision
+                } else {
+                    decision.refused(key.0, wait)
+                })
             }
             Err(error) => Decided::Failed(error),
         }
