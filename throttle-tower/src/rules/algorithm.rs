@@ -1,157 +1,277 @@
 //! The algorithm of a limit or a tier: the one table that is named after it.
 
 use throttle_core::{
-    Algorithm, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyMeter, Rate,
+    Algorithm, CalendarQuota, ConfigError, FixedWindow, Gcra, IntervalBucket, LeakyMeter,
     SlidingLog, SlidingWindow, TokenBucket,
 };
 
-use super::outline::{Form, by_default};
-use super::reader::{Field, Row, Section, Word};
+use super::file_value::FileValue;
+use super::form::FieldForm::{self, One, OneOf};
+use super::form::Presence::{Optional, Required, Usual};
+use super::form::ValueForm::{Any, Flag, Never, Number, Table, Units, Words};
+use super::form::{TableForm, Word, words};
 use super::values;
 
-type Build = fn(&Section<'_>) -> Built;
-type Built = Option<Result<Algorithm, ConfigError>>;
+const RATE: FieldForm = One(
+    "rate",
+    "",
+    Required("write a count and a period, as in \"10/second\""),
+    values::RATE,
+);
 
-const BURST: &str =
-    "How many units an idle client can use at once. By default the count of the rate.";
+const BURST: FieldForm = One(
+    "burst",
+    "How many units an idle client can use at once. By default the count of the rate.",
+    Optional,
+    Units,
+);
 
 /// The algorithms that refuse.
-const ALGORITHMS: [Row<Build>; 8] = [
-    (
-        "gcra",
-        "Spreads requests evenly, with a burst for those that come after a pause (GCRA).",
-        |table| {
-            let (rate, burst) = (rate(table), option(table.field("burst", BURST), units));
-            let gcra = Gcra::new(rate?);
-            Some(burst?.map_or(gcra, |burst| gcra.burst(burst)).build())
-        },
-    ),
-    (
-        "token-bucket",
-        "A bucket that is filled continuously. A request takes tokens.",
-        |table| {
-            let (rate, burst) = (rate(table), option(table.field("burst", BURST), units));
-            let bucket = TokenBucket::new(rate?);
-            Some(burst?.map_or(bucket, |burst| bucket.burst(burst)).build())
-        },
-    ),
-    (
-        "leaky-meter",
-        "A bucket that drains continuously. A request that would overflow it is refused.",
-        |table| {
-            let about = "How many units the bucket holds. By default the count of the rate.";
-            let (rate, capacity) = (rate(table), option(table.field("capacity", about), units));
-            let meter = LeakyMeter::new(rate?);
-            Some(
-                capacity?
-                    .map_or(meter, |capacity| meter.capacity(capacity))
-                    .build(),
-            )
-        },
-    ),
-    (
-        "interval-bucket",
-        "A bucket that is filled in steps.",
-        |table| {
-            let capacity = needed_units(table, "capacity", "How many units there are at most.");
-            let refill = needed_units(table, "refill", "How many units come back at a time.");
-            let interval = table.required(
-                "interval",
-                "How often units come back.",
-                "write how often units come back, as in \"1h\"",
-            );
-            let interval = interval.as_ref().and_then(values::duration);
-            let about = "Whether units come back at whole intervals of the clock.";
-            let aligned = option(table.field("aligned", about), Field::boolean);
-            let bucket = IntervalBucket::new(capacity?).refill(refill?, interval?);
-            Some(
-                if aligned? == Some(true) {
-                    bucket.aligned()
-                } else {
-                    bucket
-                }
-                .build(),
-            )
-        },
-    ),
-    (
-        "fixed-window",
-        "So many in each window of the clock.",
-        |table| {
-            let about = "How much later than whole periods of the clock windows begin.";
-            let (rate, offset) = (
-                rate(table),
-                option(table.field("offset", about), values::shift),
-            );
-            Some(
-                FixedWindow::new(rate?)
-                    .offset_micros(offset?.unwrap_or(0))
-                    .build(),
-            )
-        },
-    ),
-    (
-        "sliding-window",
-        "So many in each window that ends now, counted in sub-windows.",
-        |table| {
-            let about = by_default(
-                10,
-                "Into how many sub-windows the period is divided, in whole microseconds.",
-            );
-            let buckets = |field: &Field<'_>| {
-                field.note(Form::Number(1, 1024));
-                units(field)
-            };
-            let (rate, buckets) = (rate(table), option(table.field("buckets", about), buckets));
-            let window = SlidingWindow::new(rate?);
-            Some(
-                buckets?
-                    .map_or(window, |buckets| window.buckets(buckets))
-                    .build(),
-            )
-        },
-    ),
-    (
-        "sliding-log",
-        "So many in each window that ends now, exactly: each request is remembered.",
-        |table| rate(table).map(|rate| SlidingLog::new(rate).build()),
-    ),
-    (
-        "calendar-quota",
-        "So many in a day, a week, a month, or another period.",
-        calendar_quota,
-    ),
+pub(super) const ALGORITHMS: FieldForm = OneOf(
+    "algorithm",
+    "write one, as in gcra = { rate = \"10/second\", burst = 20 }",
+    &[
+        One(
+            "leaky-bucket",
+            "",
+            Optional,
+            Never("leaky-bucket delays, and a limit refuses; write leaky-meter or gcra"),
+        ),
+        algorithm(&TableForm {
+            name: "gcra",
+            about: "Spreads requests evenly, with a burst for those that come after a pause (GCRA).",
+            fields: &[RATE, BURST],
+        }),
+        algorithm(&TableForm {
+            name: "token-bucket",
+            about: "A bucket that is filled continuously. A request takes tokens.",
+            fields: &[RATE, BURST],
+        }),
+        algorithm(&TableForm {
+            name: "leaky-meter",
+            about: "A bucket that drains continuously. A request that would overflow it is refused.",
+            fields: &[
+                RATE,
+                One(
+                    "capacity",
+                    "How many units the bucket holds. By default the count of the rate.",
+                    Optional,
+                    Units,
+                ),
+            ],
+        }),
+        algorithm(&TableForm {
+            name: "interval-bucket",
+            about: "A bucket that is filled in steps.",
+            fields: &[
+                One(
+                    "capacity",
+                    "How many units there are at most.",
+                    Required("write how many units there are at most"),
+                    Units,
+                ),
+                One(
+                    "refill",
+                    "How many units come back at a time.",
+                    Required("write how many units come back at a time"),
+                    Units,
+                ),
+                One(
+                    "interval",
+                    "How often units come back.",
+                    Required("write how often units come back, as in \"1h\""),
+                    values::DURATION,
+                ),
+                One(
+                    "aligned",
+                    "Whether units come back at whole intervals of the clock.",
+                    Optional,
+                    Flag,
+                ),
+            ],
+        }),
+        algorithm(&TableForm {
+            name: "fixed-window",
+            about: "So many in each window of the clock.",
+            fields: &[
+                RATE,
+                One(
+                    "offset",
+                    "How much later than whole periods of the clock windows begin.",
+                    Optional,
+                    values::SHIFT,
+                ),
+            ],
+        }),
+        algorithm(&TableForm {
+            name: "sliding-window",
+            about: "So many in each window that ends now, counted in sub-windows.",
+            fields: &[
+                RATE,
+                One(
+                    "buckets",
+                    "Into how many sub-windows the period is divided, in whole microseconds.",
+                    Usual("10"),
+                    Units,
+                ),
+            ],
+        }),
+        algorithm(&TableForm {
+            name: "sliding-log",
+            about: "So many in each window that ends now, exactly: each request is remembered.",
+            fields: &[RATE],
+        }),
+        algorithm(&TableForm {
+            name: "calendar-quota",
+            about: "So many in a day, a week, a month, or another period.",
+            fields: &[
+                One(
+                    "count",
+                    "How many units a period has.",
+                    Required("write how many units a period has"),
+                    Units,
+                ),
+                OneOf(
+                    "period",
+                    "write per = \"day\", \"week\" or \"month\", fixed = \"10d\" or rolling = \"30d\"",
+                    &[
+                        One(
+                            "per",
+                            "The period of the calendar. A week begins on Monday.",
+                            Optional,
+                            Words(
+                                || words(&CALENDAR),
+                                "it must be \"day\", \"week\" or \"month\"; other periods are fixed \
+                                 or rolling",
+                            ),
+                        ),
+                        One(
+                            "fixed",
+                            "A period of this length, counted from 1970-01-01.",
+                            Optional,
+                            values::DURATION,
+                        ),
+                        One(
+                            "rolling",
+                            "A period of this length, which begins with a client's first request.",
+                            Optional,
+                            values::DURATION,
+                        ),
+                    ],
+                ),
+                One(
+                    "anchor-day",
+                    "On which day it begins: 1 to 28 or \"last\" of a month, 1 (Monday) to 7 of a \
+                     week.",
+                    Usual("1"),
+                    Any(
+                        &[Words(|| vec!["last"], ""), Number(1, 28)],
+                        "it must be a whole number from 1 to 28, or \"last\" for the last day of \
+                         each month",
+                    ),
+                ),
+                One(
+                    "anchor-hour",
+                    "At which hour of that day it begins.",
+                    Usual("0"),
+                    Number(0, 23),
+                ),
+                One("utc-offset", "", Optional, values::UTC_OFFSET),
+            ],
+        }),
+    ],
+);
+
+const fn algorithm(form: &'static TableForm) -> FieldForm {
+    let rule = "it must be a table, as in { rate = \"10/second\" }";
+    One(form.name, "", Optional, Table(form, rule))
+}
+
+type Quota = fn(u64) -> CalendarQuota;
+
+/// The periods that a calendar has.
+const CALENDAR: [Word<Quota>; 3] = [
+    ("day", CalendarQuota::daily),
+    ("week", CalendarQuota::weekly),
+    ("month", CalendarQuota::monthly),
 ];
 
-/// Reads the algorithm of a section; a problem if there is none, or several.
-pub(super) fn read(section: &Section<'_>) -> Option<Algorithm> {
-    if let Some(delays) = section.field_if_written("leaky-bucket") {
-        delays.problem_as("leaky-bucket delays, and a limit refuses; write leaky-meter or gcra");
-        ALGORITHMS
-            .iter()
-            .for_each(|(name, ..)| drop(section.field(name, "")));
-        return None;
-    }
-    let remedy = "write one, as in gcra = { rate = \"10/second\", burst = 20 }";
-    section.one_of(
-        &ALGORITHMS,
-        ("algorithm", remedy),
-        |(name, about, build), field| {
-            let table = field.section(
-                (name, about),
-                "it must be a table, as in { rate = \"10/second\" }",
-            )?;
-            let algorithm = build(&table)
-                .and_then(|built| built.map_err(|error| report(&table, field, &error)).ok());
-            table.finish();
-            algorithm
-        },
-    )
+/// The algorithm of a table that has one.
+pub(super) fn read(table: &FileValue<'_>) -> Option<Algorithm> {
+    let has = |child: &&FileValue<'_>| child.fits && ALGORITHMS.has(child.name);
+    let algorithm = table.children.iter().find(has)?;
+    build(algorithm)?
+        .map_err(|error| report(algorithm, &error))
+        .ok()
+}
+
+fn build(table: &FileValue<'_>) -> Option<Result<Algorithm, ConfigError>> {
+    let units = |name: &str| table.at(name).number();
+    let rate = || table.at("rate").rate();
+    Some(match table.name {
+        "gcra" => {
+            let gcra = Gcra::new(rate()?);
+            units("burst")
+                .map_or(gcra, |burst| gcra.burst(burst))
+                .build()
+        }
+        "token-bucket" => {
+            let bucket = TokenBucket::new(rate()?);
+            units("burst")
+                .map_or(bucket, |burst| bucket.burst(burst))
+                .build()
+        }
+        "leaky-meter" => {
+            let meter = LeakyMeter::new(rate()?);
+            units("capacity")
+                .map_or(meter, |capacity| meter.capacity(capacity))
+                .build()
+        }
+        "interval-bucket" => {
+            let interval = table.at("interval").duration()?;
+            let bucket = IntervalBucket::new(units("capacity")?).refill(units("refill")?, interval);
+            match table.at("aligned").flag() {
+                Some(true) => bucket.aligned().build(),
+                _ => bucket.build(),
+            }
+        }
+        "fixed-window" => FixedWindow::new(rate()?)
+            .offset_micros(table.at("offset").shift().unwrap_or(0))
+            .build(),
+        "sliding-window" => {
+            let window = SlidingWindow::new(rate()?);
+            units("buckets")
+                .map_or(window, |buckets| window.buckets(buckets))
+                .build()
+        }
+        "sliding-log" => SlidingLog::new(rate()?).build(),
+        _ => calendar_quota(table)?.build(),
+    })
+}
+
+fn calendar_quota(table: &FileValue<'_>) -> Option<CalendarQuota> {
+    let count = table.at("count").number()?;
+    let quota = if let Some(quota) = table.at("per").word(&CALENDAR) {
+        quota(count)
+    } else if let Some(length) = table.at("fixed").duration() {
+        CalendarQuota::fixed(count, length)
+    } else {
+        CalendarQuota::rolling(count, table.at("rolling").duration()?)
+    };
+    let quota = quota
+        .utc_offset_minutes(table.at("utc-offset").utc_offset().unwrap_or(0))
+        .anchor_hour(table.at("anchor-hour").number().unwrap_or(0) as u8);
+    let day = table.at("anchor-day");
+    Some(match (day.number(), day.text()) {
+        (Some(day), _) => quota.anchor_day(day as u8),
+        (None, Some(_)) => quota.anchor_last_day(),
+        (None, None) => quota,
+    })
 }
 
 /// Reports what a builder refuses at the field that it is about.
-fn report(table: &Section<'_>, algorithm: &Field<'_>, error: &ConfigError) {
-    let names: &[&'static str] = match error.field() {
+fn report(table: &FileValue<'_>, error: &ConfigError) {
+    let names: &[&str] = match error.field() {
         "rate count" | "rate period in microseconds" => &["rate"],
         // Without one, the burst is the count of the rate.
         "burst" => &["burst", "capacity", "rate"],
@@ -165,127 +285,7 @@ fn report(table: &Section<'_>, algorithm: &Field<'_>, error: &ConfigError) {
         "interval in microseconds" => &["interval"],
         _ => &[],
     };
-    let about = names.iter().find_map(|name| table.field_if_written(name));
-    about.as_ref().unwrap_or(algorithm).config_problem(error);
-}
-
-/// An option's problem has been reported: the algorithm must not be built without it.
-fn option<'a, T>(
-    field: Option<Field<'a>>,
-    read: impl Fn(&Field<'a>) -> Option<T>,
-) -> Option<Option<T>> {
-    field.map_or(Some(None), |field| read(&field).map(Some))
-}
-
-fn rate(table: &Section<'_>) -> Option<Rate> {
-    values::rate(&table.required(
-        "rate",
-        "",
-        "write a count and a period, as in \"10/second\"",
-    )?)
-}
-
-/// Whether there are too many is checked with the rest: they must be below 2^53, so that every
-/// store counts exactly.
-fn units(field: &Field<'_>) -> Option<u64> {
-    field.note(Form::Number(1, (1 << 53) - 1));
-    field.number(1, u64::MAX)
-}
-
-fn needed_units(table: &Section<'_>, name: &'static str, about: &'static str) -> Option<u64> {
-    let remedy = format!(
-        "write h{}",
-        about.trim_start_matches('H').trim_end_matches('.')
-    );
-    table
-        .required(name, about, &remedy)
-        .as_ref()
-        .and_then(units)
-}
-
-/// How long a period of a quota is.
-enum Period {
-    Calendar,
-    Fixed,
-    Rolling,
-}
-
-const PERIODS: [Row<Period>; 3] = [
-    (
-        "per",
-        "The period of the calendar. A week begins on Monday.",
-        Period::Calendar,
-    ),
-    (
-        "fixed",
-        "A period of this length, counted from 1970-01-01.",
-        Period::Fixed,
-    ),
-    (
-        "rolling",
-        "A period of this length, which begins with a client's first request.",
-        Period::Rolling,
-    ),
-];
-
-type Quota = fn(u64) -> CalendarQuota;
-
-/// The periods that a calendar has.
-const CALENDAR: [Word<Quota>; 3] = [
-    ("day", CalendarQuota::daily),
-    ("week", CalendarQuota::weekly),
-    ("month", CalendarQuota::monthly),
-];
-
-fn calendar_quota(table: &Section<'_>) -> Built {
-    let count = needed_units(table, "count", "How many units a period has.");
-    let remedy = "write per = \"day\", \"week\" or \"month\", fixed = \"10d\" or rolling = \"30d\"";
-    let quota = table.one_of(&PERIODS, ("period", remedy), |(.., kind), period| {
-        let length = || values::duration(period);
-        match kind {
-            Period::Fixed => length().and_then(|length| Some(CalendarQuota::fixed(count?, length))),
-            Period::Rolling => {
-                length().and_then(|length| Some(CalendarQuota::rolling(count?, length)))
-            }
-            Period::Calendar => {
-                let rule =
-                    "it must be \"day\", \"week\" or \"month\"; other periods are fixed or rolling";
-                period
-                    .expect_word(&CALENDAR, rule)
-                    .and_then(|quota| Some(quota(count?)))
-            }
-        }
-    });
-    let about = by_default(
-        1,
-        "On which day it begins: 1 to 28 or \"last\" of a month, 1 (Monday) to 7 of a week.",
-    );
-    let day = option(table.field("anchor-day", about), |field| {
-        field.any_form(anchor_day)
-    });
-    let about = by_default(0, "At which hour of that day it begins.");
-    let hour = option(table.field("anchor-hour", about), |field| {
-        field.number(0, 23)
-    });
-    let offset = option(table.field("utc-offset", ""), values::utc_offset);
-    let quota = quota?
-        .utc_offset_minutes(offset?.unwrap_or(0))
-        .anchor_hour(hour?.unwrap_or(0) as u8);
-    Some(day?.map_or(quota, |anchored| anchored(quota)).build())
-}
-
-type Anchored = Box<dyn FnOnce(CalendarQuota) -> CalendarQuota>;
-
-fn anchor_day(field: &Field<'_>) -> Option<Anchored> {
-    if field.word(&[("last", ())]).is_some() {
-        return Some(Box::new(CalendarQuota::anchor_last_day));
-    }
-    field.note(Form::Number(1, 28));
-    let day = field.as_number().filter(|day| (1..=28).contains(day));
-    if day.is_none() {
-        field.problem(
-            "it must be a whole number from 1 to 28, or \"last\" for the last day of each month",
-        );
-    }
-    day.map(|day| Box::new(move |quota: CalendarQuota| quota.anchor_day(day as u8)) as Anchored)
+    let field = |name: &&str| table.children.iter().find(|child| child.name == *name);
+    let about = names.iter().find_map(field);
+    about.unwrap_or(table).config_problem(error);
 }

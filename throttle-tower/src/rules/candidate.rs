@@ -7,8 +7,12 @@ use std::sync::Arc;
 use throttle_core::MemoryBackend;
 use toml::de::DeTable;
 
+use super::file_value::FileValue;
+use super::form::FieldForm::{self, One};
+use super::form::Presence::Optional;
+use super::form::ValueForm::Text;
+use super::form::nothing_wrong;
 use super::problem::RulesError;
-use super::reader::Section;
 use super::{Rules, file};
 use crate::ThrottleLayer;
 use crate::throttle::{Shared, check_candidate};
@@ -20,18 +24,23 @@ pub(super) struct Named {
     pub(super) span: Range<usize>,
 }
 
+pub(super) const CANDIDATE: FieldForm = One(
+    "candidate",
+    "Another rule file, whose limits are asked about the same requests and only counted.",
+    Optional,
+    Text(
+        "file",
+        "write the path of another rule file, as in \"next.toml\"",
+        nothing_wrong,
+    ),
+);
+
 impl Named {
-    pub(super) fn read(root: &Section<'_>) -> Option<Self> {
-        let about =
-            "Another rule file, whose limits are asked about the same requests and only counted.";
-        let field = root.field("candidate", about)?;
-        let file = field.expect_text(
-            "file",
-            "write the path of another rule file, as in \"next.toml\"",
-        )?;
+    pub(super) fn read(root: &FileValue<'_>) -> Option<Self> {
+        let field = root.get("candidate")?;
         Some(Self {
-            file: file.to_owned(),
-            span: field.span,
+            file: field.text()?.to_owned(),
+            span: field.span.clone(),
         })
     }
 }

@@ -2,8 +2,11 @@
 
 use throttle_core::{ConfigError, canonical_ip};
 
-use super::outline::Form;
-use super::reader::{Field, Section, Word};
+use super::file_value::FileValue;
+use super::form::FieldForm::One;
+use super::form::Presence::{Optional, Required};
+use super::form::ValueForm::{self, Any, Distinct, Flag, Number, Table, Text, Words};
+use super::form::{TableForm, Word, nothing_wrong, words};
 use crate::client_ip::{ClientIp, IpNet, MAX_HOPS, TrustedProxies};
 
 /// The sources that need nothing else.
@@ -34,212 +37,186 @@ type List = (
 const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly-io\", \
                        \"google-cloud-load-balancer\" or { header = \"cf-connecting-ip\" }";
 
-/// Reads the section; the peer's address if there is none. After a problem the address is the
-/// peer's, too: it is not used.
-pub(super) fn read(root: &Section<'_>) -> ClientIp {
-    let definition = (
-        "client-ip",
-        "Where the client's address comes from. Without the section it is the peer's.",
-    );
-    let section = root
-        .field("client-ip", "")
-        .and_then(|field| field.section(definition, "it must be a table: [client-ip]"));
-    section
-        .and_then(read_section)
-        .unwrap_or_else(ClientIp::peer)
-}
+pub(super) const CLIENT_IP: ValueForm = Table(
+    &TableForm {
+        name: "client-ip",
+        about: "Where the client's address comes from. Without the section it is the peer's.",
+        fields: &[
+            One(
+                "source",
+                "The peer, a header that lists the hops, a platform, or a header that holds the \
+                 address alone.",
+                Required(SOURCES),
+                Any(
+                    &[
+                        Words(|| words(&ALONE), SOURCES),
+                        Words(|| words(&LISTS), SOURCES),
+                        Table(&ADDRESS_HEADER, SOURCES),
+                    ],
+                    SOURCES,
+                ),
+            ),
+            One(
+                "trusted",
+                "The addresses and networks of your proxies.",
+                Optional,
+                Distinct(
+                    &Text(
+                        "network",
+                        "it must be an address or a network as text, as in \"10.0.0.0/28\"",
+                        nothing_wrong,
+                    ),
+                    "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]",
+                ),
+            ),
+            One(
+                "trust-everyone",
+                "Admits networks as broad as 0.0.0.0/0: only where a firewall admits nothing but \
+                 proxies.",
+                Optional,
+                Flag,
+            ),
+            One(
+                "hops",
+                "Instead of their addresses, how many proxies append to the header.",
+                Optional,
+                Number(1, MAX_HOPS as u64),
+            ),
+            One(
+                "nat64",
+                "The prefix of your network's own NAT64.",
+                Optional,
+                Text(
+                    "nat64",
+                    "it must be a network as text, as in \"2001:db8:64::/96\"",
+                    nothing_wrong,
+                ),
+            ),
+        ],
+    },
+    "it must be a table: [client-ip]",
+);
 
-fn read_section(section: Section<'_>) -> Option<ClientIp> {
-    let about = "The peer, a header that lists the hops, a platform, or a header that holds the \
-        address alone.";
-    let source = section.required("source", about, SOURCES);
-    let settings = Settings {
-        trusted: section.field("trusted", "The addresses and networks of your proxies."),
-        trust_everyone: section.field(
-            "trust-everyone",
-            "Admits networks as broad as 0.0.0.0/0: only where a firewall admits nothing but \
-                proxies.",
+static ADDRESS_HEADER: TableForm = TableForm {
+    name: "address-header",
+    about: "A header that holds the address alone.",
+    fields: &[One(
+        "header",
+        "Its name, as in \"cf-connecting-ip\".",
+        Required("write its name, as in \"cf-connecting-ip\""),
+        Text(
+            "address-header-name",
+            "it must be the name of a header, as in \"cf-connecting-ip\"",
+            nothing_wrong,
         ),
-        hops: section.field(
-            "hops",
-            "Instead of their addresses, how many proxies append to the \
-            header.",
-        ),
-        section: &section,
-    };
-    settings
-        .hops
-        .iter()
-        .for_each(|hops| hops.note(Form::Number(1, u64::from(MAX_HOPS))));
-    let client = source.and_then(|source| source.any_form(|source| settings.client(source)));
-    let nat64 = section.field("nat64", "The prefix of your network's own NAT64.");
-    let client = match nat64 {
-        Some(prefix) => translated(client, &prefix),
-        None => client,
-    };
-    section.finish();
-    client
-}
+    )],
+};
 
-fn translated(client: Option<ClientIp>, prefix: &Field<'_>) -> Option<ClientIp> {
-    let text = prefix.expect_text(
-        "nat64",
-        "it must be a network as text, as in \"2001:db8:64::/96\"",
-    );
-    let network = network(prefix, text?)?;
+pub(super) fn read(section: &FileValue<'_>) -> Option<ClientIp> {
+    let client = source(section);
+    let Some(prefix) = section.get("nat64") else {
+        return client;
+    };
+    let network = network(prefix)?;
     client?
         .nat64(network)
-        .map_err(|error| refuse(prefix, &error))
+        .map_err(|error| prefix.config_problem(&error))
         .ok()
 }
 
-struct Settings<'s, 'a> {
-    section: &'s Section<'a>,
-    trusted: Option<Field<'a>>,
-    trust_everyone: Option<Field<'a>>,
-    hops: Option<Field<'a>>,
-}
-
-impl Settings<'_, '_> {
-    fn client(&self, source: &Field<'_>) -> Option<ClientIp> {
-        if source.is_table() {
-            return self.header(source);
-        }
-        if let Some(client) = source.word(&ALONE) {
-            return self.alone(source, client());
-        }
-        let (trusting, counting) = source.expect_word(&LISTS, SOURCES)?;
-        self.list(trusting, counting)
-    }
-
-    /// A source that needs nothing else.
-    fn alone(&self, source: &Field<'_>, client: ClientIp) -> Option<ClientIp> {
-        for other in [&self.trusted, &self.trust_everyone, &self.hops]
-            .into_iter()
-            .flatten()
-        {
-            let (name, source) = (other.name(), source.shown());
+fn source(section: &FileValue<'_>) -> Option<ClientIp> {
+    let source = section.get("source")?;
+    let trusted = section.get("trusted");
+    let hops = section.get("hops");
+    let everyone = section.get("trust-everyone");
+    if let Some(client) = source.word(&ALONE) {
+        for other in [trusted, everyone, hops].into_iter().flatten() {
+            let (name, source) = (&other.path, source.shown());
             other.problem_as(format_args!(
                 "{name} has no meaning with the source {source}: remove it"
             ));
         }
-        Some(client)
+        return Some(client());
     }
-
-    /// A header that lists the hops.
-    fn list(
-        &self,
-        trusting: fn(TrustedProxies) -> ClientIp,
-        counting: fn(u8) -> Result<ClientIp, ConfigError>,
-    ) -> Option<ClientIp> {
-        match (&self.trusted, &self.hops) {
-            (Some(trusted), None) => self.proxies(trusted).map(trusting),
+    if let Some((trusting, counting)) = source.word(&LISTS) {
+        return match (trusted, hops) {
+            (Some(trusted), None) => proxies(trusted, everyone).map(trusting),
             (None, Some(hops)) => {
-                if let Some(everyone) = &self.trust_everyone {
+                if let Some(everyone) = everyone {
                     everyone
                         .problem_as("client-ip.trust-everyone has no meaning with hops: remove it");
                 }
-                counting(u8::try_from(hops.number(1, u64::from(MAX_HOPS))?).ok()?).ok()
+                counting(hops.number()? as u8).ok()
             }
             (Some(_), Some(hops)) => {
                 hops.problem_as(
                     "there are both trusted and hops: keep trusted; hops is for proxies whose \
-                        addresses are not known",
+                     addresses are not known",
                 );
                 None
             }
             (None, None) => {
-                self.section.problem(
+                section.problem_as(
                     "client-ip.trusted is missing: list the addresses of your proxies, as in \
-                        trusted = \
-                     [\"10.0.0.0/28\"]; where they are not known, say how many there are, as in \
-                     hops = 1",
+                     trusted = [\"10.0.0.0/28\"]; where they are not known, say how many there \
+                     are, as in hops = 1",
                 );
                 None
             }
-        }
+        };
     }
-
-    /// A header that holds the address alone.
-    fn header(&self, source: &Field<'_>) -> Option<ClientIp> {
-        let table = source.section(
-            ("address-header", "A header that holds the address alone."),
-            SOURCES,
-        )?;
-        let about = "Its name, as in \"cf-connecting-ip\".";
-        let name = table.required(
-            "header",
-            about,
-            "write its name, as in \"cf-connecting-ip\"",
+    if !source.value.is_table() {
+        return None;
+    }
+    if trusted.is_none() {
+        section.problem_as(
+            "client-ip.trusted is missing: list the addresses of the proxies that write the header",
         );
-        let rule = "it must be the name of a header, as in \"cf-connecting-ip\"";
-        let text = name
-            .as_ref()
-            .and_then(|name| name.expect_text("address-header-name", rule));
-        if self.trusted.is_none() {
-            let remedy = "list the addresses of the proxies that write the header";
-            self.section
-                .problem(format_args!("client-ip.trusted is missing: {remedy}"));
-        }
-        if let Some(hops) = &self.hops {
-            hops.problem_as(
-                "client-ip.hops has no meaning with a header that holds one address: remove it",
-            );
-        }
-        let trusted = self
-            .trusted
-            .as_ref()
-            .and_then(|trusted| self.proxies(trusted));
-        table.finish();
-        let (name, text, trusted) = (name?, text?, trusted?);
-        ClientIp::header(text, trusted)
-            .map_err(|error| refuse(&name, &error))
-            .ok()
     }
-
-    fn proxies(&self, trusted: &Field<'_>) -> Option<TrustedProxies> {
-        let any_width = self
-            .trust_everyone
-            .as_ref()
-            .map_or(Some(false), Field::boolean);
-        let rule = "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]";
-        let is_wide = any_width.unwrap_or(true);
-        let nets: Vec<_> = trusted
-            .distinct_list(rule)?
-            .iter()
-            .map(|net| trusted_network(net, is_wide))
-            .collect();
-        any_width?;
-        let nets: Vec<IpNet> = nets.into_iter().collect::<Option<_>>()?;
-        TrustedProxies::danger_any_width(nets)
-            .map_err(|error| refuse(trusted, &error))
-            .ok()
+    if let Some(hops) = hops {
+        hops.problem_as(
+            "client-ip.hops has no meaning with a header that holds one address: remove it",
+        );
     }
+    let trusted = proxies(trusted?, everyone)?;
+    let name = source.get("header")?;
+    ClientIp::header(name.text()?, trusted)
+        .map_err(|error| name.config_problem(&error))
+        .ok()
 }
 
-fn refuse(field: &Field<'_>, error: &ConfigError) {
-    field.problem_as(format_args!("{}: {error}", field.name()));
+fn proxies(trusted: &FileValue<'_>, everyone: Option<&FileValue<'_>>) -> Option<TrustedProxies> {
+    let any_width = everyone.is_some_and(|everyone| everyone.flag() != Some(false));
+    let nets: Vec<_> = trusted
+        .children
+        .iter()
+        .map(|net| trusted_network(net, any_width))
+        .collect();
+    let nets: Option<Vec<IpNet>> = nets.into_iter().collect();
+    TrustedProxies::danger_any_width(nets.filter(|_| trusted.fits)?)
+        .map_err(|error| trusted.config_problem(&error))
+        .ok()
 }
 
-fn trusted_network(field: &Field<'_>, any_width: bool) -> Option<IpNet> {
-    let text = field.expect_text(
-        "network",
-        "it must be an address or a network as text, as in \"10.0.0.0/28\"",
-    )?;
-    let net = network(field, text)?;
+fn trusted_network(field: &FileValue<'_>, any_width: bool) -> Option<IpNet> {
+    let net = network(field)?;
     if !any_width && TrustedProxies::new([net]).is_err() {
         field.problem(
             "it trusts (nearly) every machine, so any client could name any address; list your \
-                proxies' own networks, \
-             or set trust-everyone = true if a firewall admits nothing but them",
+             proxies' own networks, or set trust-everyone = true if a firewall admits nothing but \
+             them",
         );
         return None;
     }
     Some(net)
 }
 
-fn network(field: &Field<'_>, text: &str) -> Option<IpNet> {
-    let net: IpNet = text.parse().map_err(|error| refuse(field, &error)).ok()?;
+fn network(field: &FileValue<'_>) -> Option<IpNet> {
+    let text = field.text()?;
+    let net: IpNet = text
+        .parse()
+        .map_err(|error| field.config_problem(&error))
+        .ok()?;
     let address = text
         .split_once('/')
         .and_then(|(address, _)| address.parse::<std::net::IpAddr>().ok());
@@ -255,7 +232,15 @@ fn network(field: &Field<'_>, text: &str) -> Option<IpNet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::reader::read_text;
+    use crate::rules::{Registry, Rules};
+
+    fn read(text: &str) -> Result<ClientIp, String> {
+        let text = format!("version = 1\nlimit = []\n{text}");
+        let rules = Rules::from_str("f", &text, Registry::new());
+        rules
+            .map(|rules| rules.client_ip().clone())
+            .map_err(|error| error.to_string())
+    }
 
     #[test]
     fn sections_equal_the_built_sources() {
@@ -299,12 +284,9 @@ mod tests {
                 ClientIp::peer().nat64("2001:db8:64::/96").unwrap(),
             ),
         ] {
-            assert_eq!(
-                read_text(&format!("[client-ip]\n{text}"), read),
-                (expected, String::new()),
-                "{text}"
-            );
+            let source = read(&format!("[client-ip]\n{text}"));
+            assert_eq!(source, Ok(expected), "{text}");
         }
-        assert_eq!(read_text("", read), (ClientIp::peer(), String::new()));
+        assert_eq!(read(""), Ok(ClientIp::peer()));
     }
 }

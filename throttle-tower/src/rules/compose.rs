@@ -3,18 +3,76 @@
 use std::collections::BTreeMap;
 
 use super::entry::Entry;
+use super::file_value::FileValue;
+use super::form::FieldForm::{One, OneOf};
+use super::form::Presence::{Optional, With};
+use super::form::ValueForm::{Any, Defined, List, Table, Text, Words};
+use super::form::{Definition, TableForm, Word, nothing_wrong, words};
 use super::names::{did_you_mean, listed};
-use super::outline::by_default;
 use super::problem::{Problems, RulesError};
-use super::reader::{Field, Row, Word};
 use crate::limit::{LimitTree, all, any};
 
 /// Most members of an `any`: each is one more way to decide a request.
 pub(super) const MAX_WAYS: usize = 16;
 
+pub(super) static COMPOSE: Definition = Definition {
+    name: "compose",
+    about: "The names of all limits, each once: a list must be admitted by all, { any = [\"…\", \
+            \"…\"] } by one. By default all limits must admit a request.",
+    presence: Optional,
+    form: Any(
+        &[
+            Text("name", FORMS, nothing_wrong),
+            Table(&COMPOSITION, FORMS),
+            List(&Defined(&COMPOSE), FORMS),
+        ],
+        FORMS,
+    ),
+};
+
+static COMPOSITION: TableForm = TableForm {
+    name: "composition",
+    about: "How the limits within are composed.",
+    fields: &[
+        OneOf(
+            "composition",
+            FORMS,
+            &[
+                One(
+                    "all",
+                    "All must admit a request.",
+                    Optional,
+                    List(&Defined(&COMPOSE), FORMS),
+                ),
+                One(
+                    "any",
+                    "One must admit a request. They are asked in their order.",
+                    Optional,
+                    List(&Defined(&COMPOSE), FORMS),
+                ),
+            ],
+        ),
+        One(
+            "charge",
+            "Which members are charged.",
+            With("any"),
+            Words(
+                || words(&CHARGES),
+                "it must be \"first\" (the default) or \"every-admitting\"",
+            ),
+        ),
+    ],
+};
+
+/// Whether each member of an `any` that admits is charged.
+const CHARGES: [Word<bool>; 2] = [("first", false), ("every-admitting", true)];
+
+const FORMS: &str = "write a list of names, in which { any = [\"…\", \"…\"] } and { all = [\"…\"] } \
+                     compose others";
+
 /// The limits as one composition, by what decides each. After a problem it is not used.
 pub(super) fn compose(
-    field: Option<Field<'_>>,
+    field: Option<&FileValue<'_>>,
     limits: &[Entry],
     trees: Vec<Option<LimitTree>>,
     problems: &Problems,
@@ -42,7 +100,7 @@ pub(super) fn compose(
     for (place, limit) in limits.iter().enumerate() {
         names.places.entry(&limit.name).or_insert(place);
     }
-    let tree = names.read(&field)?;
+    let tree = names.read(field).filter(|_| field.fits)?;
     for (Entry { owner, span, .. }, _) in limits
         .iter()
         .zip(names.mentioned)
@@ -66,82 +124,43 @@ struct Names<'e> {
     unknown: usize,
 }
 
-/// The ways to compose, and whether a way is `any`.
-const KINDS: [Row<bool>; 2] = [
-    ("all", "All must admit a request.", false),
-    (
-        "any",
-        "One must admit a request. They are asked in their order.",
-        true,
-    ),
-];
-
-/// Whether each member of an `any` that admits is charged.
-const CHARGES: [Word<bool>; 2] = [("first", false), ("every-admitting", true)];
-
-const ABOUT: &str = "The names of all limits, each once: a list must be admitted by all, { any = \
-    [\"…\", \"…\"] } by \
-                     one. By default all limits must admit a request.";
-
-const FORMS: &str =
-    "write a list of names, in which { any = [\"…\", \"…\"] } and { all = [\"…\"] } compose others";
-
 impl Names<'_> {
-    fn read(&mut self, field: &Field<'_>) -> Option<LimitTree> {
-        field.defined("compose", ABOUT, |field| {
-            if field.is_list() {
-                return self.members(field).map(all);
-            }
-            if !field.is_table() {
-                let name = field.expect_text("name", FORMS)?;
-                return self.limit(field, name);
-            }
-            let table = field.section(
-                ("composition", "How the limits within are composed."),
-                FORMS,
-            )?;
-            let composed = table.one_of(&KINDS, ("composition", FORMS), |(.., is_any), members| {
-                let charge = if *is_any {
-                    table.field("charge", by_default("first", "Which members are charged."))
-                } else {
-                    None
-                };
-                let rule = "it must be \"first\" (the default) or \"every-admitting\"";
-                let every = charge.map_or(Some(false), |charge| charge.expect_word(&CHARGES, rule));
-                let trees = self.members(members);
-                let (trees, every) = (trees?, every?);
-                if *is_any && trees.len() > MAX_WAYS {
-                    let (name, count) = (members.name(), trees.len());
-                    members.problem_as(format_args!(
-                        "{name} has {count} members: an any has at most {MAX_WAYS}; nest it, or \
-                            join limits"
-                    ));
-                }
-                Some(match (is_any, every) {
-                    (false, _) => all(trees),
-                    (true, false) => any(trees),
-                    (true, true) => any(trees).charge_every_admitting(),
-                })
-            });
-            if composed.is_none() {
-                // It is not wrong because the kind is.
-                table.field_if_written("charge");
-            }
-            table.finish();
-            composed
+    fn read(&mut self, field: &FileValue<'_>) -> Option<LimitTree> {
+        if let Some(name) = field.text() {
+            return self.limit(field, name);
+        }
+        if field.value.is_array() {
+            return self.members(field).map(all);
+        }
+        if let Some(members) = field.get("all") {
+            return self.members(members).map(all);
+        }
+        let members = field.get("any")?;
+        let trees = self.members(members)?;
+        let every = field.at("charge").word(&CHARGES);
+        if trees.len() > MAX_WAYS {
+            let (name, count) = (&members.path, trees.len());
+            members.problem_as(format_args!(
+                "{name} has {count} members: an any has at most {MAX_WAYS}; nest it, or join limits"
+            ));
+        }
+        let tree = any(trees);
+        Some(match every {
+            Some(true) => tree.charge_every_admitting(),
+            _ => tree,
         })
     }
 
-    fn members(&mut self, field: &Field<'_>) -> Option<Vec<LimitTree>> {
-        let members: Vec<_> = field
-            .filled_list(FORMS)?
+    fn members(&mut self, list: &FileValue<'_>) -> Option<Vec<LimitTree>> {
+        let members: Vec<_> = list
+            .children
             .iter()
             .map(|member| self.read(member))
             .collect();
         members.into_iter().collect()
     }
 
-    fn limit(&mut self, field: &Field<'_>, name: &str) -> Option<LimitTree> {
+    fn limit(&mut self, field: &FileValue<'_>, name: &str) -> Option<LimitTree> {
         let Some(place) = self.places.get(name).copied() else {
             self.unknown += 1;
             // Names are read in the file's order, and no more problems are shown: a suggestion

@@ -7,16 +7,20 @@ use throttle_core::{Backend, ConfigError, PolicySet};
 use toml::de::{DeTable, DeValue};
 
 use super::bounds;
-use super::candidate::Named;
-use super::client_ip;
-use super::compose::compose;
+use super::candidate::{CANDIDATE, Named};
+use super::client_ip::{self, CLIENT_IP};
+use super::compose::{COMPOSE, compose};
 use super::context::{Context, Defaults};
-use super::entry::{Entry, KINDS};
+use super::entry::{self, ENTRIES, Entry, KINDS};
+use super::file_value::FileValue;
+use super::form::FieldForm::One;
+use super::form::Presence::{Optional, Required};
+use super::form::TableForm;
+use super::form::ValueForm::{self, Any, Defined, Number, Table};
 use super::layer_settings::{LAYER, LayerSettings};
-use super::matching::{self, Matcher};
-use super::outline::Outline;
+use super::matching::{self, Matcher, WHEN};
+use super::options::DEFAULTS;
 use super::problem::{Problems, RulesError};
-use super::reader::Section;
 use super::registry::Registry;
 use super::value_text::{Fields, field_name, fields_text, value_text};
 use crate::ThrottleLayer;
@@ -70,6 +74,36 @@ impl Document {
 /// The format that this version reads.
 pub(super) const VERSION: u64 = 1;
 
+const VERSION_RULE: &str = "this program reads version 1; write version = 1";
+
+pub(super) const ROOT: ValueForm = Table(
+    &TableForm {
+        name: "",
+        about: "Limits on requests, as a file that throttle-tower reads.",
+        fields: &[
+            One(
+                "version",
+                "The version of the format.",
+                Required(VERSION_RULE),
+                Any(&[Number(VERSION, VERSION)], VERSION_RULE),
+            ),
+            One("client-ip", "", Optional, CLIENT_IP),
+            One("defaults", "", Optional, DEFAULTS),
+            One("layer", "", Optional, LAYER),
+            One(
+                "when",
+                "Which requests the layer applies to; the others pass untouched.",
+                Optional,
+                Defined(&WHEN),
+            ),
+            CANDIDATE,
+            ENTRIES,
+            One("compose", "", Optional, Defined(&COMPOSE)),
+        ],
+    },
+    "",
+);
+
 /// # Errors
 ///
 /// If anything is wrong with it: everything that is.
@@ -103,7 +137,8 @@ pub(super) fn read(
                 .refused
                 .iter()
                 .for_each(|message| problems.add(None, message.clone()));
-            if let Some(document) = read_table(table.get_ref(), &problems, registry, None)
+            let table = DeValue::Table(table.into_inner());
+            if let Some(document) = read_table(&table, &problems, registry)
                 && !problems.are_there()
             {
                 return Ok(document);
@@ -113,50 +148,50 @@ pub(super) fn read(
     Err(problems.into_error(file, text))
 }
 
-/// Reads a table of a document, or all that one can say.
-pub(super) fn read_table<'a>(
-    table: &'a DeTable<'a>,
-    problems: &'a Problems,
-    registry: &Registry,
-    outline: Option<&'a Outline<'a>>,
-) -> Option<Document> {
-    let root = Section::root(table, problems, outline);
-    read_version(&root);
+/// Reads a document that is TOML.
+fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> Option<Document> {
+    refuse_too_many(value, problems)?;
+    let root = FileValue::new("".into(), String::new(), value, 0..0, problems).walk(&ROOT);
     let context = Context {
         registry,
-        client_ip: client_ip::read(&root),
-        defaults: Defaults::read(&root),
+        client_ip: root
+            .get("client-ip")
+            .and_then(client_ip::read)
+            .unwrap_or_else(ClientIp::peer),
+        defaults: root
+            .get("defaults")
+            .map_or_else(Defaults::default, Defaults::read),
     };
-    let settings = root
-        .field("layer", "")
-        .and_then(|layer| layer.checked(&LAYER));
-    let settings = settings.as_ref().map(LayerSettings::read);
-    let settings = settings.unwrap_or_default();
-    let when = matching::read_layer(&root, registry);
-    let candidate = Named::read(&root);
-    let entries = read_entries(&root, &context);
-    let compose_field = root.field("compose", "");
-    let compose_span = compose_field
-        .as_ref()
-        .map_or(0..0, |field| field.span.clone());
-    root.finish();
-    let (limits, trees): (Vec<_>, _) = entries?.into_iter().unzip();
+    let kinds = KINDS.iter().filter_map(|kind| root.get(kind));
+    let (limits, trees): (Vec<_>, _) = kinds
+        .flat_map(|list| &list.children)
+        .filter_map(|entry| entry::read(entry, &context))
+        .unzip();
+    if KINDS.iter().all(|kind| root.get(kind).is_none()) {
+        root.problem_as(
+            "there is no limit: write one under [[limit]], or limit = [] if every request is to be \
+             admitted",
+        );
+    }
     report_duplicates(&limits, problems);
-    let tree = compose(compose_field, &limits, trees, problems)?;
+    let when = matching::read_layer(&root, registry);
+    let tree = compose(root.get("compose"), &limits, trees, problems)?;
     // What only a whole composition can get wrong.
     if !problems.are_there()
         && let Err(error) = tree.clone().compile()
     {
-        problems.add(Some(compose_span), refused_composition(&error));
+        root.at("compose").problem_as(refused_composition(&error));
     }
     Some(Document {
         tree,
         client_ip: context.client_ip,
-        settings,
+        settings: root
+            .get("layer")
+            .map_or_else(LayerSettings::default, LayerSettings::read),
         when,
         limits,
-        candidate,
-        others: others(table),
+        candidate: Named::read(&root),
+        others: value.as_table().map(others)?,
     })
 }
 
@@ -166,7 +201,7 @@ fn others(document: &DeTable<'_>) -> Fields {
     for (name, value) in document.iter() {
         let name = field_name(name.get_ref());
         match value.get_ref() {
-            _ if KINDS.iter().any(|kind| kind.field == name) => {}
+            _ if KINDS.contains(&&*name) => {}
             DeValue::Table(section) if name != "when" => {
                 others.extend(
                     fields_text(section)
@@ -193,56 +228,21 @@ fn refused_composition(error: &ConfigError) -> String {
     }
 }
 
-fn read_version(root: &Section<'_>) {
-    let rule = format!("this program reads version {VERSION}; write version = {VERSION}");
-    if let Some(field) = root.required("version", "The version of the format.", &rule)
-        && field.as_number() != Some(VERSION)
-    {
-        field.problem(rule);
-    }
-}
-
-fn read_entries(
-    root: &Section<'_>,
-    context: &Context<'_>,
-) -> Option<Vec<(Entry, Option<LimitTree>)>> {
-    let mut fields = Vec::new();
-    let mut is_said = false;
-    for kind in &KINDS {
-        let name = kind.field;
-        let Some(field) = root.field(name, kind.all) else {
-            continue;
-        };
-        is_said = true;
-        let list = field.list(&format!(
-            "write each as a table of its own, under [[{name}]]"
-        ))?;
-        fields.extend(
-            list.into_iter()
-                .enumerate()
-                .map(|(place, field)| (kind, place + 1, field)),
-        );
-    }
-    if !is_said {
-        root.problem(
-            "there is no limit: write one under [[limit]], or limit = [] if every \
-            request is to be admitted",
-        );
-    }
+/// Returns `None` if there are so many limits that their problems do not matter.
+fn refuse_too_many(document: &DeValue<'_>, problems: &Problems) -> Option<()> {
+    let lists = KINDS.iter().filter_map(|kind| document.get(kind));
+    let entries: Vec<_> = lists
+        .filter_map(|list| list.get_ref().as_array())
+        .flatten()
+        .collect();
     let most = PolicySet::MAX_POLICIES;
-    if let Some((_, _, field)) = fields.get(most) {
-        field.problem_as(format_args!(
-            "there are {} limits: a layer decides at most {most}",
-            fields.len()
-        ));
-        return None;
-    }
-    Some(
-        fields
-            .iter()
-            .filter_map(|(kind, number, field)| kind.read(field, *number, context))
-            .collect(),
-    )
+    let Some(entry) = entries.get(most) else {
+        return Some(());
+    };
+    let count = entries.len();
+    let message = format!("there are {count} limits: a layer decides at most {most}");
+    problems.add(Some(entry.span()), message);
+    None
 }
 
 fn report_duplicates(entries: &[Entry], problems: &Problems) {

@@ -4,21 +4,24 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::PolicyName;
+use throttle_core::{Algorithm, PolicyName};
 
-use super::algorithm;
+use super::algorithm::{self, ALGORITHMS};
 use super::context::Context;
-use super::key;
-use super::matching::Matcher;
-use super::options::{self, Cost, Options};
-use super::outline::{About, Form, by_default};
-use super::reader::{Field, Section};
-use super::registry::{KeySource, Lookup, registered};
-use super::value_text::Fields;
-use super::values;
+use super::file_value::FileValue;
+use super::form::FieldForm::{self, One};
+use super::form::Presence::{Optional, Required, Usual};
+use super::form::ValueForm::{self, Each, Entries, Flag, Number, Table, Text, Units};
+use super::form::{TableForm, nothing_wrong};
+use super::key::{self, BY_OF_A_LIMIT, BY_OF_PERMITS, BY_OF_PLANS};
+use super::matching::{self, Matcher};
+use super::options::{self, COMMON, COST, OPTIONS, WithOptions};
+use super::registry::{KeySource, registered};
+use super::value_text::{Fields, fields_text};
+use super::values::DURATION;
 use crate::extract::Constant;
 use crate::limit::{InFlight, Limit, LimitTree, limit};
-use crate::plans::{Plans, plans};
+use crate::plans::plans;
 
 /// A limit of a file without its settings: where it stands, and what is asked of it once the limits
 /// are composed.
@@ -43,373 +46,302 @@ impl Entry {
     }
 }
 
-/// A kind of limits.
-pub(super) struct Kind {
-    /// The field of the document, what it has, and what one of them is.
-    pub(super) field: &'static str,
-    pub(super) all: &'static str,
-    one: &'static str,
-    /// What it is called without a name, if it can do without.
-    unnamed: Option<&'static str>,
-    read: fn(&Section<'_>, &str, &Context<'_>) -> Read,
-}
+/// The names of the fields below, in the order in which they are read.
+pub(super) const KINDS: [&str; 3] = ["limit", "plans", "concurrency"];
 
-pub(super) const KINDS: [Kind; 3] = [
-    Kind {
-        field: "limit",
-        all: "Limits on rates. An empty list says that every request is to be admitted.",
-        one: "A limit on the rate of requests.",
-        unnamed: None,
-        read: read_limit,
-    },
-    Kind {
-        field: "plans",
-        all: "Limits that depend on the client's plan.",
-        one: "A limit that depends on the client's plan.",
-        unnamed: None,
-        read: read_plans,
-    },
-    Kind {
-        field: "concurrency",
-        all: "Limits on requests in flight.",
-        one: "A limit on requests in flight.",
-        unnamed: Some("in-flight"),
-        read: read_concurrency,
-    },
-];
+/// The fields of a document that hold limits.
+pub(super) const ENTRIES: FieldForm = FieldForm::Shared(&[
+    One(
+        "limit",
+        "Limits on rates. An empty list says that every request is to be admitted.",
+        Optional,
+        Entries(
+            &Table(&LIMIT, "it must be a table: [[limit]]"),
+            "write each as a table of its own, under [[limit]]",
+        ),
+    ),
+    One(
+        "plans",
+        "Limits that depend on the client's plan.",
+        Optional,
+        Entries(
+            &Table(&PLANS, "it must be a table: [[plans]]"),
+            "write each as a table of its own, under [[plans]]",
+        ),
+    ),
+    One(
+        "concurrency",
+        "Limits on requests in flight.",
+        Optional,
+        Entries(
+            &Table(&CONCURRENCY, "it must be a table: [[concurrency]]"),
+            "write each as a table of its own, under [[concurrency]]",
+        ),
+    ),
+]);
 
-impl Kind {
-    /// Reads one element of the field's list: the limit, and what decides by it, which is `None`
-    /// after a problem. Returns `None` if the element is no table or has no name.
-    pub(super) fn read(
-        &self,
-        element: &Field<'_>,
-        number: usize,
-        context: &Context<'_>,
-    ) -> Option<(Entry, Option<LimitTree>)> {
-        let kind = self.field;
-        let section =
-            element.section((kind, self.one), &format!("it must be a table: [[{kind}]]"))?;
-        let mut owner = format!("{kind} {number}");
-        let mut section = section.called(owner.clone());
-        let about = "The name of the limit, and of its budgets. Clients read it in headers.";
-        let field = match self.unnamed {
-            Some(name) => section.field("name", by_default(name, about)),
-            None => section.required(
-                "name",
-                about,
-                "write one, which clients see in headers, as in name = \"per-ip\"",
-            ),
-        };
-        let span = field
-            .as_ref()
-            .map_or_else(|| section.span(), |field| field.span.clone());
-        let name = match field {
-            Some(field) => field.expect_text("name", "it must be text, as in \"per-ip\""),
-            None => self.unnamed,
-        };
-        // A wrong name is no help in finding the limit, and may be long.
-        match name.map(PolicyName::new) {
-            Some(Ok(name)) => {
-                owner = format!("{kind} {:?}", name.as_str());
-                section = section.called(owner.clone());
-            }
-            Some(Err(error)) => options::report(&section, &error),
-            None => {}
-        }
-        let Read {
-            tree,
-            needs_on_error,
-            matcher,
-        } = (self.read)(&section, name.unwrap_or("unnamed"), context);
-        let mut fields = section.fields();
-        fields.remove("name");
-        // A limit that becomes one of another kind is changed, too.
-        if kind != "limit" {
-            fields.insert("kind".to_owned(), kind.to_owned());
-        }
-        section.finish();
-        name.map(|name| {
-            (
-                Entry {
-                    owner,
-                    name: name.to_owned(),
-                    span,
-                    needs_on_error,
-                    matcher,
-                    fields,
+static LIMIT: TableForm = TableForm {
+    name: "limit",
+    about: "A limit on the rate of requests.",
+    fields: &[NAME, ALGORITHMS, BY_OF_A_LIMIT, OPTIONS],
+};
+
+const NAME: FieldForm = One(
+    "name",
+    ABOUT_NAMES,
+    Required("write one, which clients see in headers, as in name = \"per-ip\""),
+    NAME_FORM,
+);
+
+const ABOUT_NAMES: &str = "The name of the limit, and of its budgets. Clients read it in headers.";
+
+const NAME_FORM: ValueForm = Text("name", "it must be text, as in \"per-ip\"", nothing_wrong);
+
+static PLANS: TableForm = TableForm {
+    name: "plans",
+    about: "A limit that depends on the client's plan.",
+    fields: &[
+        NAME,
+        One("tiers", "", Required(TIERS), Each("tiers", &TIER, TIERS)),
+        BY_OF_PLANS,
+        One(
+            "lookup",
+            "A registered lookup of the tier of an identity.",
+            Required(LOOKUP),
+            Text("registered-lookup", LOOKUP, nothing_wrong),
+        ),
+        One(
+            "unknown",
+            "The tier of identities that the lookup does not know.",
+            Required("name the tier of identities that the lookup does not know"),
+            Text("name", "it must be the name of a tier", nothing_wrong),
+        ),
+        One(
+            "cache",
+            "",
+            Optional,
+            Table(
+                &TableForm {
+                    name: "cache",
+                    about: "What is remembered of lookups.",
+                    fields: &[
+                        One(
+                            "identities",
+                            "How many identities are remembered.",
+                            COUNT,
+                            Units,
+                        ),
+                        One(
+                            "keep-for",
+                            "How long the tier of an identity is remembered.",
+                            LENGTH,
+                            DURATION,
+                        ),
+                    ],
                 },
-                tree,
-            )
-        })
+                "it must be a table, as in { identities = 100, keep-for = \"1s\" }",
+            ),
+        ),
+        One(
+            "lookups",
+            "",
+            Optional,
+            Table(
+                &TableForm {
+                    name: "lookups",
+                    about: "Bounds of lookups.",
+                    fields: &[
+                        One(
+                            "at-once",
+                            "How many there may be at once.",
+                            COUNT,
+                            Number(1, u64::MAX),
+                        ),
+                        One("deadline", "How long a lookup may take.", LENGTH, DURATION),
+                    ],
+                },
+                "it must be a table, as in { at-once = 100, deadline = \"1s\" }",
+            ),
+        ),
+        One(
+            "unknown-as-missing",
+            "Whether unknown identities are requests without a key.",
+            Optional,
+            Flag,
+        ),
+        OPTIONS,
+    ],
+};
+
+const TIERS: &str = "write a table of tiers, as in { free = { gcra = { rate = \"60/minute\" } } }";
+
+const TIER: ValueForm = Table(
+    &TableForm {
+        name: "tier",
+        about: "The limit of one plan.",
+        fields: &[ALGORITHMS],
+    },
+    "it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }",
+);
+
+const LOOKUP: &str = "name a lookup that the program has registered with Registry::lookup";
+
+const COUNT: super::form::Presence = Required("write a whole number from 1");
+
+const LENGTH: super::form::Presence = Required("write a duration, as in \"1s\"");
+
+static CONCURRENCY: TableForm = TableForm {
+    name: "concurrency",
+    about: "A limit on requests in flight.",
+    fields: &[
+        One("name", ABOUT_NAMES, Usual("in-flight"), NAME_FORM),
+        One(
+            "most",
+            "How many requests may be in flight.",
+            Required("write how many requests may be in flight, as in most = 200"),
+            Number(1, u64::MAX),
+        ),
+        BY_OF_PERMITS,
+        One(
+            "cost",
+            "How many permits a request needs, or a registered cost.",
+            Usual("1"),
+            COST,
+        ),
+        COMMON,
+    ],
+};
+
+/// Reads one limit: the limit, and what decides by it, which is `None` after a problem. Returns
+/// `None` if it is no table or has no name.
+pub(super) fn read(
+    table: &FileValue<'_>,
+    context: &Context<'_>,
+) -> Option<(Entry, Option<LimitTree>)> {
+    let form = table.form?;
+    let field = table.at("name");
+    let usual = form.usual_name().filter(|_| table.get("name").is_none());
+    let name = field.text().or(usual);
+    if let Some(Err(error)) = name.map(PolicyName::new) {
+        field.problem_as(error);
     }
-}
-
-struct Read {
-    tree: Option<LimitTree>,
-    needs_on_error: bool,
-    matcher: Arc<Matcher>,
-}
-
-fn read_limit(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
-    let algorithm = algorithm::read(section);
-    let key = key::required(section).and_then(|by| key::read(&by, context));
-    let options = Options::read(section, context);
-    options::refuse_idle_missing_rule(section);
-    if let Some(KeySource::Extractor(_)) = &key {
-        refuse_key_deadline(section);
+    let matcher = Arc::new(matching::read(table, context.registry));
+    options::refuse_idle_missing_rule(table);
+    let named = name.unwrap_or("unnamed");
+    let tree = match form.name {
+        "concurrency" => of_permits(table, named, &matcher, context),
+        kind => {
+            let limit = match kind {
+                "limit" => limit_on_a_rate(table, named, context),
+                _ => limit_by_plans(table, named, context),
+            };
+            WithOptions::of_rate(limit, table, &matcher, context).checked(table)
+        }
+    };
+    let mut fields = table.value.as_table().map(fields_text)?;
+    let has_on_error = fields.contains_key("on-error") || context.defaults.on_error.is_some();
+    fields.remove("name");
+    // A limit that becomes one of another kind is changed, too.
+    if form.name != "limit" {
+        fields.insert("kind".to_owned(), form.name.to_owned());
     }
-    let limit = algorithm.zip(key).map(|(algorithm, key)| match key {
-        KeySource::Extractor(key) => limit(name, algorithm).by(key),
-        KeySource::Future(key) => limit(name, algorithm).by_async(move |parts| key(parts)),
-    });
-    with_options(section, limit, options)
-}
-
-fn with_options<F: 'static>(
-    section: &Section<'_>,
-    limit: Option<Limit<F>>,
-    options: Options<F>,
-) -> Read {
-    let (needs_on_error, matcher) = (!options.has_on_error, Arc::clone(&options.matcher));
-    Read {
-        tree: limit.and_then(|limit| options.apply(section, limit)),
-        needs_on_error,
+    let entry = Entry {
+        owner: table.owner.to_string(),
+        name: name?.to_owned(),
+        span: field.span.clone(),
+        needs_on_error: form.name != "concurrency" && !has_on_error,
         matcher,
+        fields,
+    };
+    Some((entry, tree))
+}
+
+fn limit_on_a_rate(table: &FileValue<'_>, name: &str, context: &Context<'_>) -> Option<Limit> {
+    let algorithm = algorithm::read(table);
+    let key = table.get("by").and_then(|by| key::read(by, context))?;
+    match key {
+        KeySource::Extractor(key) => {
+            refuse_key_deadline(table);
+            Some(limit(name, algorithm?).by(key))
+        }
+        KeySource::Future(key) => Some(limit(name, algorithm?).by_async(move |parts| key(parts))),
     }
 }
 
 /// A deadline that nothing has to meet would look as if it protected from something.
-fn refuse_key_deadline(section: &Section<'_>) {
-    if let Some(field) = section.field_if_written("key-deadline") {
+fn refuse_key_deadline(table: &FileValue<'_>) {
+    if let Some(field) = table.get("key-deadline") {
         field.problem(
             "it is for a key that a future returns, and this key is known at once; remove it",
         );
     }
 }
 
-fn read_plans(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
-    let tiers = tiers(section);
-    let rule = "the identity of plans must be known at once";
-    let key = key::required(section).and_then(|by| key::read_at_once(&by, context, rule));
-    let remedy = "name a lookup that the program has registered with Registry::lookup";
-    let lookup = section.required(
-        "lookup",
-        "A registered lookup of the tier of an identity.",
-        remedy,
-    );
-    let lookup: Option<Lookup> = lookup.and_then(|field| {
-        let name = field.expect_text("registered-lookup", remedy)?;
-        registered(
-            &field,
-            name,
-            ("registered-lookup", &context.registry.lookups),
-            &[],
-        )
-    });
-    let about = "The tier of identities that the lookup does not know.";
-    let unknown = section.required(
-        "unknown",
-        about,
-        "name the tier of identities that the lookup does not know",
-    );
-    let unknown =
-        unknown.and_then(|field| field.expect_text("name", "it must be the name of a tier"));
-    let settings = PlansSettings::read(section);
-    let options = Options::read(section, context);
-    // An unknown identity may count as a missing one.
-    if !settings.unknown_as_missing {
-        options::refuse_idle_missing_rule(section);
-    }
-    refuse_key_deadline(section);
-    let plans = (|| {
-        let (tiers, key, lookup, unknown) = (tiers?, key?, lookup?, unknown?);
-        let plans = plans(name, tiers)
-            .by(key)
-            .lookup(move |identity| lookup(identity));
-        Some(settings.apply(plans).unknown(unknown))
-    })();
-    with_options(section, plans, options)
-}
-
-/// The tiers in the file's order, which is that of their numbers.
-fn tiers(section: &Section<'_>) -> Option<Vec<(String, throttle_core::Algorithm)>> {
-    let rule = "write a table of tiers, as in { free = { gcra = { rate = \"60/minute\" } } }";
-    let table = section
-        .required("tiers", "", rule)?
-        .section(("tiers", ""), rule)?;
-    let tiers: Vec<_> = table
-        .all()
-        .into_iter()
-        .map(|(name, field)| {
-            let rule =
-                "it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }";
-            let tier = field.section(("tier", "The limit of one plan."), rule)?;
-            let algorithm = algorithm::read(&tier);
-            tier.finish();
-            Some((name.to_owned(), algorithm?))
-        })
+fn limit_by_plans(table: &FileValue<'_>, name: &str, context: &Context<'_>) -> Option<Limit> {
+    refuse_key_deadline(table);
+    let rule = "and the identity of plans must be known at once";
+    let key = table
+        .get("by")
+        .and_then(|by| key::read_at_once(by, context, rule));
+    let lookup = table
+        .get("lookup")
+        .and_then(|lookup| registered(lookup, "lookup", &context.registry.lookups, &[]));
+    // The order of the tiers is that of their numbers.
+    let tiers: Vec<Option<(String, Algorithm)>> = table
+        .get("tiers")?
+        .children
+        .iter()
+        .map(|tier| Some((tier.name.to_owned(), algorithm::read(tier)?)))
         .collect();
-    tiers.into_iter().collect()
+    let tiers: Option<Vec<_>> = tiers.into_iter().collect();
+    let lookup = lookup?;
+    let mut plans = plans(name, tiers.filter(|_| table.at("tiers").fits)?)
+        .by(key?)
+        .lookup(move |identity| lookup(identity));
+    if table.at("unknown-as-missing").flag() == Some(true) {
+        plans = plans.unknown_as_missing();
+    }
+    if let Some((identities, keep_for)) = bounds(table.get("cache"), "identities", "keep-for") {
+        plans = plans.cache(identities, keep_for);
+    }
+    if let Some((at_once, deadline)) = bounds(table.get("lookups"), "at-once", "deadline") {
+        plans = plans.lookups(at_once, deadline);
+    }
+    Some(plans.unknown(table.at("unknown").text()?))
 }
 
-/// The settings that only plans have.
-#[derive(Debug, PartialEq, Eq)]
-struct PlansSettings {
-    cache: Option<(usize, Duration)>,
-    lookups: Option<(usize, Duration)>,
-    unknown_as_missing: bool,
+fn bounds(table: Option<&FileValue<'_>>, count: &str, length: &str) -> Option<(usize, Duration)> {
+    let count = table?.at(count).number()?;
+    Some((
+        usize::try_from(count).unwrap_or(usize::MAX),
+        table?.at(length).duration()?,
+    ))
 }
 
-impl PlansSettings {
-    fn read(section: &Section<'_>) -> Self {
-        let identities = (
-            "identities",
-            by_default(10_000, "How many identities are remembered."),
-            1 << 24,
-        );
-        let keep_for = (
-            "keep-for",
-            by_default("1m", "How long the tier of an identity is remembered."),
-        );
-        let cache = bounds(
-            section,
-            ("cache", "What is remembered of lookups."),
-            identities,
-            keep_for,
-        );
-        let at_once = (
-            "at-once",
-            by_default(256, "How many there may be at once."),
-            u64::MAX,
-        );
-        let deadline = ("deadline", by_default("1s", "How long a lookup may take."));
-        let lookups = bounds(
-            section,
-            ("lookups", "Bounds of lookups."),
-            at_once,
-            deadline,
-        );
-        let about = "Whether unknown identities are requests without a key.";
-        let as_missing = section
-            .field("unknown-as-missing", about)
-            .as_ref()
-            .and_then(Field::boolean);
-        Self {
-            cache,
-            lookups,
-            unknown_as_missing: as_missing.unwrap_or(false),
-        }
-    }
-
-    fn apply(self, plans: Plans) -> Plans {
-        let plans = if self.unknown_as_missing {
-            plans.unknown_as_missing()
-        } else {
-            plans
-        };
-        let plans = match self.cache {
-            Some((identities, keep_for)) => plans.cache(identities, keep_for),
-            None => plans,
-        };
-        match self.lookups {
-            Some((at_once, deadline)) => plans.lookups(at_once, deadline),
-            None => plans,
-        }
-    }
-}
-
-/// A table of a number and a duration.
-fn bounds(
-    section: &Section<'_>,
-    definition: (&'static str, &'static str),
-    (number, count, most): (&'static str, About, u64),
-    (duration, length): (&'static str, About),
-) -> Option<(usize, Duration)> {
-    let rule = format!("it must be a table, as in {{ {number} = 100, {duration} = \"1s\" }}");
-    let table = section
-        .field(definition.0, "")?
-        .section(definition, &rule)?;
-    let count = table
-        .required(number, count, "write a whole number from 1")
-        .and_then(|field| {
-            field.note(Form::Number(1, most));
-            field.number(1, u64::MAX)
-        });
-    let length = table
-        .required(duration, length, "write a duration, as in \"1s\"")
-        .as_ref()
-        .and_then(values::duration);
-    table.finish();
-    Some((usize::try_from(count?).unwrap_or(usize::MAX), length?))
-}
-
-fn read_concurrency(section: &Section<'_>, name: &str, context: &Context<'_>) -> Read {
-    let about = "How many requests may be in flight.";
-    let most = section.required(
-        "most",
-        about,
-        "write how many requests may be in flight, as in most = 200",
-    );
-    let most = most.and_then(|field| field.number(1, u64::MAX));
-    let rule = "permits are taken at once; register an extractor with Registry::key";
-    let by = section.field("by", by_default("constant", key::BY));
-    let cost = options::cost(
-        section,
-        "How many permits a request needs, or a registered cost.",
-        1,
-        context.registry,
-    );
-    if let (Some(field), Some(Cost::Units(0))) = (section.field_if_written("cost"), &cost) {
-        field.problem("a request that needs no permit is not limited; write a number from 1");
-    }
-    let mut options = Options::of_each_family(section, cost, context);
-    options.has_on_error = true;
-    options::refuse_idle_missing_rule(section);
-    if let (None, Some(field)) = (
-        section.field_if_written("by"),
-        section.field_if_written("on-missing"),
-    ) {
-        field.problem_as(
-            "on-missing has no effect without by, because all requests are counted \
-            together; remove it",
-        );
-    }
+fn of_permits(
+    table: &FileValue<'_>,
+    name: &str,
+    matcher: &Arc<Matcher>,
+    context: &Context<'_>,
+) -> Option<LimitTree> {
+    let rule = "and permits are taken at once; register an extractor with Registry::key";
+    let by = table.get("by");
     let key = match by {
-        Some(by) => key::read_at_once(&by, context, rule),
+        Some(by) => key::read_at_once(by, context, rule),
         None => Some(Arc::new(Constant) as key::Extractor),
     };
+    if let Some(field) = table.get("cost").filter(|cost| cost.number() == Some(0)) {
+        field.problem("a request that needs no permit is not limited; write a number from 1");
+    }
+    if let (None, Some(field)) = (by, table.get("on-missing")) {
+        field.problem_as(
+            "on-missing has no effect without by, because all requests are counted together; \
+             remove it",
+        );
+    }
+    let most = table.at("most").number();
     let limit = most
         .zip(key)
         .map(|(most, key)| limit(name, InFlight::new(most)).by(key));
-    with_options(section, limit, options)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::rules::reader::read_text;
-
-    #[test]
-    fn settings_of_plans_are_read_as_they_are_written() {
-        let text = "cache = { identities = 500, keep-for = \"10s\" }\n\
-                    lookups = { at-once = 20, deadline = \"200ms\" }\nunknown-as-missing = true";
-        let settings = PlansSettings {
-            cache: Some((500, Duration::from_secs(10))),
-            lookups: Some((20, Duration::from_millis(200))),
-            unknown_as_missing: true,
-        };
-        assert_eq!(
-            read_text(text, PlansSettings::read),
-            (settings, String::new())
-        );
-        let usual = PlansSettings {
-            cache: None,
-            lookups: None,
-            unknown_as_missing: false,
-        };
-        assert_eq!(read_text("", PlansSettings::read), (usual, String::new()));
-    }
+    WithOptions::of_each_kind(limit, table, matcher, context).checked(table)
 }

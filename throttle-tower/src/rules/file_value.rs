@@ -66,6 +66,15 @@ impl<'a> FileValue<'a> {
         self.get(name).unwrap_or(self)
     }
 
+    /// The elements of a list, or the one value that stands for such a list.
+    pub(super) fn each(&self) -> &[Self] {
+        if self.value.is_array() {
+            &self.children
+        } else {
+            std::slice::from_ref(self)
+        }
+    }
+
     pub(super) fn text(&self) -> Option<&'a str> {
         self.value.as_str().filter(|_| self.fits)
     }

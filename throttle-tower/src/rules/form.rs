@@ -13,7 +13,7 @@ use super::names::did_you_mean;
 /// What a value can be. The last text of a form is the rule for values that are something else.
 pub(super) enum ValueForm {
     /// A text: the name of its pattern in the schema, the rule for what is no text, and what is
-    /// wrong with a text, if anything.
+    /// wrong with a text, if anything. An empty text stands for the rule.
     Text(&'static str, &'static str, fn(&str) -> Option<String>),
     Flag,
     /// A whole number from the first bound to the second.
@@ -114,6 +114,7 @@ impl ValueForm {
             Self::Text(_, rule, problem) => value
                 .as_str()
                 .and_then(problem)
+                .filter(|problem| !problem.is_empty())
                 .unwrap_or_else(|| (*rule).to_owned()),
             Self::Flag => "it must be true or false, without quotes".to_owned(),
             Self::Number(least, u64::MAX) => format!("it must be a whole number from {least}"),
@@ -144,6 +145,16 @@ impl ValueForm {
             Self::Words(words, _) => words(),
             Self::Any(forms, _) => forms.iter().flat_map(Self::words).collect(),
             _ => Vec::new(),
+        }
+    }
+}
+
+impl TableForm {
+    /// The name of a table that says none, if it can do without.
+    pub(super) fn usual_name(&self) -> Option<&'static str> {
+        match self.fields {
+            [FieldForm::One(_, _, Presence::Usual(name), _), ..] => Some(name),
+            _ => None,
         }
     }
 }

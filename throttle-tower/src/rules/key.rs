@@ -7,175 +7,196 @@ use throttle_core::Key;
 use toml::de::DeValue;
 
 use super::context::Context;
-use super::outline::{Form, by_default};
-use super::reader::{Field, Row, Section, Word};
+use super::file_value::FileValue;
+use super::form::FieldForm::{self, One, OneOf};
+use super::form::Presence::{Optional, Required, Usual, With};
+use super::form::ValueForm::{Any, Defined, Distinct, Number, Table, Text, Words};
+use super::form::{Definition, TableForm, Word, nothing_wrong, words};
 use super::registry::{HEADER, KEYS, KeySource, registered};
 use crate::client_ip::{ClientIp, IpPrefix};
 use crate::extract::{Header, KeyExtractor};
 
-pub(super) const BY: &str = "Whose budget a request spends: a key, several as one, or a table \
-    with client-ip, header \
-                             or first-of. \"constant\" is one budget of all requests.";
+const BY: &str = "Whose budget a request spends: a key, several as one, or a table with client-ip, \
+                  header or first-of. \"constant\" is one budget of all requests.";
 
-/// The section's `by`, by which a limit must say whose budget it is.
-pub(super) fn required<'a>(section: &Section<'a>) -> Option<Field<'a>> {
-    let remedy = "say whose budget it is, as in by = \"client-ip\", or \"constant\" for one \
-        budget of all requests";
-    section.required("by", BY, remedy)
-}
+const REMEDY: &str = "say whose budget it is, as in by = \"client-ip\", or \"constant\" for one \
+                      budget of all requests";
+
+pub(super) const BY_OF_A_LIMIT: FieldForm = One(
+    "by",
+    BY,
+    Required(REMEDY),
+    Any(
+        &[
+            Text("registered-key-of-a-future", FORMS, nothing_wrong),
+            Defined(&KEY),
+        ],
+        FORMS,
+    ),
+);
+
+pub(super) const BY_OF_PLANS: FieldForm = One("by", BY, Required(REMEDY), Defined(&KEY));
+
+pub(super) const BY_OF_PERMITS: FieldForm = One("by", BY, Usual("constant"), Defined(&KEY));
+
+const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several \
+                     parts, or a table with client-ip, header or first-of";
+
+static KEY: Definition = Definition {
+    name: "key",
+    about: "",
+    presence: Optional,
+    form: Any(
+        &[
+            Text("header-key", FORMS, |text| {
+                (!text.starts_with(HEADER)).then(String::new)
+            }),
+            Words(|| words(&KEYS), FORMS),
+            Text("registered-key", FORMS, nothing_wrong),
+            Table(&KEY_TABLE, FORMS),
+            Distinct(&Defined(&KEY), PARTS),
+        ],
+        FORMS,
+    ),
+};
+
+const PARTS: &str = "write the parts of the key, as in [\"client-ip\", \"route\"]";
+
+static KEY_TABLE: TableForm = TableForm {
+    name: "key-table",
+    about: "A key with settings.",
+    fields: &[
+        OneOf(
+            "kind of key",
+            FORMS,
+            &[
+                One(
+                    "client-ip",
+                    "The network of the client's address.",
+                    Optional,
+                    Table(
+                        &NETWORKS,
+                        "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }",
+                    ),
+                ),
+                One(
+                    "header",
+                    "The value of a header. The client chooses it.",
+                    Optional,
+                    Text(
+                        "header-name",
+                        "it must be the name of a header, as in \"x-api-key\"",
+                        nothing_wrong,
+                    ),
+                ),
+                One(
+                    "first-of",
+                    "The first of these keys that is not missing.",
+                    Optional,
+                    Distinct(&Defined(&KEY), PARTS),
+                ),
+            ],
+        ),
+        One(
+            "normalize",
+            "How values are made equal.",
+            With("header"),
+            Words(
+                || words(&NORMALIZATIONS),
+                "it must be \"identity\" (as user names and addresses are compared) or \
+                 \"lowercase\" (ASCII)",
+            ),
+        ),
+    ],
+};
+
+static NETWORKS: TableForm = TableForm {
+    name: "networks",
+    about: "How many bits of an address make a network.",
+    fields: &[
+        One("ipv4", BITS, Usual("32"), Number(1, 32)),
+        One("ipv6", BITS, Usual("64"), Number(1, 128)),
+    ],
+};
+
+const BITS: &str = "How many bits of the address tell clients apart.";
 
 /// Reads a key; a problem if it is none.
-pub(super) fn read(field: &Field<'_>, context: &Context<'_>) -> Option<KeySource> {
-    field.note(Form::Named("registered-key-of-a-future"));
-    match registered_key(field, context) {
-        Some(key) => Some(key.clone()),
-        None => extractor(field, context).map(KeySource::Extractor),
+pub(super) fn read(key: &FileValue<'_>, context: &Context<'_>) -> Option<KeySource> {
+    if let Some(built_in) = key.word(&KEYS) {
+        return Some(KeySource::Extractor(built_in(&context.client_ip)));
     }
+    let extractor = match key.text() {
+        Some(name) => match name.strip_prefix(HEADER) {
+            Some(header) => checked(Header::new(header), key),
+            None => return registered(key, "key", &context.registry.keys, &words(&KEYS)),
+        },
+        None => of_several(key, context).or_else(|| of_table(key, context)),
+    };
+    extractor.map(KeySource::Extractor)
 }
 
 /// As [`read`], for a key that no future returns.
 pub(super) fn read_at_once(
-    field: &Field<'_>,
+    key: &FileValue<'_>,
     context: &Context<'_>,
     rule: &str,
 ) -> Option<Extractor> {
-    if let Some(KeySource::Future(_)) = registered_key(field, context) {
-        field.problem(format_args!("a future returns this key, and {rule}"));
-        return None;
-    }
-    extractor(field, context)
-}
-
-fn registered_key<'r>(field: &Field<'_>, context: &Context<'r>) -> Option<&'r KeySource> {
-    context.registry.keys.get(field.text()?)
-}
-
-pub(super) type Extractor = Arc<dyn KeyExtractor>;
-
-/// The kinds of keys that are tables.
-#[derive(Clone, Copy)]
-enum Kind {
-    ClientIp,
-    Header,
-    FirstOf,
-}
-
-const KINDS: [Row<Kind>; 3] = [
-    (
-        "client-ip",
-        "The network of the client's address.",
-        Kind::ClientIp,
-    ),
-    (
-        "header",
-        "The value of a header. The client chooses it.",
-        Kind::Header,
-    ),
-    (
-        "first-of",
-        "The first of these keys that is not missing.",
-        Kind::FirstOf,
-    ),
-];
-
-const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several \
-    parts, or a table with \
-                     client-ip, header or first-of";
-
-fn extractor(field: &Field<'_>, context: &Context<'_>) -> Option<Extractor> {
-    field.defined("key", "", |field| {
-        if let Some(name) = field.text() {
-            return named(field, name, context);
-        }
-        if field.is_list() {
-            let several = several(field, context)?;
-            refuse_constant(field);
-            return Some(Arc::new(Joined(several)));
-        }
-        let table = field.section(("key-table", "A key with settings."), FORMS)?;
-        let key = table.one_of(
-            &KINDS,
-            ("kind of key", FORMS),
-            |(.., kind), value| match kind {
-                Kind::ClientIp => network(value, &context.client_ip),
-                Kind::Header => header(
-                    value,
-                    table
-                        .field("normalize", "How values are made equal.")
-                        .as_ref(),
-                ),
-                Kind::FirstOf => several(value, context).and_then(|several| {
-                    refuse_unreachable(value);
-                    several
-                        .into_iter()
-                        .reduce(|first, next| Arc::new(first.or(next)))
-                }),
-            },
-        );
-        if key.is_none() {
-            // It is not wrong because the kind is.
-            table.field_if_written("normalize");
-        }
-        table.finish();
-        key
-    })
-}
-
-fn named(field: &Field<'_>, name: &str, context: &Context<'_>) -> Option<Extractor> {
-    field.note(Form::Named("header-key"));
-    if let Some(key) = field.word(&KEYS) {
-        return Some(key(&context.client_ip));
-    }
-    if let Some(header) = name.strip_prefix(HEADER) {
-        return checked(Header::new(header), field);
-    }
-    match registered(
-        field,
-        name,
-        ("registered-key", &context.registry.keys),
-        &KEYS.map(|(name, _)| name),
-    )? {
+    match read(key, context)? {
         KeySource::Extractor(key) => Some(key),
         KeySource::Future(_) => {
-            field.problem(
-                "a future returns this key, so it cannot be a part of another; use it alone",
-            );
+            key.problem(format_args!("a future returns this key, {rule}"));
             None
         }
     }
 }
 
-fn several(field: &Field<'_>, context: &Context<'_>) -> Option<Vec<Extractor>> {
-    let rule = "write the parts of the key, as in [\"client-ip\", \"route\"]";
-    let parts: Vec<_> = field
-        .distinct_list(rule)?
+pub(super) type Extractor = Arc<dyn KeyExtractor>;
+
+fn of_several(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
+    key.value.as_array()?;
+    let parts = parts(key, context)?;
+    // One budget of all requests does not divide another key.
+    let is_constant = |part: &&FileValue<'_>| part.text() == Some("constant");
+    if let (Some(constant), 2..) = (key.children.iter().find(is_constant), parts.len()) {
+        constant.problem("it adds nothing to the other parts of the key; remove it");
+    }
+    Some(Arc::new(Joined(parts)))
+}
+
+fn of_table(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
+    let table = Some(key).filter(|key| key.form.is_some())?;
+    if let Some(networks) = table.get("client-ip") {
+        return of_network(networks, &context.client_ip);
+    }
+    if let Some(name) = table.get("header") {
+        return of_header(name, table.get("normalize"));
+    }
+    let keys = table.get("first-of")?;
+    let parts = parts(keys, context)?;
+    refuse_unreachable(&keys.children);
+    parts
+        .into_iter()
+        .reduce(|first, next| Arc::new(first.or(next)))
+}
+
+fn parts(list: &FileValue<'_>, context: &Context<'_>) -> Option<Vec<Extractor>> {
+    let rule = "so it cannot be a part of another; use it alone";
+    let parts: Vec<_> = list
+        .children
         .iter()
-        .map(|part| extractor(part, context))
+        .map(|part| read_at_once(part, context, rule))
         .collect();
     parts.into_iter().collect()
 }
 
 /// `{ client-ip = { ipv4 = 24, ipv6 = 48 } }`
-fn network(field: &Field<'_>, client_ip: &ClientIp) -> Option<Extractor> {
-    let definition = ("networks", "How many bits of an address make a network.");
-    let table = field.section(
-        definition,
-        "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }",
-    )?;
+fn of_network(networks: &FileValue<'_>, client_ip: &ClientIp) -> Option<Extractor> {
+    let table = Some(networks).filter(|table| table.fits)?;
     let usual = IpPrefix::default();
-    let bits = |name, most, usual| {
-        let about = by_default(usual, "How many bits of the address tell clients apart.");
-        match table.field(name, about) {
-            None => Some(usual),
-            Some(field) => field
-                .number(1, most)
-                .and_then(|bits| u8::try_from(bits).ok()),
-        }
-    };
-    let (v4, v6) = (bits("ipv4", 32, usual.v4()), bits("ipv6", 128, usual.v6()));
-    table.finish();
-    let prefix = IpPrefix::new(v4?, v6?)
-        .map_err(|error| field.problem_as(error))
+    let bits = |name: &str, usual| table.at(name).number().map_or(usual, |bits| bits as u8);
+    let prefix = IpPrefix::new(bits("ipv4", usual.v4()), bits("ipv6", usual.v6()))
+        .map_err(|error| table.problem_as(error))
         .ok()?;
     Some(Arc::new(client_ip.clone().by_prefix(prefix)))
 }
@@ -197,9 +218,8 @@ pub(super) fn is_never_missing(key: &DeValue<'_>) -> bool {
 const NEVER_MISSING: [&str; 3] = ["constant", "method", "route"];
 
 /// A key after one that is never missing is never used.
-fn refuse_unreachable(keys: &Field<'_>) {
-    let keys = keys.elements();
-    let ends = keys.iter().position(|key| is_never_missing(key.raw()));
+fn refuse_unreachable(keys: &[FileValue<'_>]) {
+    let ends = keys.iter().position(|key| is_never_missing(key.value));
     if let Some(ends) = ends
         && let Some(next) = keys.get(ends + 1)
     {
@@ -210,34 +230,17 @@ fn refuse_unreachable(keys: &Field<'_>) {
     }
 }
 
-/// One budget of all requests does not divide another key.
-fn refuse_constant(parts: &Field<'_>) {
-    let parts = parts.elements();
-    if parts.len() > 1
-        && let Some(constant) = parts.iter().find(|part| part.text() == Some("constant"))
-    {
-        constant.problem("it adds nothing to the other parts of the key; remove it");
-    }
-}
-
 /// `{ header = "x-user", normalize = "identity" }`
-fn header(name: &Field<'_>, normalize: Option<&Field<'_>>) -> Option<Extractor> {
-    let header = name.expect_text(
-        "header-name",
-        "it must be the name of a header, as in \"x-api-key\"",
-    );
-    let set: Normalized = match normalize {
-        None => |header, _| Some(header),
-        Some(how) => how.expect_word(
-            &NORMALIZATIONS,
-            "it must be \"identity\" (as user names and addresses are compared) or \"lowercase\" \
-                (ASCII)",
-        )?,
+fn of_header(name: &FileValue<'_>, normalize: Option<&FileValue<'_>>) -> Option<Extractor> {
+    let header = Header::new(name.text()?);
+    let header = match normalize {
+        None => header,
+        Some(how) => how.word(&NORMALIZATIONS)?(header, how)?,
     };
-    checked(set(Header::new(header?), normalize.unwrap_or(name))?, name)
+    checked(header, name)
 }
 
-fn checked(header: Header, field: &Field<'_>) -> Option<Extractor> {
+fn checked(header: Header, field: &FileValue<'_>) -> Option<Extractor> {
     match header.check() {
         Ok(()) => Some(Arc::new(header)),
         Err(error) => {
@@ -247,7 +250,7 @@ fn checked(header: Header, field: &Field<'_>) -> Option<Extractor> {
     }
 }
 
-type Normalized = fn(Header, &Field<'_>) -> Option<Header>;
+type Normalized = fn(Header, &FileValue<'_>) -> Option<Header>;
 
 /// How the values of a header are made equal.
 const NORMALIZATIONS: [Word<Normalized>; 2] = [
@@ -262,12 +265,12 @@ const NORMALIZATIONS: [Word<Normalized>; 2] = [
     clippy::unnecessary_wraps,
     reason = "without the feature there is none"
 )]
-fn by_identity(header: Header, _: &Field<'_>) -> Option<Header> {
+fn by_identity(header: Header, _: &FileValue<'_>) -> Option<Header> {
     Some(header.normalize_identity())
 }
 
 #[cfg(not(feature = "unicode"))]
-fn by_identity(_: Header, how: &Field<'_>) -> Option<Header> {
+fn by_identity(_: Header, how: &FileValue<'_>) -> Option<Header> {
     how.problem("this program was built without the feature unicode of tower-throttle; enable it");
     None
 }

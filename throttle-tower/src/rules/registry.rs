@@ -10,9 +10,9 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use throttle_core::Key;
 
+use super::file_value::FileValue;
+use super::form::Word;
 use super::names::{did_you_mean, listed};
-use super::outline::Form;
-use super::reader::{Field, Word};
 use crate::client_ip::ClientIp;
 use crate::extract::{Constant, Host, KeyExtractor, Method, Route};
 use crate::limit::{ClassOf, Limit, class_of, is_preflight};
@@ -263,24 +263,17 @@ fn has<T>(words: &[Word<T>], name: &str) -> bool {
 
 /// What the program has registered under a name that a field has, or else a problem.
 pub(super) fn registered<T: Clone>(
-    field: &Field<'_>,
-    name: &str,
-    (definition, registered): (&'static str, &BTreeMap<String, T>),
-    built_in: &[&str],
+    field: &FileValue<'_>,
+    what: &str,
+    registered: &BTreeMap<String, T>,
+    built_in: &[&'static str],
 ) -> Option<T> {
-    field.note(Form::Named(definition));
+    let name = field.text()?;
     let found = registered.get(name).cloned();
     if found.is_none() {
-        let known: Vec<&str> = built_in
-            .iter()
-            .copied()
-            .chain(registered.keys().map(String::as_str))
-            .collect();
-        field.problem(unknown(
-            definition.trim_start_matches("registered-"),
-            name,
-            &known,
-        ));
+        let known = registered.keys().map(String::as_str);
+        let known: Vec<&str> = built_in.iter().copied().chain(known).collect();
+        field.problem(unknown(what, name, &known));
     }
     found
 }

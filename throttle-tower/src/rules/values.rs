@@ -6,55 +6,58 @@ use throttle_core::Rate;
 
 use super::file_value::FileValue;
 use super::form::ValueForm::{self, Text};
-use super::reader::Field;
 
-const DURATION_RULE: &str =
-    "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
+pub(super) const RATE: ValueForm = Text(
+    "rate",
+    "it must be text with a count and a period, as in \"10/second\" or \"100/15m\"",
+    |text| {
+        let error = text.parse::<Rate>().err()?;
+        let whole = error.to_string();
+        // The error repeats what was written only where the form is wrong.
+        let repeated = format!("{} is {text:?}: ", error.field());
+        Some(whole.strip_prefix(&repeated).unwrap_or(&whole).to_owned())
+    },
+);
 
 /// A duration from 1 microsecond.
-pub(super) const DURATION: ValueForm = Text("duration", DURATION_RULE, |text| {
-    read_duration(text)
-        .is_none()
-        .then(|| DURATION_RULE.to_owned())
-});
+pub(super) const DURATION: ValueForm = Text(
+    "duration",
+    "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"",
+    |text| read_duration(text).is_none().then(String::new),
+);
+
+/// How much later the boundaries of a window are, or earlier.
+pub(super) const SHIFT: ValueForm = Text(
+    "shift",
+    "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"",
+    |text| read_shift(text).is_none().then(String::new),
+);
+
+/// An offset from UTC. Whether it is in range is checked with the quota.
+pub(super) const UTC_OFFSET: ValueForm = Text(
+    "utc-offset",
+    "it must be a sign, hours and minutes, as in \"+01:00\" or \"-03:30\"",
+    |text| read_offset(text).is_none().then(String::new),
+);
 
 impl FileValue<'_> {
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.text()?.parse().ok()
+    }
+
     pub(super) fn duration(&self) -> Option<Duration> {
         read_duration(self.text()?)
     }
-}
 
-/// A rate, or else a problem.
-pub(super) fn rate(field: &Field<'_>) -> Option<Rate> {
-    let text = field.expect_text(
-        "rate",
-        "it must be text with a count and a period, as in \"10/second\" or \"100/15m\"",
-    )?;
-    match text.parse() {
-        Ok(rate) => Some(rate),
-        // The error repeats what was written only where the form is wrong.
-        Err(error) if error.value() == format!("{text:?}") => {
-            let whole = error.to_string();
-            let rule = whole.strip_prefix(&format!("{} is {}: ", error.field(), error.value()));
-            field.problem(rule.unwrap_or(&whole));
-            None
-        }
-        Err(error) => {
-            field.problem(error);
-            None
-        }
+    /// In microseconds.
+    pub(super) fn shift(&self) -> Option<i64> {
+        read_shift(self.text()?)
     }
-}
 
-/// A duration from 1 microsecond, or else a problem.
-pub(super) fn duration(field: &Field<'_>) -> Option<Duration> {
-    let rule =
-        "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"";
-    let duration = read_duration(field.expect_text("duration", rule)?);
-    if duration.is_none() {
-        field.problem(rule);
+    /// In minutes.
+    pub(super) fn utc_offset(&self) -> Option<i32> {
+        read_offset(self.text()?)
     }
-    duration
 }
 
 /// What a rate has for its period, so that durations are spelled in one way.
@@ -67,27 +70,10 @@ fn read_duration(text: &str) -> Option<Duration> {
     Some(rate.period())
 }
 
-/// The shift of a window's boundaries in microseconds, or else a problem.
-pub(super) fn shift(field: &Field<'_>) -> Option<i64> {
-    let rule = "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
-    let text = field.expect_text("shift", rule)?;
+fn read_shift(text: &str) -> Option<i64> {
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |text| (-1, text));
-    let micros = read_duration(text).and_then(|shift| i64::try_from(shift.as_micros()).ok());
-    if micros.is_none() {
-        field.problem(rule);
-    }
-    micros.map(|micros| sign * micros)
-}
-
-/// An offset from UTC in minutes, or else a problem. Whether it is in range is checked with the
-/// quota.
-pub(super) fn utc_offset(field: &Field<'_>) -> Option<i32> {
-    let rule = "it must be a sign, hours and minutes, as in \"+01:00\" or \"-03:30\"";
-    let minutes = read_offset(field.expect_text("utc-offset", rule)?);
-    if minutes.is_none() {
-        field.problem(rule);
-    }
-    minutes
+    let micros = i64::try_from(read_duration(text)?.as_micros()).ok()?;
+    Some(sign * micros)
 }
 
 fn read_offset(text: &str) -> Option<i32> {
@@ -168,29 +154,16 @@ mod tests {
 
     #[test]
     fn duration_has_at_least_a_microsecond_and_one_sign_at_most() {
-        use crate::rules::reader::read_text;
-        let read = |text: &str| {
-            read_text(&format!("a = \"{text}\""), |root| {
-                shift(&root.field("a", "").unwrap())
-            })
-        };
         for (text, micros) in [
             ("6h", 21_600_000_000),
             ("-30m", -1_800_000_000),
             ("1us", 1),
             ("-1us", -1),
         ] {
-            assert_eq!(read(text), (Some(micros), String::new()), "{text}");
+            assert_eq!(read_shift(text), Some(micros), "{text}");
         }
         for text in ["--1s", "+1s", "0s", "-0s", "-", "- 1"] {
-            let (micros, problem) = read(text);
-            assert_eq!(micros, None, "{text}");
-            let rule =
-                "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"";
-            assert!(
-                problem.starts_with(&format!("f:1:5: a is {text:?}: {rule}\n")),
-                "{problem}"
-            );
+            assert_eq!(read_shift(text), None, "{text}");
         }
     }
 }

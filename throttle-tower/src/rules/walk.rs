@@ -86,10 +86,9 @@ impl<'a> FileValue<'a> {
         let Some(table) = self.value.as_table() else {
             return;
         };
-        let name = match (table.get("name"), form.fields) {
-            (Some(name), _) => name.get_ref().as_str(),
-            (None, [FieldForm::One(_, _, Presence::Usual(usual), _), ..]) => Some(*usual),
-            (None, _) => None,
+        let name = match table.get("name") {
+            Some(name) => name.get_ref().as_str(),
+            None => form.usual_name(),
         };
         // A wrong name is no help in finding the limit, and may be long.
         self.owner = match name.filter(|name| PolicyName::new(name).is_ok()) {
@@ -99,7 +98,7 @@ impl<'a> FileValue<'a> {
         self.path = String::new();
     }
 
-    pub(super) fn walk_table(&mut self, table: &'a DeTable<'a>, form: &'static TableForm) {
+    fn walk_table(&mut self, table: &'a DeTable<'a>, form: &'static TableForm) {
         self.form = Some(form);
         let mut known = Vec::new();
         self.walk_fields(table, form.fields, &mut known);
@@ -128,7 +127,7 @@ impl<'a> FileValue<'a> {
                 }
                 FieldForm::One(name, _, Presence::With(other), _) if self.get(other).is_none() => {
                     // Without any other field, that one may be missing by mistake.
-                    if self.children.is_empty() {
+                    if self.children.is_empty() && self.find(table, name).is_some() {
                         known.push(name);
                     }
                 }
@@ -160,10 +159,11 @@ impl<'a> FileValue<'a> {
         for field in fields {
             if let FieldForm::One(name, _, _, form) = field {
                 let is_never = matches!(form, ValueForm::Never(_));
-                found.extend(self.find(table, name).map(|value| (value, form, is_never)));
-                if !is_never {
+                let value = self.find(table, name);
+                if value.is_some() || !is_never {
                     known.push(name);
                 }
+                found.extend(value.map(|value| (value, form, is_never)));
             }
         }
         let is_never = found.first().is_some_and(|(.., is_never)| *is_never);

@@ -18,7 +18,7 @@ use http::request::Parts;
 use self::host::Hosts;
 use self::index::Index;
 use self::path::{PathPatterns, path_of};
-pub(super) use self::read::{read, read_layer};
+pub(super) use self::read::{MATCH, WHEN, read, read_layer};
 use super::registry::Condition;
 use crate::extract::Route;
 use crate::limit::{self, ConditionIndex, Numbers};

@@ -3,159 +3,197 @@ use std::sync::Arc;
 use super::host::Hosts;
 use super::path::PathPatterns;
 use super::{Expected, Matcher, method, route};
-use crate::rules::reader::{Field, Section};
+use crate::rules::file_value::FileValue;
+use crate::rules::form::FieldForm::{self, One};
+use crate::rules::form::Presence::{Optional, Required};
+use crate::rules::form::ValueForm::{self, Any, Defined, Distinct, List, Table, Text, Words};
+use crate::rules::form::{Definition, TableForm, nothing_wrong, words};
 use crate::rules::registry::{CONDITIONS, Condition, Registry, registered};
 
-/// Reads `match` and `when` of a limit. After a problem it matches nothing more than what was
-/// right.
-pub(in crate::rules) fn read(limit: &Section<'_>, registry: &Registry) -> Matcher {
-    let mut matcher = Matcher::default();
-    if let Some(field) = limit.field("match", "") {
-        let rule = "it must be a table, as in { methods = [\"POST\"], routes = [\"/login\"] }";
-        let about =
-            "Which requests the limit applies to: those that match one element of each field.";
-        if let Some(table) = field.section(("match", about), rule) {
-            read_match(&table, &mut matcher);
-            table.finish();
-        }
-    }
-    if let Some(field) = limit.field("when", "") {
-        matcher.conditions = conditions(&field, registry);
-    }
-    matcher
-}
+pub(in crate::rules) const MATCH: FieldForm = One(
+    "match",
+    "",
+    Optional,
+    Table(
+        &TableForm {
+            name: "match",
+            about: "Which requests the limit applies to: those that match one element of each \
+                    field.",
+            fields: &[
+                One(
+                    "methods",
+                    "Methods, in upper case. GET includes HEAD.",
+                    Optional,
+                    Distinct(&Text("method", ELEMENT, nothing_wrong), LIST),
+                ),
+                One(
+                    "routes",
+                    "Templates as axum 0.8 writes them, \"/users/{id}\".",
+                    Optional,
+                    Distinct(&Text("route", ELEMENT, nothing_wrong), LIST),
+                ),
+                One(
+                    "paths",
+                    "Patterns of paths: * is one segment, ** at the end any number.",
+                    Optional,
+                    Distinct(&Text("path", ELEMENT, nothing_wrong), LIST),
+                ),
+                One(
+                    "hosts",
+                    "Hosts without ports. \"*.example.com\" is all hosts below example.com.",
+                    Optional,
+                    Distinct(&Text("host", ELEMENT, nothing_wrong), LIST),
+                ),
+            ],
+        },
+        "it must be a table, as in { methods = [\"POST\"], routes = [\"/login\"] }",
+    ),
+);
 
-/// Reads `when` of the document, which says to which requests the layer applies.
-pub(in crate::rules) fn read_layer(
-    root: &Section<'_>,
-    registry: &Registry,
-) -> Option<Arc<Matcher>> {
-    let field = root.field(
-        "when",
-        "Which requests the layer applies to; the others pass untouched.",
-    )?;
-    Some(Arc::new(Matcher {
-        conditions: conditions(&field, registry),
-        ..Matcher::default()
-    }))
-}
+const ELEMENT: &str = "it must be text";
 
-fn read_match(table: &Section<'_>, matcher: &mut Matcher) {
-    let methods = table.field("methods", "Methods, in upper case. GET includes HEAD.");
-    let routes = table.field(
-        "routes",
-        "Templates as axum 0.8 writes them, \"/users/{id}\".",
-    );
-    let paths = table.field(
-        "paths",
-        "Patterns of paths: * is one segment, ** at the end any number.",
-    );
-    let hosts = table.field(
-        "hosts",
-        "Hosts without ports. \"*.example.com\" is all hosts below example.com.",
-    );
-    if table.all().is_empty() {
-        table
-            .problem("match has none of methods, routes, paths and hosts: write one, or remove it");
-    }
-    matcher.methods = methods.map(|field| each(&field, "method", method::parse));
-    matcher.routes = routes.map(|field| {
-        each(&field, "route", |text| {
-            route::check(text).map(|()| route::without_names(text).into())
-        })
-    });
-    matcher.paths = paths.map(|field| {
-        let mut patterns = PathPatterns::default();
-        let () = each(&field, "path", |text| patterns.add(text));
-        patterns
-    });
-    matcher.hosts = hosts.map(|field| {
-        let mut hosts = Hosts::default();
-        let () = each(&field, "host", |text| hosts.add(text));
-        hosts
-    });
-}
-
-/// What is read from each text of a list. The list must have one.
-fn each<T, C: FromIterator<T>>(
-    field: &Field<'_>,
-    form: &'static str,
-    mut read: impl FnMut(&str) -> Result<T, String>,
-) -> C {
-    let list = field.distinct_list("write a list of texts; without one, the limit applies to all");
-    let one = |element: Field<'_>| {
-        let text = element.expect_text(form, "it must be text")?;
-        read(text).map_err(|rule| element.problem(rule)).ok()
-    };
-    list.into_iter().flatten().filter_map(one).collect()
-}
+const LIST: &str = "write a list of texts; without one, the limit applies to all";
 
 const FORMS: &str =
     "write the name of a condition, { not = \"…\" }, or a list of them, all of which must hold";
 
-fn conditions(field: &Field<'_>, registry: &Registry) -> Vec<Expected> {
-    let about = "A condition, { not = \"…\" }, or a list of which all must hold.";
-    let one = |field: &Field<'_>| {
-        field.any_form(|field| match field.is_table() {
-            true => {
-                let table =
-                    field.section(("negation", "A condition that must not hold."), FORMS)?;
-                let condition = table
-                    .required("not", "", FORMS)
-                    .and_then(|name| condition(&name, false, registry));
-                table.finish();
-                condition
-            }
-            false => condition(field, true, registry),
-        })
+pub(in crate::rules) static WHEN: Definition = Definition {
+    name: "when",
+    about: "A condition, { not = \"…\" }, or a list of which all must hold.",
+    presence: Optional,
+    form: Any(
+        &[
+            Defined(&CONDITION),
+            NEGATION,
+            List(&Any(&[Defined(&CONDITION), NEGATION], FORMS), FORMS),
+        ],
+        FORMS,
+    ),
+};
+
+static CONDITION: Definition = Definition {
+    name: "condition",
+    about: "",
+    presence: Optional,
+    form: Any(
+        &[
+            Words(|| words(&CONDITIONS), FORMS),
+            Text("registered-condition", FORMS, nothing_wrong),
+        ],
+        FORMS,
+    ),
+};
+
+const NEGATION: ValueForm = Table(
+    &TableForm {
+        name: "negation",
+        about: "A condition that must not hold.",
+        fields: &[One("not", "", Required(FORMS), Defined(&CONDITION))],
+    },
+    FORMS,
+);
+
+/// Reads `match` and `when` of a limit. After a problem it matches nothing more than what was
+/// right.
+pub(in crate::rules) fn read(limit: &FileValue<'_>, registry: &Registry) -> Matcher {
+    let conditions = conditions(limit, registry);
+    let Some(table) = limit.get("match") else {
+        return Matcher {
+            conditions,
+            ..Matcher::default()
+        };
     };
-    let read = |field: &Field<'_>| match field.is_list() {
-        true => Some(distinct(field.filled_list(FORMS)?, one)),
-        false => one(field).map(|condition| vec![condition]),
-    };
-    field.defined("when", about, read).unwrap_or_default()
+    if table.value.as_table().is_some_and(|table| table.is_empty()) {
+        table.problem_as(
+            "match has none of methods, routes, paths and hosts: write one, or remove it",
+        );
+    }
+    Matcher {
+        methods: table.get("methods").map(|list| each(list, method::parse)),
+        routes: table.get("routes").map(|list| {
+            each(list, |text| {
+                route::check(text).map(|()| route::without_names(text).into())
+            })
+        }),
+        paths: table.get("paths").map(|list| {
+            let mut patterns = PathPatterns::default();
+            let () = each(list, |text| patterns.add(text));
+            patterns
+        }),
+        hosts: table.get("hosts").map(|list| {
+            let mut hosts = Hosts::default();
+            let () = each(list, |text| hosts.add(text));
+            hosts
+        }),
+        conditions,
+    }
 }
 
-fn distinct<'a>(
-    fields: Vec<Field<'a>>,
-    read: impl Fn(&Field<'a>) -> Option<Expected>,
-) -> Vec<Expected> {
+/// Reads `when` of the document, which says to which requests the layer applies.
+pub(in crate::rules) fn read_layer(
+    root: &FileValue<'_>,
+    registry: &Registry,
+) -> Option<Arc<Matcher>> {
+    root.get("when")?;
+    Some(Arc::new(Matcher {
+        conditions: conditions(root, registry),
+        ..Matcher::default()
+    }))
+}
+
+/// What is read from each text of a list.
+fn each<T, C: FromIterator<T>>(
+    list: &FileValue<'_>,
+    mut read: impl FnMut(&str) -> Result<T, String>,
+) -> C {
+    let one = |element: &FileValue<'_>| {
+        read(element.text()?)
+            .map_err(|rule| element.problem(rule))
+            .ok()
+    };
+    list.children.iter().filter_map(one).collect()
+}
+
+fn conditions(table: &FileValue<'_>, registry: &Registry) -> Vec<Expected> {
     let mut conditions: Vec<Expected> = Vec::new();
-    for field in fields {
-        let Some(condition) = read(&field) else {
+    for element in table.get("when").map_or(&[][..], FileValue::each) {
+        let (named, is) = match element.get("not") {
+            Some(named) => (named, false),
+            None => (element, true),
+        };
+        let Some((name, condition)) = condition(named, registry) else {
             continue;
         };
-        let (element, name) = (field.name(), &condition.name);
-        match conditions.iter().find(|other| other.name == *name) {
-            Some(other) if other.is == condition.is => {
-                field.problem_as(format_args!(
-                    "{element}: {name:?} stands in this list before; \
-                    remove it"
+        let path = &element.path;
+        match conditions.iter().find(|other| other.name == name) {
+            Some(other) if other.is == is => {
+                element.problem_as(format_args!(
+                    "{path}: {name:?} stands in this list before; remove it"
                 ));
             }
-            Some(_) => field.problem_as(format_args!(
-                "{element}: {name:?} must hold and not hold, so that this would never apply; \
-                    remove one of them"
+            Some(_) => element.problem_as(format_args!(
+                "{path}: {name:?} must hold and not hold, so that this would never apply; remove \
+                 one of them"
             )),
-            None => conditions.push(condition),
+            None => conditions.push(Expected {
+                name: name.to_owned(),
+                condition,
+                is,
+            }),
         }
     }
     conditions
 }
 
-fn condition(field: &Field<'_>, is: bool, registry: &Registry) -> Option<Expected> {
-    field.defined("condition", "", |field| {
-        let built_in = field
-            .word(&CONDITIONS)
-            .map(|condition| Arc::new(condition) as Condition);
-        let name = field.expect_text("registered-condition", FORMS)?;
-        let known = ("registered-condition", &registry.conditions);
-        let condition = built_in
-            .or_else(|| registered(field, name, known, &CONDITIONS.map(|(name, _)| name)))?;
-        Some(Expected {
-            name: name.to_owned(),
-            condition,
-            is,
-        })
-    })
+fn condition<'a>(named: &FileValue<'a>, registry: &Registry) -> Option<(&'a str, Condition)> {
+    let condition = match named.word(&CONDITIONS) {
+        Some(condition) => Arc::new(condition) as Condition,
+        None => registered(
+            named,
+            "condition",
+            &registry.conditions,
+            &words(&CONDITIONS),
+        )?,
+    };
+    Some((named.text()?, condition))
 }

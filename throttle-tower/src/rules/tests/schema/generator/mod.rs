@@ -1,56 +1,27 @@
 //! The JSON Schema of the format, by which editors complete and check a file:
 //! `throttle.schema.json`, which users have as [`SCHEMA`](crate::rules::SCHEMA).
 //!
-//! It is made of a dry run of the reader, and only for tests: a program needs no more than the
-//! text. Two things are written here, because the reader has them as code: the forms of
-//! [texts](patterns), and what must hold [between fields](rules).
+//! It is made of the same [forms](crate::rules::form) that a file is compared with, and only for
+//! tests: a program needs no more than the text. Two things are written here, because the reader has
+//! them as code: the forms of [texts](patterns), and what must hold [between fields](rules).
 
 mod forms;
 pub(super) mod patterns;
 mod rules;
 mod table;
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value, json};
 use throttle_core::Policy;
-use toml::de::DeTable;
 
-use self::table::{any_of, reference, table};
-use crate::rules::document;
-use crate::rules::form::Word;
-use crate::rules::layer_settings::LAYER;
-use crate::rules::outline::{About, Content, Definition, Form, Known, Outline};
-use crate::rules::problem::Problems;
-use crate::rules::registry::{CONDITIONS, HEADER, KEYS, REFUNDS, Registry};
+use self::table::{any_of, reference};
+use crate::rules::document::ROOT;
+use crate::rules::form::{self, Word};
+use crate::rules::registry::{CONDITIONS, HEADER, KEYS, REFUNDS};
 
 /// The whole schema, of the draft that editors of TOML read.
 pub(super) fn schema() -> Value {
-    let samples = DeTable::parse("text = \"\"\nnumber = 0\ntable = {}\nlist = [\"\"]").unwrap();
-    let samples = ["text", "number", "table", "list"].map(|name| &samples.get_ref()[name]);
-    let outline = Outline {
-        samples,
-        definitions: RefCell::default(),
-    };
-    let document = samples[2].get_ref().as_table().unwrap();
-    assert!(
-        document::read_table(
-            document,
-            &Problems::default(),
-            &Registry::new(),
-            Some(&outline)
-        )
-        .is_none()
-    );
-    let noted = outline.definitions.into_inner();
-    let mut definitions: Map<String, Value> = noted
-        .keys()
-        .map(|name| (name.to_string(), value(name, &noted)))
-        .collect();
-    for form in [&LAYER] {
-        forms::value(form, &mut definitions);
-    }
+    let mut definitions = Map::new();
+    forms::value(&ROOT, &mut definitions);
     let mut root = definitions.remove("").unwrap();
     let by_hand = patterns::TEXTS
         .iter()
@@ -68,74 +39,6 @@ pub(super) fn schema() -> Value {
     root["title"] = "Rules of throttle-tower".into();
     root["definitions"] = definitions.into();
     root
-}
-
-fn value(name: &str, noted: &BTreeMap<&str, Definition>) -> Value {
-    let Definition { about, content } = &noted[name];
-    // What the definition of a field says need not be said twice.
-    let is_defined = |field: &Known| match &field.forms.borrow()[..] {
-        [Form::Named(name)] => noted
-            .get(name)
-            .is_some_and(|noted| noted.about.text == field.about.text),
-        _ => false,
-    };
-    match content {
-        Content::Value(forms) => described(any_form(&forms.borrow()), about),
-        Content::Table { fields, one_of } => {
-            let values = fields.iter().map(|field| {
-                let value = any_form(&field.forms.borrow());
-                let value = if is_defined(field) {
-                    value
-                } else {
-                    described(value, &field.about)
-                };
-                (field.name, field.is_required, value)
-            });
-            rules::with_rules(name, table(name, about.text, values.collect(), one_of))
-        }
-    }
-}
-
-fn any_form(forms: &[Form]) -> Value {
-    let mut each: Vec<Value> = Vec::new();
-    let mut has_number = false;
-    for form in forms {
-        // What notes a narrower bound comes before what reads the number.
-        if matches!(form, Form::Number(..)) && std::mem::replace(&mut has_number, true) {
-            continue;
-        }
-        let value = of_form(form);
-        if !each.contains(&value) {
-            each.push(value);
-        }
-    }
-    if each.len() == 1 {
-        each.remove(0)
-    } else {
-        any_of(each)
-    }
-}
-
-fn of_form(form: &Form) -> Value {
-    match form {
-        Form::Named(name) => reference(name),
-        Form::Number(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
-        Form::Number(least, most) => {
-            json!({ "type": "integer", "minimum": least, "maximum": most })
-        }
-        Form::Part => json!({ "type": "number", "minimum": 0.000_001, "maximum": 0.999_999 }),
-        Form::Flag => json!({ "type": "boolean", "default": false }),
-        Form::Words(words) => json!({ "enum": words }),
-        Form::Walked(form) => forms::value(form, &mut Map::new()),
-        Form::List(forms) => {
-            let items = any_form(&forms.borrow());
-            json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true })
-        }
-    }
-}
-
-fn described(value: Value, about: &About) -> Value {
-    described_as(value, about.text, about.default.as_deref())
 }
 
 fn described_as(value: Value, about: &str, usual: Option<&str>) -> Value {
@@ -213,5 +116,5 @@ fn registered() -> Vec<(&'static str, Value)> {
 }
 
 fn words<T>(words: &[Word<T>]) -> Value {
-    json!({ "enum": words.iter().map(|(word, _)| *word).collect::<Vec<_>>() })
+    json!({ "enum": form::words(words) })
 }

@@ -4,11 +4,12 @@
 use throttle_core::PolicyName;
 
 use crate::client_ip::NAT64_LENGTHS;
-use crate::rules::reader::Row;
 use crate::rules::registry::HEADER;
 
-/// The texts that the reader expects under a name, what they are, and their form.
-pub(in crate::rules) const TEXTS: [Row<fn() -> String>; 16] = [
+/// A name under which a file has texts, what they are, and their form.
+type Pattern = (&'static str, &'static str, fn() -> String);
+
+pub(in crate::rules) const TEXTS: [Pattern; 16] = [
     (
         "name",
         "1 to 64 printable ASCII characters, because clients read it in headers.",

@@ -26,11 +26,30 @@ pub(super) fn with_rules(name: &str, mut table: Value) -> Value {
                 json!({ "description": "Only limits can have it.", "not": {} });
             options()
         }
-        "concurrency" => classes().into(),
+        "concurrency" => {
+            table["properties"]["cost"]["anyOf"][1]["minimum"] = 1.into();
+            classes().into()
+        }
+        "cache" => {
+            let identities = &mut table["properties"]["identities"];
+            (identities["default"], identities["maximum"]) = (10_000.into(), (1 << 24).into());
+            table["properties"]["keep-for"]["default"] = "1m".into();
+            vec![]
+        }
+        "lookups" => {
+            table["properties"]["at-once"]["default"] = 256.into();
+            table["properties"]["deadline"]["default"] = "1s".into();
+            vec![]
+        }
+        "sliding-window" => {
+            table["properties"]["buckets"]["maximum"] = 1024.into();
+            vec![]
+        }
         "client-ip" => client_ip(),
         "key-table" => vec![if_then(&has("normalize"), &has("header"))],
         "composition" => {
             table["properties"]["any"]["maxItems"] = json!(MAX_WAYS);
+            table["properties"]["charge"]["default"] = "first".into();
             vec![if_then(&has("charge"), &has("any"))]
         }
         "match" => {
@@ -48,17 +67,15 @@ pub(super) fn with_rules(name: &str, mut table: Value) -> Value {
 
 fn document(fields: &mut Value) -> Vec<Value> {
     fields["version"] = json!({ "description": "The version of the format.", "enum": [VERSION] });
-    for kind in &KINDS {
-        let list = &mut fields[kind.field];
+    for kind in KINDS {
+        let list = &mut fields[kind];
         // Two elements that are the same would have the same name.
         (list["minItems"], list["maxItems"]) = (0.into(), json!(PolicySet::MAX_POLICIES));
     }
     // Of several, at most one can do without a name.
     fields["concurrency"]["if"] = json!({ "minItems": 2 });
     fields["concurrency"]["then"] = json!({ "contains": { "required": ["name"] } });
-    vec![any_of(
-        KINDS.map(|kind| json!({ "required": [kind.field] })),
-    )]
+    vec![any_of(KINDS.map(|kind| json!({ "required": [kind] })))]
 }
 
 /// Of what limits on rates have in common.
