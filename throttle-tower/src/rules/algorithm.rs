@@ -6,10 +6,7 @@ use throttle_core::{
 };
 
 use super::file_value::FileValue;
-use super::form::FieldForm::{self, One, OneOf};
-use super::form::Presence::{Optional, Required, Usual};
-use super::form::ValueForm::{Any, Flag, Never, Number, Table, Units, Words};
-use super::form::{TableForm, Word, words};
+use super::form::*;
 use super::values;
 
 const RATE: FieldForm = One(
@@ -37,20 +34,20 @@ pub(super) const ALGORITHMS: FieldForm = OneOf(
             Optional,
             Never("leaky-bucket delays, and a limit refuses; write leaky-meter or gcra"),
         ),
-        algorithm(&TableForm {
-            name: "gcra",
-            about: "Spreads requests evenly, with a burst for those that come after a pause (GCRA).",
-            fields: &[RATE, BURST],
-        }),
-        algorithm(&TableForm {
-            name: "token-bucket",
-            about: "A bucket that is filled continuously. A request takes tokens.",
-            fields: &[RATE, BURST],
-        }),
-        algorithm(&TableForm {
-            name: "leaky-meter",
-            about: "A bucket that drains continuously. A request that would overflow it is refused.",
-            fields: &[
+        algorithm(
+            "gcra",
+            "Spreads requests evenly, with a burst for those that come after a pause (GCRA).",
+            &[RATE, BURST],
+        ),
+        algorithm(
+            "token-bucket",
+            "A bucket that is filled continuously. A request takes tokens.",
+            &[RATE, BURST],
+        ),
+        algorithm(
+            "leaky-meter",
+            "A bucket that drains continuously. A request that would overflow it is refused.",
+            &[
                 RATE,
                 One(
                     "capacity",
@@ -59,11 +56,11 @@ pub(super) const ALGORITHMS: FieldForm = OneOf(
                     Units,
                 ),
             ],
-        }),
-        algorithm(&TableForm {
-            name: "interval-bucket",
-            about: "A bucket that is filled in steps.",
-            fields: &[
+        ),
+        algorithm(
+            "interval-bucket",
+            "A bucket that is filled in steps.",
+            &[
                 One(
                     "capacity",
                     "How many units there are at most.",
@@ -89,11 +86,11 @@ pub(super) const ALGORITHMS: FieldForm = OneOf(
                     Flag,
                 ),
             ],
-        }),
-        algorithm(&TableForm {
-            name: "fixed-window",
-            about: "So many in each window of the clock.",
-            fields: &[
+        ),
+        algorithm(
+            "fixed-window",
+            "So many in each window of the clock.",
+            &[
                 RATE,
                 One(
                     "offset",
@@ -102,11 +99,11 @@ pub(super) const ALGORITHMS: FieldForm = OneOf(
                     values::SHIFT,
                 ),
             ],
-        }),
-        algorithm(&TableForm {
-            name: "sliding-window",
-            about: "So many in each window that ends now, counted in sub-windows.",
-            fields: &[
+        ),
+        algorithm(
+            "sliding-window",
+            "So many in each window that ends now, counted in sub-windows.",
+            &[
                 RATE,
                 One(
                     "buckets",
@@ -115,16 +112,16 @@ pub(super) const ALGORITHMS: FieldForm = OneOf(
                     Units,
                 ),
             ],
-        }),
-        algorithm(&TableForm {
-            name: "sliding-log",
-            about: "So many in each window that ends now, exactly: each request is remembered.",
-            fields: &[RATE],
-        }),
-        algorithm(&TableForm {
-            name: "calendar-quota",
-            about: "So many in a day, a week, a month, or another period.",
-            fields: &[
+        ),
+        algorithm(
+            "sliding-log",
+            "So many in each window that ends now, exactly: each request is remembered.",
+            &[RATE],
+        ),
+        algorithm(
+            "calendar-quota",
+            "So many in a day, a week, a month, or another period.",
+            &[
                 One(
                     "count",
                     "How many units a period has.",
@@ -178,13 +175,17 @@ pub(super) const ALGORITHMS: FieldForm = OneOf(
                 ),
                 One("utc-offset", "", Optional, values::UTC_OFFSET),
             ],
-        }),
+        ),
     ],
 );
 
-const fn algorithm(form: &'static TableForm) -> FieldForm {
+const fn algorithm(
+    name: &'static str,
+    about: &'static str,
+    fields: &'static [FieldForm],
+) -> FieldForm {
     let rule = "it must be a table, as in { rate = \"10/second\" }";
-    One(form.name, "", Optional, Table(form, rule))
+    One(name, "", Optional, Table(name, about, fields, rule))
 }
 
 type Quota = fn(u64) -> CalendarQuota;

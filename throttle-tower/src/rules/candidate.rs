@@ -8,10 +8,7 @@ use throttle_core::MemoryBackend;
 use toml::de::DeTable;
 
 use super::file_value::FileValue;
-use super::form::FieldForm::{self, One};
-use super::form::Presence::Optional;
-use super::form::ValueForm::Text;
-use super::form::nothing_wrong;
+use super::form::*;
 use super::problem::RulesError;
 use super::{Rules, file};
 use crate::ThrottleLayer;
@@ -31,7 +28,6 @@ pub(super) const CANDIDATE: FieldForm = One(
     Text(
         "file",
         "write the path of another rule file, as in \"next.toml\"",
-        nothing_wrong,
     ),
 );
 

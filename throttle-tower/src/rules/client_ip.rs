@@ -3,10 +3,7 @@
 use throttle_core::{ConfigError, canonical_ip};
 
 use super::file_value::FileValue;
-use super::form::FieldForm::One;
-use super::form::Presence::{Optional, Required};
-use super::form::ValueForm::{self, Any, Distinct, Flag, Number, Table, Text, Words};
-use super::form::{TableForm, Word, nothing_wrong, words};
+use super::form::*;
 use crate::client_ip::{ClientIp, IpNet, MAX_HOPS, TrustedProxies};
 
 /// The sources that need nothing else.
@@ -38,79 +35,75 @@ const SOURCES: &str = "write \"peer\", \"x-forwarded-for\", \"forwarded\", \"fly
                        \"google-cloud-load-balancer\" or { header = \"cf-connecting-ip\" }";
 
 pub(super) const CLIENT_IP: ValueForm = Table(
-    &TableForm {
-        name: "client-ip",
-        about: "Where the client's address comes from. Without the section it is the peer's.",
-        fields: &[
-            One(
-                "source",
-                "The peer, a header that lists the hops, a platform, or a header that holds the \
+    "client-ip",
+    "Where the client's address comes from. Without the section it is the peer's.",
+    &[
+        One(
+            "source",
+            "The peer, a header that lists the hops, a platform, or a header that holds the \
                  address alone.",
-                Required(SOURCES),
-                Any(
-                    &[
-                        Words(|| words(&ALONE), SOURCES),
-                        Words(|| words(&LISTS), SOURCES),
-                        Table(&ADDRESS_HEADER, SOURCES),
-                    ],
-                    SOURCES,
-                ),
+            Required(SOURCES),
+            Any(
+                &[
+                    Words(|| words(&ALONE), SOURCES),
+                    Words(|| words(&LISTS), SOURCES),
+                    ADDRESS_HEADER,
+                ],
+                SOURCES,
             ),
-            One(
-                "trusted",
-                "The addresses and networks of your proxies.",
-                Optional,
-                Distinct(
-                    &Text(
-                        "network",
-                        "it must be an address or a network as text, as in \"10.0.0.0/28\"",
-                        nothing_wrong,
-                    ),
-                    "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]",
+        ),
+        One(
+            "trusted",
+            "The addresses and networks of your proxies.",
+            Optional,
+            Distinct(
+                &Text(
+                    "network",
+                    "it must be an address or a network as text, as in \"10.0.0.0/28\"",
                 ),
+                "list the addresses or networks of your proxies, as in [\"10.0.0.0/28\"]",
             ),
-            One(
-                "trust-everyone",
-                "Admits networks as broad as 0.0.0.0/0: only where a firewall admits nothing but \
+        ),
+        One(
+            "trust-everyone",
+            "Admits networks as broad as 0.0.0.0/0: only where a firewall admits nothing but \
                  proxies.",
-                Optional,
-                Flag,
-            ),
-            One(
-                "hops",
-                "Instead of their addresses, how many proxies append to the header.",
-                Optional,
-                Number(1, MAX_HOPS as u64),
-            ),
-            One(
+            Optional,
+            Flag,
+        ),
+        One(
+            "hops",
+            "Instead of their addresses, how many proxies append to the header.",
+            Optional,
+            Number(1, MAX_HOPS as u64),
+        ),
+        One(
+            "nat64",
+            "The prefix of your network's own NAT64.",
+            Optional,
+            Text(
                 "nat64",
-                "The prefix of your network's own NAT64.",
-                Optional,
-                Text(
-                    "nat64",
-                    "it must be a network as text, as in \"2001:db8:64::/96\"",
-                    nothing_wrong,
-                ),
+                "it must be a network as text, as in \"2001:db8:64::/96\"",
             ),
-        ],
-    },
+        ),
+    ],
     "it must be a table: [client-ip]",
 );
 
-static ADDRESS_HEADER: TableForm = TableForm {
-    name: "address-header",
-    about: "A header that holds the address alone.",
-    fields: &[One(
+const ADDRESS_HEADER: ValueForm = Table(
+    "address-header",
+    "A header that holds the address alone.",
+    &[One(
         "header",
         "Its name, as in \"cf-connecting-ip\".",
         Required("write its name, as in \"cf-connecting-ip\""),
         Text(
             "address-header-name",
             "it must be the name of a header, as in \"cf-connecting-ip\"",
-            nothing_wrong,
         ),
     )],
-};
+    SOURCES,
+);
 
 pub(super) fn read(section: &FileValue<'_>) -> Option<ClientIp> {
     let client = source(section);

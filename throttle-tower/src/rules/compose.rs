@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use super::entry::Entry;
 use super::file_value::FileValue;
-use super::form::FieldForm::{One, OneOf};
-use super::form::Presence::{Optional, With};
-use super::form::ValueForm::{Any, Defined, List, Table, Text, Words};
-use super::form::{Definition, TableForm, Word, nothing_wrong, words};
+use super::form::*;
 use super::names::{did_you_mean, listed};
 use super::problem::{Problems, RulesError};
 use crate::limit::{LimitTree, all, any};
@@ -15,54 +12,53 @@ use crate::limit::{LimitTree, all, any};
 /// Most members of an `any`: each is one more way to decide a request.
 pub(super) const MAX_WAYS: usize = 16;
 
-pub(super) static COMPOSE: Definition = Definition {
-    name: "compose",
-    about: "The names of all limits, each once: a list must be admitted by all, { any = [\"…\", \
+pub(super) static COMPOSE: Definition = Definition(
+    "compose",
+    "The names of all limits, each once: a list must be admitted by all, { any = [\"…\", \
             \"…\"] } by one. By default all limits must admit a request.",
-    presence: Optional,
-    form: Any(
+    Optional,
+    Any(
         &[
-            Text("name", FORMS, nothing_wrong),
-            Table(&COMPOSITION, FORMS),
+            Text("name", FORMS),
+            Table(
+                "composition",
+                "How the limits within are composed.",
+                &[
+                    OneOf(
+                        "composition",
+                        FORMS,
+                        &[
+                            One(
+                                "all",
+                                "All must admit a request.",
+                                Optional,
+                                List(&Defined(&COMPOSE), FORMS),
+                            ),
+                            One(
+                                "any",
+                                "One must admit a request. They are asked in their order.",
+                                Optional,
+                                List(&Defined(&COMPOSE), FORMS),
+                            ),
+                        ],
+                    ),
+                    One(
+                        "charge",
+                        "Which members are charged.",
+                        With("any"),
+                        Words(
+                            || words(&CHARGES),
+                            "it must be \"first\" (the default) or \"every-admitting\"",
+                        ),
+                    ),
+                ],
+                FORMS,
+            ),
             List(&Defined(&COMPOSE), FORMS),
         ],
         FORMS,
     ),
-};
-
-static COMPOSITION: TableForm = TableForm {
-    name: "composition",
-    about: "How the limits within are composed.",
-    fields: &[
-        OneOf(
-            "composition",
-            FORMS,
-            &[
-                One(
-                    "all",
-                    "All must admit a request.",
-                    Optional,
-                    List(&Defined(&COMPOSE), FORMS),
-                ),
-                One(
-                    "any",
-                    "One must admit a request. They are asked in their order.",
-                    Optional,
-                    List(&Defined(&COMPOSE), FORMS),
-                ),
-            ],
-        ),
-        One(
-            "charge",
-            "Which members are charged.",
-            With("any"),
-            Words(
-                || words(&CHARGES),
-                "it must be \"first\" (the default) or \"every-admitting\"",
-            ),
-        ),
-    ],
-};
+);
 
 /// Whether each member of an `any` that admits is charged.
 const CHARGES: [Word<bool>; 2] = [("first", false), ("every-admitting", true)];

@@ -13,10 +13,7 @@ use super::compose::{COMPOSE, compose};
 use super::context::{Context, Defaults};
 use super::entry::{self, ENTRIES, Entry, KINDS};
 use super::file_value::FileValue;
-use super::form::FieldForm::One;
-use super::form::Presence::{Optional, Required};
-use super::form::TableForm;
-use super::form::ValueForm::{self, Any, Defined, Number, Table};
+use super::form::*;
 use super::layer_settings::{LAYER, LayerSettings};
 use super::matching::{self, Matcher, WHEN};
 use super::options::DEFAULTS;
@@ -77,30 +74,28 @@ pub(super) const VERSION: u64 = 1;
 const VERSION_RULE: &str = "this program reads version 1; write version = 1";
 
 pub(super) const ROOT: ValueForm = Table(
-    &TableForm {
-        name: "",
-        about: "Limits on requests, as a file that throttle-tower reads.",
-        fields: &[
-            One(
-                "version",
-                "The version of the format.",
-                Required(VERSION_RULE),
-                Any(&[Number(VERSION, VERSION)], VERSION_RULE),
-            ),
-            One("client-ip", "", Optional, CLIENT_IP),
-            One("defaults", "", Optional, DEFAULTS),
-            One("layer", "", Optional, LAYER),
-            One(
-                "when",
-                "Which requests the layer applies to; the others pass untouched.",
-                Optional,
-                Defined(&WHEN),
-            ),
-            CANDIDATE,
-            ENTRIES,
-            One("compose", "", Optional, Defined(&COMPOSE)),
-        ],
-    },
+    "",
+    "Limits on requests, as a file that throttle-tower reads.",
+    &[
+        One(
+            "version",
+            "The version of the format.",
+            Required(VERSION_RULE),
+            Any(&[Number(VERSION, VERSION)], VERSION_RULE),
+        ),
+        One("client-ip", "", Optional, CLIENT_IP),
+        One("defaults", "", Optional, DEFAULTS),
+        One("layer", "", Optional, LAYER),
+        One(
+            "when",
+            "Which requests the layer applies to; the others pass untouched.",
+            Optional,
+            Defined(&WHEN),
+        ),
+        CANDIDATE,
+        ENTRIES,
+        One("compose", "", Optional, Defined(&COMPOSE)),
+    ],
     "",
 );
 
@@ -162,11 +157,16 @@ fn read_table(value: &DeValue<'_>, problems: &Problems, registry: &Registry) -> 
             .get("defaults")
             .map_or_else(Defaults::default, Defaults::read),
     };
-    let kinds = KINDS.iter().filter_map(|kind| root.get(kind));
-    let (limits, trees): (Vec<_>, _) = kinds
-        .flat_map(|list| &list.children)
-        .filter_map(|entry| entry::read(entry, &context))
-        .unzip();
+    let mut limits = Vec::new();
+    let mut trees = Vec::new();
+    for kind in KINDS {
+        for table in root.get(kind).map_or(&[][..], FileValue::each) {
+            if let Some((entry, tree)) = entry::read(table, kind, &context) {
+                limits.push(entry);
+                trees.push(tree);
+            }
+        }
+    }
     if KINDS.iter().all(|kind| root.get(kind).is_none()) {
         root.problem_as(
             "there is no limit: write one under [[limit]], or limit = [] if every request is to be \

@@ -9,10 +9,7 @@ use throttle_core::{Algorithm, PolicyName};
 use super::algorithm::{self, ALGORITHMS};
 use super::context::Context;
 use super::file_value::FileValue;
-use super::form::FieldForm::{self, One};
-use super::form::Presence::{Optional, Required, Usual};
-use super::form::ValueForm::{self, Each, Entries, Flag, Number, Table, Text, Units};
-use super::form::{TableForm, nothing_wrong};
+use super::form::*;
 use super::key::{self, BY_OF_A_LIMIT, BY_OF_PERMITS, BY_OF_PLANS};
 use super::matching::{self, Matcher};
 use super::options::{self, COMMON, COST, OPTIONS, WithOptions};
@@ -55,36 +52,31 @@ pub(super) const ENTRIES: FieldForm = FieldForm::Shared(&[
         "limit",
         "Limits on rates. An empty list says that every request is to be admitted.",
         Optional,
-        Entries(
-            &Table(&LIMIT, "it must be a table: [[limit]]"),
-            "write each as a table of its own, under [[limit]]",
-        ),
+        Entries(&LIMIT, "write each as a table of its own, under [[limit]]"),
     ),
     One(
         "plans",
         "Limits that depend on the client's plan.",
         Optional,
-        Entries(
-            &Table(&PLANS, "it must be a table: [[plans]]"),
-            "write each as a table of its own, under [[plans]]",
-        ),
+        Entries(&PLANS, "write each as a table of its own, under [[plans]]"),
     ),
     One(
         "concurrency",
         "Limits on requests in flight.",
         Optional,
         Entries(
-            &Table(&CONCURRENCY, "it must be a table: [[concurrency]]"),
+            &CONCURRENCY,
             "write each as a table of its own, under [[concurrency]]",
         ),
     ),
 ]);
 
-static LIMIT: TableForm = TableForm {
-    name: "limit",
-    about: "A limit on the rate of requests.",
-    fields: &[NAME, ALGORITHMS, BY_OF_A_LIMIT, OPTIONS],
-};
+const LIMIT: ValueForm = Table(
+    "limit",
+    "A limit on the rate of requests.",
+    &[NAME, ALGORITHMS, BY_OF_A_LIMIT, OPTIONS],
+    "it must be a table: [[limit]]",
+);
 
 const NAME: FieldForm = One(
     "name",
@@ -95,12 +87,12 @@ const NAME: FieldForm = One(
 
 const ABOUT_NAMES: &str = "The name of the limit, and of its budgets. Clients read it in headers.";
 
-const NAME_FORM: ValueForm = Text("name", "it must be text, as in \"per-ip\"", nothing_wrong);
+const NAME_FORM: ValueForm = Text("name", "it must be text, as in \"per-ip\"");
 
-static PLANS: TableForm = TableForm {
-    name: "plans",
-    about: "A limit that depends on the client's plan.",
-    fields: &[
+const PLANS: ValueForm = Table(
+    "plans",
+    "A limit that depends on the client's plan.",
+    &[
         NAME,
         One("tiers", "", Required(TIERS), Each("tiers", &TIER, TIERS)),
         BY_OF_PLANS,
@@ -108,37 +100,35 @@ static PLANS: TableForm = TableForm {
             "lookup",
             "A registered lookup of the tier of an identity.",
             Required(LOOKUP),
-            Text("registered-lookup", LOOKUP, nothing_wrong),
+            Text("registered-lookup", LOOKUP),
         ),
         One(
             "unknown",
             "The tier of identities that the lookup does not know.",
             Required("name the tier of identities that the lookup does not know"),
-            Text("name", "it must be the name of a tier", nothing_wrong),
+            Text("name", "it must be the name of a tier"),
         ),
         One(
             "cache",
             "",
             Optional,
             Table(
-                &TableForm {
-                    name: "cache",
-                    about: "What is remembered of lookups.",
-                    fields: &[
-                        One(
-                            "identities",
-                            "How many identities are remembered.",
-                            COUNT,
-                            Units,
-                        ),
-                        One(
-                            "keep-for",
-                            "How long the tier of an identity is remembered.",
-                            LENGTH,
-                            DURATION,
-                        ),
-                    ],
-                },
+                "cache",
+                "What is remembered of lookups.",
+                &[
+                    One(
+                        "identities",
+                        "How many identities are remembered.",
+                        COUNT,
+                        Units,
+                    ),
+                    One(
+                        "keep-for",
+                        "How long the tier of an identity is remembered.",
+                        LENGTH,
+                        DURATION,
+                    ),
+                ],
                 "it must be a table, as in { identities = 100, keep-for = \"1s\" }",
             ),
         ),
@@ -147,19 +137,17 @@ static PLANS: TableForm = TableForm {
             "",
             Optional,
             Table(
-                &TableForm {
-                    name: "lookups",
-                    about: "Bounds of lookups.",
-                    fields: &[
-                        One(
-                            "at-once",
-                            "How many there may be at once.",
-                            COUNT,
-                            Number(1, u64::MAX),
-                        ),
-                        One("deadline", "How long a lookup may take.", LENGTH, DURATION),
-                    ],
-                },
+                "lookups",
+                "Bounds of lookups.",
+                &[
+                    One(
+                        "at-once",
+                        "How many there may be at once.",
+                        COUNT,
+                        Number(1, u64::MAX),
+                    ),
+                    One("deadline", "How long a lookup may take.", LENGTH, DURATION),
+                ],
                 "it must be a table, as in { at-once = 100, deadline = \"1s\" }",
             ),
         ),
@@ -171,29 +159,28 @@ static PLANS: TableForm = TableForm {
         ),
         OPTIONS,
     ],
-};
+    "it must be a table: [[plans]]",
+);
 
 const TIERS: &str = "write a table of tiers, as in { free = { gcra = { rate = \"60/minute\" } } }";
 
 const TIER: ValueForm = Table(
-    &TableForm {
-        name: "tier",
-        about: "The limit of one plan.",
-        fields: &[ALGORITHMS],
-    },
+    "tier",
+    "The limit of one plan.",
+    &[ALGORITHMS],
     "it must be a table with an algorithm, as in { gcra = { rate = \"60/minute\" } }",
 );
 
 const LOOKUP: &str = "name a lookup that the program has registered with Registry::lookup";
 
-const COUNT: super::form::Presence = Required("write a whole number from 1");
+const COUNT: Presence = Required("write a whole number from 1");
 
-const LENGTH: super::form::Presence = Required("write a duration, as in \"1s\"");
+const LENGTH: Presence = Required("write a duration, as in \"1s\"");
 
-static CONCURRENCY: TableForm = TableForm {
-    name: "concurrency",
-    about: "A limit on requests in flight.",
-    fields: &[
+const CONCURRENCY: ValueForm = Table(
+    "concurrency",
+    "A limit on requests in flight.",
+    &[
         One("name", ABOUT_NAMES, Usual("in-flight"), NAME_FORM),
         One(
             "most",
@@ -210,61 +197,62 @@ static CONCURRENCY: TableForm = TableForm {
         ),
         COMMON,
     ],
-};
+    "it must be a table: [[concurrency]]",
+);
 
-/// Reads one limit: the limit, and what decides by it, which is `None` after a problem. Returns
-/// `None` if it is no table or has no name.
+/// Reads one limit of a kind: the limit, and what decides by it, which is `None` after a problem.
+/// Returns `None` if it is no table or has no name.
 pub(super) fn read(
     table: &FileValue<'_>,
+    kind: &str,
     context: &Context<'_>,
 ) -> Option<(Entry, Option<LimitTree>)> {
-    let form = table.form?;
+    let mut fields = table.value.as_table().map(fields_text)?;
+    let name = table.name;
     let field = table.at("name");
-    let usual = form.usual_name().filter(|_| table.get("name").is_none());
-    let name = field.text().or(usual);
-    if let Some(Err(error)) = name.map(PolicyName::new) {
+    if let Some(Err(error)) = field.text().map(PolicyName::new) {
         field.problem_as(error);
     }
     let matcher = Arc::new(matching::read(table, context.registry));
     options::refuse_idle_missing_rule(table);
-    let named = name.unwrap_or("unnamed");
-    let tree = match form.name {
-        "concurrency" => of_permits(table, named, &matcher, context),
-        kind => {
+    let tree = match kind {
+        "concurrency" => of_permits(table, &matcher, context),
+        _ => {
             let limit = match kind {
-                "limit" => limit_on_a_rate(table, named, context),
-                _ => limit_by_plans(table, named, context),
+                "limit" => limit_on_a_rate(table, context),
+                _ => limit_by_plans(table, context),
             };
             WithOptions::of_rate(limit, table, &matcher, context).checked(table)
         }
     };
-    let mut fields = table.value.as_table().map(fields_text)?;
     let has_on_error = fields.contains_key("on-error") || context.defaults.on_error.is_some();
     fields.remove("name");
     // A limit that becomes one of another kind is changed, too.
-    if form.name != "limit" {
-        fields.insert("kind".to_owned(), form.name.to_owned());
+    if kind != "limit" {
+        fields.insert("kind".to_owned(), kind.to_owned());
     }
     let entry = Entry {
         owner: table.owner.to_string(),
-        name: name?.to_owned(),
+        name: Some(name).filter(|name| !name.is_empty())?.to_owned(),
         span: field.span.clone(),
-        needs_on_error: form.name != "concurrency" && !has_on_error,
+        needs_on_error: kind != "concurrency" && !has_on_error,
         matcher,
         fields,
     };
     Some((entry, tree))
 }
 
-fn limit_on_a_rate(table: &FileValue<'_>, name: &str, context: &Context<'_>) -> Option<Limit> {
+fn limit_on_a_rate(table: &FileValue<'_>, context: &Context<'_>) -> Option<Limit> {
     let algorithm = algorithm::read(table);
     let key = table.get("by").and_then(|by| key::read(by, context))?;
     match key {
         KeySource::Extractor(key) => {
             refuse_key_deadline(table);
-            Some(limit(name, algorithm?).by(key))
+            Some(limit(table.name, algorithm?).by(key))
         }
-        KeySource::Future(key) => Some(limit(name, algorithm?).by_async(move |parts| key(parts))),
+        KeySource::Future(key) => {
+            Some(limit(table.name, algorithm?).by_async(move |parts| key(parts)))
+        }
     }
 }
 
@@ -277,7 +265,7 @@ fn refuse_key_deadline(table: &FileValue<'_>) {
     }
 }
 
-fn limit_by_plans(table: &FileValue<'_>, name: &str, context: &Context<'_>) -> Option<Limit> {
+fn limit_by_plans(table: &FileValue<'_>, context: &Context<'_>) -> Option<Limit> {
     refuse_key_deadline(table);
     let rule = "and the identity of plans must be known at once";
     let key = table
@@ -295,7 +283,7 @@ fn limit_by_plans(table: &FileValue<'_>, name: &str, context: &Context<'_>) -> O
         .collect();
     let tiers: Option<Vec<_>> = tiers.into_iter().collect();
     let lookup = lookup?;
-    let mut plans = plans(name, tiers.filter(|_| table.at("tiers").fits)?)
+    let mut plans = plans(table.name, tiers.filter(|_| table.at("tiers").fits)?)
         .by(key?)
         .lookup(move |identity| lookup(identity));
     if table.at("unknown-as-missing").flag() == Some(true) {
@@ -320,7 +308,6 @@ fn bounds(table: Option<&FileValue<'_>>, count: &str, length: &str) -> Option<(u
 
 fn of_permits(
     table: &FileValue<'_>,
-    name: &str,
     matcher: &Arc<Matcher>,
     context: &Context<'_>,
 ) -> Option<LimitTree> {
@@ -342,6 +329,6 @@ fn of_permits(
     let most = table.at("most").number();
     let limit = most
         .zip(key)
-        .map(|(most, key)| limit(name, InFlight::new(most)).by(key));
+        .map(|(most, key)| limit(table.name, InFlight::new(most)).by(key));
     WithOptions::of_each_kind(limit, table, matcher, context).checked(table)
 }

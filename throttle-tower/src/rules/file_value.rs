@@ -8,12 +8,12 @@ use std::rc::Rc;
 use throttle_core::ConfigError;
 use toml::de::DeValue;
 
-use super::form::{TableForm, Word, number, part};
+use super::form::{FieldForm, Word, number, part};
 use super::problem::Problems;
 use super::shown::shorten;
 
 pub(super) struct FileValue<'a> {
-    /// The name of the field that has it.
+    /// The name of the field that has it, or of the limit that it is.
     pub(super) name: &'a str,
     /// What a message calls the limit that has it: `limit "per-ip"`, or nothing.
     pub(super) owner: Rc<str>,
@@ -21,7 +21,8 @@ pub(super) struct FileValue<'a> {
     pub(super) path: String,
     pub(super) value: &'a DeValue<'a>,
     pub(super) span: Range<usize>,
-    pub(super) form: Option<&'static TableForm>,
+    /// Of a table those that it can have.
+    pub(super) fields: &'static [FieldForm],
     /// Whether it has its form, and so has all that is in it.
     pub(super) fits: bool,
     /// Of a table the fields that have a form, of a list its elements.
@@ -43,7 +44,7 @@ impl<'a> FileValue<'a> {
             path,
             value,
             span,
-            form: None,
+            fields: &[],
             fits: true,
             children: Vec::new(),
             problems,
@@ -52,11 +53,8 @@ impl<'a> FileValue<'a> {
 
     /// The field of that name, if the table has it.
     pub(super) fn get(&self, name: &str) -> Option<&Self> {
-        debug_assert!(
-            self.form
-                .is_none_or(|form| form.fields.iter().any(|field| field.has(name))),
-            "no field has the name {name}"
-        );
+        let is_known = self.fields.iter().any(|field| field.has(name));
+        debug_assert!(is_known || self.fields.is_empty(), "{name} is no field");
         self.children.iter().find(|child| child.name == name)
     }
 

@@ -8,10 +8,7 @@ use toml::de::DeValue;
 
 use super::context::Context;
 use super::file_value::FileValue;
-use super::form::FieldForm::{self, One, OneOf};
-use super::form::Presence::{Optional, Required, Usual, With};
-use super::form::ValueForm::{Any, Defined, Distinct, Number, Table, Text, Words};
-use super::form::{Definition, TableForm, Word, nothing_wrong, words};
+use super::form::*;
 use super::registry::{HEADER, KEYS, KeySource, registered};
 use crate::client_ip::{ClientIp, IpPrefix};
 use crate::extract::{Header, KeyExtractor};
@@ -27,10 +24,7 @@ pub(super) const BY_OF_A_LIMIT: FieldForm = One(
     BY,
     Required(REMEDY),
     Any(
-        &[
-            Text("registered-key-of-a-future", FORMS, nothing_wrong),
-            Defined(&KEY),
-        ],
+        &[Text("registered-key-of-a-future", FORMS), Defined(&KEY)],
         FORMS,
     ),
 );
@@ -42,82 +36,78 @@ pub(super) const BY_OF_PERMITS: FieldForm = One("by", BY, Usual("constant"), Def
 const FORMS: &str = "write a name, as in \"client-ip\", a list of names for one key of several \
                      parts, or a table with client-ip, header or first-of";
 
-static KEY: Definition = Definition {
-    name: "key",
-    about: "",
-    presence: Optional,
-    form: Any(
+static KEY: Definition = Definition(
+    "key",
+    "",
+    Optional,
+    Any(
         &[
-            Text("header-key", FORMS, |text| {
+            Parsed("header-key", FORMS, |text| {
                 (!text.starts_with(HEADER)).then(String::new)
             }),
             Words(|| words(&KEYS), FORMS),
-            Text("registered-key", FORMS, nothing_wrong),
-            Table(&KEY_TABLE, FORMS),
+            Text("registered-key", FORMS),
+            Table(
+                "key-table",
+                "A key with settings.",
+                &[
+                    OneOf(
+                        "kind of key",
+                        FORMS,
+                        &[
+                            One(
+                                "client-ip",
+                                "The network of the client's address.",
+                                Optional,
+                                NETWORKS,
+                            ),
+                            One(
+                                "header",
+                                "The value of a header. The client chooses it.",
+                                Optional,
+                                Text(
+                                    "header-name",
+                                    "it must be the name of a header, as in \"x-api-key\"",
+                                ),
+                            ),
+                            One(
+                                "first-of",
+                                "The first of these keys that is not missing.",
+                                Optional,
+                                Distinct(&Defined(&KEY), PARTS),
+                            ),
+                        ],
+                    ),
+                    One(
+                        "normalize",
+                        "How values are made equal.",
+                        With("header"),
+                        Words(
+                            || words(&NORMALIZATIONS),
+                            "it must be \"identity\" (as user names and addresses are compared) or \
+                 \"lowercase\" (ASCII)",
+                        ),
+                    ),
+                ],
+                FORMS,
+            ),
             Distinct(&Defined(&KEY), PARTS),
         ],
         FORMS,
     ),
-};
+);
 
 const PARTS: &str = "write the parts of the key, as in [\"client-ip\", \"route\"]";
 
-static KEY_TABLE: TableForm = TableForm {
-    name: "key-table",
-    about: "A key with settings.",
-    fields: &[
-        OneOf(
-            "kind of key",
-            FORMS,
-            &[
-                One(
-                    "client-ip",
-                    "The network of the client's address.",
-                    Optional,
-                    Table(
-                        &NETWORKS,
-                        "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }",
-                    ),
-                ),
-                One(
-                    "header",
-                    "The value of a header. The client chooses it.",
-                    Optional,
-                    Text(
-                        "header-name",
-                        "it must be the name of a header, as in \"x-api-key\"",
-                        nothing_wrong,
-                    ),
-                ),
-                One(
-                    "first-of",
-                    "The first of these keys that is not missing.",
-                    Optional,
-                    Distinct(&Defined(&KEY), PARTS),
-                ),
-            ],
-        ),
-        One(
-            "normalize",
-            "How values are made equal.",
-            With("header"),
-            Words(
-                || words(&NORMALIZATIONS),
-                "it must be \"identity\" (as user names and addresses are compared) or \
-                 \"lowercase\" (ASCII)",
-            ),
-        ),
-    ],
-};
-
-static NETWORKS: TableForm = TableForm {
-    name: "networks",
-    about: "How many bits of an address make a network.",
-    fields: &[
+const NETWORKS: ValueForm = Table(
+    "networks",
+    "How many bits of an address make a network.",
+    &[
         One("ipv4", BITS, Usual("32"), Number(1, 32)),
         One("ipv6", BITS, Usual("64"), Number(1, 128)),
     ],
-};
+    "write how many bits make a network, as in { ipv4 = 24, ipv6 = 48 }",
+);
 
 const BITS: &str = "How many bits of the address tell clients apart.";
 
@@ -165,14 +155,13 @@ fn of_several(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
 }
 
 fn of_table(key: &FileValue<'_>, context: &Context<'_>) -> Option<Extractor> {
-    let table = Some(key).filter(|key| key.form.is_some())?;
-    if let Some(networks) = table.get("client-ip") {
+    if let Some(networks) = key.get("client-ip") {
         return of_network(networks, &context.client_ip);
     }
-    if let Some(name) = table.get("header") {
-        return of_header(name, table.get("normalize"));
+    if let Some(name) = key.get("header") {
+        return of_header(name, key.get("normalize"));
     }
-    let keys = table.get("first-of")?;
+    let keys = key.get("first-of")?;
     let parts = parts(keys, context)?;
     refuse_unreachable(&keys.children);
     parts

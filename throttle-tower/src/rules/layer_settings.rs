@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::file_value::FileValue;
-use super::form::FieldForm::One;
-use super::form::Presence::{Optional, Usual};
-use super::form::ValueForm::{self, Flag, Number, Table, Words};
-use super::form::{TableForm, Word, words};
+use super::form::*;
 use super::values::DURATION;
 use crate::headers::{Dialect, ResetFormat, SdkHints};
 use crate::throttle::{Jitter, Options, ResponseOptions};
@@ -67,60 +64,58 @@ const DIALECTS: [Word<Dialect>; 8] = [
 ];
 
 pub(super) const LAYER: ValueForm = Table(
-    &TableForm {
-        name: "layer",
-        about: "Headers, and bounds of the layer.",
-        fields: &[
-            One(
-                "headers",
-                "Which headers tell clients of the limits.",
-                Usual("draft-11"),
-                Words(
-                    || words(&DIALECTS),
-                    "it must be one of draft-11, draft-07, draft-06, draft-03, x-ratelimit, \
+    "layer",
+    "Headers, and bounds of the layer.",
+    &[
+        One(
+            "headers",
+            "Which headers tell clients of the limits.",
+            Usual("draft-11"),
+            Words(
+                || words(&DIALECTS),
+                "it must be one of draft-11, draft-07, draft-06, draft-03, x-ratelimit, \
                      x-ratelimit-epoch, openai, none",
-                ),
             ),
-            One(
-                "sdk-hints",
-                "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait \
+        ),
+        One(
+            "sdk-hints",
+            "Refusals tell SDKs in milliseconds when to retry, and not to retry if the wait \
                  is longer than this.",
-                Optional,
-                DURATION,
-            ),
-            One(
-                "retry-jitter",
-                "By how many percent Retry-After is lengthened at most, so that not all retry at \
+            Optional,
+            DURATION,
+        ),
+        One(
+            "retry-jitter",
+            "By how many percent Retry-After is lengthened at most, so that not all retry at \
                  once.",
-                Usual("0"),
-                Number(0, 100),
-            ),
-            One(
-                "max-waiting",
-                "How many requests may wait at once for limits with wait-up-to.",
-                Usual("10000"),
-                Number(0, u64::MAX),
-            ),
-            One(
-                "report-in-response",
-                "Whether admitted responses carry a report for outer layers.",
-                Usual("false"),
-                Flag,
-            ),
-            One(
-                "grpc-refusals",
-                "Whether refused gRPC requests get the response that gRPC clients read.",
-                Usual("true"),
-                Flag,
-            ),
-            One(
-                "unavailable-retry-after",
-                "The Retry-After of a 503. Without it a 503 has none.",
-                Optional,
-                DURATION,
-            ),
-        ],
-    },
+            Usual("0"),
+            Number(0, 100),
+        ),
+        One(
+            "max-waiting",
+            "How many requests may wait at once for limits with wait-up-to.",
+            Usual("10000"),
+            Number(0, u64::MAX),
+        ),
+        One(
+            "report-in-response",
+            "Whether admitted responses carry a report for outer layers.",
+            Usual("false"),
+            Flag,
+        ),
+        One(
+            "grpc-refusals",
+            "Whether refused gRPC requests get the response that gRPC clients read.",
+            Usual("true"),
+            Flag,
+        ),
+        One(
+            "unavailable-retry-after",
+            "The Retry-After of a 503. Without it a 503 has none.",
+            Optional,
+            DURATION,
+        ),
+    ],
     "it must be a table: [layer]",
 );
 

@@ -9,12 +9,7 @@ use throttle_core::backend::Ban;
 
 use super::context::{Context, Defaults};
 use super::file_value::{FileValue, without_policy};
-use super::form::FieldForm::{self, One, Shared};
-use super::form::Presence::{Optional, Required, Usual};
-use super::form::ValueForm::{
-    self, Any, Defined, Distinct, Each, Flag, Number, Part, Table, Text, Words,
-};
-use super::form::{Definition, TableForm, Word, nothing_wrong, words};
+use super::form::*;
 use super::key;
 use super::matching::{MATCH, Matcher, WHEN};
 use super::registry::{CostOf, REFUNDS, Registry, registered};
@@ -22,11 +17,9 @@ use super::values::DURATION;
 use crate::limit::{Limit, LimitTree, OnError, OnMissing, Priority, Rated};
 
 pub(super) const DEFAULTS: ValueForm = Table(
-    &TableForm {
-        name: "defaults",
-        about: "Rules for limits without their own.",
-        fields: &[ON_ERROR, ON_MISSING],
-    },
+    "defaults",
+    "Rules for limits without their own.",
+    &[ON_ERROR, ON_MISSING],
     "it must be a table: [defaults]",
 );
 
@@ -51,7 +44,6 @@ pub(super) const COMMON: FieldForm = Shared(&[
         Text(
             "registered-classes",
             "write the name of a function, as in classes = \"importance\"",
-            nothing_wrong,
         ),
     ),
     One(
@@ -111,7 +103,7 @@ pub(super) const OPTIONS: FieldForm = Shared(&[
         "unit",
         "What is counted, as clients read it in headers.",
         Usual("requests"),
-        Text("name", "it must be text, as in \"tokens\"", nothing_wrong),
+        Text("name", "it must be text, as in \"tokens\""),
     ),
     One(
         "wait-up-to",
@@ -144,10 +136,7 @@ pub(super) const OPTIONS: FieldForm = Shared(&[
 ]);
 
 pub(super) const COST: ValueForm = Any(
-    &[
-        Text("registered-cost", "", nothing_wrong),
-        Number(0, u64::MAX),
-    ],
+    &[Text("registered-cost", ""), Number(0, u64::MAX)],
     "it must be a whole number from 0",
 );
 
@@ -155,31 +144,29 @@ const ON_MISSING: FieldForm = One(
     "on-missing",
     "",
     Optional,
-    Defined(&Definition {
-        name: "on-missing",
-        about: "Requests without a key: they share one budget, skip the limit, or are refused with \
+    Defined(&Definition(
+        "on-missing",
+        "Requests without a key: they share one budget, skip the limit, or are refused with \
                 a status, as in { reject = 401 }.",
-        presence: Usual("share"),
-        form: Any(
+        Usual("share"),
+        Any(
             &[
                 Words(|| words(&MISSING), ""),
                 Table(
-                    &TableForm {
-                        name: "rejection",
-                        about: "Refuses requests without a key.",
-                        fields: &[One(
-                            "reject",
-                            "The status of the response.",
-                            Required(MISSING_FORMS),
-                            Number(400, 599),
-                        )],
-                    },
+                    "rejection",
+                    "Refuses requests without a key.",
+                    &[One(
+                        "reject",
+                        "The status of the response.",
+                        Required(MISSING_FORMS),
+                        Number(400, 599),
+                    )],
                     MISSING_FORMS,
                 ),
             ],
             MISSING_FORMS,
         ),
-    }),
+    )),
 );
 
 const MISSING: [Word<OnMissing>; 2] = [("share", OnMissing::Share), ("skip", OnMissing::Skip)];
@@ -190,92 +177,90 @@ const ON_ERROR: FieldForm = One(
     "on-error",
     "",
     Optional,
-    Defined(&Definition {
-        name: "on-error",
-        about: "What happens while the store fails: \"open\" admits, \"closed\" refuses, \"local/4\" \
+    Defined(&Definition(
+        "on-error",
+        "What happens while the store fails: \"open\" admits, \"closed\" refuses, \"local/4\" \
                 decides by a share of the limit where 4 processes share it. Required with a store \
                 that can fail.",
-        presence: Optional,
-        form: Any(
+        Optional,
+        Any(
             &[
-                Text("share", "", |text| {
+                Parsed("share", "", |text| {
                     processes(text).is_none().then(String::new)
                 }),
                 Words(|| words(&ERROR), ""),
             ],
             "write \"open\", \"closed\", or \"local/4\" where 4 processes share the limit",
         ),
-    }),
+    )),
 );
 
 const ERROR: [Word<OnError>; 2] = [("open", OnError::Open), ("closed", OnError::Closed)];
 
-static REFUND: Definition = Definition {
-    name: "refund",
-    about: "",
-    presence: Optional,
-    form: Any(
+static REFUND: Definition = Definition(
+    "refund",
+    "",
+    Optional,
+    Any(
         &[
             Words(|| words(&REFUNDS), REFUND_FORMS),
-            Text("registered-refund", REFUND_FORMS, nothing_wrong),
+            Text("registered-refund", REFUND_FORMS),
         ],
         REFUND_FORMS,
     ),
-};
+);
 
 const REFUND_FORMS: &str = "write \"successful\", \"failed\", \"server-errors\", \"aborted\", a \
                             registered name, or a list of them";
 
 const BAN: ValueForm = Table(
-    &TableForm {
-        name: "ban",
-        about: "Keys that do not stop are refused for a while, each time longer.",
-        fields: &[
-            One(
-                "after",
-                "Strikes before a ban.",
-                Required(BAN_FORM),
-                Number(1, 1_000_000),
-            ),
-            One(
-                "growing",
-                "How many times longer each ban is than the one before.",
-                Usual("2"),
-                Number(1, 100),
-            ),
-            One(
-                "within",
-                "For how long a strike counts.",
-                Usual("10m"),
-                DURATION,
-            ),
-            One(
-                "lasting",
-                "The length of the first ban.",
-                Usual("10m"),
-                DURATION,
-            ),
-            One(
-                "up-to",
-                "The length of the longest ban.",
-                Usual("1d"),
-                DURATION,
-            ),
-            One(
-                "forgotten-after",
-                "After this time without a ban the next one is a first one.",
-                Usual("7d"),
-                DURATION,
-            ),
-            One(
-                "even-if-spoofable",
-                "Whether keys are banned that a client can choose, because something before the \
+    "ban",
+    "Keys that do not stop are refused for a while, each time longer.",
+    &[
+        One(
+            "after",
+            "Strikes before a ban.",
+            Required(BAN_FORM),
+            Number(1, 1_000_000),
+        ),
+        One(
+            "growing",
+            "How many times longer each ban is than the one before.",
+            Usual("2"),
+            Number(1, 100),
+        ),
+        One(
+            "within",
+            "For how long a strike counts.",
+            Usual("10m"),
+            DURATION,
+        ),
+        One(
+            "lasting",
+            "The length of the first ban.",
+            Usual("10m"),
+            DURATION,
+        ),
+        One(
+            "up-to",
+            "The length of the longest ban.",
+            Usual("1d"),
+            DURATION,
+        ),
+        One(
+            "forgotten-after",
+            "After this time without a ban the next one is a first one.",
+            Usual("7d"),
+            DURATION,
+        ),
+        One(
+            "even-if-spoofable",
+            "Whether keys are banned that a client can choose, because something before the \
                  program checks them.",
-                Usual("false"),
-                Flag,
-            ),
-        ],
-    },
+            Usual("false"),
+            Flag,
+        ),
+    ],
     BAN_FORM,
 );
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use throttle_core::Rate;
 
 use super::file_value::FileValue;
-use super::form::ValueForm::{self, Text};
+use super::form::*;
 
-pub(super) const RATE: ValueForm = Text(
+pub(super) const RATE: ValueForm = Parsed(
     "rate",
     "it must be text with a count and a period, as in \"10/second\" or \"100/15m\"",
     |text| {
@@ -20,21 +20,21 @@ pub(super) const RATE: ValueForm = Text(
 );
 
 /// A duration from 1 microsecond.
-pub(super) const DURATION: ValueForm = Text(
+pub(super) const DURATION: ValueForm = Parsed(
     "duration",
     "it must be text with a number from 1 and us, ms, s, m, h or d, as in \"500ms\" or \"15m\"",
     |text| read_duration(text).is_none().then(String::new),
 );
 
 /// How much later the boundaries of a window are, or earlier.
-pub(super) const SHIFT: ValueForm = Text(
+pub(super) const SHIFT: ValueForm = Parsed(
     "shift",
     "it must be a duration, with a minus sign for earlier, as in \"6h\" or \"-30m\"",
     |text| read_shift(text).is_none().then(String::new),
 );
 
 /// An offset from UTC. Whether it is in range is checked with the quota.
-pub(super) const UTC_OFFSET: ValueForm = Text(
+pub(super) const UTC_OFFSET: ValueForm = Parsed(
     "utc-offset",
     "it must be a sign, hours and minutes, as in \"+01:00\" or \"-03:30\"",
     |text| read_offset(text).is_none().then(String::new),

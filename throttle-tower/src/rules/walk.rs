@@ -9,9 +9,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::file_value::FileValue;
-use super::form::{FieldForm, Presence, TableForm, ValueForm};
+use super::form::*;
 use super::names::{did_you_mean, listed};
 use super::shown::shorten;
+use super::value_text::{field_name, value_text};
 
 /// Fields of the document that TOML takes for those of the table above them, if they stand below
 /// one.
@@ -27,89 +28,110 @@ const ROOT_FIELDS: [&str; 6] = [
 impl<'a> FileValue<'a> {
     /// Compares the value and what is in it with a form.
     pub(super) fn walk(mut self, form: &ValueForm) -> Self {
-        match (form, self.value) {
-            (ValueForm::Defined(definition), _) => return self.walk(&definition.form),
-            (ValueForm::Never(message), _) => {
-                self.problem_as(message);
-                self.fits = false;
-            }
-            _ if !form.accepts(self.value) => {
-                self.problem(form.rule(self.value));
-                self.fits = false;
-            }
-            (ValueForm::Any(forms, _), value) => {
-                if let Some(form) = forms.iter().find(|form| form.accepts(value)) {
+        let value = self.value;
+        if let Some(rule) = form.problem(value) {
+            self.refuse(match form {
+                Never(message) => (*message).to_owned(),
+                _ => format!("{} is {}: {rule}", self.path, self.shown()),
+            });
+            return self;
+        }
+        match (form, value) {
+            (Defined(Definition(.., form)), _) => return self.walk(form),
+            (Any(forms, _), _) => {
+                if let Some(form) = forms.iter().find(|form| form.problem(value).is_none()) {
                     return self.walk(form);
                 }
             }
-            (ValueForm::Table(form, _), DeValue::Table(table)) => self.walk_table(table, form),
-            (ValueForm::Each(_, form, _), DeValue::Table(table)) => {
+            (Table(_, _, fields, _), DeValue::Table(table)) => self.walk_table(table, fields),
+            (Each(_, form, _), DeValue::Table(table)) => {
                 let mut fields: Vec<_> = table.iter().collect();
                 fields.sort_by_key(|(name, _)| name.span().start);
                 for (name, value) in fields {
                     self.add(self.field(name.get_ref(), value), form);
                 }
             }
-            (
-                ValueForm::List(of, _) | ValueForm::Distinct(of, _) | ValueForm::Entries(of, _),
-                DeValue::Array(list),
-            ) => self.walk_list(list, of, form),
+            (List(of, _) | Distinct(of, _) | Entries(of, _), DeValue::Array(list)) => {
+                self.walk_list(list, of, form);
+            }
             _ => {}
         }
         self
     }
 
+    fn refuse(&mut self, message: String) {
+        self.problem_as(message);
+        self.fits = false;
+    }
+
     fn walk_list(&mut self, list: &'a [Spanned<DeValue<'a>>], of: &ValueForm, form: &ValueForm) {
-        if list.is_empty() && !matches!(form, ValueForm::Entries(..)) {
-            let rule = form.rule(self.value);
-            self.problem(format_args!("it must have at least one element; {rule}"));
-            self.fits = false;
+        if let (List(_, rule) | Distinct(_, rule), []) = (form, list) {
+            let path = &self.path;
+            self.refuse(format!(
+                "{path} is an empty list: it must have at least one element; {rule}"
+            ));
         }
         let mut seen = HashSet::new();
         for (index, value) in list.iter().enumerate() {
             let mut element = self.child("", format!("{}[{index}]", self.path), value);
-            match form {
-                ValueForm::Distinct(..)
-                    if simple_text(element.value).is_some_and(|text| !seen.insert(text)) =>
+            match (form, of, element.value) {
+                (Distinct(..), _, DeValue::String(_) | DeValue::Integer(_))
+                    if !seen.insert(value_text(element.value)) =>
                 {
                     element.problem("it stands in this list before; remove it");
                 }
-                ValueForm::Entries(ValueForm::Table(form, _), _) => element.call(form, index + 1),
+                (Entries(..), Table(kind, _, fields, _), DeValue::Table(table)) => {
+                    element.call(table, kind, fields, index + 1);
+                }
                 _ => {}
             }
             self.add(element, of);
         }
     }
 
-    /// Calls a table by its name from here on.
-    fn call(&mut self, form: &TableForm, number: usize) {
-        let Some(table) = self.value.as_table() else {
-            return;
+    /// Calls a limit by its name from here on.
+    fn call(&mut self, table: &'a DeTable<'a>, kind: &str, fields: &[FieldForm], number: usize) {
+        let name = match (table.get("name"), fields) {
+            (Some(name), _) => name.get_ref().as_str(),
+            (None, [One(_, _, Usual(usual), _), ..]) => Some(*usual),
+            (None, _) => None,
         };
-        let name = match table.get("name") {
-            Some(name) => name.get_ref().as_str(),
-            None => form.usual_name(),
-        };
-        // A wrong name is no help in finding the limit, and may be long.
-        self.owner = match name.filter(|name| PolicyName::new(name).is_ok()) {
-            Some(name) => format!("{} {name:?}", form.name).into(),
-            None => format!("{} {number}", form.name).into(),
-        };
+        self.name = name.unwrap_or("");
         self.path = String::new();
+        // A wrong name is no help in finding the limit, and may be long.
+        self.owner = match PolicyName::new(self.name) {
+            Ok(name) => format!("{kind} {:?}", name.as_str()).into(),
+            Err(_) => format!("{kind} {number}").into(),
+        };
     }
 
-    fn walk_table(&mut self, table: &'a DeTable<'a>, form: &'static TableForm) {
-        self.form = Some(form);
+    fn walk_table(&mut self, table: &'a DeTable<'a>, fields: &'static [FieldForm]) {
+        self.fields = fields;
         let mut known = Vec::new();
-        self.walk_fields(table, form.fields, &mut known);
+        self.walk_fields(table, fields, &mut known);
         known.sort_unstable();
         for (key, _) in table.iter() {
-            if !known
-                .iter()
-                .any(|known| is_spelling_of(key.get_ref(), known))
-            {
-                self.refuse_field(key, &known);
+            let name = field_name(key.get_ref());
+            if known.contains(&&*name) {
+                continue;
             }
+            if self.problems.are_full() {
+                self.problems.add(None, "");
+                continue;
+            }
+            let is_of_the_root = ROOT_FIELDS.contains(&&*name);
+            let remedy = match did_you_mean(&name, known.iter().copied()) {
+                _ if is_of_the_root && !self.owner.is_empty() => {
+                    "; write it before the first [[limit]]".to_owned()
+                }
+                _ if is_of_the_root && !self.path.is_empty() => {
+                    "; write it at the top, before the first [section]".to_owned()
+                }
+                near if near.is_empty() => format!("; the fields are {}", known.join(", ")),
+                near => near,
+            };
+            let path = self.path_of(key.get_ref());
+            self.problem_at(key.span(), format_args!("{path} is not a field{remedy}"));
         }
     }
 
@@ -121,24 +143,24 @@ impl<'a> FileValue<'a> {
     ) {
         for field in fields {
             match field {
-                FieldForm::Shared(fields) => self.walk_fields(table, fields, known),
-                FieldForm::OneOf(what, remedy, fields) => {
-                    self.walk_one_of(table, (what, remedy), fields, known);
+                Shared(fields) => self.walk_fields(table, fields, known),
+                OneOf(what, remedy, fields) => {
+                    let found = self.find_each(table, fields, known);
+                    self.walk_one_of(found, what, remedy);
                 }
-                FieldForm::One(name, _, Presence::With(other), _) if self.get(other).is_none() => {
+                One(name, _, With(other), _) if self.get(other).is_none() => {
                     // Without any other field, that one may be missing by mistake.
                     if self.children.is_empty() && self.find(table, name).is_some() {
                         known.push(name);
                     }
                 }
-                FieldForm::One(name, _, presence, form) => {
+                One(name, _, presence, form) => {
                     known.push(name);
                     match (self.find(table, name), presence) {
                         (Some(value), _) => self.add(value, form),
-                        (None, Presence::Required(remedy)) => {
+                        (None, Required(remedy)) => {
                             let path = self.path_of(name);
-                            self.problem_as(format_args!("{path} is missing: {remedy}"));
-                            self.fits = false;
+                            self.refuse(format!("{path} is missing: {remedy}"));
                         }
                         (None, _) => {}
                     }
@@ -147,42 +169,49 @@ impl<'a> FileValue<'a> {
         }
     }
 
-    /// Walks the one field of these that is there.
-    fn walk_one_of(
-        &mut self,
+    /// Those of the fields that are there.
+    fn find_each(
+        &self,
         table: &'a DeTable<'a>,
-        (what, remedy): (&str, &str),
         fields: &'static [FieldForm],
         known: &mut Vec<&'static str>,
-    ) {
+    ) -> Vec<(Self, &'static ValueForm)> {
         let mut found = Vec::new();
         for field in fields {
-            if let FieldForm::One(name, _, _, form) = field {
-                let is_never = matches!(form, ValueForm::Never(_));
+            if let One(name, _, _, form) = field {
                 let value = self.find(table, name);
-                if value.is_some() || !is_never {
+                if value.is_some() || !matches!(form, Never(_)) {
                     known.push(name);
                 }
-                found.extend(value.map(|value| (value, form, is_never)));
+                found.extend(value.map(|value| (value, form)));
             }
         }
-        let is_never = found.first().is_some_and(|(.., is_never)| *is_never);
-        if found.len() > 1 && !is_never {
-            let all = listed(found.iter().map(|(value, ..)| value.name));
-            let message = format!("there is more than one {what} ({all}): keep one");
-            if let Some((last, ..)) = found.iter().max_by_key(|(value, ..)| value.span.start) {
-                last.problem_as(message);
+        found
+    }
+
+    fn walk_one_of(
+        &mut self,
+        mut found: Vec<(Self, &'static ValueForm)>,
+        what: &str,
+        remedy: &str,
+    ) {
+        match &found[..] {
+            [] if self.path.is_empty() => {
+                self.refuse(format!("the {what} is missing: {remedy}"));
             }
-            self.fits = false;
-        } else if let Some((value, form, _)) = found.into_iter().next() {
-            self.add(value, form);
-        } else {
-            let path = match &*self.path {
-                "" => String::new(),
-                path => format!("{path}: "),
-            };
-            self.problem_as(format_args!("{path}the {what} is missing: {remedy}"));
-            self.fits = false;
+            [] => self.refuse(format!("{}: the {what} is missing: {remedy}", self.path)),
+            [_] | [(_, Never(_)), ..] => {
+                let (value, form) = found.swap_remove(0);
+                self.add(value, form);
+            }
+            several => {
+                let all = listed(several.iter().map(|(value, _)| value.name));
+                let last = several.iter().max_by_key(|(value, _)| value.span.start);
+                let message = format!("there is more than one {what} ({all}): keep one");
+                last.into_iter()
+                    .for_each(|(last, _)| last.problem_as(&message));
+                self.fits = false;
+            }
         }
     }
 
@@ -196,7 +225,7 @@ impl<'a> FileValue<'a> {
     fn find(&self, table: &'a DeTable<'a>, name: &'static str) -> Option<Self> {
         let mut found = table
             .iter()
-            .filter(|(key, _)| is_spelling_of(key.get_ref(), name));
+            .filter(|(key, _)| field_name(key.get_ref()) == name);
         let (_, value) = found.next()?;
         for (key, _) in found {
             let rule = "stands twice, with - and with _: keep one";
@@ -205,70 +234,26 @@ impl<'a> FileValue<'a> {
         Some(self.field(name, value))
     }
 
-    fn refuse_field(&self, key: &Spanned<impl AsRef<str>>, known: &[&str]) {
-        let name = key.get_ref().as_ref();
-        if self.problems.are_full() {
-            self.problems.add(None, "");
-            return;
-        }
-        let is_of_the_root = ROOT_FIELDS.iter().any(|field| is_spelling_of(name, field));
-        let remedy = if is_of_the_root && !self.owner.is_empty() {
-            "; write it before the first [[limit]]".to_owned()
-        } else if is_of_the_root && !self.path.is_empty() {
-            "; write it at the top, before the first [section]".to_owned()
-        } else {
-            match did_you_mean(&name.replace('_', "-"), known.iter().copied()) {
-                near if near.is_empty() => format!("; the fields are {}", known.join(", ")),
-                near => near,
-            }
-        };
-        let path = self.path_of(name);
-        self.problem_at(key.span(), format_args!("{path} is not a field{remedy}"));
-    }
-
     fn field(&self, name: &'a str, value: &'a Spanned<DeValue<'a>>) -> Self {
         self.child(name, self.path_of(name), value)
     }
 
     fn child(&self, name: &'a str, path: String, value: &'a Spanned<DeValue<'a>>) -> Self {
         let owner = Rc::clone(&self.owner);
-        let value_of = Self::new(owner, path, value.get_ref(), value.span(), self.problems);
-        Self { name, ..value_of }
+        let child = Self::new(owner, path, value.get_ref(), value.span(), self.problems);
+        Self { name, ..child }
     }
 
+    /// The name of a field with those of the tables around it, as a file may write it.
     fn path_of(&self, name: &str) -> String {
+        let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let shown = shorten(name, |shown| match name.chars().all(is_bare) {
+            true if !name.is_empty() => shown.to_owned(),
+            _ => format!("{shown:?}"),
+        });
         match &*self.path {
-            "" => shown(name),
-            path => format!("{path}.{}", shown(name)),
+            "" => shown,
+            path => format!("{path}.{shown}"),
         }
     }
-}
-
-/// A text or a number as text.
-fn simple_text(value: &DeValue<'_>) -> Option<String> {
-    let number = || value.as_integer().map(ToString::to_string);
-    value.as_str().map(str::to_owned).or_else(number)
-}
-
-/// A name as a file may write it.
-fn shown(name: &str) -> String {
-    let is_bare = !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    shorten(name, |name| {
-        if is_bare {
-            name.to_owned()
-        } else {
-            format!("{name:?}")
-        }
-    })
-}
-
-fn is_spelling_of(name: &str, known: &str) -> bool {
-    name.len() == known.len()
-        && name
-            .bytes()
-            .zip(known.bytes())
-            .all(|(a, b)| a == b || (a == b'_' && b == b'-'))
 }

@@ -4,10 +4,7 @@ use super::host::Hosts;
 use super::path::PathPatterns;
 use super::{Expected, Matcher, method, route};
 use crate::rules::file_value::FileValue;
-use crate::rules::form::FieldForm::{self, One};
-use crate::rules::form::Presence::{Optional, Required};
-use crate::rules::form::ValueForm::{self, Any, Defined, Distinct, List, Table, Text, Words};
-use crate::rules::form::{Definition, TableForm, nothing_wrong, words};
+use crate::rules::form::*;
 use crate::rules::registry::{CONDITIONS, Condition, Registry, registered};
 
 pub(in crate::rules) const MATCH: FieldForm = One(
@@ -15,37 +12,35 @@ pub(in crate::rules) const MATCH: FieldForm = One(
     "",
     Optional,
     Table(
-        &TableForm {
-            name: "match",
-            about: "Which requests the limit applies to: those that match one element of each \
+        "match",
+        "Which requests the limit applies to: those that match one element of each \
                     field.",
-            fields: &[
-                One(
-                    "methods",
-                    "Methods, in upper case. GET includes HEAD.",
-                    Optional,
-                    Distinct(&Text("method", ELEMENT, nothing_wrong), LIST),
-                ),
-                One(
-                    "routes",
-                    "Templates as axum 0.8 writes them, \"/users/{id}\".",
-                    Optional,
-                    Distinct(&Text("route", ELEMENT, nothing_wrong), LIST),
-                ),
-                One(
-                    "paths",
-                    "Patterns of paths: * is one segment, ** at the end any number.",
-                    Optional,
-                    Distinct(&Text("path", ELEMENT, nothing_wrong), LIST),
-                ),
-                One(
-                    "hosts",
-                    "Hosts without ports. \"*.example.com\" is all hosts below example.com.",
-                    Optional,
-                    Distinct(&Text("host", ELEMENT, nothing_wrong), LIST),
-                ),
-            ],
-        },
+        &[
+            One(
+                "methods",
+                "Methods, in upper case. GET includes HEAD.",
+                Optional,
+                Distinct(&Text("method", ELEMENT), LIST),
+            ),
+            One(
+                "routes",
+                "Templates as axum 0.8 writes them, \"/users/{id}\".",
+                Optional,
+                Distinct(&Text("route", ELEMENT), LIST),
+            ),
+            One(
+                "paths",
+                "Patterns of paths: * is one segment, ** at the end any number.",
+                Optional,
+                Distinct(&Text("path", ELEMENT), LIST),
+            ),
+            One(
+                "hosts",
+                "Hosts without ports. \"*.example.com\" is all hosts below example.com.",
+                Optional,
+                Distinct(&Text("host", ELEMENT), LIST),
+            ),
+        ],
         "it must be a table, as in { methods = [\"POST\"], routes = [\"/login\"] }",
     ),
 );
@@ -57,11 +52,11 @@ const LIST: &str = "write a list of texts; without one, the limit applies to all
 const FORMS: &str =
     "write the name of a condition, { not = \"…\" }, or a list of them, all of which must hold";
 
-pub(in crate::rules) static WHEN: Definition = Definition {
-    name: "when",
-    about: "A condition, { not = \"…\" }, or a list of which all must hold.",
-    presence: Optional,
-    form: Any(
+pub(in crate::rules) static WHEN: Definition = Definition(
+    "when",
+    "A condition, { not = \"…\" }, or a list of which all must hold.",
+    Optional,
+    Any(
         &[
             Defined(&CONDITION),
             NEGATION,
@@ -69,27 +64,25 @@ pub(in crate::rules) static WHEN: Definition = Definition {
         ],
         FORMS,
     ),
-};
+);
 
-static CONDITION: Definition = Definition {
-    name: "condition",
-    about: "",
-    presence: Optional,
-    form: Any(
+static CONDITION: Definition = Definition(
+    "condition",
+    "",
+    Optional,
+    Any(
         &[
             Words(|| words(&CONDITIONS), FORMS),
-            Text("registered-condition", FORMS, nothing_wrong),
+            Text("registered-condition", FORMS),
         ],
         FORMS,
     ),
-};
+);
 
 const NEGATION: ValueForm = Table(
-    &TableForm {
-        name: "negation",
-        about: "A condition that must not hold.",
-        fields: &[One("not", "", Required(FORMS), Defined(&CONDITION))],
-    },
+    "negation",
+    "A condition that must not hold.",
+    &[One("not", "", Required(FORMS), Defined(&CONDITION))],
     FORMS,
 );
 

@@ -4,37 +4,39 @@ use serde_json::{Map, Value, json};
 
 use super::table::{any_of, reference, table};
 use super::{described_as, rules};
-use crate::rules::form::{Definition, FieldForm, Presence, TableForm, ValueForm};
+use crate::rules::form::*;
 
 /// The schema of a value, and in `definitions` those of what it refers to.
 pub(super) fn value(form: &ValueForm, definitions: &mut Map<String, Value>) -> Value {
     match form {
-        ValueForm::Text(name, ..) => reference(name),
-        ValueForm::Flag => json!({ "type": "boolean", "default": false }),
-        ValueForm::Number(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
-        ValueForm::Number(least, most) => {
+        Text(name, _) | Parsed(name, ..) => reference(name),
+        Flag => json!({ "type": "boolean", "default": false }),
+        Number(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
+        Number(least, most) => {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
-        ValueForm::Units => {
+        Units => {
             json!({ "type": "integer", "minimum": 1, "maximum": (1_u64 << 53) - 1 })
         }
-        ValueForm::Part => json!({ "type": "number", "minimum": 0.000_001, "maximum": 0.999_999 }),
-        ValueForm::Words(words, _) => json!({ "enum": words() }),
-        ValueForm::List(of, _) | ValueForm::Distinct(of, _) | ValueForm::Entries(of, _) => {
+        Part => json!({ "type": "number", "minimum": 0.000_001, "maximum": 0.999_999 }),
+        Words(words, _) => json!({ "enum": words() }),
+        List(of, _) | Distinct(of, _) | Entries(of, _) => {
             let items = value(of, definitions);
             json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true })
         }
-        ValueForm::Table(form, _) => {
-            define(form.name, definitions, |definitions| {
-                table_of(form, definitions)
+        Table(name, about, forms, _) => {
+            define(name, definitions, |definitions| {
+                let (mut fields, mut one_of) = (Vec::new(), Vec::new());
+                add_fields(forms, &mut fields, &mut one_of, definitions);
+                rules::with_rules(name, table(name, about, fields, &one_of))
             });
-            reference(form.name)
+            reference(name)
         }
-        ValueForm::Each(name, of, _) => {
+        Each(name, of, _) => {
             value(of, definitions);
             reference(name)
         }
-        ValueForm::Any(forms, _) => {
+        Any(forms, _) => {
             let mut each: Vec<Value> = Vec::new();
             for form in *forms {
                 let value = value(form, definitions);
@@ -44,18 +46,13 @@ pub(super) fn value(form: &ValueForm, definitions: &mut Map<String, Value>) -> V
             }
             any_of(each)
         }
-        ValueForm::Defined(Definition {
-            name,
-            about,
-            presence,
-            form,
-        }) => {
+        Defined(Definition(name, about, presence, form)) => {
             define(name, definitions, |definitions| {
                 described_as(value(form, definitions), about, usual(presence))
             });
             reference(name)
         }
-        ValueForm::Never(message) => unreachable!("{message}"),
+        Never(message) => unreachable!("{message}"),
     }
 }
 
@@ -74,16 +71,9 @@ fn define(
 
 fn usual(presence: &Presence) -> Option<&'static str> {
     match presence {
-        Presence::Usual(usual) => Some(usual),
+        Usual(usual) => Some(usual),
         _ => None,
     }
-}
-
-pub(super) fn table_of(form: &TableForm, definitions: &mut Map<String, Value>) -> Value {
-    let (mut fields, mut one_of) = (Vec::new(), Vec::new());
-    add_fields(form.fields, &mut fields, &mut one_of, definitions);
-    let of_fields = table(form.name, form.about, fields, &one_of);
-    rules::with_rules(form.name, of_fields)
 }
 
 fn add_fields<'n>(
@@ -94,14 +84,14 @@ fn add_fields<'n>(
 ) {
     for form in forms {
         match form {
-            FieldForm::Shared(forms) => add_fields(forms, fields, one_of, definitions),
-            FieldForm::OneOf(_, _, forms) => {
+            Shared(forms) => add_fields(forms, fields, one_of, definitions),
+            OneOf(_, _, forms) => {
                 let first = fields.len();
                 add_fields(forms, fields, one_of, definitions);
                 one_of.extend(fields[first..].iter().map(|(name, ..)| *name));
             }
-            FieldForm::One(_, _, _, ValueForm::Never(_)) => {}
-            FieldForm::One(name, about, presence, form) => {
+            One(_, _, _, Never(_)) => {}
+            One(name, about, presence, form) => {
                 let mut value = value(form, definitions);
                 // What the definition of a field says need not be said twice.
                 let defined = value["$ref"]
@@ -111,7 +101,7 @@ fn add_fields<'n>(
                 if defined.is_none_or(|defined| defined["description"] != *about) {
                     value = described_as(value, about, usual(presence));
                 }
-                fields.push((name, matches!(presence, Presence::Required(_)), value));
+                fields.push((name, matches!(presence, Required(_)), value));
             }
         }
     }
